@@ -7,7 +7,7 @@ promised is kept here and compared with what is stored: see :mod:`tests.simulati
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import geminga.client as gc
@@ -16,7 +16,7 @@ from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.ownership.endpoints import Endpoints
-from geminga.broker.ownership.ports import Elsewhere
+from geminga.broker.ownership.ports import Elsewhere, Ownership
 from geminga.broker.policies.client_event_reader import ClientEventReader
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.service import Broker
@@ -31,7 +31,6 @@ from support.client_world import CLIENT, PORT, _messages_of
 from support.ownership import OwnershipTable, TableOwnership, endpoints_of
 
 BROKERS: Final = ("a", "b")
-URL: Final = ",".join(f"{name}:{PORT}" for name in BROKERS)
 PLAIN: Final = tuple(f"persistent://public/default/{name}" for name in ("one", "two"))
 PARTITIONED: Final = "persistent://public/default/whole"
 PARTITIONS: Final = 2
@@ -68,9 +67,11 @@ def where(topic: str, message_id: gc.MessageId) -> Where:
 class Cluster:
     """The brokers and what is below them."""
 
-    def __init__(self, world: sim.SimWorld, *, reads_events: bool = False) -> None:
+    def __init__(self, world: sim.SimWorld, *, reads_events: bool = False, names: Sequence[str] = BROKERS) -> None:
         """``reads_events``: brokers read policies of topics at each other."""
         self.world = world
+        self.names = names
+        self.url = ",".join(f"{name}:{PORT}" for name in names)
         self.reads_events = reads_events
         self.rng = world.rng("cluster")
         self.server = MemoryMetadata()
@@ -78,12 +79,12 @@ class Cluster:
         self.table = OwnershipTable(BROKERS)
         self.table.run_at = self._run_at
         self.brokers: dict[str, Broker] = {}
-        self._stores: dict[str, MemoryMetadataStore] = {}
+        self.stores: dict[str, MemoryMetadataStore] = {}
         #: Topics whose owner is not what the table says, for it was not told or is about to go.
         self.unsettled: set[str] = set()
 
     async def start(self) -> Self:
-        for name in BROKERS:
+        for name in self.names:
             await self.boot(name)
         await self.world.node("a").run(self._set_up)
         for name in NAMES:
@@ -99,18 +100,25 @@ class Cluster:
         """A broker without memory of a life before."""
         node = self.world.node(name)
         node.start()
-        view = self.table.brokers[name] = TableOwnership(self.table, name)
-        await node.run(lambda node: self._boot(node, view))
+        await node.run(self._boot)
 
-    async def _boot(self, node: sim.SimNode, view: TableOwnership) -> None:
+    def ownership_of(self, node: sim.SimNode, metadata: MemoryMetadataStore) -> Ownership:
+        """What the broker that begins there knows of owners."""
+        view = self.table.brokers[node.name] = TableOwnership(self.table, node.name)
+        return view
+
+    def begin_ownership(self, broker: Broker) -> None:
+        """Before it serves."""
+
+    async def _boot(self, node: sim.SimNode) -> None:
         runtime = node.runtime
-        metadata = self._stores[node.name] = MemoryMetadataStore(runtime, self.server)
+        metadata = self.stores[node.name] = MemoryMetadataStore(runtime, self.server)
         metadata.faults.delay_ms_max = 20
         bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool(self.bookies), BookKeeperConfig())
         ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, LEDGERS, is_shared=True)
         reader = None
         if self.reads_events:
-            reader = ClientEventReader(gc.connect(f"pulsar://{URL}", runtime=runtime, **CLIENT))
+            reader = ClientEventReader(gc.connect(f"pulsar://{self.url}", runtime=runtime, **CLIENT))
         broker = Broker(
             runtime,
             metadata,
@@ -118,9 +126,10 @@ class Cluster:
             BrokerConfig(),
             Resources(metadata),
             version="test",
-            ownership=view,
+            ownership=self.ownership_of(node, metadata),
             event_reader=reader,
         )
+        self.begin_ownership(broker)
         await broker.start(endpoints_of(node.name))
         self.brokers[node.name] = broker
         await runtime.network.listen(broker.new_connection, "0.0.0.0", PORT)
@@ -128,7 +137,7 @@ class Cluster:
     def crash(self, name: str) -> None:
         self.world.crash(self.world.node(name))
         del self.brokers[name]
-        store = self._stores.pop(name)
+        store = self.stores.pop(name)
         self.server.detach(store)
         self.server.end_session(store.session, 0)
 
@@ -376,11 +385,17 @@ class Traffic:
 async def two_brokers(world: sim.SimWorld) -> None:
     """One story; raises where a promise was broken."""
     cluster = await Cluster(world).start()
+    await follow(cluster, Changes(cluster).run, TOPICS)
+
+
+async def follow(cluster: Cluster, change: Callable[[], Awaitable[None]], topics: Sequence[str]) -> None:
+    """Clients of these topics while ``change`` is under way, and what they were promised."""
+    world = cluster.world
     traffics: list[Traffic] = []
 
     async def clients(node: sim.SimNode) -> None:
-        async with gc.connect(f"pulsar://{URL}", runtime=node.runtime, **CLIENT) as client:
-            traffics.extend(Traffic(cluster, topic, client) for topic in TOPICS)
+        async with gc.connect(f"pulsar://{cluster.url}", runtime=node.runtime, **CLIENT) as client:
+            traffics.extend(Traffic(cluster, topic, client) for topic in topics)
             consuming = [spawn(one.consume(), name=f"consume {one.topic}") for one in traffics]
             await asyncio.gather(*(one.produce() for one in traffics))
             for one in traffics:
@@ -388,7 +403,7 @@ async def two_brokers(world: sim.SimWorld) -> None:
             await asyncio.gather(*consuming)
 
     working = world.node("clients").run(clients)
-    await Changes(cluster).run()
+    await change()
     try:
         async with asyncio.timeout(SETTLED_S):
             await working

@@ -41,6 +41,11 @@ class Endpoints:
         """For clients that name no listener."""
         return self._default
 
+    @property
+    def all(self) -> list[Endpoint]:
+        """The default one first."""
+        return [self._default, *(one for one in self._by_name.values() if one is not self._default)]
+
     def find(self, listener: str) -> Endpoint:
         """The endpoint of ``listener`` (empty: the default); raises UnavailableError, as Pulsar does."""
         if not listener:

@@ -1,0 +1,370 @@
+"""Ownership by bundles: an ephemeral node says whose a bundle is. ``docs/formats/namespace-bundles.md``.
+
+What this broker owns is what it made a node for, in the session that it has now, and did not let go of since. The end
+of the session ends all of it at once, before anything else is done about it; topics are closed then. News of a node is
+only ever a reason to read it, and what was not heard of is found by a round over all bundles (:data:`ROUND_MS`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final
+
+from geminga.broker.ownership.core.bundles import Bundle, topic_hash
+from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
+from geminga.broker.ownership.endpoints import Endpoints
+from geminga.broker.ownership.namespace_bundles import NamespaceBundles, PoliciesOf
+from geminga.broker.ownership.owner_nodes import LETTING_GO, OwnerNodes, owner_in, owner_of_endpoints
+from geminga.broker.ownership.ports import HERE, Here, Owner, OwnershipListener, Topics, Unknown
+from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent, Unsubscribe
+from geminga.model.errors import (
+    BadVersionError,
+    GemingaError,
+    MetadataError,
+    NoSuchNodeError,
+    StorageError,
+    UnknownOutcomeError,
+)
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Clock, Part, get_logger, spawn, wait_ms
+
+#: Bundles that one broker owns.
+OWN_BUNDLES_MAX: Final = 100_000
+#: Bundles of which owners are read, or that are acquired, at the same time.
+QUESTIONS_MAX: Final = 1_000
+#: Attempts to make a node whose outcome is unknown, or that goes as soon as it is met.
+ACQUIRE_ATTEMPTS_MAX: Final = 8
+#: Between two looks at every bundle that is owned, and between two attempts to take a node away.
+ROUND_MS: Final = 10_000
+RETRY_MS: Final = 500
+
+#: Who is to take a bundle that nobody owns: ``Here``, ``Elsewhere`` (not its owner yet) or ``Unknown``. Raises
+#: StorageError.
+Placement = Callable[[Bundle], Awaitable[Owner]]
+
+_AWAY: Final = Unknown("this broker has no session with the metadata store now")
+_CLOSING: Final = Unknown("this broker is closing")
+_BUSY: Final = Unknown("this broker is asked for too many bundles at once")
+_FULL: Final = Unknown(f"this broker owns {OWN_BUNDLES_MAX} bundles, and no more")
+_RESTLESS: Final = Unknown("its bundle changes hands")
+
+_log = get_logger(__name__)
+
+
+class _Owned:
+    """A bundle with a node of ours, or one whose topics are being closed."""
+
+    __slots__ = ("bundle", "gone", "is_leaving", "unwatch")
+
+    def __init__(self, bundle: Bundle, unwatch: Unsubscribe) -> None:
+        self.bundle = bundle
+        self.unwatch = unwatch
+        #: It serves no more.
+        self.is_leaving = False
+        #: Nothing of it is left.
+        self.gone = asyncio.Event()
+
+
+class BundleOwnership:
+    """See the module; implements ``ownership.ports.Ownership``."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        clock: Clock,
+        endpoints: Callable[[], Endpoints],
+        policies_of: PoliciesOf,
+        place: Placement,
+        *,
+        part: Part | None = None,
+    ) -> None:
+        """``endpoints``: this broker's listeners. ``part`` hears of what was not expected."""
+        self._metadata = metadata
+        self._endpoints = endpoints
+        self._place = place
+        self._part = part
+        self._listeners: list[OwnershipListener] = []
+        self._due = asyncio.Event()
+        self._bundles = NamespaceBundles(metadata, clock, policies_of, self._due.set)
+        self._others = OwnerNodes(metadata, clock)
+        self._own: dict[Bundle, _Owned] = {}
+        #: Those whose nodes are to be looked at before the next round.
+        self._doubted: set[Bundle] = set()
+        self._questions: dict[tuple[str, Bundle], asyncio.Task[Owner | GemingaError | None]] = {}
+        #: Counts sessions: what began in another one is void.
+        self._session = 0
+        self._is_up = True
+        self._is_closing = False
+        self._round: asyncio.Task[None] | None = None
+        self._unsubscribe: Unsubscribe | None = None
+
+    # ---- life
+
+    def start(self) -> None:
+        """Begin to follow the session and the nodes; bundles are acquired from now on."""
+        self._unsubscribe = self._metadata.on_session_event(self._session_changed)
+        self._round = spawn(self._follow(), name="bundles of this broker", part=self._part)
+
+    async def close(self) -> None:
+        """Let go of everything in good order; what can not be taken away ends with the session."""
+        self._is_closing = True
+        self._due.set()
+        for owned in list(self._own.values()):
+            await self.release(owned.bundle)
+        if self._round is not None:
+            await self._round
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        self._bundles.close()
+        self._others.forget_all()
+
+    @property
+    def owned(self) -> list[Bundle]:
+        """What this broker serves."""
+        return sorted(bundle for bundle, one in self._own.items() if not one.is_leaving)
+
+    # ---- the port
+
+    async def owner_of(self, name: TopicName, *, is_authoritative: bool = False) -> Owner:
+        """See ``Ownership.owner_of``; a bundle that nobody owns is acquired where it is to be served here."""
+        bundles = await self._bundles.get(name.namespace)
+        if bundles is None:
+            return Unknown(f"there is no namespace {name.namespace}")
+        bundle = bundles.find(name)
+        owned = self._own.get(bundle)
+        if owned is not None:
+            return LETTING_GO if owned.is_leaving else HERE
+        known = self._others.known(bundle)
+        if known is not None:
+            return known
+        found = await self._once("owner", bundle, lambda: self._others.read(bundle, self._data()))
+        if found is None and not is_authoritative:
+            found = await self._place(bundle)
+        if found is None or isinstance(found, Here):
+            found = await self._once("acquire", bundle, lambda: self._acquire(bundle))
+        return found if found is not None else _RESTLESS
+
+    def listen(self, listener: OwnershipListener) -> None:
+        """See ``Ownership.listen``."""
+        self._listeners.insert(0, listener)
+
+    # ---- what is asked of the metadata store, once at a time for a bundle
+
+    async def _once(
+        self, kind: str, bundle: Bundle, ask: Callable[[], Coroutine[Any, Any, Owner | None]]
+    ) -> Owner | None:
+        key = (kind, bundle)
+        task = self._questions.get(key)
+        if task is None:
+            if len(self._questions) >= QUESTIONS_MAX:
+                return _BUSY
+            task = spawn(self._ask(key, ask), name=f"{kind} of {bundle}", part=self._part)
+            self._questions[key] = task
+        # A task of its own: the first to ask may go away, the others still want to know.
+        answer = await asyncio.shield(task)
+        if isinstance(answer, GemingaError):
+            raise answer
+        return answer
+
+    async def _ask(
+        self, key: tuple[str, Bundle], ask: Callable[[], Coroutine[Any, Any, Owner | None]]
+    ) -> Owner | GemingaError | None:
+        try:
+            return await ask()
+        except GemingaError as error:
+            return error
+        finally:
+            del self._questions[key]
+
+    async def _acquire(self, bundle: Bundle) -> Owner:
+        owned = self._own.get(bundle)
+        if owned is not None:
+            return LETTING_GO if owned.is_leaving else HERE
+        if self._is_closing or not self._is_up or len(self._own) >= OWN_BUNDLES_MAX:
+            return _CLOSING if self._is_closing else _FULL if self._is_up else _AWAY
+        session = self._session
+        unwatch = self._metadata.watch_node(owner_path(bundle), lambda _: self._doubt(bundle))
+        try:
+            owner = await self._make_node(bundle, session)
+            if not isinstance(owner, Here):
+                return owner
+            # Whoever cut the namespace otherwise did so before this node could be made, or will find it.
+            bundles = await self._bundles.read(bundle.namespace)
+            if bundles is None or not bundles.has(bundle):
+                await self._remove_node(bundle, session)
+                return _RESTLESS
+            if session != self._session or self._is_closing:
+                return _AWAY
+            owned = self._own[bundle] = _Owned(bundle, unwatch)
+        finally:
+            if bundle not in self._own:
+                unwatch()
+        _log.info("bundle %s is this broker's", bundle)
+        for listener in list(self._listeners):
+            listener.given(bundle.has)
+        return HERE
+
+    async def _make_node(self, bundle: Bundle, session: int) -> Owner:
+        """``Here`` when the node is there and of this session."""
+        path, own = owner_path(bundle), self._data()
+        value, version = own.encode(), MUST_NOT_EXIST
+        for _ in range(ACQUIRE_ATTEMPTS_MAX):
+            try:
+                is_new = version == MUST_NOT_EXIST
+                await self._metadata.put(path, value, expected_version=version, ephemeral=is_new)
+            except (BadVersionError, UnknownOutcomeError, NoSuchNodeError):
+                pass  # what is there now is read
+            node = await self._metadata.get(path)
+            if session != self._session:
+                return _AWAY
+            if node is None:
+                version = MUST_NOT_EXIST
+            elif not node.stat.is_own or node.value == value:
+                return owner_in(bundle, node, own)
+            else:
+                # Left by a release that could not take it away.
+                version = node.stat.version
+        return _RESTLESS
+
+    def _data(self) -> OwnerData:
+        return owner_of_endpoints(self._endpoints())
+
+    # ---- letting go
+
+    async def release(self, bundle: Bundle) -> None:
+        """Give it away in good order; nothing if it is not this broker's. The next owner begins when this returned."""
+        owned = self._own.get(bundle)
+        if owned is None:
+            return
+        if owned.is_leaving:
+            await owned.gone.wait()
+            return
+        owned.is_leaving = True
+        session = self._session
+        try:
+            await self._disable_node(bundle, session)
+        except StorageError as error:
+            _log.warning("bundle %s can not be marked as being unloaded: %s", bundle, error)
+        await self._taken(bundle.has)
+        while session == self._session:
+            try:
+                await self._remove_node(bundle, session)
+                break
+            except StorageError as error:
+                _log.warning("the node of bundle %s can not be taken away now: %s", bundle, error)
+                if self._is_closing:
+                    break
+                await wait_ms(RETRY_MS)
+        self._end([owned])
+
+    async def _disable_node(self, bundle: Bundle, session: int) -> None:
+        node = await self._metadata.get(owner_path(bundle))
+        if node is not None and node.stat.is_own and session == self._session:
+            value = self._data()._replace(is_disabled=True).encode()
+            await self._metadata.put(owner_path(bundle), value, expected_version=node.stat.version)
+
+    async def _remove_node(self, bundle: Bundle, session: int) -> None:
+        """Take away what this session made, and nothing else."""
+        node = await self._metadata.get(owner_path(bundle))
+        if node is None or not node.stat.is_own or session != self._session:
+            return
+        try:
+            await self._metadata.delete(owner_path(bundle), expected_version=node.stat.version)
+        except NoSuchNodeError:
+            pass
+
+    async def _lose(self, lost: list[_Owned]) -> None:
+        """Close what may be another's by now; it serves no more already."""
+        await self._taken(_topics_of([one.bundle for one in lost]))
+        self._end(lost)
+
+    async def _taken(self, topics: Topics) -> None:
+        for listener in list(self._listeners):
+            await listener.taken(topics)
+
+    def _end(self, ended: Iterable[_Owned]) -> None:
+        for one in ended:
+            one.unwatch()
+            if self._own.get(one.bundle) is one:
+                del self._own[one.bundle]
+            one.gone.set()
+
+    # ---- following the session and the nodes
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self._session += 1
+            lost = [one for one in self._own.values() if not one.is_leaving]
+            for one in lost:
+                one.is_leaving = True
+            if lost:
+                _log.warning("the session expired: %d bundles are this broker's no more", len(lost))
+                spawn(self._lose(lost), name="bundles of a session that expired", part=self._part)
+        self._is_up = event is SessionEvent.RECONNECTED
+        if self._is_up:
+            # What was not told meanwhile is looked for.
+            self._doubted.update(self._own)
+            self._due.set()
+        self._others.forget_all()
+
+    def _doubt(self, bundle: Bundle) -> None:
+        if bundle in self._own:
+            self._doubted.add(bundle)
+            self._due.set()
+
+    async def _follow(self) -> None:
+        while not self._is_closing:
+            try:
+                async with asyncio.timeout(ROUND_MS / 1000):
+                    await self._due.wait()
+                looked_at = sorted(self._doubted)  # news
+            except TimeoutError:
+                looked_at = list(self._own)
+            self._due.clear()
+            self._doubted.clear()
+            try:
+                await self._drop_former_bundles()
+                for bundle in looked_at:
+                    await self._look_at(bundle)
+            except StorageError as error:
+                _log.warning("the bundles of this broker can not be looked at now: %s", error)
+
+    async def _drop_former_bundles(self) -> None:
+        """Let go of those that their namespace is not cut into any more."""
+        for namespace in sorted({bundle.namespace for bundle in self._own}):
+            bundles = await self._bundles.get(namespace)
+            for bundle in self.owned:
+                if bundle.namespace == namespace and (bundles is None or not bundles.has(bundle)):
+                    spawn(self.release(bundle), name=f"release {bundle}", part=self._part)
+
+    async def _look_at(self, bundle: Bundle) -> None:
+        owned, session = self._own.get(bundle), self._session
+        if owned is None or owned.is_leaving:
+            return
+        try:
+            node = await self._metadata.get(owner_path(bundle))
+        except MetadataError:
+            # Nobody can tell: what is served is served on, and the next round asks again.
+            return
+        if session != self._session or owned.is_leaving:
+            return
+        if node is None or not node.stat.is_own:
+            _log.warning("bundle %s was taken from this broker", bundle)
+            owned.is_leaving = True
+            spawn(self._lose([owned]), name=f"bundle {bundle} that was taken", part=self._part)
+
+
+def _topics_of(bundles: list[Bundle]) -> Topics:
+    by_namespace: dict[str, list[Bundle]] = {}
+    for bundle in bundles:
+        by_namespace.setdefault(bundle.namespace, []).append(bundle)
+
+    def has(name: TopicName) -> bool:
+        found = by_namespace.get(name.namespace)
+        if not found:
+            return False
+        value = topic_hash(str(name))
+        return any(bundle.has_hash(value) for bundle in found)
+
+    return has

@@ -1,0 +1,88 @@
+"""Ownership of bundles on every metadata store."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.ownership.core.bundles import equal_bundles
+from geminga.broker.ownership.core.local_policies import local_policies_path
+from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener, owner_path
+from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
+from geminga.metadata import MUST_NOT_EXIST, SessionEvent
+from support.bundle_owners import NAMESPACE, ONE, Owning
+from support.metadata_stores import Harness, Inbox, MemoryCase, SqliteCase, ZooKeeperCase
+
+BUNDLE = equal_bundles(NAMESPACE, 4).find(ONE)
+OTHER = OwnerData(OwnerListener("pulsar://other:6650", "", "http://other:8080"), {})
+
+
+@pytest.fixture(params=["memory", "memory-simulated", "sqlite", "zookeeper"])
+def case(request, tmp_path):
+    if request.param == "zookeeper":
+        return ZooKeeperCase(request.getfixturevalue("zookeeper"), request.node.name)
+    if request.param == "sqlite":
+        return SqliteCase(tmp_path)
+    return MemoryCase(simulated=request.param == "memory-simulated")
+
+
+def test_a_bundle_is_acquired_by_an_ephemeral_node_and_released(case):
+    async def main(h: Harness):
+        owning = Owning(h.runtime, h.store)
+        assert await owning.ask() is HERE
+        policies = await h.store.get(local_policies_path(NAMESPACE))
+        assert policies is not None
+        assert policies.value.endswith(b'"0xc0000000","0xffffffff"],"numBundles":4},"migrated":false}')
+        node = await h.store.get(owner_path(BUNDLE))
+        assert node is not None
+        assert (node.stat.is_ephemeral, node.stat.is_own) == (True, True)
+        assert b'"nativeUrl":"pulsar://a:6650"' in node.value
+        assert owning.ownership.owned == [BUNDLE]
+        await owning.ownership.release(BUNDLE)
+        assert await h.store.get(owner_path(BUNDLE)) is None
+        assert owning.told.words == ["given", "taken"]
+        assert await owning.ask(is_authoritative=True) is HERE
+        await owning.ownership.close()
+        assert await h.store.get(owner_path(BUNDLE)) is None
+
+    case.run(main)
+
+
+def test_the_owner_of_a_node_of_another_is_told_until_it_lets_go(case):
+    async def main(h: Harness):
+        owning = Owning(h.runtime, h.store)
+        await h.store.put(owner_path(BUNDLE), OTHER.encode(), expected_version=MUST_NOT_EXIST)
+        heard = Inbox()
+        h.store.watch_node(owner_path(BUNDLE), heard)
+        for is_authoritative in (False, True):
+            owner = await owning.ask(is_authoritative=is_authoritative)
+            assert isinstance(owner, Elsewhere)
+            assert (owner.endpoints.default.broker_url, owner.is_owner) == ("pulsar://other:6650", True)
+        going = OTHER._replace(is_disabled=True)
+        await h.store.put(owner_path(BUNDLE), going.encode(), expected_version=0)
+        await heard.has(1)
+        assert isinstance(await owning.ask(is_authoritative=True), Unknown)
+        await h.store.delete(owner_path(BUNDLE))
+        assert await owning.ask(is_authoritative=True) is HERE
+        await owning.ownership.close()
+
+    case.run(main)
+
+
+def test_an_expired_session_ends_all_ownership_and_the_next_one_begins_anew(case):
+    async def main(h: Harness):
+        owning, heard = Owning(h.runtime, h.store), Inbox()
+        assert await owning.ask() is HERE
+        h.store.on_session_event(heard)
+        await h.expire_session()
+        await heard.comes(SessionEvent.EXPIRED)
+        assert owning.ownership.owned == []
+        await heard.comes(SessionEvent.RECONNECTED)
+        while await owning.ask() is not HERE:
+            pass
+        assert owning.told.words == ["given", "taken", "given"]
+        node = await h.store.get(owner_path(BUNDLE))
+        assert node is not None
+        assert node.stat.is_own
+        await owning.ownership.close()
+
+    case.run(main)

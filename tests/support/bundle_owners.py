@@ -1,0 +1,60 @@
+"""Ownership of bundles without a broker: who is told what, on any metadata store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geminga.broker.core.coercion import Json
+from geminga.broker.ownership.bundle_ownership import BundleOwnership
+from geminga.broker.ownership.core.bundles import Bundle
+from geminga.broker.ownership.endpoints import Endpoints
+from geminga.broker.ownership.ports import HERE, Owner, Topics
+from geminga.metadata.ports import MetadataStore
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Runtime
+from support.ownership import endpoints_of
+
+NAMESPACE = "public/default"
+ONE = TopicName.parse("one")
+
+
+class Told:
+    """A listener that keeps what it was told of one topic."""
+
+    def __init__(self, name: TopicName = ONE) -> None:
+        self.name = name
+        self.words: list[str] = []
+
+    def given(self, topics: Topics) -> None:
+        self._add("given", topics)
+
+    async def taken(self, topics: Topics) -> None:
+        self._add("taken", topics)
+
+    def _add(self, word: str, topics: Topics) -> None:
+        if topics(self.name):
+            self.words.append(word)
+
+
+class Owning:
+    """One broker's ownership and what it is told."""
+
+    def __init__(self, runtime: Runtime, metadata: MetadataStore, me: str = "a") -> None:
+        self.policies: dict[str, Json] | None = {"bundles": {"numBundles": 4}}
+        #: Who takes what nobody owns.
+        self.placed: Owner = HERE
+        self.told = Told()
+        self.ownership = BundleOwnership(
+            metadata, runtime.clock, lambda: Endpoints(endpoints_of(me)), self._policies_of, self._place
+        )
+        self.ownership.listen(self.told)
+        self.ownership.start()
+
+    async def _policies_of(self, namespace: str) -> Mapping[str, Json] | None:
+        return self.policies if namespace == NAMESPACE else None
+
+    async def _place(self, _: Bundle) -> Owner:
+        return self.placed
+
+    async def ask(self, name: TopicName = ONE, *, is_authoritative: bool = False) -> Owner:
+        return await self.ownership.owner_of(name, is_authoritative=is_authoritative)

@@ -1,0 +1,336 @@
+"""Bundles acquired, lost and given away on a metadata store that misbehaves at a chosen moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from geminga import sim
+from geminga.broker.ownership import bundle_ownership
+from geminga.broker.ownership.bundle_ownership import ROUND_MS
+from geminga.broker.ownership.core.bundles import Bundle, equal_bundles, whole
+from geminga.broker.ownership.core.local_policies import encode_local_policies, local_policies_path, with_bundles
+from geminga.broker.ownership.core.owner_data import owner_path
+from geminga.broker.ownership.endpoints import Endpoints
+from geminga.broker.ownership.namespace_bundles import BUNDLES_AGE_MS_MAX
+from geminga.broker.ownership.owner_nodes import OWNERS_AGE_MS_MAX
+from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
+from geminga.metadata.core.faults import WriteFault
+from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from geminga.model.errors import CorruptionError, MetadataError
+from geminga.model.topic_name import TopicName
+from support.bundle_owners import NAMESPACE, ONE, Owning
+from support.ownership import endpoints_of
+
+BUNDLE = equal_bundles(NAMESPACE, 4).find(ONE)
+PATH = owner_path(BUNDLE)
+NEXT = Elsewhere(Endpoints(endpoints_of("b")), is_owner=False)
+
+
+class Pair:
+    """Two brokers on one tree, each with a session of its own."""
+
+    def __init__(self, world: sim.SimWorld, node: sim.SimNode) -> None:
+        self.world = world
+        self.server = MemoryMetadata()
+        self.stores = {name: MemoryMetadataStore(node.runtime, self.server) for name in "ab"}
+        self.a, self.b = (Owning(node.runtime, self.stores[name], name) for name in "ab")
+
+    def owner(self) -> str | None:
+        """Whose session made the node."""
+        for name, store in self.stores.items():
+            node = self.server.tree.get(PATH, session=store.session)
+            if node is not None and node.stat.is_own:
+                return name
+        return None
+
+    def take_node(self) -> None:
+        """As an operator would."""
+        self.server.notify(self.server.tree.delete(PATH, expected_version=None, session=self.stores["b"].session))
+
+    async def cut(self, bundles: Any) -> None:
+        value = encode_local_policies(with_bundles({}, bundles))
+        await self.stores["b"].put(local_policies_path(NAMESPACE), value, expected_version=None)
+
+
+def run(story: Callable[[Pair], Coroutine[Any, Any, None]], seed: int = 3) -> None:
+    async def scenario(world: sim.SimWorld) -> None:
+        async def on(node: sim.SimNode) -> None:
+            await story(Pair(world, node))
+
+        await world.node("both").run(on)
+
+    sim.run(scenario, seed=seed)
+
+
+def url(owner: object) -> str:
+    assert isinstance(owner, Elsewhere)
+    assert owner.is_owner
+    return owner.endpoints.default.broker_url
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_two_that_acquire_at_once_one_has_it_and_the_other_says_so(seed):
+    async def story(pair: Pair):
+        for store in pair.stores.values():
+            store.faults.delay_ms_max = 20
+        asked = [one.ask(is_authoritative=True) for one in (pair.a, pair.b) for _ in range(3)]
+        answers = await asyncio.gather(*asked)
+        winner = pair.owner()
+        assert winner is not None
+        for answer in answers[:3] if winner == "a" else answers[3:]:
+            assert answer is HERE
+        for answer in answers[3:] if winner == "a" else answers[:3]:
+            assert url(answer) == f"pulsar://{winner}:6650"
+        assert sorted([pair.a.told.words, pair.b.told.words]) == [[], ["given"]]
+
+    run(story, seed)
+
+
+def test_what_nobody_owns_goes_where_it_is_placed_unless_asked_with_authority():
+    async def story(pair: Pair):
+        pair.a.placed = NEXT
+        assert await pair.a.ask() == NEXT
+        assert pair.owner() is None
+        assert await pair.b.ask(is_authoritative=True) is HERE
+        assert url(await pair.a.ask()) == "pulsar://b:6650"
+
+    run(story)
+
+
+def test_a_namespace_that_is_not_there_has_no_owner():
+    async def story(pair: Pair):
+        found = await pair.a.ask(TopicName.parse("public/none/one"), is_authoritative=True)
+        assert found == Unknown("there is no namespace public/none")
+        assert pair.server.tree.children("/namespace") == []
+        assert not pair.server.tree.exists(local_policies_path("public/none"))
+
+    run(story)
+
+
+@pytest.mark.parametrize("fault", [WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER])
+def test_a_write_without_an_answer_is_settled_by_reading(fault):
+    async def story(pair: Pair):
+        await pair.b.ask(TopicName.parse("two"))
+        store = pair.stores["a"]
+        store.faults.next_writes.append(fault)
+        assert await pair.a.ask() is HERE
+        assert pair.owner() == "a"
+        # Marked as being unloaded, and taken away.
+        store.faults.next_writes.extend([fault, fault])
+        await pair.a.ownership.release(BUNDLE)
+        assert pair.owner() is None
+        assert not pair.server.tree.exists(PATH)
+
+    run(story)
+
+
+@pytest.mark.parametrize("after_ms", [0, 30, 60, 90, 120, 140])
+def test_a_session_that_ends_while_a_node_is_made_leaves_nothing_owned(after_ms):
+    async def story(pair: Pair):
+        store = pair.stores["a"]
+        await pair.a.ask(TopicName.parse("two"))
+        store.faults.delay_ms_max = 100
+        asked = asyncio.ensure_future(pair.a.ask())
+        while not pair.server.tree.exists(PATH):
+            await pair.world.sleep(0.001)
+        await pair.world.sleep(after_ms / 1000)
+        assert not asked.done(), "the session was to end before"
+        store.expire_session(outage_ms=60_000)
+        try:
+            assert isinstance(await asked, Unknown)
+        except MetadataError:
+            pass  # nobody can tell
+        assert BUNDLE not in pair.a.ownership.owned
+        assert "given" not in pair.a.told.words
+        assert await pair.b.ask(is_authoritative=True) is HERE
+
+    run(story)
+
+
+def test_a_node_of_this_session_that_nobody_knows_of_is_taken_up():
+    async def story(pair: Pair):
+        await pair.stores["a"].put(PATH, b"{}", expected_version=-1, ephemeral=True)
+        pair.a.placed = NEXT
+        assert await pair.a.ask() is HERE
+        assert url(await pair.b.ask()) == "pulsar://a:6650"
+
+    run(story)
+
+
+def test_while_it_lets_go_nobody_is_served_and_the_next_begins_afterwards():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        closing, closed = asyncio.Event(), asyncio.Event()
+
+        async def close(_: object) -> None:
+            closing.set()
+            await closed.wait()
+
+        pair.a.told.taken = close  # type: ignore[method-assign]
+        releasing = asyncio.ensure_future(pair.a.ownership.release(BUNDLE))
+        again = asyncio.ensure_future(pair.a.ownership.release(BUNDLE))
+        await closing.wait()
+        for one in (pair.a, pair.b):
+            assert await one.ask(is_authoritative=True) == Unknown("its bundle is being unloaded")
+        closed.set()
+        await asyncio.gather(releasing, again)
+        assert await pair.b.ask(is_authoritative=True) is HERE
+
+    run(story)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_bundle_that_was_taken_away_is_served_no_more(is_told):
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        pair.stores["a"].faults.watch_lost_percent = 0 if is_told else 100
+        pair.take_node()
+        assert await pair.b.ask(is_authoritative=True) is HERE
+        await pair.world.sleep(0.1 if is_told else ROUND_MS / 1000 + 0.1)
+        assert pair.a.ownership.owned == []
+        assert pair.a.told.words == ["given", "taken"]
+        assert url(await pair.a.ask()) == "pulsar://b:6650"
+
+    run(story)
+
+
+def test_a_release_takes_away_nothing_of_the_next_owner():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        pair.stores["a"].faults.watch_lost_percent = 100
+        pair.take_node()
+        assert await pair.b.ask(is_authoritative=True) is HERE
+        await pair.a.ownership.release(BUNDLE)
+        assert pair.owner() == "b"
+        assert pair.a.told.words == ["given", "taken"]
+
+    run(story)
+
+
+def test_a_late_word_of_a_node_of_before_changes_nothing():
+    async def story(pair: Pair):
+        store = pair.stores["a"]
+        store.faults.watch_late_percent, store.faults.watch_twice_percent = 100, 100
+        for _ in range(3):
+            assert await pair.a.ask() is HERE
+            await pair.a.ownership.release(BUNDLE)
+        assert await pair.a.ask() is HERE
+        await pair.world.sleep(30)
+        assert pair.a.ownership.owned == [BUNDLE]
+        assert pair.a.told.words[-1] == "given"
+
+    run(story)
+
+
+def test_an_owner_that_was_not_heard_of_is_read_again():
+    async def story(pair: Pair):
+        assert await pair.b.ask() is HERE
+        assert url(await pair.a.ask()) == "pulsar://b:6650"
+        pair.stores["a"].faults.watch_lost_percent = 100
+        await pair.b.ownership.release(BUNDLE)
+        assert url(await pair.a.ask()) == "pulsar://b:6650"
+        await pair.world.sleep(OWNERS_AGE_MS_MAX / 1000)
+        assert await pair.a.ask() is HERE
+
+    run(story)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_bundle_that_its_namespace_is_not_cut_into_any_more_is_released(is_told):
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        pair.stores["a"].faults.watch_lost_percent = 0 if is_told else 100
+        await pair.cut(equal_bundles(NAMESPACE, 8))
+        await pair.world.sleep(0.1 if is_told else (ROUND_MS + BUNDLES_AGE_MS_MAX) / 1000 + 0.1)
+        assert pair.a.ownership.owned == []
+        assert not pair.server.tree.exists(PATH)
+        assert await pair.a.ask() is HERE
+        assert [bundle.upper - bundle.lower for bundle in pair.a.ownership.owned] == [1 << 29]
+
+    run(story)
+
+
+def test_a_bundle_of_a_cut_of_before_is_not_acquired():
+    async def story(pair: Pair):
+        pair.a.placed = NEXT
+        assert await pair.a.ask() == NEXT
+        pair.stores["a"].faults.watch_lost_percent = 100
+        await pair.cut(whole(NAMESPACE))
+        assert isinstance(await pair.a.ask(is_authoritative=True), Unknown)
+        assert not pair.server.tree.exists(PATH)
+
+    run(story)
+
+
+def test_without_the_metadata_store_what_is_served_is_served_on_and_nothing_new_is_owned():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        store = pair.stores["a"]
+        await store.close()
+        await pair.world.sleep(60)
+        assert await pair.a.ask() is HERE
+        with pytest.raises(Exception, match="closed"):
+            await pair.a.ask(next(name for name in names() if not BUNDLE.has(name)))
+
+    run(story)
+
+
+def test_a_predecessor_at_the_same_address_is_waited_for():
+    async def story(pair: Pair):
+        value = (
+            b'{"nativeUrl":"pulsar://a:6650","httpUrl":"http://a:8080","httpUrlTls":"https://a:8443","disabled":false}'
+        )
+        await pair.stores["b"].put(PATH, value, expected_version=-1, ephemeral=True)
+        found = await pair.a.ask(is_authoritative=True)
+        assert isinstance(found, Unknown)
+        assert "session of this broker that is over" in found.why
+        pair.server.end_session(pair.stores["b"].session, 0)
+        assert await pair.a.ask() is HERE
+
+    run(story)
+
+
+def test_damage_is_told_and_nothing_is_taken_over():
+    async def story(pair: Pair):
+        await pair.stores["b"].put(PATH, b"what", expected_version=-1)
+        with pytest.raises(CorruptionError, match=PATH):
+            await pair.a.ask(is_authoritative=True)
+        assert pair.server.tree.get(PATH).value == b"what"
+
+    run(story)
+
+
+def test_limits_are_held_and_told(monkeypatch):
+    monkeypatch.setattr(bundle_ownership, "OWN_BUNDLES_MAX", 2)
+    monkeypatch.setattr(bundle_ownership, "QUESTIONS_MAX", 3)
+
+    async def story(pair: Pair):
+        one_each: dict[Bundle, TopicName] = {}
+        for name in names():
+            one_each.setdefault(equal_bundles(NAMESPACE, 4).find(name), name)
+        answers = [await pair.a.ask(name) for name in one_each.values()]
+        assert answers[:2] == [HERE, HERE]
+        assert all(isinstance(answer, Unknown) and "and no more" in answer.why for answer in answers[2:])
+        answers = await asyncio.gather(*(pair.b.ask(name) for name in one_each.values()))
+        assert any(isinstance(answer, Unknown) and "too many bundles at once" in answer.why for answer in answers)
+
+    run(story)
+
+
+def test_a_broker_that_closes_lets_go_and_acquires_nothing():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        await pair.a.ownership.close()
+        assert pair.a.told.words == ["given", "taken"]
+        assert await pair.a.ask(is_authoritative=True) == Unknown("this broker is closing")
+        assert await pair.b.ask() is HERE
+
+    run(story)
+
+
+def names() -> list[TopicName]:
+    return [TopicName.parse(str(number)) for number in range(40)]
