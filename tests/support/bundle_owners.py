@@ -40,7 +40,8 @@ class Owning:
     """One broker's ownership and what it is told."""
 
     def __init__(self, runtime: Runtime, metadata: MetadataStore, me: str = "a") -> None:
-        self.policies: dict[str, Json] | None = {"bundles": {"numBundles": 4}}
+        #: Namespaces that there are, of four bundles.
+        self.known = {NAMESPACE}
         #: Who takes what nobody owns.
         self.placed: Owner = HERE
         self.told = Told()
@@ -51,7 +52,7 @@ class Owning:
         self.ownership.start()
 
     async def _policies_of(self, namespace: str) -> Mapping[str, Json] | None:
-        return self.policies if namespace == NAMESPACE else None
+        return {"bundles": {"numBundles": 4}} if namespace in self.known else None
 
     async def _place(self, _: Bundle) -> Owner:
         return self.placed

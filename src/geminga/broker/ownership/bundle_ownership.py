@@ -81,6 +81,7 @@ class BundleOwnership:
     ) -> None:
         """``endpoints``: this broker's listeners. ``part`` hears of what was not expected."""
         self._metadata = metadata
+        self._clock = clock
         self._endpoints = endpoints
         self._place = place
         self._part = part
@@ -314,29 +315,35 @@ class BundleOwnership:
             self._due.set()
 
     async def _follow(self) -> None:
+        """Look at what there is news of at once, and at everything once in a round, however much news there is."""
+        round_at_s = self._clock.monotonic() + ROUND_MS / 1000
         while not self._is_closing:
             try:
-                async with asyncio.timeout(ROUND_MS / 1000):
+                async with asyncio.timeout(max(0, round_at_s - self._clock.monotonic())):
                     await self._due.wait()
-                looked_at = sorted(self._doubted)  # news
             except TimeoutError:
-                looked_at = list(self._own)
+                pass
             self._due.clear()
+            looked_at = sorted(self._doubted)
             self._doubted.clear()
-            try:
-                await self._drop_former_bundles()
-                for bundle in looked_at:
-                    await self._look_at(bundle)
-            except StorageError as error:
-                _log.warning("the bundles of this broker can not be looked at now: %s", error)
+            if self._clock.monotonic() >= round_at_s:
+                looked_at = list(self._own)
+                round_at_s = self._clock.monotonic() + ROUND_MS / 1000
+            for namespace in sorted({bundle.namespace for bundle in self._own}):
+                await self._drop_former(namespace)
+            for bundle in looked_at:
+                await self._look_at(bundle)
 
-    async def _drop_former_bundles(self) -> None:
-        """Let go of those that their namespace is not cut into any more."""
-        for namespace in sorted({bundle.namespace for bundle in self._own}):
+    async def _drop_former(self, namespace: str) -> None:
+        """Let go of what the namespace is not cut into any more."""
+        try:
             bundles = await self._bundles.get(namespace)
-            for bundle in self.owned:
-                if bundle.namespace == namespace and (bundles is None or not bundles.has(bundle)):
-                    spawn(self.release(bundle), name=f"release {bundle}", part=self._part)
+        except StorageError as error:
+            _log.warning("the bundles of namespace %s stay as they are now: %s", namespace, error)
+            return
+        for bundle in self.owned:
+            if bundle.namespace == namespace and (bundles is None or not bundles.has(bundle)):
+                spawn(self.release(bundle), name=f"release {bundle}", part=self._part)
 
     async def _look_at(self, bundle: Bundle) -> None:
         owned, session = self._own.get(bundle), self._session

@@ -198,6 +198,27 @@ def test_a_bundle_that_was_taken_away_is_served_no_more(is_told):
     run(story)
 
 
+def test_news_of_other_things_and_damage_elsewhere_keep_no_round_from_coming():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        pair.a.known.add("public/broken")
+        broken = TopicName.parse("public/broken/one")
+        assert await pair.a.ask(broken) is HERE
+        store, path = pair.stores["b"], local_policies_path("public/broken")
+        lost = pair.stores["a"].faults
+        lost.watch_lost_percent = 100
+        pair.take_node()
+        lost.watch_lost_percent = 0
+        for _ in range(2 * ROUND_MS // 1000):
+            await store.put(path, b"what", expected_version=None)
+            await pair.world.sleep(1)
+        assert [bundle.namespace for bundle in pair.a.ownership.owned] == ["public/broken"]
+        with pytest.raises(CorruptionError, match=path):
+            await pair.a.ask(broken)
+
+    run(story)
+
+
 def test_a_release_takes_away_nothing_of_the_next_owner():
     async def story(pair: Pair):
         assert await pair.a.ask() is HERE
