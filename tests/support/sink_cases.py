@@ -110,6 +110,18 @@ def run_task(
     return pickle.loads(pickle.dumps(message))
 
 
+def all_stored(client: pulsar.Client, topic: str) -> list[pulsar.Message]:
+    """Every message of a topic."""
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    try:
+        messages = []
+        while reader.has_message_available():
+            messages.append(reader.read_next(10_000))
+        return messages
+    finally:
+        reader.close()
+
+
 def stored(client: pulsar.Client, topic: str, count: int, *, more_ms: int = 200) -> list[pulsar.Message]:
     """The first ``count`` messages of a topic; fails if there are fewer, or if one more is there."""
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
