@@ -15,7 +15,8 @@ from support.bundle_brokers import bundle_brokers
 SHORT_SEEDS = 8
 LONG_SEEDS = 500
 CHANGES = tuple(
-    f"bundle.{change}" for change in ("released", "expired", "stalled", "crashed", "robbed", "cut", "uncertain")
+    f"bundle.{change}"
+    for change in ("released", "expired", "stalled", "crashed", "robbed", "cut", "was split", "uncertain")
 )
 
 

@@ -39,6 +39,8 @@ GRACE_S: Final = 2.0
 #: ... and once nobody told it: a round, or what it remembers of the cut is old.
 UNTOLD_S: Final = (ROUND_MS + BUNDLES_AGE_MS_MAX) / 1000 + GRACE_S
 LATE_MS_MAX: Final = 3000
+#: What is split at random has more hashes than that.
+SPLIT_RANGE_MIN: Final = 1 << 26
 #: Bundles of one namespace at most; more cuts would only make the story thinner.
 CUTS_MAX: Final = 12
 
@@ -156,6 +158,8 @@ class BundleChanges:
             ("crashed", self.crash),
             ("robbed", self.rob),
             ("cut", self.cut),
+            ("split", self.split),
+            ("split", self.split),
             ("uncertain", self.be_uncertain),
         ]
 
@@ -242,6 +246,29 @@ class BundleChanges:
             now_ms=0,
         )
         self.cluster.server.notify(outcome.notifications)
+
+    async def split(self, broker: str) -> None:
+        """Its owner splits a bundle, while it may lose it."""
+        ownership = self.cluster.ownerships[broker]
+        owned = [bundle for bundle in ownership.owned if bundle.upper - bundle.lower > SPLIT_RANGE_MIN]
+        if not owned:
+            return
+        bundle = self.rng.choice(owned)
+        key = self.rng.randrange(bundle.lower + 1, bundle.upper)
+
+        async def split_it(_: sim.SimNode) -> None:
+            try:
+                await ownership.split(bundle, [key])
+                self.world.points.hits["bundle.was split"] += 1
+            except GemingaError:
+                pass
+
+        splitting = self.world.node(broker).run(split_it)
+        if self.rng.random() < 0.3:
+            self.cluster.excuse(broker, GRACE_S)
+            await self.world.sleep(self.rng.uniform(0, 0.2))
+            self.cluster.stores[broker].expire_session(0)
+        await splitting
 
     async def be_uncertain(self, broker: str) -> None:
         """Writes of a broker end without an answer, done or not."""

@@ -8,10 +8,10 @@ only ever a reason to read it, and what was not heard of is found by a round ove
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
-from geminga.broker.ownership.core.bundles import Bundle, topic_hash
+from geminga.broker.ownership.core.bundles import Bundle, topic_hash, whole
 from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import NamespaceBundles, PoliciesOf
@@ -23,7 +23,9 @@ from geminga.model.errors import (
     GemingaError,
     MetadataError,
     NoSuchNodeError,
+    PreconditionFailedError,
     StorageError,
+    UnavailableError,
     UnknownOutcomeError,
 )
 from geminga.model.topic_name import TopicName
@@ -33,6 +35,8 @@ from geminga.runtime import Clock, Part, get_logger, spawn, wait_ms
 OWN_BUNDLES_MAX: Final = 100_000
 #: Bundles of which owners are read, or that are acquired, at the same time.
 QUESTIONS_MAX: Final = 1_000
+#: Cuts of one split.
+SPLIT_KEYS_MAX: Final = 1_000
 #: Attempts to make a node whose outcome is unknown, or that goes as soon as it is met.
 ACQUIRE_ATTEMPTS_MAX: Final = 8
 #: Between two looks at every bundle that is owned, and between two attempts to take a node away.
@@ -92,6 +96,7 @@ class BundleOwnership:
         self._own: dict[Bundle, _Owned] = {}
         #: Those whose nodes are to be looked at before the next round.
         self._doubted: set[Bundle] = set()
+        self._splitting: set[Bundle] = set()
         self._questions: dict[tuple[str, Bundle], asyncio.Task[Owner | GemingaError | None]] = {}
         #: Counts sessions: what began in another one is void.
         self._session = 0
@@ -185,7 +190,7 @@ class BundleOwnership:
         if self._is_closing or not self._is_up or len(self._own) >= OWN_BUNDLES_MAX:
             return _CLOSING if self._is_closing else _FULL if self._is_up else _AWAY
         session = self._session
-        unwatch = self._metadata.watch_node(owner_path(bundle), lambda _: self._doubt(bundle))
+        unwatch = self._watch_own(bundle)
         try:
             owner = await self._make_node(bundle, session)
             if not isinstance(owner, Here):
@@ -228,6 +233,9 @@ class BundleOwnership:
                 version = node.stat.version
         return _RESTLESS
 
+    def _watch_own(self, bundle: Bundle) -> Unsubscribe:
+        return self._metadata.watch_node(owner_path(bundle), lambda _: self._doubt(bundle))
+
     def _data(self) -> OwnerData:
         return owner_of_endpoints(self._endpoints())
 
@@ -248,6 +256,11 @@ class BundleOwnership:
         except StorageError as error:
             _log.warning("bundle %s can not be marked as being unloaded: %s", bundle, error)
         await self._taken(bundle.has)
+        await self._take_away(bundle, session)
+        self._end([owned])
+
+    async def _take_away(self, bundle: Bundle, session: int) -> None:
+        """Its node, however long that takes in this session."""
         while session == self._session:
             try:
                 await self._remove_node(bundle, session)
@@ -257,7 +270,59 @@ class BundleOwnership:
                 if self._is_closing:
                     break
                 await wait_ms(RETRY_MS)
-        self._end([owned])
+
+    # ---- splitting
+
+    async def split(self, bundle: Bundle, keys: Sequence[int]) -> list[Bundle]:
+        """Cut an own bundle before each of ``keys``; its topics stay open, in the parts, which are returned.
+
+        The parts are owned before anybody can see them in the local policies, and the bundle until then: there is no
+        moment at which another broker could take either. Raises PreconditionFailedError for what can not be split,
+        UnavailableError where this broker does not own the bundle, StorageError.
+        """
+        owned, session = self._own.get(bundle), self._session
+        if owned is None or owned.is_leaving:
+            raise UnavailableError(f"bundle {bundle} is not this broker's to split now")
+        if len(keys) > SPLIT_KEYS_MAX:
+            raise PreconditionFailedError(f"a bundle is split at {SPLIT_KEYS_MAX} keys at most, not at {len(keys)}")
+        bundles = await self._bundles.read(bundle.namespace)
+        cut = (bundles or whole(bundle.namespace)).with_split(bundle, keys)
+        parts = [part for part in cut.all() if bundle.lower <= part.lower < bundle.upper]
+        if len(self._own) + len(parts) > OWN_BUNDLES_MAX:
+            raise UnavailableError(f"this broker would own more than {OWN_BUNDLES_MAX} bundles")
+        if bundle in self._splitting:
+            raise UnavailableError(f"bundle {bundle} is being split")
+        self._splitting.add(bundle)
+        try:
+            for part in parts:
+                if not isinstance(await self._make_node(part, session), Here):
+                    raise UnavailableError(f"bundle {part}, which is to be made, is another's")
+            after = await self._bundles.split(bundle, keys)
+            if session != self._session or owned.is_leaving or not all(after.has(part) for part in parts):
+                raise UnavailableError(f"bundle {bundle} changed hands while it was split")
+            for part in parts:
+                self._own[part] = _Owned(part, self._watch_own(part))
+            self._end([owned])
+        except GemingaError:
+            await self._give_back(bundle.namespace, parts, session)
+            raise
+        finally:
+            self._splitting.discard(bundle)
+            # What was heard of meanwhile was passed over.
+            self._doubted.update(parts)
+            self._due.set()
+        _log.info("bundle %s was split into %s", bundle, ", ".join(part.range for part in parts))
+        await self._take_away(bundle, session)
+        return parts
+
+    async def _give_back(self, namespace: str, parts: list[Bundle], session: int) -> None:
+        """Nodes of parts that this broker made and does not serve."""
+        try:
+            for part in parts:
+                if part not in self._own:
+                    await self._remove_node(part, session)
+        except StorageError as error:
+            _log.warning("nodes of parts in namespace %s stay until the session ends: %s", namespace, error)
 
     async def _disable_node(self, bundle: Bundle, session: int) -> None:
         node = await self._metadata.get(owner_path(bundle))
@@ -342,7 +407,8 @@ class BundleOwnership:
             _log.warning("the bundles of namespace %s stay as they are now: %s", namespace, error)
             return
         for bundle in self.owned:
-            if bundle.namespace == namespace and (bundles is None or not bundles.has(bundle)):
+            is_former = bundles is None or not bundles.has(bundle)
+            if bundle.namespace == namespace and is_former and bundle not in self._splitting:
                 spawn(self.release(bundle), name=f"release {bundle}", part=self._part)
 
     async def _look_at(self, bundle: Bundle) -> None:

@@ -6,17 +6,18 @@ the metadata store does not answer what is remembered goes on to hold: what is s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import Json
-from geminga.broker.ownership.core.bundles import Bundles
+from geminga.broker.ownership.core.bundles import Bundle, Bundles
 from geminga.broker.ownership.core.local_policies import (
     bundles_in,
     decode_local_policies,
     encode_local_policies,
     first_local_policies,
     local_policies_path,
+    with_bundles,
 )
 from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore, Unsubscribe
@@ -103,6 +104,31 @@ class NamespaceBundles:
             written = await cas.update(self._metadata, path, lambda found: None if found else first)
             value = first if written is None else written.value
         return bundles_in(namespace, decode_local_policies(namespace, value))
+
+    async def split(self, bundle: Bundle, keys: Sequence[int]) -> Bundles:
+        """Write that it is split at ``keys``, by compare-and-set; all else in the local policies stays.
+
+        The bundles as they are then. Raises PreconditionFailedError where that can not be, StorageError.
+        """
+        namespace = bundle.namespace
+        after: Bundles | None = None
+
+        def change(value: bytes | None) -> bytes | None:
+            nonlocal after
+            document = decode_local_policies(namespace, value or b"{}")
+            before = bundles_in(namespace, document)
+            if bundle.lower in before.boundaries and {*keys, bundle.upper} <= set(before.boundaries):
+                # Our own write, whose outcome was unknown, or another one to the same end.
+                after = before
+                return None
+            after = before.with_split(bundle, keys)
+            return encode_local_policies(with_bundles(document, after))
+
+        await cas.update(self._metadata, local_policies_path(namespace), change)
+        assert after is not None
+        self._changes += 1
+        self._remember(namespace, after, self._clock.monotonic() * 1000)
+        return after
 
     def _remember(self, namespace: str, bundles: Bundles, read_ms: float) -> None:
         before = self._remembered.pop(namespace, None)
