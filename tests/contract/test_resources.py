@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.resources.clusters import CLUSTERS_PATH
 from geminga.broker.resources.documents import CHANGE_ATTEMPTS_MAX, DocumentStore
@@ -224,6 +225,25 @@ def test_tenant_is_checked_against_names_clusters_and_roles(case) -> None:
                 await tenants.create(name, info)
         with pytest.raises(NotFoundError):
             await tenants.update("nobody", good)
+
+    case.run(main)
+
+
+def test_bundles_of_a_namespace_do_not_outlive_it(case) -> None:
+    async def main(h: Harness) -> None:
+        namespaces = (await bootstrapped(h)).namespaces
+        path, cut = local_policies_path("public/orders"), b'{"bundles":{"boundaries":["0x00000000","0xffffffff"]}}'
+        await namespaces.create("public/orders")
+        await h.store.put(path, cut, expected_version=None)
+        with pytest.raises(ConflictError):
+            await namespaces.create("public/orders")
+        assert await h.store.exists(path)
+        await namespaces.delete("public/orders")
+        assert not await h.store.exists(path)
+        # As if that had been cut off in the middle.
+        await h.store.put(path, cut, expected_version=None)
+        await namespaces.create("public/orders")
+        assert not await h.store.exists(path)
 
     case.run(main)
 

@@ -8,11 +8,19 @@ from typing import Final
 from geminga.broker.resources.documents import Change, DocumentStore, Json
 from geminga.broker.resources.policies import Policies, completed
 from geminga.broker.resources.tenants import POLICIES_PATH, Tenants
-from geminga.model.errors import AuthorizationError, NotFoundError, PreconditionFailedError
+from geminga.model.errors import (
+    AuthorizationError,
+    ConflictError,
+    MetadataError,
+    NotFoundError,
+    PreconditionFailedError,
+)
 from geminga.model.topic_name import is_valid_named_entity
 
 #: What is said of a namespace that is not there.
 _MISSING: Final = "Namespace does not exist"
+#: How a cluster cuts namespaces into bundles: ``ownership.core.local_policies``, which a standalone does not load.
+_LOCAL_POLICIES_PATH: Final = "/admin/local-policies"
 
 
 class Namespaces:
@@ -61,6 +69,7 @@ class Namespaces:
             raise AuthorizationError(
                 f"Cluster [{outside[0]}] is not in the list of allowed clusters list for tenant [{tenant}]"
             )
+        await self._forget_bundles_of_before(namespace)
         await self._store.create(_path(namespace), document, "Namespace already exists")
 
     async def update(self, namespace: str, change: Change, missing: str = _MISSING) -> Policies:
@@ -86,6 +95,26 @@ class Namespaces:
             not_empty="Cannot delete non empty namespace",
             expected_version=expected_version,
         )
+        try:
+            await self._store.delete(_local_path(namespace), missing="", not_empty="")
+        except (NotFoundError, ConflictError, MetadataError):
+            # The namespace is gone; who makes one of that name tries again.
+            pass
+
+    async def _forget_bundles_of_before(self, namespace: str) -> None:
+        """How a cluster cut a namespace of that name which is gone: nothing of it holds for the next one."""
+        before = await self._store.find(_local_path(namespace))
+        if before is None or await self.find(namespace) is not None:
+            return
+        try:
+            await self._store.delete(_local_path(namespace), missing="", not_empty="", expected_version=before.version)
+        except (NotFoundError, ConflictError):
+            # Gone, or made anew for a namespace that another one created meanwhile.
+            pass
+
+
+def _local_path(namespace: str) -> str:
+    return f"{_LOCAL_POLICIES_PATH}/{namespace}"
 
 
 def _path(namespace: str) -> str:
