@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from geminga.spark.home import quick_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,10 +30,12 @@ def session(
     """The running session, or a new one with :data:`TUNED_SETTINGS`; ``settings`` go over those.
 
     ``master`` is Spark's (``local[2]``, ``spark://host:7077``); without it, what Spark's own configuration says.
-    Workers of a local session run this program's Python, unless ``PYSPARK_PYTHON`` says otherwise.
+    Workers of a local session run this program's Python, unless ``PYSPARK_PYTHON`` says otherwise, and then take
+    PySpark as it is installed (:mod:`geminga.spark.home`).
     A session that runs already keeps its Java, its master and all settings that only count at the start.
     Raises :class:`geminga.spark.SparkSetupError` where PySpark or Java are missing.
     """
+    import pyspark
     from pyspark.sql import SparkSession
 
     if master is None or master.startswith("local"):
@@ -41,7 +46,8 @@ def session(
         builder = builder.master(master)
     for key, value in {**TUNED_SETTINGS, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with quick_home(master, settings or {}, Path(pyspark.__file__).parent):
+        return builder.getOrCreate()
 
 
 def register(spark: SparkSession) -> None:

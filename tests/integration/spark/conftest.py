@@ -6,15 +6,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from tools.process_tree import children_of, command_of, wait_gone
-from tools.spark_home import make_spark_home
 
 from geminga.spark import session
+from geminga.spark.home import make_home
 
 ROOT = Path(__file__).parents[3]
+INSTALLED = Path(pyspark.__file__).parent
 TEST_PATHS = (str(ROOT), str(ROOT / "tests"))
 #: Beside the tuned settings: small, quiet, and nothing left listening.
 SETTINGS = {
@@ -43,7 +45,7 @@ def _bucket_keys() -> None:
 def _compiled_workers(tmp_path_factory) -> None:
     """For the session, and for drivers that are processes of their own."""
     if "SPARK_HOME" not in os.environ:
-        os.environ["SPARK_HOME"] = str(make_spark_home(tmp_path_factory.mktemp("spark-home")))
+        os.environ["SPARK_HOME"] = str(make_home(tmp_path_factory.mktemp("spark-home"), INSTALLED))
 
 
 @pytest.fixture(scope="session")
