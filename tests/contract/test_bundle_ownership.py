@@ -37,7 +37,7 @@ def test_a_bundle_is_acquired_by_an_ephemeral_node_and_released(case):
         assert (node.stat.is_ephemeral, node.stat.is_own) == (True, True)
         assert b'"nativeUrl":"pulsar://a:6650"' in node.value
         assert owning.ownership.owned == [BUNDLE]
-        await owning.ownership.release(BUNDLE)
+        await owning.ownership.release([BUNDLE])
         assert await h.store.get(owner_path(BUNDLE)) is None
         assert owning.told.words == ["given", "taken"]
         assert await owning.ask(is_authoritative=True) is HERE

@@ -182,8 +182,7 @@ class BundleChanges:
         chosen = self.rng.sample(owned, self.rng.randrange(len(owned) + 1))
 
         async def release_all(_: sim.SimNode) -> None:
-            for bundle in chosen:
-                await ownership.release(bundle)
+            await ownership.release(chosen)
 
         await self.world.node(broker).run(release_all)
 

@@ -35,6 +35,8 @@ from geminga.runtime import Clock, Part, get_logger, spawn, wait_ms
 OWN_BUNDLES_MAX: Final = 100_000
 #: Bundles of which owners are read, or that are acquired, at the same time.
 QUESTIONS_MAX: Final = 1_000
+#: Nodes written at the same time while bundles are released.
+WRITES_AT_ONCE: Final = 64
 #: Cuts of one split.
 SPLIT_KEYS_MAX: Final = 1_000
 #: Attempts to make a node whose outcome is unknown, or that goes as soon as it is met.
@@ -116,8 +118,7 @@ class BundleOwnership:
         """Let go of everything in good order; what can not be taken away ends with the session."""
         self._is_closing = True
         self._due.set()
-        for owned in list(self._own.values()):
-            await self.release(owned.bundle)
+        await self.release(list(self._own))
         if self._round is not None:
             await self._round
         if self._unsubscribe is not None:
@@ -241,23 +242,29 @@ class BundleOwnership:
 
     # ---- letting go
 
-    async def release(self, bundle: Bundle) -> None:
-        """Give it away in good order; nothing if it is not this broker's. The next owner begins when this returned."""
-        owned = self._own.get(bundle)
-        if owned is None:
-            return
-        if owned.is_leaving:
-            await owned.gone.wait()
-            return
-        owned.is_leaving = True
+    async def release(self, bundles: Iterable[Bundle]) -> None:
+        """Give them away in good order; nothing of those that are not this broker's.
+
+        The next owners begin when this returned.
+        """
+        found = [self._own[bundle] for bundle in bundles if bundle in self._own]
+        leaving = [one for one in found if not one.is_leaving]
+        for one in leaving:
+            one.is_leaving = True
+        if leaving:
+            await self._release(leaving)
+        for one in found:
+            await one.gone.wait()
+
+    async def _release(self, leaving: list[_Owned]) -> None:
         session = self._session
-        try:
-            await self._disable_node(bundle, session)
-        except StorageError as error:
-            _log.warning("bundle %s can not be marked as being unloaded: %s", bundle, error)
-        await self._taken(bundle.has)
-        await self._take_away(bundle, session)
-        self._end([owned])
+        groups = [leaving[at : at + WRITES_AT_ONCE] for at in range(0, len(leaving), WRITES_AT_ONCE)]
+        for group in groups:
+            await asyncio.gather(*(self._disable_node(one.bundle, session) for one in group))
+        await self._taken(_topics_of([one.bundle for one in leaving]))
+        for group in groups:
+            await asyncio.gather(*(self._take_away(one.bundle, session) for one in group))
+            self._end(group)
 
     async def _take_away(self, bundle: Bundle, session: int) -> None:
         """Its node, however long that takes in this session."""
@@ -325,10 +332,13 @@ class BundleOwnership:
             _log.warning("nodes of parts in namespace %s stay until the session ends: %s", namespace, error)
 
     async def _disable_node(self, bundle: Bundle, session: int) -> None:
-        node = await self._metadata.get(owner_path(bundle))
-        if node is not None and node.stat.is_own and session == self._session:
-            value = self._data()._replace(is_disabled=True).encode()
-            await self._metadata.put(owner_path(bundle), value, expected_version=node.stat.version)
+        try:
+            node = await self._metadata.get(owner_path(bundle))
+            if node is not None and node.stat.is_own and session == self._session:
+                value = self._data()._replace(is_disabled=True).encode()
+                await self._metadata.put(owner_path(bundle), value, expected_version=node.stat.version)
+        except StorageError as error:
+            _log.warning("bundle %s can not be marked as being unloaded: %s", bundle, error)
 
     async def _remove_node(self, bundle: Bundle, session: int) -> None:
         """Take away what this session made, and nothing else."""
@@ -406,10 +416,14 @@ class BundleOwnership:
         except StorageError as error:
             _log.warning("the bundles of namespace %s stay as they are now: %s", namespace, error)
             return
-        for bundle in self.owned:
-            is_former = bundles is None or not bundles.has(bundle)
-            if bundle.namespace == namespace and is_former and bundle not in self._splitting:
-                spawn(self.release(bundle), name=f"release {bundle}", part=self._part)
+        former = [
+            bundle
+            for bundle in self.owned
+            if bundle.namespace == namespace and (bundles is None or not bundles.has(bundle))
+        ]
+        former = [bundle for bundle in former if bundle not in self._splitting]
+        if former:
+            spawn(self.release(former), name=f"release former bundles of {namespace}", part=self._part)
 
     async def _look_at(self, bundle: Bundle) -> None:
         owned, session = self._own.get(bundle), self._session

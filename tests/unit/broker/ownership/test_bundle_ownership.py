@@ -122,7 +122,7 @@ def test_a_write_without_an_answer_is_settled_by_reading(fault):
         assert pair.owner() == "a"
         # Marked as being unloaded, and taken away.
         store.faults.next_writes.extend([fault, fault])
-        await pair.a.ownership.release(BUNDLE)
+        await pair.a.ownership.release([BUNDLE])
         assert pair.owner() is None
         assert not pair.server.tree.exists(PATH)
 
@@ -172,8 +172,8 @@ def test_while_it_lets_go_nobody_is_served_and_the_next_begins_afterwards():
             await closed.wait()
 
         pair.a.told.taken = close  # type: ignore[method-assign]
-        releasing = asyncio.ensure_future(pair.a.ownership.release(BUNDLE))
-        again = asyncio.ensure_future(pair.a.ownership.release(BUNDLE))
+        releasing = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
+        again = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
         await closing.wait()
         for one in (pair.a, pair.b):
             assert await one.ask(is_authoritative=True) == Unknown("its bundle is being unloaded")
@@ -226,7 +226,7 @@ def test_a_release_takes_away_nothing_of_the_next_owner():
         pair.stores["a"].faults.watch_lost_percent = 100
         pair.take_node()
         assert await pair.b.ask(is_authoritative=True) is HERE
-        await pair.a.ownership.release(BUNDLE)
+        await pair.a.ownership.release([BUNDLE])
         assert pair.owner() == "b"
         assert pair.a.told.words == ["given", "taken"]
 
@@ -239,7 +239,7 @@ def test_a_late_word_of_a_node_of_before_changes_nothing():
         store.faults.watch_late_percent, store.faults.watch_twice_percent = 100, 100
         for _ in range(3):
             assert await pair.a.ask() is HERE
-            await pair.a.ownership.release(BUNDLE)
+            await pair.a.ownership.release([BUNDLE])
         assert await pair.a.ask() is HERE
         await pair.world.sleep(30)
         assert pair.a.ownership.owned == [BUNDLE]
@@ -253,7 +253,7 @@ def test_an_owner_that_was_not_heard_of_is_read_again():
         assert await pair.b.ask() is HERE
         assert url(await pair.a.ask()) == "pulsar://b:6650"
         pair.stores["a"].faults.watch_lost_percent = 100
-        await pair.b.ownership.release(BUNDLE)
+        await pair.b.ownership.release([BUNDLE])
         assert url(await pair.a.ask()) == "pulsar://b:6650"
         await pair.world.sleep(OWNERS_AGE_MS_MAX / 1000)
         assert await pair.a.ask() is HERE
@@ -387,7 +387,7 @@ def test_a_split_whose_part_is_another_s_is_refused_and_leaves_nothing():
 
 def test_a_bundle_that_is_lost_or_released_while_it_is_split_is_not_kept():
     async def story(pair: Pair):
-        for end in (pair.a.ownership.release(BUNDLE), None):
+        for end in (pair.a.ownership.release([BUNDLE]), None):
             assert await pair.a.ask(is_authoritative=True) is HERE
             pair.stores["a"].faults.delay_ms_max = 50
             splitting = asyncio.ensure_future(_split(pair, [2]))
@@ -470,6 +470,23 @@ def test_a_broker_that_closes_lets_go_and_acquires_nothing():
         assert pair.a.told.words == ["given", "taken"]
         assert await pair.a.ask(is_authoritative=True) == Unknown("this broker is closing")
         assert await pair.b.ask() is HERE
+
+    run(story)
+
+
+def test_all_that_a_broker_owns_is_released_at_once_by_one_word():
+    async def story(pair: Pair):
+        for name in names():
+            assert await pair.a.ask(name) is HERE
+        words: list[str] = []
+
+        async def taken(topics: Callable[[TopicName], bool]) -> None:
+            words.append("".join("+" if topics(name) else "-" for name in names()))
+
+        pair.a.told.taken = taken  # type: ignore[method-assign]
+        await asyncio.gather(pair.a.ownership.release(pair.a.ownership.owned), pair.a.ownership.close())
+        assert words == ["+" * len(names())]
+        assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == []
 
     run(story)
 
