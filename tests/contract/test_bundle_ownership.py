@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.broker.ownership.core.bundles import equal_bundles
@@ -10,7 +12,7 @@ from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener, o
 from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
 from geminga.metadata import MUST_NOT_EXIST, SessionEvent
 from support.bundle_owners import NAMESPACE, ONE, Owning
-from support.metadata_stores import Harness, Inbox, MemoryCase, SqliteCase, ZooKeeperCase
+from support.metadata_stores import Harness, Inbox, MemoryCase, SqliteCase, ZooKeeperCase, zookeeper_address
 
 BUNDLE = equal_bundles(NAMESPACE, 4).find(ONE)
 OTHER = OwnerData(OwnerListener("pulsar://other:6650", "", "http://other:8080"), {})
@@ -86,3 +88,40 @@ def test_an_expired_session_ends_all_ownership_and_the_next_one_begins_anew(case
         await owning.ownership.close()
 
     case.run(main)
+
+
+def test_two_brokers_on_a_zookeeper_follow_each_other_beyond_an_expired_session(request, zookeeper):
+    address = zookeeper_address(zookeeper, request.node.name)
+
+    async def main(h: Harness):
+        from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+
+        theirs = await ZooKeeperMetadataStore.open(h.runtime, address)
+        here, there = Owning(h.runtime, h.store, "a"), Owning(h.runtime, theirs, "b")
+        asked = await asyncio.gather(*(one.ask(is_authoritative=True) for one in (here, there) for _ in range(5)))
+        assert sum(owner is HERE for owner in asked) == 5
+        if asked[0] is not HERE:
+            await there.ownership.release([BUNDLE])
+            assert await here.ask(is_authoritative=True) is HERE
+        owner = await there.ask(is_authoritative=True)
+        assert isinstance(owner, Elsewhere)
+        assert owner.endpoints.default.broker_url == "pulsar://a:6650"
+        middle = BUNDLE.lower + 1
+        assert len(await here.ownership.split(BUNDLE, [middle])) == 2
+        heard = Inbox()
+        h.store.on_session_event(heard)
+        await h.expire_session()
+        await heard.comes(SessionEvent.EXPIRED)
+        assert here.ownership.owned == []
+        while await there.ask(is_authoritative=True) is not HERE:
+            pass
+        await heard.comes(SessionEvent.RECONNECTED)
+        while not isinstance(owner := await here.ask(is_authoritative=True), Elsewhere):
+            assert owner is not HERE
+        assert owner.endpoints.default.broker_url == "pulsar://b:6650"
+        assert [bundle.lower for bundle in there.ownership.owned] == [middle]
+        await here.ownership.close()
+        await there.ownership.close()
+        await theirs.close()
+
+    ZooKeeperCase(zookeeper, request.node.name).run(main)
