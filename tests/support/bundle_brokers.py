@@ -218,7 +218,11 @@ class BundleChanges:
         path = owner_path(self.rng.choice(owned))
         tree = self.cluster.server.tree
         if tree.exists(path) and tree.is_alive(other.session):
+            faults = self.cluster.stores[broker].faults
+            before = faults.watch_lost_percent
+            faults.watch_lost_percent = self.rng.choice([before, 100])
             self.cluster.server.notify(tree.delete(path, expected_version=None, session=other.session))
+            faults.watch_lost_percent = before
 
     async def cut(self, broker: str) -> None:
         """Somebody else cuts a namespace otherwise, with what nobody expects in its local policies."""

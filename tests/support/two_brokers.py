@@ -320,8 +320,11 @@ class Traffic:
         self.in_doubt: set[Where] = set()
         self.is_over = False
         self.sent = 0
+        #: Nobody keeps what was published before there was a subscription.
+        self.is_subscribed = asyncio.Event()
 
     async def produce(self) -> None:
+        await self.is_subscribed.wait()
         producer = await self._insist(lambda: self.client.create_producer(self.topic, send_timeout_millis=0))
         while self.world.now < CHANGES_S:
             await asyncio.gather(*(self._send(producer) for _ in range(self.rng.randrange(1, 6))))
@@ -340,6 +343,7 @@ class Traffic:
         kind = self.rng.choice([gc.ConsumerType.Exclusive, gc.ConsumerType.Shared, gc.ConsumerType.Failover])
         while not (self.is_over and self.acknowledged | self.in_doubt >= set(self.receipts)):
             consumer = await self._insist(lambda: self._subscribe(kind))
+            self.is_subscribed.set()
             before = frozenset(self.acknowledged)
             for _ in range(self.rng.choice([5, 20, 60])):
                 try:
