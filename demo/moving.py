@@ -113,6 +113,8 @@ class Moving:
             self._until_left(0, len(rows), bar)
         finally:
             self._end()
+        # A killed mover's transaction hides what came behind it, until its time is over.
+        self._until_ended()
         # What is counted is what a broker has that was killed once more.
         self._broker.kill()
         self._broker.start()
@@ -141,10 +143,20 @@ class Moving:
         self._mover.kill()
         self._mover.wait()
 
+    def _stats(self, topic: str) -> Any:
+        return json.loads(self._broker.request("GET", f"/admin/v2/persistent/public/default/{topic}/partitioned-stats"))
+
     def _backlog(self) -> int:
-        answer = self._broker.request("GET", f"/admin/v2/persistent/public/default/{SOURCE}/partitioned-stats")
-        backlog: int = json.loads(answer)["subscriptions"][SUBSCRIPTION]["msgBacklog"]
+        backlog: int = self._stats(SOURCE)["subscriptions"][SUBSCRIPTION]["msgBacklog"]
         return backlog
+
+    def _until_ended(self) -> None:
+        """Until no transaction of the second topic is open. Raises TimeoutError."""
+        since = time.monotonic()
+        while count := self._stats(TARGET)["ongoingTxnCount"]:
+            if time.monotonic() - since > PATIENCE_S:
+                raise TimeoutError(f"{count} transactions are open after {PATIENCE_S:.0f} s")
+            self._pause.wait(LOOK_S)
 
     def _until_left(self, wanted: int, total: int, bar: TaskID) -> int:
         """Until about so many events at most are not moved; how many they are. Raises TimeoutError."""
