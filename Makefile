@@ -27,6 +27,7 @@ FROM ?= 0
 COUNT ?= 100
 JOBS ?= 1
 SIM_ARGS ?=
+SCENARIO ?= transactions
 KILLS ?= 200
 ROUNDS ?= 50
 BOOKIES ?= 5
@@ -72,8 +73,8 @@ search: $(STAMP) ## the property tests with new random examples (SEED=number)
 	@echo "SEED=$(SEED)"
 	@PROPERTY_SEED=$(SEED) $(BIN)/python -m pytest -q tests/property --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
 
-sim: $(STAMP) ## transactions under faults at every step, seed by seed, with a log (FROM=0 COUNT=100 JOBS=1 SIM_ARGS=--go-on)
-	@PYTHONPATH=tests:. $(BIN)/python -m tools.seeds --from $(FROM) --count $(COUNT) --jobs $(JOBS) $(SIM_ARGS)
+sim: $(STAMP) ## a simulation seed by seed, with a log (SCENARIO=transactions|storage|storage-beyond|takeover|bundles|brokers FROM=0 COUNT=100 JOBS=1 SIM_ARGS=--go-on)
+	@PYTHONPATH=tests:. $(BIN)/python -m tools.seeds --scenario $(SCENARIO) --from $(FROM) --count $(COUNT) --jobs $(JOBS) $(SIM_ARGS)
 
 mutants: $(STAMP) ## one-line changes of the product that its short tests must catch (SEED=number, or random, for another draw)
 	@$(BIN)/python -m tools.mutants $(if $(filter command line environment,$(origin WORKERS)),--workers $(WORKERS)) $(if $(DRAW),--seed $(DRAW)) $(MUTANTS_ARGS)

@@ -1,9 +1,9 @@
-"""``make sim FROM= COUNT=``: the token ring over many seeds; each adds a line to a log, what was reached is a table.
+"""``make sim SCENARIO= FROM= COUNT=``: a simulation over many seeds; each adds a line to a log, shown as a table.
 
-A line of the log (JSON): ``commit`` (with ``+`` if the tree had changes), ``scenario``, ``seed``, ``ok``, ``faults``,
-``acknowledged``, ``struck`` (faults by named point), ``counts``, ``cpu_s``, ``virtual_s``, ``steps``, ``error``. Seeds
-that the log has of this commit already are not run again, so that a run may be gathered from several. The table at the
-end is of all lines of this commit.
+A line of the log (JSON): ``commit`` (with ``+`` if the tree had changes), ``scenario``, ``seed``, ``ok``,
+``struck`` (faults by named point), ``cpu_s``, ``virtual_s``, ``steps``, ``error``; of transactions (the token ring)
+``faults``, ``acknowledged`` and ``counts`` too, of the others ``crashes``. Seeds that the log has of this commit
+already are not run again, so that a run may be gathered from several. The table at the end is of all its lines.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tools.seeds.seed import run_seed
+from tools.seeds.seed import RING_SCENARIO, SCENARIOS, TRANSACTIONS, run_seed
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LOG: Final = ROOT / "build" / "sim.jsonl"
@@ -39,12 +40,43 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def lines_of(log: Path, name: str) -> list[dict[str, Any]]:
-    """What the log has of a commit, the newest line of each seed."""
+def lines_of(log: Path, name: str, scenario: str) -> list[dict[str, Any]]:
+    """What the log has of a commit and a scenario, the newest line of each seed."""
     if not log.exists():
         return []
+    wanted = (name, RING_SCENARIO if scenario == TRANSACTIONS else scenario)
     found = [json.loads(text) for text in log.read_text().splitlines() if text.strip()]
-    return list({line["seed"]: line for line in found if line["commit"] == name}.values())
+    return list({line["seed"]: line for line in found if (line["commit"], line["scenario"]) == wanted}.values())
+
+
+def table_of_story(lines: list[dict[str, Any]]) -> str:
+    """Sums over seeds, and of each named point how often it was struck and in how many seeds."""
+    good = [line for line in lines if line["ok"]]
+    told = [_summary(lines, len(good))]
+    if good:
+        told.append(_sum_and_least("crashes", [line["crashes"] for line in good]))
+        told.append(f"{'point':<50} {'times':>10} {'seeds':>10}")
+        times: Counter[str] = Counter()
+        seeds: Counter[str] = Counter()
+        for line in good:
+            times.update(line["struck"])
+            seeds.update(label for label, count in line["struck"].items() if count)
+        told += [f"{label:<50} {times[label]:>10} {seeds[label]:>10}" for label in sorted(times)]
+    return "\n".join(told + _failed(lines))
+
+
+def _summary(lines: list[dict[str, Any]], good: int) -> str:
+    cpu = sum(line["cpu_s"] for line in lines)
+    most = max((line["cpu_s"] for line in lines), default=0)
+    each_s = cpu / max(1, len(lines))
+    return (
+        f"{len(lines)} seeds, {len(lines) - good} failures, {cpu:.0f} CPU s ({each_s:.2f} a seed, {most:.2f} at most)"
+    )
+
+
+def _failed(lines: list[dict[str, Any]]) -> list[str]:
+    failed = sorted(line["seed"] for line in lines if not line["ok"])
+    return [f"failed seeds: {failed}"] if failed else []
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -52,7 +84,6 @@ def table(lines: list[dict[str, Any]]) -> str:
     from support.ring_steps import POINTS
 
     good = [line for line in lines if line["ok"]]
-    cpu = sum(line["cpu_s"] for line in lines)
     struck: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for line in good:
@@ -60,8 +91,7 @@ def table(lines: list[dict[str, Any]]) -> str:
         counts.update(line["counts"])
     steps = list(dict.fromkeys(point.step for point in POINTS))
     whats = list(dict.fromkeys(point.what for point in POINTS))
-    each_s = cpu / max(1, len(lines))
-    told = [f"{len(lines)} seeds, {len(lines) - len(good)} failures, {cpu:.0f} CPU s ({each_s:.2f} a seed)"]
+    told = [_summary(lines, len(good))]
     if good:
         told += [
             _sum_and_least("faults", [line["faults"] for line in good]),
@@ -74,54 +104,55 @@ def table(lines: list[dict[str, Any]]) -> str:
             told.append(f"{step:<26}" + "".join(f"{cell:>15}" for cell in cells))
         never = [str(point) for point in POINTS if not struck[str(point)]]
         told.append(f"points never struck: {len(never)} of {len(POINTS)} {never or ''}")
-    failed = [line["seed"] for line in lines if not line["ok"]]
-    if failed:
-        told.append(f"failed seeds: {sorted(failed)}")
-    return "\n".join(told)
+    return "\n".join(told + _failed(lines))
 
 
 def _sum_and_least(what: str, numbers: list[int]) -> str:
     return f"{what}: {sum(numbers)}, at least {min(numbers)} in a seed"
 
 
-def _results(seeds: list[int], jobs: int) -> Iterator[dict[str, Any]]:
+def _results(scenario: str, seeds: list[int], jobs: int) -> Iterator[dict[str, Any]]:
+    run = partial(run_seed, scenario)
     if jobs <= 1:
-        yield from map(run_seed, seeds)
+        yield from map(run, seeds)
         return
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(run_seed, seeds)
+        yield from pool.imap_unordered(run, seeds)
 
 
 def main() -> int:
     """Returns 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="make sim", description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--scenario", choices=[TRANSACTIONS, *SCENARIOS], default=TRANSACTIONS)
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=100, help="how many")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--log", type=Path, default=LOG, help="where lines are added")
     parser.add_argument("--go-on", action="store_true", help="go on after a failure")
     arguments = parser.parse_args()
-    name = commit()
-    done = {line["seed"] for line in lines_of(arguments.log, name) if line["ok"]}
+    name, scenario = commit(), arguments.scenario
+    done = {line["seed"] for line in lines_of(arguments.log, name, scenario) if line["ok"]}
     seeds = [seed for seed in range(arguments.first, arguments.first + arguments.count) if seed not in done]
     print(f"{name}: {len(seeds)} seeds from {arguments.first}, {arguments.count - len(seeds)} are in {arguments.log}")
     arguments.log.parent.mkdir(parents=True, exist_ok=True)
     told_s = time.monotonic()
     failures = 0
     with arguments.log.open("a") as log:
-        for number, line in enumerate(_results(seeds, arguments.jobs), 1):
+        for number, line in enumerate(_results(scenario, seeds, arguments.jobs), 1):
             log.write(json.dumps({"commit": name, **line}) + "\n")
             log.flush()
             if not line["ok"]:
                 failures += 1
                 tail = "\n".join(line["error"].splitlines()[-ERROR_LINES:])
-                print(f"SEED {line['seed']} FAILED\n{tail}\nagain: make sim FROM={line['seed']} COUNT=1", flush=True)
+                again = f"make sim SCENARIO={scenario} FROM={line['seed']} COUNT=1"
+                print(f"SEED {line['seed']} FAILED\n{tail}\nagain: {again}", flush=True)
                 if not arguments.go_on:
                     break
             if time.monotonic() - told_s > PROGRESS_S:
                 told_s = time.monotonic()
                 print(f"{number} of {len(seeds)}, {failures} failed", flush=True)
-    print(table(lines_of(arguments.log, name)))
+    lines = lines_of(arguments.log, name, scenario)
+    print(table(lines) if scenario == TRANSACTIONS else table_of_story(lines))
     return 1 if failures else 0
 
 

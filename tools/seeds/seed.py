@@ -2,42 +2,83 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from geminga.sim import SimWorld
     from support.token_ring import Ring
 
+#: The one whose faults are struck by name (:func:`_run_ring`).
+TRANSACTIONS: Final = "transactions"
+#: Scenario -> module and function.
+SCENARIOS: Final = {
+    "storage": ("support.storage_story", "storage_story"),
+    "storage-beyond": ("support.storage_story", "beyond_story"),
+    "takeover": ("support.ledger_takeover", "ledger_takeover"),
+    "bundles": ("support.bundle_brokers", "bundle_brokers"),
+    "brokers": ("support.two_brokers", "two_brokers"),
+}
+#: As lines of the log name transactions, which were there before the others.
+RING_SCENARIO: Final = "token_ring"
 
-def run_seed(seed: int) -> dict[str, Any]:
+
+def run_seed(scenario: str, seed: int) -> dict[str, Any]:
     """One seed, as a line of the log."""
-    from geminga.sim import SimWorld, run_in
-    from support.token_ring import Ring
+    from geminga.sim import SimWorld
 
     logging.disable(logging.CRITICAL)
     world = SimWorld(seed)
+    started = time.process_time()
+    error = None
+    told: dict[str, Any] = {}
+    try:
+        with redirect_stderr(StringIO()):
+            _run_ring(world, told) if scenario == TRANSACTIONS else _run_story(world, scenario, told)
+    except Exception as raised:
+        error = "".join(traceback.format_exception(raised))
+    name = RING_SCENARIO if scenario == TRANSACTIONS else scenario
+    line: dict[str, Any] = {"scenario": name, "seed": seed, "ok": error is None, **told}
+    line["cpu_s"] = round(time.process_time() - started, 3)
+    if error is not None:
+        line["error"] = error
+    return line
+
+
+def _run_ring(world: SimWorld, told: dict[str, Any]) -> None:
+    from geminga.sim import run_in
+    from support.token_ring import Ring
+
     rings: list[Ring] = []
 
     async def story(world: SimWorld) -> None:
         rings.append(Ring(world))
         await rings[0].run()
 
-    started = time.process_time()
-    error = None
     try:
-        with redirect_stderr(StringIO()):
-            run_in(world, story)
-    except Exception as raised:
-        error = "".join(traceback.format_exception(raised))
-    line: dict[str, Any] = {"scenario": "token_ring", "seed": seed, "ok": error is None}
-    if rings:
-        line |= rings[0].told()._asdict()
-    line["cpu_s"] = round(time.process_time() - started, 3)
-    if error is not None:
-        line["error"] = error
-    return line
+        run_in(world, story)
+    finally:
+        if rings:
+            told.update(rings[0].told()._asdict())
+
+
+def _run_story(world: SimWorld, scenario: str, told: dict[str, Any]) -> None:
+    from geminga.sim import run_in
+
+    module, name = SCENARIOS[scenario]
+    story: Callable[[SimWorld], Any] = getattr(importlib.import_module(module), name)
+    try:
+        run_in(world, story)
+    finally:
+        told.update(
+            struck=dict(world.points.hits),
+            crashes=world.crashes,
+            virtual_s=round(world.now, 3),
+            steps=world.loop.steps,
+        )
