@@ -44,6 +44,22 @@ def test_nobody_is_sent_on_twice_and_the_served_are_served_by_who_thinks_to_own(
         assert (direction is Direction.STAY) == (brokers[last] is HERE)
 
 
+@given(beliefs(), st.integers(0, BROKERS - 1), st.integers(0, BROKERS - 1))
+def test_who_is_sent_to_the_leader_is_sent_on_from_there_at_most_once(
+    brokers: list[Owner], leader: int, at: int
+) -> None:
+    """The leader believes anything of the topic; what the one believes that it chose is as good."""
+    asked = Elsewhere(Endpoints([Endpoint("internal", str(leader))]), is_owner=False, is_chosen=False)
+    believed: list[Owner] = [brokers[leader] if broker == leader else asked for broker in range(BROKERS)]
+    for direct in (direct_lookup, direct_request):
+        sent, now, is_authoritative = 0, at, False
+        while direct(believed[now], is_authoritative=is_authoritative) is Direction.ASK_THERE:
+            there = believed[now]
+            assert isinstance(there, Elsewhere)
+            now, is_authoritative, sent = int(there.endpoints.default.broker_url), there.is_chosen, sent + 1
+        assert sent <= 2
+
+
 @given(st.integers(0, BROKERS - 1), st.integers(0, BROKERS - 1), st.booleans())
 def test_where_brokers_agree_every_client_finds_the_owner(owner: int, at: int, is_owner: bool) -> None:
     there = Elsewhere(Endpoints([Endpoint("internal", str(owner))]), is_owner=is_owner)

@@ -30,10 +30,9 @@ async def _lookup(services: CommandServices, connection: Connection, request: pb
     except GemingaError as error:
         connection.write(commands.lookup_failed(request.request_id, error.server_error, connection.told(error)))
         return
-    # Who asks another broker does so with authority, so that it is sent on no more.
     answer = commands.lookup_redirect if place.is_to_ask else commands.lookup_connect
     urls = place.endpoint.broker_url, place.endpoint.broker_url_tls
-    connection.write(answer(request.request_id, *urls, is_authoritative=True))
+    connection.write(answer(request.request_id, *urls, is_authoritative=place.is_authoritative))
 
 
 def handle_partitioned_metadata(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:

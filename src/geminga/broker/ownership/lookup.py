@@ -16,8 +16,10 @@ class Place(NamedTuple):
     """Where a client goes for a topic."""
 
     endpoint: Endpoint
-    #: Ask there once more, with authority, before connecting.
+    #: Ask there once more before connecting.
     is_to_ask: bool = False
+    #: With authority: that broker is the one.
+    is_authoritative: bool = True
 
 
 class TopicLookup:
@@ -49,7 +51,8 @@ class TopicLookup:
             return Place(self._own().find(listener))
         if direction is Direction.TRY_AGAIN or not isinstance(owner, Elsewhere):
             raise no_owner(name, owner)
-        return Place(owner.endpoints.find(listener), is_to_ask=direction is Direction.ASK_THERE)
+        is_to_ask = direction is Direction.ASK_THERE
+        return Place(owner.endpoints.find(listener), is_to_ask, is_authoritative=owner.is_chosen)
 
 
 def no_owner(name: TopicName, owner: object) -> UnavailableError:

@@ -26,6 +26,8 @@ class Elsewhere(NamedTuple):
     endpoints: Endpoints
     #: It has the topic. False: nobody has, and that broker takes it when it is asked with authority.
     is_owner: bool = True
+    #: False: it is not to take the topic, but to say who is (it leads the cluster), and is asked without authority.
+    is_chosen: bool = True
 
 
 class Unknown(NamedTuple):

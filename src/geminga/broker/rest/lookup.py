@@ -24,11 +24,10 @@ async def lookup(request: Request) -> Response:
     name = topic_of(request)
     if await topics.resources.namespaces.find(name.namespace) is None:
         raise NotFoundError("Namespace not found")
-    endpoint, is_to_ask = await context_of(request).lookup.find(
-        name, listener, is_authoritative=is_authoritative(request)
-    )
-    if is_to_ask:
-        return redirection(request, endpoint)
+    place = await context_of(request).lookup.find(name, listener, is_authoritative=is_authoritative(request))
+    endpoint = place.endpoint
+    if place.is_to_ask:
+        return redirection(request, endpoint, is_authoritative=place.is_authoritative)
     found = {
         "brokerUrl": endpoint.broker_url,
         "brokerUrlTls": endpoint.broker_url_tls,

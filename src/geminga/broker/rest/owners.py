@@ -52,7 +52,7 @@ async def _sent_away(request: Request, name: TopicName, ownership: Ownership) ->
         return None
     if direction is Direction.TRY_AGAIN or not isinstance(owner, Elsewhere):
         raise no_owner(name, owner)
-    return redirection(request, owner.endpoints.default)
+    return redirection(request, owner.endpoints.default, is_authoritative=owner.is_chosen)
 
 
 def is_authoritative(request: Request) -> bool:
@@ -60,12 +60,16 @@ def is_authoritative(request: Request) -> bool:
     return request.query_params.get(AUTHORITATIVE, "").lower() == "true"
 
 
-def redirection(request: Request, there: Endpoint) -> Response:
-    """307 to the same path and query at another broker, with authority; raises UnavailableError without a URL."""
+def redirection(request: Request, there: Endpoint, *, is_authoritative: bool = True) -> Response:
+    """307 to the same path and query at another broker; raises UnavailableError without a URL.
+
+    ``is_authoritative``: it is not sent on from there.
+    """
     url = there.web_url_tls if request.url.scheme == "https" else there.web_url
     if not url:
         raise UnavailableError("the topic is served by a broker without a web service for this scheme")
     query = request.scope["query_string"].decode("latin-1")
     kept = [item for item in query.split("&") if item and item.partition("=")[0] != AUTHORITATIVE]
-    location = f"{url.rstrip('/')}{request.scope['path']}?{'&'.join([*kept, f'{AUTHORITATIVE}=true'])}"
+    kept.append(f"{AUTHORITATIVE}={'true' if is_authoritative else 'false'}")
+    location = f"{url.rstrip('/')}{request.scope['path']}?{'&'.join(kept)}"
     return Response(status_code=307, headers={"Location": location})

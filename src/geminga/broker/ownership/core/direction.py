@@ -1,7 +1,9 @@
 """Where a lookup or a request for a topic goes, by who owns it. Pure.
 
 Whoever was sent here with authority is not sent on: brokers that disagree would pass a client round in a circle. It is
-told to come again instead, when they agree.
+told to come again instead, when they agree. Who is sent to the leader comes without authority, and is sent on from
+there to whom that one chose. Brokers that take each other for the leader would pass it round, for as long as they do:
+clients follow a limited number of redirections.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ class Direction(Enum):
     STAY = auto()
     #: It is served there: connect.
     CONNECT_THERE = auto()
-    #: Ask there, with authority.
+    #: Ask there; with authority unless that broker is to choose (``Elsewhere.is_chosen``).
     ASK_THERE = auto()
     #: Nobody can tell: try again later.
     TRY_AGAIN = auto()
