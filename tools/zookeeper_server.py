@@ -15,36 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import pyspark
-
+from geminga.app.local_zookeeper import classpath
 from geminga.spark.java import choose_java
 
-#: What the server needs of Spark's jars.
-JARS: Final = (
-    "zookeeper-",
-    "zookeeper-jute-",
-    "slf4j-api-",
-    "log4j-slf4j2-impl-",
-    "log4j-api-",
-    "log4j-core-",
-    "metrics-core-",
-    "snappy-java-",
-    "commons-cli-",
-    "commons-io-",
-    "netty-",
-)
 #: Sessions live between two ticks and what the client asks for; they end at a tick.
 TICK_MS: Final = 200
 START_S: Final = 60.0
 _PR_SET_PDEATHSIG: Final = 1
-
-
-def classpath() -> str:
-    """The jars, in one argument."""
-    jars = Path(pyspark.__file__).parent / "jars"
-    found = [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(JARS)]
-    assert any("zookeeper-3.9" in path for path in found), "PySpark's wheel has no ZooKeeper 3.9"
-    return os.pathsep.join(found)
 
 
 def _die_with_parent() -> None:

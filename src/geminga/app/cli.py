@@ -22,6 +22,7 @@ from geminga.app import (
     cluster_commands,
     inspect_commands,
     lake_commands,
+    local_cluster_commands,
     metadata_commands,
     perf_commands,
     pipeline_commands,
@@ -39,6 +40,7 @@ _app.add_typer(admin_commands.commands, name="admin")
 _app.add_typer(autorecovery_commands.commands, name="autorecovery")
 _app.add_typer(bookie_commands.commands, name="bookie")
 _app.add_typer(client_commands.commands, name="client")
+_app.add_typer(local_cluster_commands.commands, name="cluster")
 _app.add_typer(inspect_commands.commands, name="inspect")
 _app.add_typer(lake_commands.commands, name="lake")
 _app.add_typer(metadata_commands.commands, name="metadata")

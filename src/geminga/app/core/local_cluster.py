@@ -1,0 +1,292 @@
+"""A cluster of processes on one machine: what was asked for, who was started, who is to be. Pure.
+
+The document and its rules: ``docs/formats/local-cluster.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from geminga.model.errors import ConfigurationError, DataDirectoryError
+from geminga.model.topic_name import is_valid_named_entity
+
+FORMAT: Final = 1
+CLUSTER_NAME_DEFAULT: Final = "local"
+BOOKIES_DEFAULT: Final = 3
+BROKERS_DEFAULT: Final = 1
+BOOKIES_MAX: Final = 32
+#: A cluster has one broker of Geminga's.
+BROKERS_MAX: Final = 1
+#: Copies of an entry where a cluster has bookies enough: a broker's default.
+COPIES_DEFAULT: Final = 2
+
+#: Set by the command itself -> what to use instead.
+OWN_BROKER_KEYS: Final[Mapping[str, str]] = {
+    "clusterName": "--cluster",
+    "brokerServicePort": "--broker-port",
+    "webServicePort": "--web-port",
+    "metadataStoreUrl": "nothing: it is this cluster's ZooKeeper",
+    "configurationMetadataStoreUrl": "nothing: it is this cluster's ZooKeeper",
+    "bookkeeperMetadataServiceUri": "nothing: it is this cluster's ZooKeeper",
+    "zookeeperServers": "nothing: it is this cluster's ZooKeeper",
+    "bindAddress": "nothing: all of it stays on 127.0.0.1",
+    "bindAddresses": "nothing: all of it stays on 127.0.0.1",
+    "advertisedAddress": "nothing: all of it stays on 127.0.0.1",
+    "advertisedListeners": "nothing: all of it stays on 127.0.0.1",
+}
+OWN_BOOKIE_KEYS: Final[Mapping[str, str]] = {
+    "bookiePort": "nothing: bookies are found by their names",
+    "bookieId": "nothing: bookies are named by their directories",
+    "metadataServiceUri": "nothing: it is this cluster's ZooKeeper",
+    "zkServers": "nothing: it is this cluster's ZooKeeper",
+    "bindAddress": "nothing: all of it stays on 127.0.0.1",
+    "advertisedAddress": "nothing: all of it stays on 127.0.0.1",
+    "httpServerEnabled": "nothing: it is asked how a bookie is",
+    "httpServerPort": "nothing: the kernel picks it",
+    "httpServerHost": "nothing: all of it stays on 127.0.0.1",
+    "journalDirectory": "--dir",
+    "journalDirectories": "--dir",
+    "ledgerDirectories": "--dir",
+}
+
+
+class Kind(StrEnum):
+    """What a process is, in the order of the start; they are stopped in the reverse order."""
+
+    ZOOKEEPER = "zookeeper"
+    BOOKIE = "bookie"
+    BROKER = "broker"
+
+
+class Standing(StrEnum):
+    """What has become of a member."""
+
+    READY = "ready"
+    #: It is there, and does not answer that it is ready.
+    NOT_READY = "not ready"
+    GONE = "gone"
+    #: Another process has its number by now.
+    REPLACED = "gone, its pid is another process's"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was asked for."""
+
+    cluster: str = CLUSTER_NAME_DEFAULT
+    bookies: int = BOOKIES_DEFAULT
+    brokers: int = BROKERS_DEFAULT
+    #: 0: any. Of the first broker the latter two.
+    zookeeper_port: int = 0
+    broker_port: int = 6650
+    web_port: int = 8080
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
+    bookie_settings: Mapping[str, str] = field(default_factory=dict)
+
+    def quorums(self) -> dict[str, str]:
+        """What brokers must be told where there are fewer bookies than their default wants; what was set stays."""
+        if self.bookies >= COPIES_DEFAULT:
+            return {}
+        copies = str(self.bookies)
+        keys = ("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum")
+        return {key: copies for key in keys if key not in self.broker_settings}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that was started."""
+
+    name: str
+    kind: Kind
+    pid: int
+    #: Tells it from a later process with its pid.
+    started: str
+    ports: Mapping[str, int] = field(default_factory=dict)
+
+    def standing(self, started_now: str | None, *, is_ready: bool) -> Standing:
+        """``started_now``: of the process that has this pid now, None if there is none."""
+        if started_now is None:
+            return Standing.GONE
+        if started_now != self.started:
+            return Standing.REPLACED
+        return Standing.READY if is_ready else Standing.NOT_READY
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The document of ``cluster.json``."""
+
+    plan: Plan
+    members: tuple[Member, ...] = ()
+    created_by: str = ""
+
+    def member(self, name: str) -> Member | None:
+        """Who was started last under this name."""
+        return next((member for member in self.members if member.name == name), None)
+
+    def with_member(self, member: Member) -> ClusterState:
+        """``member`` in the place of who had its name, or behind its kind."""
+        others = [other for other in self.members if other.name != member.name]
+        return replace(self, members=tuple(sorted([*others, member], key=_order)))
+
+
+def _order(member: Member) -> tuple[int, int, str]:
+    return (list(Kind).index(member.kind), len(member.name), member.name)
+
+
+def member_names(kind: Kind, count: int) -> list[str]:
+    """``zookeeper``; ``bookie-1``, ``bookie-2``, ...; ``broker-1``, ..."""
+    return [kind.value] if kind is Kind.ZOOKEEPER else [f"{kind}-{number + 1}" for number in range(count)]
+
+
+def change_plan(plan: Plan, asked: Mapping[str, object], *, is_new: bool) -> Plan:
+    """``plan`` with what was ``asked`` now (fields of :class:`Plan`; None: not asked). Raises ConfigurationError."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    for name in ("broker_settings", "bookie_settings"):
+        if name in given:
+            given[name] = {**getattr(plan, name), **given[name]}  # type: ignore[dict-item]
+    changed = replace(plan, **given)  # type: ignore[arg-type]
+    _check(changed)
+    if not is_new and changed.cluster != plan.cluster:
+        raise ConfigurationError(f"--cluster {changed.cluster}: this cluster is called {plan.cluster}, and stays so")
+    if not is_new and changed.bookies < plan.bookies:
+        raise ConfigurationError(
+            f"--bookies {changed.bookies}: there are {plan.bookies} with data, and ledgers on those left out would be "
+            "out of reach; expected as many or more"
+        )
+    return changed
+
+
+def _check(plan: Plan) -> None:
+    if not is_valid_named_entity(plan.cluster) or not plan.cluster.isascii():
+        raise ConfigurationError(f"--cluster {plan.cluster!r}: expected letters, digits and -=:._")
+    for option, number, least, most in (
+        ("--bookies", plan.bookies, 1, BOOKIES_MAX),
+        ("--brokers", plan.brokers, 1, BROKERS_MAX),
+        ("--zookeeper-port", plan.zookeeper_port, 0, 65535),
+        ("--broker-port", plan.broker_port, 0, 65535),
+        ("--web-port", plan.web_port, 0, 65535),
+    ):
+        if not least <= number <= most:
+            expected = str(least) if least == most else f"a whole number from {least} to {most}"
+            raise ConfigurationError(f"{option} {number}: expected {expected}")
+    ports = [port for port in (plan.zookeeper_port, plan.broker_port, plan.web_port) if port]
+    if len(set(ports)) < len(ports):
+        raise ConfigurationError("--zookeeper-port, --broker-port, --web-port: expected different ports")
+
+
+def settings_from(option: str, assignments: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
+    """``KEY=VALUE`` texts; raises ConfigurationError for another shape, and for a key that the command sets itself."""
+    found = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigurationError(f"{option} {text}: expected KEY=VALUE")
+        key = key.strip()
+        if key in own:
+            raise ConfigurationError(f"{option} {key}: geminga cluster sets it itself; use {own[key]}")
+        found[key] = value.strip()
+    return found
+
+
+# ---- the document
+
+
+def encode_state(state: ClusterState) -> str:
+    """The text of ``cluster.json``."""
+    plan = state.plan
+    document = {
+        "format": FORMAT,
+        "createdBy": state.created_by,
+        "clusterName": plan.cluster,
+        "bookies": plan.bookies,
+        "brokers": plan.brokers,
+        "zookeeperPort": plan.zookeeper_port,
+        "brokerPort": plan.broker_port,
+        "webPort": plan.web_port,
+        "brokerSettings": dict(plan.broker_settings),
+        "bookieSettings": dict(plan.bookie_settings),
+        "members": [
+            {
+                "name": member.name,
+                "kind": member.kind.value,
+                "pid": member.pid,
+                "started": member.started,
+                "ports": dict(member.ports),
+            }
+            for member in state.members
+        ],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def decode_state(text: str, path: str) -> ClusterState:
+    """What ``path`` holds; raises DataDirectoryError for what :func:`encode_state` does not write."""
+    try:
+        document = json.loads(text)
+        number = document["format"]
+        if isinstance(number, int) and number > FORMAT:
+            raise DataDirectoryError(
+                f"{path} has format {number}, and this program knows formats up to {FORMAT}: use a newer Geminga"
+            )
+        if number != FORMAT:
+            raise ValueError(f"format {number!r}")
+        plan = Plan(
+            cluster=_text(document["clusterName"]),
+            bookies=_number(document["bookies"]),
+            brokers=_number(document["brokers"]),
+            zookeeper_port=_number(document["zookeeperPort"]),
+            broker_port=_number(document["brokerPort"]),
+            web_port=_number(document["webPort"]),
+            broker_settings=_texts(document["brokerSettings"]),
+            bookie_settings=_texts(document["bookieSettings"]),
+        )
+        members = tuple(_member(item) for item in document["members"])
+        _unique([member.name for member in members])
+        return ClusterState(plan, members, _text(document["createdBy"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataDirectoryError(
+            f"{path} is damaged ({error or type(error).__name__}): which processes belong to the cluster is not known"
+        ) from error
+
+
+def _member(item: Mapping[str, object]) -> Member:
+    ports = item["ports"]
+    if not isinstance(ports, dict):
+        raise ValueError("ports")
+    name, kind = _text(item["name"]), Kind(_text(item["kind"]))
+    # It becomes part of paths.
+    prefix, _, number = name.partition("-")
+    if prefix != kind or not (name == kind if kind is Kind.ZOOKEEPER else number.isascii() and number.isdigit()):
+        raise ValueError(f"a {kind} named {name!r}")
+    pid = _number(item["pid"])
+    if pid <= 1:
+        raise ValueError(f"pid {pid}")
+    return Member(name, kind, pid, _text(item["started"]), {_text(key): _number(value) for key, value in ports.items()})
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} in the place of a text")
+    return value
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} in the place of a number")
+    return value
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} in the place of settings")
+    return {_text(key): _text(item) for key, item in value.items()}
+
+
+def _unique(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError("two members of one name")

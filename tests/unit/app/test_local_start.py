@@ -1,0 +1,43 @@
+"""The start of a cluster on one machine: what is known beforehand, and who is believed to be ready."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from geminga.app.core.local_cluster import ClusterState, Kind, Member, Plan
+from geminga.app.local_processes import started_at
+from geminga.app.local_start import LocalStart, is_ready
+from geminga.model.errors import UnavailableError
+
+
+def start(directory: Path) -> LocalStart:
+    return LocalStart(directory, 0.0, lambda _line: None, lambda _state: None)
+
+
+@pytest.mark.parametrize("option", ["zookeeper_port", "broker_port", "web_port"])
+def test_a_port_that_is_taken_is_told_before_anything_starts(option: str, tmp_path: Path) -> None:
+    plan = {"zookeeper_port": 0, "broker_port": 0, "web_port": 0}
+    start(tmp_path).check(ClusterState(Plan(**plan)))  # type: ignore[arg-type]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        plan[option] = taken.getsockname()[1]
+        with pytest.raises(UnavailableError, match=f"--{option.replace('_', '-')} {plan[option]}: 127.0.0.1:"):
+            start(tmp_path).check(ClusterState(Plan(**plan)))  # type: ignore[arg-type]
+
+
+def test_the_port_of_who_runs_is_no_obstacle(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        plan = Plan(broker_port=taken.getsockname()[1], web_port=0)
+        own = Member("broker-1", Kind.BROKER, os.getpid(), started_at(os.getpid()) or "")
+        start(tmp_path).check(ClusterState(plan).with_member(own))
+
+
+def test_who_hangs_up_or_has_told_no_port_is_not_ready() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for kind, name in ((Kind.ZOOKEEPER, "client"), (Kind.BOOKIE, "http"), (Kind.BROKER, "web")):
+        assert not is_ready(Member("m", kind, 2, "s", {name: port}))
+        assert not is_ready(Member("m", kind, 2, "s"))
