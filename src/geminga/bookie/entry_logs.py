@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from geminga.bookie.core import entry_log_format as fmt
 from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, append, unlink_if_there
@@ -39,11 +40,11 @@ class LogWriter:
         self._buffers: list[bytes] = []
         self._buffers_at = offset
 
-    def put(self, chunk: bytes) -> int:
-        """Queue a chunk; its offset."""
+    def put(self, chunk: Sequence[bytes]) -> int:
+        """Queue a chunk, of buffers back to back; its offset."""
         offset = self.offset
-        self._buffers.append(chunk)
-        self.offset += len(chunk)
+        self._buffers.extend(chunk)
+        self.offset += sum(map(len, chunk))
         return offset
 
     @property
@@ -104,7 +105,7 @@ class EntryLogs:
         file = await disk.open_file(self.path(log_id), lane=self._lanes.flush, create=True)
         writer = LogWriter(self._runtime, file, log_id, 0, self.seed(log_id))
         try:
-            writer.put(fmt.encode_file_header(log_id, self._instance_id))
+            writer.put((fmt.encode_file_header(log_id, self._instance_id),))
             await writer.drain()
             if sync_directory:
                 await disk.sync_dir(self._directory)

@@ -247,7 +247,8 @@ class GarbageCollector:
                     moved = fmt.encode_chunk(
                         chunk.kind, chunk.ledger_id, chunk.first_entry_id, chunk.entry_count, body, writer.seed
                     )
-                    moves[location] = (make_location(writer.log_id, writer.put(moved)), len(moved))
+                    offset = writer.put(moved)
+                    moves[location] = (make_location(writer.log_id, offset), writer.offset - offset)
                 if writer.is_batch_full:
                     await writer.drain()
         finally:

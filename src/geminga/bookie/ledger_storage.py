@@ -153,8 +153,8 @@ class LedgerStorage:
                 for first, stretch in log_format.split_into_chunks(entries[ledger_id], CHUNK_BYTES_MAX):
                     writer = await self._writer_with_room()
                     chunk = log_format.encode_entries(ledger_id, first, stretch, writer.seed)
-                    location = make_location(writer.log_id, writer.put(chunk))
-                    rows.append(Row(first, len(stretch), len(chunk), location))
+                    offset = writer.put(chunk)
+                    rows.append(Row(first, len(stretch), writer.offset - offset, make_location(writer.log_id, offset)))
                     chunks += 1
                     if writer.is_batch_full:
                         await writer.drain()

@@ -14,7 +14,7 @@ def seed_of(log_id: int) -> int:
 
 def test_chunk_is_as_documented():
     data = documented_bytes("entry-log")
-    assert fmt.encode_entries(7, 0, [b"one", b"two!"], seed_of(1)) == data
+    assert b"".join(fmt.encode_entries(7, 0, [b"one", b"two!"], seed_of(1))) == data
     chunk = fmt.decode_chunk(memoryview(data), 0, seed_of(1))
     assert chunk is not None
     assert (chunk.kind, chunk.ledger_id, chunk.first_entry_id, chunk.entry_count) == (fmt.KIND_ENTRIES, 7, 0, 2)
@@ -29,7 +29,7 @@ def test_file_header_round_trip():
 
 
 def test_chunk_of_another_log_never_decodes():
-    data = memoryview(fmt.encode_entries(7, 0, [b"one"], seed_of(1)))
+    data = memoryview(b"".join(fmt.encode_entries(7, 0, [b"one"], seed_of(1))))
     assert fmt.decode_chunk(data, 0, seed_of(1)) is not None
     assert fmt.decode_chunk(data, 0, seed_of(2)) is None
     assert fmt.decode_chunk(data, 0, fmt.log_seed(bytes(16), 1)) is None
@@ -50,6 +50,19 @@ def test_consecutive_stretches_of_edge_cases():
 
 
 def test_find_chunk_skips_what_only_looks_like_one():
-    chunk = fmt.encode_entries(7, 0, [b"one"], seed_of(1))
+    chunk = b"".join(fmt.encode_entries(7, 0, [b"one"], seed_of(1)))
     assert fmt.find_chunk(b"GMEC" + bytes(50) + chunk, 0, seed_of(1)) == 54
     assert fmt.find_chunk(chunk[:-1], 0, seed_of(1)) == -1
+
+
+def test_large_entries_are_not_copied_and_have_the_layout_of_small_ones():
+    entries = [b"a" * (2 * fmt.APART_BYTES_MIN), b"b" * (2 * fmt.APART_BYTES_MIN)]
+    buffers = fmt.encode_entries(7, 0, entries, seed_of(1))
+    assert all(any(buffer is entry for buffer in buffers) for entry in entries)
+    data = b"".join(buffers)
+    chunk = fmt.decode_chunk(memoryview(data), 0, seed_of(1))
+    assert chunk is not None
+    assert chunk.end == len(data)
+    ends = fmt.chunk_entry_ends(chunk)
+    assert [bytes(chunk.body[a:b]) for a, b in pairwise(ends)] == entries
+    assert fmt.decode_chunk(memoryview(data[:-1] + b"c"), 0, seed_of(1)) is None

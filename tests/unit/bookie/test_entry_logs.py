@@ -17,15 +17,15 @@ def test_log_is_cut_to_its_durable_size_when_reopened():
     async def main(case: BookieNode) -> None:
         logs = await make_logs(case)
         writer = await logs.create()
-        writer.put(b"durable")
+        writer.put((b"durable",))
         await writer.sync()
         logs.sizes[1] = writer.offset
-        writer.put(b"not")
+        writer.put((b"not",))
         await writer.drain()
         await logs.close_writer(writer)
         again = await logs.reopen(1)
         assert again.offset == 64 + 7
-        assert again.put(b"next") == 71
+        assert again.put((b"next",)) == 71
         await again.sync()
         assert case.disk.synced_contents(logs.path(1))[64:] == b"durablenext"
         await logs.close_writer(again)

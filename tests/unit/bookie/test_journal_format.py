@@ -100,3 +100,21 @@ def test_group_of_another_journal_or_bookie_never_decodes():
     data = memoryview(group(1, 0, add(1, 0, b"a")))
     assert fmt.decode_group(data, 0, seed=SEED, journal_id=2) is None
     assert fmt.decode_group(data, 0, seed=fmt.group_seed(bytes(16)), journal_id=1) is None
+
+
+def test_large_records_are_not_copied_and_have_the_layout_of_small_ones():
+    entry = b"a" * (4 * fmt.APART_BYTES_MIN)
+    buffers = fmt.encode_group(
+        [fmt.encode_add_header(3, 9, [entry], len(entry)), entry],
+        seed=SEED,
+        journal_id=1,
+        sequence=1,
+        previous=0,
+        record_count=1,
+    )
+    assert any(buffer is entry for buffer in buffers)
+    data = b"".join(buffers)
+    decoded = fmt.decode_group(memoryview(data), 0, seed=SEED, journal_id=1)
+    assert decoded is not None
+    assert list(fmt.decode_records(decoded.body)) == [fmt.Add(3, 9, [entry])]
+    assert fmt.decode_group(memoryview(data[:-1] + b"b"), 0, seed=SEED, journal_id=1) is None

@@ -35,6 +35,8 @@ KIND_LEDGERS: Final = 2
 _FILE_HEADER: Final = struct.Struct(">4sIQ16s")
 _CHUNK_PREFIX: Final = struct.Struct(">4sI")
 _CHUNK_FIELDS: Final = struct.Struct(">IIqqI")
+#: Mean size of a body's buffers from which on each is written by itself: a copy would cost more than one more buffer.
+APART_BYTES_MIN: Final = 8 * 1024
 CHUNK_HEADER_BYTES: Final = _CHUNK_PREFIX.size + _CHUNK_FIELDS.size
 
 
@@ -73,15 +75,23 @@ def decode_file_header(data: bytes) -> tuple[int, int, bytes] | None:
     return (version, log_id, instance_id) if magic == FILE_MAGIC else None
 
 
-def encode_chunk(kind: int, ledger_id: int, first_entry_id: int, count: int, body: Sequence[bytes], seed: int) -> bytes:
-    """One chunk, whole."""
-    fields = _CHUNK_FIELDS.pack(kind, sum(map(len, body)), ledger_id, first_entry_id, count)
-    joined = b"".join((fields, *body))
-    return _CHUNK_PREFIX.pack(CHUNK_MAGIC, crc32c(joined, seed)) + joined
+def encode_chunk(
+    kind: int, ledger_id: int, first_entry_id: int, count: int, body: Sequence[bytes], seed: int
+) -> tuple[bytes, ...]:
+    """One chunk, as buffers to write back to back: a large body is not copied."""
+    body_length = sum(map(len, body))
+    fields = _CHUNK_FIELDS.pack(kind, body_length, ledger_id, first_entry_id, count)
+    if body_length < APART_BYTES_MIN * len(body):
+        joined = b"".join((fields, *body))
+        return _CHUNK_PREFIX.pack(CHUNK_MAGIC, crc32c(joined, seed)), joined
+    crc = crc32c(fields, seed)
+    for buffer in body:
+        crc = crc32c(buffer, crc)
+    return _CHUNK_PREFIX.pack(CHUNK_MAGIC, crc), fields, *body
 
 
-def encode_entries(ledger_id: int, first_entry_id: int, entries: Sequence[bytes], seed: int) -> bytes:
-    """A chunk of consecutive entries."""
+def encode_entries(ledger_id: int, first_entry_id: int, entries: Sequence[bytes], seed: int) -> tuple[bytes, ...]:
+    """A chunk of consecutive entries, as :func:`encode_chunk`."""
     count = len(entries)
     table = struct.pack(f">{count}I", *map(len, entries))
     return encode_chunk(KIND_ENTRIES, ledger_id, first_entry_id, count, (table, *entries), seed)

@@ -36,6 +36,8 @@ _FILE_HEADER: Final = struct.Struct(">4sIQ16s")
 _GROUP_PREFIX: Final = struct.Struct(">4sI")
 _GROUP_FIELDS: Final = struct.Struct(">QQQII")
 GROUP_HEADER_BYTES: Final = _GROUP_PREFIX.size + _GROUP_FIELDS.size
+#: Mean size of a group's buffers from which on each is written by itself: a copy would cost more than one more buffer.
+APART_BYTES_MIN: Final = 8 * 1024
 _RECORD: Final = struct.Struct(">BI")
 _ADD: Final = struct.Struct(">BIqqI")
 _ADD_FIXED_BYTES: Final = 20
@@ -164,12 +166,17 @@ def encode_ledger(ledger_id: int, master_key: bytes) -> bytes:
 
 def encode_group(
     buffers: Sequence[bytes], *, seed: int, journal_id: int, sequence: int, previous: int, record_count: int
-) -> tuple[bytes, bytes]:
-    """Two buffers to write back to back: one join and one CRC for the whole group."""
+) -> tuple[bytes, ...]:
+    """Buffers to write back to back: one join and one CRC for the whole group, or large ones as they are."""
     body_length = sum(map(len, buffers))
     fields = _GROUP_FIELDS.pack(journal_id, sequence, previous, record_count, body_length)
-    joined = b"".join((fields, *buffers))
-    return _GROUP_PREFIX.pack(GROUP_MAGIC, crc32c(joined, seed)), joined
+    if body_length < APART_BYTES_MIN * len(buffers):
+        joined = b"".join((fields, *buffers))
+        return _GROUP_PREFIX.pack(GROUP_MAGIC, crc32c(joined, seed)), joined
+    crc = crc32c(fields, seed)
+    for buffer in buffers:
+        crc = crc32c(buffer, crc)
+    return _GROUP_PREFIX.pack(GROUP_MAGIC, crc), fields, *buffers
 
 
 def decode_group(data: memoryview, offset: int, *, seed: int, journal_id: int) -> Group | None:
