@@ -63,7 +63,11 @@ class LinearPattern:
         name = topic.partition("://")[2]
         if PARTITION_SUFFIX in name:
             name = str(TopicName.parse(topic).partitioned_topic).partition("://")[2]
-        return self._expression.fullmatch(name.encode(errors="replace")) is not None
+        return self.matches_text(name)
+
+    def matches_text(self, text: str) -> bool:
+        """Whether a text matches as a whole, whatever it is."""
+        return self._expression.fullmatch(text.encode(errors="replace")) is not None
 
 
 def has_other_meaning(text: str) -> bool:

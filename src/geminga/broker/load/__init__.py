@@ -1,0 +1,1 @@
+"""Load of brokers and bundles: what they report, and who gets what."""

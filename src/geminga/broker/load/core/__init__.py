@@ -1,0 +1,1 @@
+"""Decisions about load: pure, over what brokers reported."""
