@@ -52,7 +52,14 @@ class StoredList:
         """``record``: what the node has. ``fenced`` is told that another owner changed it, ``forget`` that a ledger is
         about to be deleted."""
         self.ledgers = LedgerList(
-            LedgerInfo(item.ledger_id, item.entries, item.size_bytes, item.closed_ms, item.offload_context)
+            LedgerInfo(
+                item.ledger_id,
+                item.entries,
+                item.size_bytes,
+                item.closed_ms,
+                item.offload_context,
+                properties=item.properties,
+            )
             for item in record.ledgers
         )
         self.terminated_position = record.terminated
@@ -106,7 +113,9 @@ class StoredList:
 
     def _records(self, infos: Sequence[LedgerInfo]) -> tuple[LedgerRecord, ...]:
         return tuple(
-            LedgerRecord(info.ledger_id, info.entries, info.size_bytes, info.closed_ms, info.offload_context)
+            LedgerRecord(
+                info.ledger_id, info.entries, info.size_bytes, info.closed_ms, info.offload_context, info.properties
+            )
             for info in infos
         )
 

@@ -18,7 +18,7 @@ from geminga.wire.managed_ledger.ledger_info import is_complete
 class LedgerInfo:
     """One ledger of the list."""
 
-    __slots__ = ("closed_ms", "entries", "ledger_id", "offload_context", "opened_ms", "size_bytes")
+    __slots__ = ("closed_ms", "entries", "ledger_id", "offload_context", "opened_ms", "properties", "size_bytes")
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class LedgerInfo:
         closed_ms: int = 0,
         offload_context: bytes = b"",
         opened_ms: int = 0,
+        properties: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self.ledger_id = ledger_id
         #: Readable entries: final unless this is the open ledger.
@@ -40,6 +41,8 @@ class LedgerInfo:
         self.offload_context = offload_context
         #: When it was made, ms since the epoch, as far as its metadata were read; 0: not known. Not in the list's node.
         self.opened_ms = opened_ms
+        #: Pulsar's properties of the ledger as found.
+        self.properties = properties
 
     @property
     def is_offloaded(self) -> bool:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14managed_ledger.proto\x12\x0egeminga.ledger\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"S\n\x15OffloadDriverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12,\n\nproperties\x18\x02 \x03(\x0b\x32\x18.geminga.ledger.KeyValue\"\xcc\x01\n\x0eOffloadSegment\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x61ssignedTimestamp\x18\x04 \x01(\x03\x12\x1a\n\x12offloadedTimestamp\x18\x05 \x01(\x03\x12\x12\n\nendEntryId\x18\x06 \x01(\x03\x12=\n\x0e\x64riverMetadata\x18\x07 \x01(\x0b\x32%.geminga.ledger.OffloadDriverMetadata\"\xe7\x01\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12=\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32%.geminga.ledger.OffloadDriverMetadata\x12\x36\n\x0eoffloadSegment\x18\x07 \x03(\x0b\x32\x1e.geminga.ledger.OffloadSegment\"\xce\x02\n\x11ManagedLedgerInfo\x12@\n\nledgerInfo\x18\x01 \x03(\x0b\x32,.geminga.ledger.ManagedLedgerInfo.LedgerInfo\x12>\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32\".geminga.ledger.NestedPositionInfo\x12,\n\nproperties\x18\x03 \x03(\x0b\x32\x18.geminga.ledger.KeyValue\x1a\x88\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x36\n\x0eoffloadContext\x18\x05 \x01(\x0b\x32\x1e.geminga.ledger.OffloadContext\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\x84\x01\n\x0cMessageRange\x12\x39\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32\".geminga.ledger.NestedPositionInfo\x12\x39\n\rupperEndpoint\x18\x02 \x02(\x0b\x32\".geminga.ledger.NestedPositionInfo\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"h\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x34\n\x08position\x18\x01 \x02(\x0b\x32\".geminga.ledger.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\x9f\x03\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12?\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32\x1c.geminga.ledger.MessageRange\x12\x30\n\nproperties\x18\x04 \x03(\x0b\x32\x1c.geminga.ledger.LongProperty\x12T\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32-.geminga.ledger.BatchedEntryDeletionIndexInfo\x12\x43\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32\x1b.geminga.ledger.LongListMap\x12-\n\x06marker\x18\xe8\x07 \x01(\x0b\x32\x1c.geminga.ledger.CursorMarker\x12/\n\x07segment\x18\xe9\x07 \x01(\x0b\x32\x1d.geminga.ledger.CursorSegment\"k\n\x0c\x43ursorMarker\x12\x15\n\rformatVersion\x18\x01 \x02(\r\x12\x10\n\x08isInline\x18\x02 \x02(\x08\x12\x32\n\x08segments\x18\x03 \x03(\x0b\x32 .geminga.ledger.CursorSegmentRef\"O\n\x10\x43ursorSegmentRef\x12\x17\n\x0fmessageLedgerId\x18\x01 \x02(\x03\x12\x0c\n\x04part\x18\x02 \x02(\r\x12\x14\n\x08\x65ntryIds\x18\x03 \x03(\x03\x42\x02\x10\x01\"g\n\rCursorSegment\x12\x17\n\x0fmessageLedgerId\x18\x01 \x02(\x03\x12\x0c\n\x04part\x18\x02 \x02(\r\x12\r\n\x05\x63hunk\x18\x03 \x02(\r\x12\x12\n\nchunkCount\x18\x04 \x02(\r\x12\x0c\n\x04\x64\x61ta\x18\x05 \x02(\x0c\"Z\n\x11\x43ursorSegmentBody\x12\x14\n\x0c\x61\x63knowledged\x18\x01 \x01(\x0c\x12/\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x1e.geminga.ledger.CursorBatchAck\"=\n\x0e\x43ursorBatchAck\x12\x13\n\x0b\x65ntryOffset\x18\x01 \x02(\r\x12\x16\n\x0eunacknowledged\x18\x02 \x02(\x0c\"\xfa\x02\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12?\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32\x1c.geminga.ledger.MessageRange\x12\x30\n\nproperties\x18\x05 \x03(\x0b\x32\x1c.geminga.ledger.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12T\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32-.geminga.ledger.BatchedEntryDeletionIndexInfo\x12\x38\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32\x1e.geminga.ledger.StringProperty')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14managed_ledger.proto\x12\x0egeminga.ledger\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"S\n\x15OffloadDriverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12,\n\nproperties\x18\x02 \x03(\x0b\x32\x18.geminga.ledger.KeyValue\"\xcc\x01\n\x0eOffloadSegment\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x61ssignedTimestamp\x18\x04 \x01(\x03\x12\x1a\n\x12offloadedTimestamp\x18\x05 \x01(\x03\x12\x12\n\nendEntryId\x18\x06 \x01(\x03\x12=\n\x0e\x64riverMetadata\x18\x07 \x01(\x0b\x32%.geminga.ledger.OffloadDriverMetadata\"\xe7\x01\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12=\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32%.geminga.ledger.OffloadDriverMetadata\x12\x36\n\x0eoffloadSegment\x18\x07 \x03(\x0b\x32\x1e.geminga.ledger.OffloadSegment\"\xfc\x02\n\x11ManagedLedgerInfo\x12@\n\nledgerInfo\x18\x01 \x03(\x0b\x32,.geminga.ledger.ManagedLedgerInfo.LedgerInfo\x12>\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32\".geminga.ledger.NestedPositionInfo\x12,\n\nproperties\x18\x03 \x03(\x0b\x32\x18.geminga.ledger.KeyValue\x1a\xb6\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x36\n\x0eoffloadContext\x18\x05 \x01(\x0b\x32\x1e.geminga.ledger.OffloadContext\x12,\n\nproperties\x18\x06 \x03(\x0b\x32\x18.geminga.ledger.KeyValue\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\x84\x01\n\x0cMessageRange\x12\x39\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32\".geminga.ledger.NestedPositionInfo\x12\x39\n\rupperEndpoint\x18\x02 \x02(\x0b\x32\".geminga.ledger.NestedPositionInfo\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"h\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x34\n\x08position\x18\x01 \x02(\x0b\x32\".geminga.ledger.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\x9f\x03\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12?\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32\x1c.geminga.ledger.MessageRange\x12\x30\n\nproperties\x18\x04 \x03(\x0b\x32\x1c.geminga.ledger.LongProperty\x12T\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32-.geminga.ledger.BatchedEntryDeletionIndexInfo\x12\x43\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32\x1b.geminga.ledger.LongListMap\x12-\n\x06marker\x18\xe8\x07 \x01(\x0b\x32\x1c.geminga.ledger.CursorMarker\x12/\n\x07segment\x18\xe9\x07 \x01(\x0b\x32\x1d.geminga.ledger.CursorSegment\"k\n\x0c\x43ursorMarker\x12\x15\n\rformatVersion\x18\x01 \x02(\r\x12\x10\n\x08isInline\x18\x02 \x02(\x08\x12\x32\n\x08segments\x18\x03 \x03(\x0b\x32 .geminga.ledger.CursorSegmentRef\"O\n\x10\x43ursorSegmentRef\x12\x17\n\x0fmessageLedgerId\x18\x01 \x02(\x03\x12\x0c\n\x04part\x18\x02 \x02(\r\x12\x14\n\x08\x65ntryIds\x18\x03 \x03(\x03\x42\x02\x10\x01\"g\n\rCursorSegment\x12\x17\n\x0fmessageLedgerId\x18\x01 \x02(\x03\x12\x0c\n\x04part\x18\x02 \x02(\r\x12\r\n\x05\x63hunk\x18\x03 \x02(\r\x12\x12\n\nchunkCount\x18\x04 \x02(\r\x12\x0c\n\x04\x64\x61ta\x18\x05 \x02(\x0c\"Z\n\x11\x43ursorSegmentBody\x12\x14\n\x0c\x61\x63knowledged\x18\x01 \x01(\x0c\x12/\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x1e.geminga.ledger.CursorBatchAck\"=\n\x0e\x43ursorBatchAck\x12\x13\n\x0b\x65ntryOffset\x18\x01 \x02(\r\x12\x16\n\x0eunacknowledged\x18\x02 \x02(\x0c\"n\n\x14\x43ompressedInfoHeader\x12<\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32#.geminga.ledger.InfoCompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05\"\xfa\x02\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12?\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32\x1c.geminga.ledger.MessageRange\x12\x30\n\nproperties\x18\x05 \x03(\x0b\x32\x1c.geminga.ledger.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12T\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32-.geminga.ledger.BatchedEntryDeletionIndexInfo\x12\x38\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32\x1e.geminga.ledger.StringProperty*H\n\x13InfoCompressionType\x12\x08\n\x04NONE\x10\x00\x12\x07\n\x03LZ4\x10\x01\x12\x08\n\x04ZLIB\x10\x02\x12\x08\n\x04ZSTD\x10\x03\x12\n\n\x06SNAPPY\x10\x04')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,6 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CURSORSEGMENTREF'].fields_by_name['entryIds']._loaded_options = None
   _globals['_CURSORSEGMENTREF'].fields_by_name['entryIds']._serialized_options = b'\020\001'
+  _globals['_INFOCOMPRESSIONTYPE']._serialized_start=2784
+  _globals['_INFOCOMPRESSIONTYPE']._serialized_end=2856
   _globals['_KEYVALUE']._serialized_start=40
   _globals['_KEYVALUE']._serialized_end=78
   _globals['_OFFLOADDRIVERMETADATA']._serialized_start=80
@@ -43,33 +45,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OFFLOADCONTEXT']._serialized_start=373
   _globals['_OFFLOADCONTEXT']._serialized_end=604
   _globals['_MANAGEDLEDGERINFO']._serialized_start=607
-  _globals['_MANAGEDLEDGERINFO']._serialized_end=941
+  _globals['_MANAGEDLEDGERINFO']._serialized_end=987
   _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=805
-  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=941
-  _globals['_NESTEDPOSITIONINFO']._serialized_start=943
-  _globals['_NESTEDPOSITIONINFO']._serialized_end=998
-  _globals['_MESSAGERANGE']._serialized_start=1001
-  _globals['_MESSAGERANGE']._serialized_end=1133
-  _globals['_LONGLISTMAP']._serialized_start=1135
-  _globals['_LONGLISTMAP']._serialized_end=1177
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=1179
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=1283
-  _globals['_LONGPROPERTY']._serialized_start=1285
-  _globals['_LONGPROPERTY']._serialized_end=1328
-  _globals['_STRINGPROPERTY']._serialized_start=1330
-  _globals['_STRINGPROPERTY']._serialized_end=1375
-  _globals['_POSITIONINFO']._serialized_start=1378
-  _globals['_POSITIONINFO']._serialized_end=1793
-  _globals['_CURSORMARKER']._serialized_start=1795
-  _globals['_CURSORMARKER']._serialized_end=1902
-  _globals['_CURSORSEGMENTREF']._serialized_start=1904
-  _globals['_CURSORSEGMENTREF']._serialized_end=1983
-  _globals['_CURSORSEGMENT']._serialized_start=1985
-  _globals['_CURSORSEGMENT']._serialized_end=2088
-  _globals['_CURSORSEGMENTBODY']._serialized_start=2090
-  _globals['_CURSORSEGMENTBODY']._serialized_end=2180
-  _globals['_CURSORBATCHACK']._serialized_start=2182
-  _globals['_CURSORBATCHACK']._serialized_end=2243
-  _globals['_MANAGEDCURSORINFO']._serialized_start=2246
-  _globals['_MANAGEDCURSORINFO']._serialized_end=2624
+  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=987
+  _globals['_NESTEDPOSITIONINFO']._serialized_start=989
+  _globals['_NESTEDPOSITIONINFO']._serialized_end=1044
+  _globals['_MESSAGERANGE']._serialized_start=1047
+  _globals['_MESSAGERANGE']._serialized_end=1179
+  _globals['_LONGLISTMAP']._serialized_start=1181
+  _globals['_LONGLISTMAP']._serialized_end=1223
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=1225
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=1329
+  _globals['_LONGPROPERTY']._serialized_start=1331
+  _globals['_LONGPROPERTY']._serialized_end=1374
+  _globals['_STRINGPROPERTY']._serialized_start=1376
+  _globals['_STRINGPROPERTY']._serialized_end=1421
+  _globals['_POSITIONINFO']._serialized_start=1424
+  _globals['_POSITIONINFO']._serialized_end=1839
+  _globals['_CURSORMARKER']._serialized_start=1841
+  _globals['_CURSORMARKER']._serialized_end=1948
+  _globals['_CURSORSEGMENTREF']._serialized_start=1950
+  _globals['_CURSORSEGMENTREF']._serialized_end=2029
+  _globals['_CURSORSEGMENT']._serialized_start=2031
+  _globals['_CURSORSEGMENT']._serialized_end=2134
+  _globals['_CURSORSEGMENTBODY']._serialized_start=2136
+  _globals['_CURSORSEGMENTBODY']._serialized_end=2226
+  _globals['_CURSORBATCHACK']._serialized_start=2228
+  _globals['_CURSORBATCHACK']._serialized_end=2289
+  _globals['_COMPRESSEDINFOHEADER']._serialized_start=2291
+  _globals['_COMPRESSEDINFOHEADER']._serialized_end=2401
+  _globals['_MANAGEDCURSORINFO']._serialized_start=2404
+  _globals['_MANAGEDCURSORINFO']._serialized_end=2782
 # @@protoc_insertion_point(module_scope)

@@ -1,11 +1,25 @@
 # Generated from wire/proto/managed_ledger.proto by tools/generate_protos.py: do not edit.
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class InfoCompressionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NONE: _ClassVar[InfoCompressionType]
+    LZ4: _ClassVar[InfoCompressionType]
+    ZLIB: _ClassVar[InfoCompressionType]
+    ZSTD: _ClassVar[InfoCompressionType]
+    SNAPPY: _ClassVar[InfoCompressionType]
+NONE: InfoCompressionType
+LZ4: InfoCompressionType
+ZLIB: InfoCompressionType
+ZSTD: InfoCompressionType
+SNAPPY: InfoCompressionType
 
 class KeyValue(_message.Message):
     __slots__ = ("key", "value")
@@ -62,18 +76,20 @@ class OffloadContext(_message.Message):
 class ManagedLedgerInfo(_message.Message):
     __slots__ = ("ledgerInfo", "terminatedPosition", "properties")
     class LedgerInfo(_message.Message):
-        __slots__ = ("ledgerId", "entries", "size", "timestamp", "offloadContext")
+        __slots__ = ("ledgerId", "entries", "size", "timestamp", "offloadContext", "properties")
         LEDGERID_FIELD_NUMBER: _ClassVar[int]
         ENTRIES_FIELD_NUMBER: _ClassVar[int]
         SIZE_FIELD_NUMBER: _ClassVar[int]
         TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
         OFFLOADCONTEXT_FIELD_NUMBER: _ClassVar[int]
+        PROPERTIES_FIELD_NUMBER: _ClassVar[int]
         ledgerId: int
         entries: int
         size: int
         timestamp: int
         offloadContext: OffloadContext
-        def __init__(self, ledgerId: _Optional[int] = ..., entries: _Optional[int] = ..., size: _Optional[int] = ..., timestamp: _Optional[int] = ..., offloadContext: _Optional[_Union[OffloadContext, _Mapping]] = ...) -> None: ...
+        properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
+        def __init__(self, ledgerId: _Optional[int] = ..., entries: _Optional[int] = ..., size: _Optional[int] = ..., timestamp: _Optional[int] = ..., offloadContext: _Optional[_Union[OffloadContext, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
     LEDGERINFO_FIELD_NUMBER: _ClassVar[int]
     TERMINATEDPOSITION_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +215,14 @@ class CursorBatchAck(_message.Message):
     entryOffset: int
     unacknowledged: bytes
     def __init__(self, entryOffset: _Optional[int] = ..., unacknowledged: _Optional[bytes] = ...) -> None: ...
+
+class CompressedInfoHeader(_message.Message):
+    __slots__ = ("compressionType", "uncompressedSize")
+    COMPRESSIONTYPE_FIELD_NUMBER: _ClassVar[int]
+    UNCOMPRESSEDSIZE_FIELD_NUMBER: _ClassVar[int]
+    compressionType: InfoCompressionType
+    uncompressedSize: int
+    def __init__(self, compressionType: _Optional[_Union[InfoCompressionType, str]] = ..., uncompressedSize: _Optional[int] = ...) -> None: ...
 
 class ManagedCursorInfo(_message.Message):
     __slots__ = ("cursorsLedgerId", "markDeleteLedgerId", "markDeleteEntryId", "individualDeletedMessages", "properties", "lastActive", "batchedEntryDeletionIndexInfo", "cursorProperties")

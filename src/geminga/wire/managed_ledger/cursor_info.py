@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from geminga.model.errors import CorruptionError
 from geminga.model.position import Position
 from geminga.wire._generated import managed_ledger_pb2 as pb
-from geminga.wire.managed_ledger.ledger_info import refuse_compressed
+from geminga.wire.managed_ledger.compressed_info import uncompressed
 
 #: Version of the marker and segment fields; a newer one is refused.
 FORMAT_VERSION: Final = 1
@@ -113,9 +113,8 @@ def encode_cursor_info(record: CursorInfoRecord) -> bytes:
 
 
 def decode_cursor_info(value: bytes) -> CursorInfoRecord:
-    """The inverse of :func:`encode_cursor_info`."""
-    refuse_compressed(value, "ManagedCursorInfo")
-    message = _parse(pb.ManagedCursorInfo(), value)
+    """The inverse of :func:`encode_cursor_info`; a value that Pulsar compressed is read too."""
+    message = _parse(pb.ManagedCursorInfo(), uncompressed(value, "ManagedCursorInfo"))
     return CursorInfoRecord(
         message.cursorsLedgerId,
         Position(

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from geminga.model.errors import CorruptionError
 from geminga.model.position import Position
 from geminga.wire._generated import managed_ledger_pb2 as pb
-
-#: First bytes of a value that Pulsar compressed (``managedLedgerInfoCompressionType`` other than NONE).
-COMPRESSED_MAGIC: Final = b"\x47\x78"
+from geminga.wire.managed_ledger.compressed_info import uncompressed
 
 
 class LedgerRecord(NamedTuple):
@@ -28,6 +26,8 @@ class LedgerRecord(NamedTuple):
     closed_ms: int = 0
     #: Pulsar's OffloadContext as found, serialised; empty if none.
     offload_context: bytes = b""
+    #: Pulsar's properties of the ledger as found, names and values.
+    properties: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_closed(self) -> bool:
@@ -54,12 +54,6 @@ def is_complete(offload_context: bytes) -> bool:
     return bool(message.complete)
 
 
-def refuse_compressed(value: bytes, what: str) -> None:
-    """Raise :class:`CorruptionError` if Pulsar wrote ``value`` compressed."""
-    if value.startswith(COMPRESSED_MAGIC):
-        raise CorruptionError(f"{what} is compressed: write it uncompressed (compression type NONE) first")
-
-
 def encode_managed_ledger_info(record: ManagedLedgerRecord) -> bytes:
     """The node's value; equal records give equal bytes."""
     message = pb.ManagedLedgerInfo()
@@ -71,6 +65,8 @@ def encode_managed_ledger_info(record: ManagedLedgerRecord) -> bytes:
             info.timestamp = ledger.closed_ms
         if ledger.offload_context:
             info.offloadContext.ParseFromString(ledger.offload_context)
+        for key, text in ledger.properties:
+            info.properties.add(key=key, value=text)
     if record.terminated is not None:
         message.terminatedPosition.ledgerId = record.terminated.ledger_id
         message.terminatedPosition.entryId = record.terminated.entry_id
@@ -80,8 +76,11 @@ def encode_managed_ledger_info(record: ManagedLedgerRecord) -> bytes:
 
 
 def decode_managed_ledger_info(value: bytes) -> ManagedLedgerRecord:
-    """The inverse of :func:`encode_managed_ledger_info`; an empty value is an empty list."""
-    refuse_compressed(value, "ManagedLedgerInfo")
+    """The inverse of :func:`encode_managed_ledger_info`; an empty value is an empty list.
+
+    One that Pulsar compressed is read, too.
+    """
+    value = uncompressed(value, "ManagedLedgerInfo")
     message = pb.ManagedLedgerInfo()
     try:
         message.ParseFromString(value)
@@ -94,6 +93,7 @@ def decode_managed_ledger_info(value: bytes) -> ManagedLedgerRecord:
             info.size,
             info.timestamp,
             info.offloadContext.SerializeToString() if info.HasField("offloadContext") else b"",
+            tuple((pair.key, pair.value) for pair in info.properties),
         )
         for info in message.ledgerInfo
     )

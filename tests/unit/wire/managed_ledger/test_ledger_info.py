@@ -26,18 +26,15 @@ def test_ledger_info_of_the_format_page_is_encoded_so():
 def test_ledger_info_with_everything_comes_back():
     offload = pb.OffloadContext(uidMsb=1, uidLsb=2, complete=True, timestamp=5).SerializeToString()
     record = ManagedLedgerRecord(
-        (LedgerRecord(1, 2, 3, 4, offload), LedgerRecord(9)), Position(9, 4), {"b": "2", "a": "1"}
+        (LedgerRecord(1, 2, 3, 4, offload, (("k", "v"), ("k", "w"))), LedgerRecord(9)),
+        Position(9, 4),
+        {"b": "2", "a": "1"},
     )
     assert decode_managed_ledger_info(encode_managed_ledger_info(record)) == record
 
 
 def test_ledger_info_of_an_empty_node_is_an_empty_list():
     assert decode_managed_ledger_info(b"") == ManagedLedgerRecord()
-
-
-def test_ledger_info_that_is_compressed_is_refused():
-    with pytest.raises(CorruptionError, match="compressed"):
-        decode_managed_ledger_info(b"\x47\x78\x00\x00")
 
 
 def test_ledger_info_that_is_damaged_is_refused():
