@@ -15,15 +15,25 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
-from support.metadata_stores import Harness, Inbox, MemoryCase, SqliteCase, ZooKeeperCase
+from support.metadata_stores import (
+    SOCKETS,
+    Harness,
+    Inbox,
+    MemoryCase,
+    SqliteCase,
+    ZooKeeperCase,
+    socket_case,
+)
 
 
-@pytest.fixture(params=["memory", "memory-simulated", "sqlite", "zookeeper"])
+@pytest.fixture(params=["memory", "memory-simulated", "sqlite", "zookeeper", *SOCKETS])
 def case(request, tmp_path):
     if request.param == "zookeeper":
         return ZooKeeperCase(request.getfixturevalue("zookeeper"), request.node.name)
     if request.param == "sqlite":
         return SqliteCase(tmp_path)
+    if request.param in SOCKETS:
+        return socket_case(request.param, tmp_path)
     return MemoryCase(simulated=request.param == "memory-simulated")
 
 

@@ -8,17 +8,22 @@ import pytest
 
 from geminga.metadata import SessionEvent, WriteFault, cas
 from geminga.model.errors import SessionExpiredError, UnknownOutcomeError
-from support.metadata_stores import Harness, Inbox, MemoryCase, SqliteCase
+from support.metadata_stores import SOCKETS, Harness, Inbox, MemoryCase, SocketCase, SqliteCase, socket_case
 
 
-@pytest.fixture(params=["memory", "memory-simulated", "sqlite"])
+@pytest.fixture(params=["memory", "memory-simulated", "sqlite", *SOCKETS])
 def case(request, tmp_path):
+    if request.param in SOCKETS:
+        return socket_case(request.param, tmp_path)
     if request.param == "sqlite":
         return SqliteCase(tmp_path)
     return MemoryCase(simulated=request.param == "memory-simulated")
 
 
 def test_calls_fail_while_there_is_no_session(case):
+    if isinstance(case, SocketCase):
+        pytest.skip("the next session begins with the next connection; test_sessions.py has the time without")
+
     async def main(h: Harness):
         events = Inbox()
         h.store.on_session_event(events)
@@ -36,12 +41,12 @@ def test_calls_fail_while_there_is_no_session(case):
 
 def test_unknown_outcome_before_the_write_leaves_it_undone(case):
     async def main(h: Harness):
-        h.store.faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
+        h.faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
         with pytest.raises(UnknownOutcomeError):
             await h.store.put("/a", b"", expected_version=None)
         assert not await h.store.exists("/a")
         await h.store.put("/a", b"", expected_version=None)
-        h.store.faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
+        h.faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
         with pytest.raises(UnknownOutcomeError):
             await h.store.delete("/a")
         assert await h.store.exists("/a")
@@ -51,13 +56,13 @@ def test_unknown_outcome_before_the_write_leaves_it_undone(case):
 
 def test_unknown_outcome_after_the_write_leaves_it_done(case):
     async def main(h: Harness):
-        h.store.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
+        h.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
         with pytest.raises(UnknownOutcomeError):
             await h.store.put("/a", b"x", expected_version=None)
         node = await h.store.get("/a")
         assert node is not None
         assert node.value == b"x"
-        h.store.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
+        h.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
         with pytest.raises(UnknownOutcomeError):
             await h.store.delete("/a")
         assert not await h.store.exists("/a")
@@ -67,8 +72,8 @@ def test_unknown_outcome_after_the_write_leaves_it_done(case):
 
 def test_percentages_of_unknown_outcomes_are_met(case):
     async def main(h: Harness):
-        h.store.faults.unknown_before_percent = 30
-        h.store.faults.unknown_after_percent = 30
+        h.faults.unknown_before_percent = 30
+        h.faults.unknown_after_percent = 30
         writes = [h.store.put(f"/n/{i}", b"", expected_version=None) for i in range(200)]
         results = await asyncio.gather(*writes, return_exceptions=True)
         unknown = {i for i, result in enumerate(results) if isinstance(result, UnknownOutcomeError)}
@@ -84,9 +89,9 @@ def test_watch_told_to_be_lost_never_comes(case):
     async def main(h: Harness):
         lost, kept = Inbox(), Inbox()
         h.store.watch_node("/a", lost)
-        h.store.faults.watch_lost_percent = 100
+        h.faults.watch_lost_percent = 100
         await h.store.put("/a", b"", expected_version=None)
-        h.store.faults.watch_lost_percent = 0
+        h.faults.watch_lost_percent = 0
         h.store.watch_node("/b", kept)
         await h.store.put("/b", b"", expected_version=None)
         await kept.has(1)
@@ -99,7 +104,7 @@ def test_watch_told_to_come_twice_does(case):
     async def main(h: Harness):
         inbox = Inbox()
         h.store.watch_node("/a", inbox)
-        h.store.faults.watch_twice_percent = 100
+        h.faults.watch_twice_percent = 100
         await h.store.put("/a", b"", expected_version=None)
         await inbox.has(2)
         assert inbox.kinds_and_paths() == [("created", "/a")] * 2
@@ -111,10 +116,10 @@ def test_watch_told_to_be_late_comes_after_a_later_one(case):
     async def main(h: Harness):
         inbox = Inbox()
         h.store.watch_node("/a", inbox)
-        h.store.faults.watch_late_percent = 100
-        h.store.faults.watch_late_ms_max = 200
+        h.faults.watch_late_percent = 100
+        h.faults.watch_late_ms_max = 200
         await h.store.put("/a", b"", expected_version=None)
-        h.store.faults.watch_late_percent = 0
+        h.faults.watch_late_percent = 0
         await h.store.put("/a", b"", expected_version=None)
         await inbox.has(2)
         assert sorted(inbox.kinds_and_paths()) == [("created", "/a"), ("modified", "/a")]
@@ -124,7 +129,7 @@ def test_watch_told_to_be_late_comes_after_a_later_one(case):
 
 def test_slow_store_still_keeps_its_promises(case):
     async def main(h: Harness):
-        h.store.faults.delay_ms_max = 3
+        h.faults.delay_ms_max = 3
         writes = [h.store.put("/a", str(i).encode(), expected_version=None) for i in range(10)]
         versions = [result.stat.version for result in await asyncio.gather(*writes)]
         assert sorted(versions) == list(range(10))
@@ -137,8 +142,8 @@ def test_slow_store_still_keeps_its_promises(case):
 
 def test_cas_update_loses_no_increment_under_races_and_unknown_outcomes(case):
     async def main(h: Harness):
-        h.store.faults.unknown_before_percent = 20
-        h.store.faults.unknown_after_percent = 20
+        h.faults.unknown_before_percent = 20
+        h.faults.unknown_after_percent = 20
 
         async def add(token: int) -> None:
             mine = str(token).encode()
@@ -161,7 +166,7 @@ def test_cas_remove_is_done_under_unknown_outcomes(case):
     async def main(h: Harness):
         for fault in (WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER, WriteFault.NONE):
             await h.store.put("/a", b"", expected_version=None)
-            h.store.faults.next_writes.append(fault)
+            h.faults.next_writes.append(fault)
             assert await cas.remove(h.store, "/a")
             assert not await h.store.exists("/a")
         assert not await cas.remove(h.store, "/a")

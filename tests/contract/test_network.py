@@ -380,3 +380,68 @@ def test_connection_that_would_leave_too_few_descriptors_is_told_so_sim():
 
     for seed in range(5):
         sim.run(scenario, seed)
+
+
+# ---- Unix sockets
+
+
+def test_local_socket_carries_bytes_both_ways_and_is_gone_with_its_listener(run, tmp_path):
+    path = str(tmp_path / "local.socket")
+
+    async def story(network):
+        servers = []
+        listener = await network.listen_local(lambda: servers.append(Echo()) or servers[-1], path)
+        _, client = await network.connect_local(Recorder, path)
+        client.transport.write(b"x" * 200_000)
+        await client.reach(lambda c: len(c.data) == 200_000)
+        await listener.close()
+        client.transport.write(b"still there")
+        await client.reach(lambda c: c.data.endswith(b"still there"))
+        with pytest.raises(OSError):
+            await network.connect_local(Recorder, path)
+        client.transport.close()
+        await client.reach(lambda c: c.lost)
+        await servers[0].reach(lambda s: s.lost)
+
+    run(story)
+
+
+def test_local_socket_that_nobody_made_can_not_be_reached(run, tmp_path):
+    async def story(network):
+        with pytest.raises(OSError):
+            await network.connect_local(Recorder, str(tmp_path / "nobody.socket"))
+
+    run(story)
+
+
+def test_local_socket_refuses_until_its_listener_is_started(run, tmp_path):
+    path = str(tmp_path / "late.socket")
+
+    async def story(network):
+        listener = await network.listen_local(Recorder, path, start=False)
+        with pytest.raises(ConnectionRefusedError):
+            await network.connect_local(Recorder, path)
+        await listener.start()
+        _, client = await network.connect_local(Recorder, path)
+        client.transport.abort()
+        await client.reach(lambda c: c.lost)
+        await listener.close()
+
+    run(story)
+
+
+def test_second_listener_takes_the_place_of_one_that_was_left(run, tmp_path):
+    path = str(tmp_path / "left.socket")
+
+    async def story(network):
+        first = await network.listen_local(Recorder, path)
+        second = await network.listen_local(Echo, path)
+        _, client = await network.connect_local(Recorder, path)
+        client.transport.write(b"x")
+        await client.reach(lambda c: c.data == b"x")
+        client.transport.abort()
+        await client.reach(lambda c: c.lost)
+        await second.close()
+        await first.close()
+
+    run(story)

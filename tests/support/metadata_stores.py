@@ -16,6 +16,8 @@ from geminga.metadata import (
     Notification,
     SqliteMetadataStore,
 )
+from geminga.metadata.socket.server import MetadataServer
+from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.runtime import Runtime, real_runtime
 
@@ -62,6 +64,12 @@ class Harness:
         self.store = store
         self._reopen = reopen
         self._all: list[AnyStore] = [store]
+
+    @property
+    def faults(self) -> MetadataFaults:
+        """The misbehaviour switches of the store that the present session is of."""
+        faults: MetadataFaults = self.store.faults
+        return faults
 
     async def expire_session(self) -> None:
         """The present session ends without the process knowing; a new one follows by itself."""
@@ -142,6 +150,100 @@ class SqliteCase:
         finally:
             await runtime.threads.close()
             await runtime.disk.close()
+
+
+class SocketHarness(Harness):
+    """A store behind a metadata socket, and what serves it."""
+
+    def __init__(self, runtime: Runtime, store: AnyStore, reopen: Any, server: MetadataServer) -> None:
+        super().__init__(runtime, store, reopen)
+        self.server = server
+
+    @property
+    def faults(self) -> MetadataFaults:
+        return self.behind.faults  # type: ignore[no-any-return]
+
+    @property
+    def behind(self) -> AnyStore:
+        """The store of the present session, in the serving process."""
+        return self.server._sessions[self.store.session].store
+
+    async def expire_session(self) -> None:
+        self.server.expire(self.store.session)
+
+
+class SocketCase:
+    """SocketMetadataStore before a store in memory, simulated or not, or before an SQLite file (``directory``)."""
+
+    TOKEN = "a life"
+    NAME = "broker-1"
+
+    def __init__(self, socket: Path, *, directory: Path | None = None, simulated: bool = False, seed: int = 7) -> None:
+        self._socket = str(socket)
+        self._directory = directory
+        self._simulated = simulated
+        self._seed = seed
+
+    def run(self, main: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        if self._simulated:
+
+            async def scenario(world: sim.SimWorld) -> T:
+                return await world.node("machine").run(lambda node: self._in(node.runtime, main))
+
+            return sim.run(scenario, seed=self._seed)
+        return asyncio.run(self._in_real(main))
+
+    async def _in_real(self, main: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        runtime = real_runtime(_no_fatal)
+        try:
+            return await self._in(runtime, main)
+        finally:
+            await runtime.threads.close()
+            await runtime.disk.close()
+
+    async def _in(self, runtime: Runtime, main: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        state = MemoryMetadata()
+        file = None
+        if self._directory is not None:
+            file = await SqliteMetadataStore.open(runtime, str(self._directory / "metadata.db"))
+
+        async def open_session() -> AnyStore:
+            return MemoryMetadataStore(runtime, state) if file is None else await file.open_session()
+
+        server = await MetadataServer.listen(runtime, self._socket, open_session, token=self.TOKEN)
+
+        async def reopen(dead: AnyStore) -> AnyStore:
+            dead._give_up()
+            await server.end_sessions_of(self.NAME)
+            return await self.open(runtime)
+
+        harness = SocketHarness(runtime, await self.open(runtime), reopen, server)
+        result = await main(harness)
+        await harness.close()
+        await server.close()
+        state.tree.check_invariants()
+        if file is not None:
+            await file.close()
+        return result
+
+    async def open(self, runtime: Runtime, **options: Any) -> SocketMetadataStore:
+        """One more process of the same standalone."""
+        given = {"token": self.TOKEN, "name": self.NAME, **options}
+        return await SocketMetadataStore.open(runtime, self._socket, **given)
+
+
+#: Stores behind a metadata socket, by what is served.
+SOCKETS = ("socket-memory", "socket-simulated", "socket-sqlite")
+
+
+def socket_case(name: str, directory: Path) -> SocketCase:
+    """One of :data:`SOCKETS`."""
+    is_sqlite = name == "socket-sqlite"
+    return SocketCase(
+        directory / "metadata.socket",
+        directory=directory if is_sqlite else None,
+        simulated=name == "socket-simulated",
+    )
 
 
 class ZooKeeperCase:

@@ -54,12 +54,14 @@ _Row: TypeAlias = tuple[bytes, int, int, int, int, int, int]
 class SqliteTree:
     """One connection. Open one to write and, after it, others that only read."""
 
-    __slots__ = ("_connection", "path", "session")
+    __slots__ = ("_alive", "_connection", "path", "session")
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.path = path
-        #: The session of this process; 0 on a connection that only reads.
+        #: The newest session that was begun here; 0 on a connection that only reads.
         self.session = NO_SESSION
+        #: Sessions that may write.
+        self._alive: set[int] = set()
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
             try:
@@ -154,14 +156,27 @@ class SqliteTree:
     # ---- sessions
 
     def start_session(self) -> list[Notification]:
-        """End the newest session, if any, and begin the next; within a transaction."""
+        """End all sessions there are and begin the next; within a transaction."""
         notifications = self.end_session(None)
-        self._connection.execute("UPDATE property SET value = value + 1 WHERE key = 'session'")
-        self.session = self._scalar("SELECT value FROM property WHERE key = 'session'")
+        self.open_session()
         return notifications
 
+    def open_session(self) -> int:
+        """Begin a session beside those there are; its id. Within a transaction."""
+        self._connection.execute("UPDATE property SET value = value + 1 WHERE key = 'session'")
+        self.session = self._scalar("SELECT value FROM property WHERE key = 'session'")
+        self._alive.add(self.session)
+        return self.session
+
     def end_session(self, session: int | None) -> list[Notification]:
-        """Delete the ephemeral nodes of a session (None: of all); within a transaction."""
+        """End a session (None: all) and delete its ephemeral nodes; within a transaction.
+
+        If that is rolled back the session stays dead all the same, and its nodes are deleted by another call.
+        """
+        if session is None:
+            self._alive.clear()
+        else:
+            self._alive.discard(session)
         rows = self._connection.execute(
             "SELECT parent, name FROM node WHERE session <> 0 AND (? IS NULL OR session = ?) ORDER BY parent, name",
             (session, session),
@@ -269,7 +284,7 @@ class SqliteTree:
     # ---- inside
 
     def _check_session(self, session: int) -> None:
-        if session != self.session:
+        if session not in self._alive:
             raise SessionExpiredError(f"metadata session {session} is over")
 
     def _check_parents(self, path: str) -> None:

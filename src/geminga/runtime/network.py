@@ -54,7 +54,9 @@ class AsyncioListener:
         "_limit",
         "_loop",
         "_next_warning",
+        "_path",
         "_pauses",
+        "_place",
         "_port",
         "_refusal",
         "_refused",
@@ -72,10 +74,15 @@ class AsyncioListener:
         keep_free: int,
         refusal: bytes,
         limit: Callable[[], int | None],
+        path: str = "",
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
-        self._port: int = sockets[0].getsockname()[1]
+        #: Of a Unix socket, which has no port.
+        self._path = path
+        self._port: int = 0 if path else sockets[0].getsockname()[1]
+        #: For the log.
+        self._place = path or f"port {self._port}"
         self._factory = factory
         self._tls = tls
         self._keep_free = keep_free
@@ -111,6 +118,10 @@ class AsyncioListener:
         for sock in sockets:
             self._loop.remove_reader(sock)
             sock.close()
+            if self._path:
+                from geminga.runtime.local_sockets import remove_local
+
+                remove_local(self._path)
 
     def _acceptable(self, sock: socket.socket) -> None:
         limit = self._limit()
@@ -129,20 +140,20 @@ class AsyncioListener:
             if limit is not None and connection.fileno() >= limit - self._keep_free:
                 self._refuse(connection, limit)
             else:
-                spawn(self._establish(connection), name=f"accept on port {self._port}")
+                spawn(self._establish(connection), name=f"accept on {self._place}")
 
     async def _establish(self, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(self._factory, connection, ssl=self._tls)
         except OSError as error:  # also a TLS handshake that failed
             connection.close()
-            _log.debug("a connection on port %d was not established: %s", self._port, error)
+            _log.debug("a connection on %s was not established: %s", self._place, error)
 
     def _pause(self, sock: socket.socket, error: OSError) -> None:
         now_s = self._loop.time()
         if now_s - self._warned_s >= WARNING_INTERVAL_S:
             self._warned_s = now_s
-            _log.warning("port %d can not accept now, and tries again: %s", self._port, error.strerror or error)
+            _log.warning("%s can not accept now, and tries again: %s", self._place, error.strerror or error)
         self._loop.remove_reader(sock)
         self._pauses[sock] = self._loop.call_later(ACCEPT_PAUSE_S, self._go_on, sock)
 
@@ -168,9 +179,9 @@ class AsyncioListener:
         refused, self._refused = self._refused, 0
         self._warned_s = self._loop.time()
         _log.warning(
-            "port %d refused %d connections: of the %d files that this process may have open, %d are kept for "
+            "%s refused %d connections: of the %d files that this process may have open, %d are kept for "
             "storage and other connections; raise the limit (ulimit -n, LimitNOFILE)",
-            self._port,
+            self._place,
             refused,
             limit,
             self._keep_free,
@@ -224,6 +235,46 @@ class AsyncioNetwork:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect; raises OSError."""
         return await asyncio.get_running_loop().create_connection(protocol_factory, host, port, ssl=tls)
+
+    async def listen_local(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        path: str,
+        *,
+        keep_free: int = 0,
+        start: bool = True,
+    ) -> AsyncioListener:
+        """See ``Network.listen_local``; raises OSError."""
+        from geminga.runtime.local_sockets import bound_local  # loaded by who has such a socket
+
+        sockets = [bound_local(path)]
+        listener = AsyncioListener(
+            sockets, protocol_factory, tls=None, keep_free=keep_free, refusal=b"", limit=self._limit, path=path
+        )
+        if start:
+            try:
+                await listener.start()
+            except OSError:
+                await listener.close()
+                raise
+        return listener
+
+    async def connect_local(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """See ``Network.connect_local``; raises OSError."""
+        from geminga.runtime.local_sockets import short_address
+
+        loop = asyncio.get_running_loop()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            with short_address(path) as address:
+                await loop.sock_connect(sock, address)
+            return await loop.create_unix_connection(protocol_factory, sock=sock)
+        except BaseException:
+            sock.close()
+            raise
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:

@@ -162,7 +162,7 @@ class Listener(Protocol):
 
     @property
     def port(self) -> int:
-        """The port it listens on (the kernel's choice if 0 was asked for)."""
+        """The port it listens on (the kernel's choice if 0 was asked for); a Unix socket has none."""
         ...
 
     async def start(self) -> None:
@@ -175,7 +175,7 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    """TCP as asyncio transports and protocols, so that streams and TLS work unchanged."""
+    """TCP and Unix sockets as asyncio transports and protocols, so that streams and TLS work unchanged."""
 
     async def listen(
         self,
@@ -205,6 +205,27 @@ class Network(Protocol):
         tls: ssl.SSLContext | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect; raises OSError."""
+        ...
+
+    async def listen_local(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        path: str,
+        *,
+        keep_free: int = 0,
+        start: bool = True,
+    ) -> Listener:
+        """Listen on the Unix socket ``path``, for processes of this user on this machine; raises OSError.
+
+        A socket that an earlier process left there is replaced: the caller owns its directory. It goes with the
+        listener. ``keep_free`` and ``start``: as :meth:`listen`.
+        """
+        ...
+
+    async def connect_local(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect to the Unix socket ``path``; raises OSError (nobody made it, or nobody listens any more)."""
         ...
 
 

@@ -99,6 +99,8 @@ class SimNetwork:
         self._trace = trace
         self._nodes = nodes
         self._listeners: dict[tuple[str, int], SimListener] = {}
+        #: Unix sockets: the port that stands for each, by node and path. They outlive who made them.
+        self._local_ports: dict[tuple[str, str], int] = {}
         self._transports: dict[SimTransport, None] = {}
         self._blocked: set[tuple[str, str]] = set()
         #: Pipes with something to deliver once the partition heals.
@@ -236,6 +238,15 @@ class SimNetwork:
         )
         self._listeners[node.name, port] = listener
         return listener
+
+    def local_port(self, boot: Boot, path: str, *, is_new: bool) -> int:
+        """The port that stands for a Unix socket of the node; raises FileNotFoundError unless ``is_new``."""
+        key = (boot.node.name, path)
+        if is_new:
+            self._local_ports[key] = self.take_port()
+        elif key not in self._local_ports:
+            raise FileNotFoundError(errno.ENOENT, f"connect to {path}: no such socket")
+        return self._local_ports[key]
 
     def unlisten(self, listener: SimListener) -> None:
         """Stop accepting."""
@@ -414,6 +425,27 @@ class NodeNetwork:
         client.reading_paused = False
         server.outgoing.kick()
         return client, protocol
+
+    async def listen_local(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        path: str,
+        *,
+        keep_free: int = 0,
+        start: bool = True,
+    ) -> SimListener:
+        """Listen on a Unix socket of the node, for which a port of its loopback stands."""
+        if not self._boot.alive:
+            await self._network.loop.create_future()
+        port = self._network.local_port(self._boot, path, is_new=True)
+        return await self.listen(protocol_factory, LOOPBACK_HOSTS[0], port, keep_free=keep_free, start=start)
+
+    async def connect_local(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect; raises FileNotFoundError, ConnectionRefusedError."""
+        port = self._network.local_port(self._boot, path, is_new=False)
+        return await self.connect(protocol_factory, LOOPBACK_HOSTS[0], port)
 
     async def _wait(self, seconds: float) -> None:
         loop = self._network.loop

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from geminga.metadata import MUST_NOT_EXIST, SqliteMetadataStore
+from geminga.metadata import MUST_NOT_EXIST, ChangeKind, SqliteMetadataStore
+from geminga.metadata.sqlite_file import SqliteFile
 from geminga.metadata.sqlite_tree import APPLICATION_ID
 from geminga.model.errors import (
     CorruptionError,
@@ -19,7 +20,7 @@ from geminga.model.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from geminga.runtime import SystemRng, real_runtime
+from geminga.runtime import SystemRng, next_turn, real_runtime
 
 
 def run(main, on_fatal=None):
@@ -238,7 +239,7 @@ def test_full_disk_fails_the_writes_and_goes_away_again(tmp_path):
     async def main(runtime):
         store = await SqliteMetadataStore.open(runtime, str(tmp_path / "metadata.db"))
         await store.put("/a", b"old", expected_version=None)
-        connection = store._tree._connection
+        connection = store._file._tree._connection
 
         def limit(pages):
             return lambda: connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -283,19 +284,19 @@ def test_failed_commit_is_unknown_and_fatal_unless_the_disk_is_full(tmp_path, co
 
     async def main(runtime):
         store = await SqliteMetadataStore.open(runtime, str(tmp_path / "metadata.db"))
-        working = store._tree._connection
-        store._tree._connection = BrokenCommit(working, code)
+        working = store._file._tree._connection
+        store._file._tree._connection = BrokenCommit(working, code)
         results = await asyncio.gather(
             *(store.put(f"/n/{i}", b"", expected_version=MUST_NOT_EXIST) for i in range(3)), return_exceptions=True
         )
         assert all(isinstance(result, (UnknownOutcomeError, UnavailableError)) for result in results)
         assert isinstance(results[0], UnknownOutcomeError)
-        store._tree._connection = working
+        store._file._tree._connection = working
         if is_fatal:
             with pytest.raises(UnavailableError):
                 await store.put("/later", b"", expected_version=None)
-            await runtime.threads.call("metadata-write", store._tree.close)
-            await runtime.threads.call("metadata-read", store._reader.close)
+            await runtime.threads.call("metadata-write", store._file._tree.close)
+            await runtime.threads.call("metadata-read", store._file._reader.close)
         else:
             await store.put("/later", b"", expected_version=None)
             await store.close()
@@ -308,10 +309,10 @@ def test_writes_queued_during_a_commit_share_the_next_one(tmp_path):
     async def main(runtime):
         store = await SqliteMetadataStore.open(runtime, str(tmp_path / "metadata.db"))
         commits = []
-        submit = store._tree.commit
+        submit = store._file._tree.commit
 
         class Counting:
-            path = store._tree.path
+            path = store._file._tree.path
 
             def __getattr__(self, name):
                 return getattr(tree, name)
@@ -320,10 +321,10 @@ def test_writes_queued_during_a_commit_share_the_next_one(tmp_path):
                 commits.append(1)
                 submit()
 
-        tree = store._tree
-        store._tree = Counting()
+        tree = store._file._tree
+        store._file._tree = Counting()
         await asyncio.gather(*(store.put(f"/n/{i}", b"", expected_version=None) for i in range(200)))
-        store._tree = tree
+        store._file._tree = tree
         await store.close()
         return len(commits)
 
@@ -380,3 +381,34 @@ def test_acknowledged_writes_survive_kill_9(tmp_path):
             await store.close()
 
         run(main)
+
+
+def test_sessions_of_one_file_end_one_by_one_and_all_at_the_next_start(tmp_path):
+    async def main(runtime):
+        path = str(tmp_path / "m.db")
+        first = await SqliteMetadataStore.open(runtime, path)
+        assert isinstance(first._file, SqliteFile)
+        second, third = await first.open_session(), await first.open_session()
+        for name, store in (("1", first), ("2", second), ("3", third)):
+            made = await store.put(f"/e/{name}", b"", expected_version=None, ephemeral=True)
+            assert made.stat.is_own
+        node = await first.get("/e/2")
+        assert node is not None
+        assert (node.stat.is_ephemeral, node.stat.is_own) == (True, False)
+        heard = []
+        first.watch_node("/e/2", heard.append)
+        await second.close()
+        assert await first.children("/e") == ["1", "3"]
+        with pytest.raises(UnavailableError):
+            await second.get("/e/1")
+        await next_turn()
+        assert [one.kind for one in heard] == [ChangeKind.DELETED]
+        # A crash ends nobody's session; the next start ends all.
+        await runtime.threads.call("metadata-read", first._file._reader.close)
+        await runtime.threads.call("metadata-write", first._file._tree.close)
+        again = await SqliteMetadataStore.open(runtime, path)
+        assert await again.children("/e") == []
+        assert again.session > third.session
+        await again.close()
+
+    run(main)

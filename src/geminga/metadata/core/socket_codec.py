@@ -1,0 +1,390 @@
+"""Messages of a metadata socket to bytes and back (``docs/formats/metadata-socket.md``). Pure.
+
+Bytes may come in any pieces, from anybody: what is no message raises BrokenMessageError, and nothing is kept beyond one
+frame of the largest size.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from geminga.metadata.core.socket_messages import (
+    SECRET_BYTES,
+    VERSION,
+    Answer,
+    BrokenMessageError,
+    Expired,
+    Failure,
+    FromClient,
+    FromServer,
+    Hello,
+    Operation,
+    Ping,
+    Pong,
+    Reason,
+    Refused,
+    Request,
+    Watch,
+    Welcome,
+)
+from geminga.metadata.ports import ChangeKind, Node, Notification, PutResult, Stat
+from geminga.model.limits import METADATA_VALUE_BYTES_MAX
+
+T = TypeVar("T")
+
+MAGIC: Final = b"GMDS"
+#: Bytes of a path, and of every other short text.
+TEXT_BYTES_MAX: Final = 0xFFFF
+#: Of a frame, without its size.
+CLIENT_FRAME_BYTES_MAX: Final = METADATA_VALUE_BYTES_MAX + 128 * 1024
+SERVER_FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
+
+_HELLO: Final = 1
+_PING: Final = 2
+_WATCH: Final = 32
+_WELCOME: Final = 129
+_REFUSED: Final = 130
+_PONG: Final = 131
+_EXPIRED: Final = 132
+_DONE: Final = 144
+_NODE: Final = 145
+_NUMBER: Final = 146
+_NAMES: Final = 147
+_WRITTEN: Final = 148
+_FAILED: Final = 149
+_NOTIFICATION: Final = 160
+
+_SIZE: Final = struct.Struct(">I")
+_HEAD: Final = struct.Struct(">IB")
+_ID: Final = struct.Struct(">I")
+_HELLO_FIELDS: Final = struct.Struct(f">4sHQ{SECRET_BYTES}sI")
+_WELCOME_FIELDS: Final = struct.Struct(f">Q{SECRET_BYTES}sI")
+_REFUSED_FIELDS: Final = struct.Struct(">BH")
+_CHANGE_FIELDS: Final = struct.Struct(">IBq")
+_STAT: Final = struct.Struct(">qqqB")
+_U8: Final = struct.Struct(">B")
+_U16: Final = struct.Struct(">H")
+_U32: Final = struct.Struct(">I")
+_U64: Final = struct.Struct(">Q")
+
+_EPHEMERAL: Final = 1
+_SEQUENTIAL: Final = 2
+_EXPECTED: Final = 4
+_CHILDREN: Final = 1
+_END: Final = 2
+_TOLD: Final = 4
+_IS_EPHEMERAL: Final = 1
+_IS_OWN: Final = 2
+
+_CHANGES: Final = (ChangeKind.CREATED, ChangeKind.MODIFIED, ChangeKind.DELETED, ChangeKind.CHILDREN_CHANGED)
+_OPERATIONS: Final = {int(operation): operation for operation in Operation}
+
+
+def encode(message: FromClient | FromServer) -> bytes:
+    """The frame of a message. Raises BrokenMessageError: a text of more than 64 KiB, or a frame beyond its limit."""
+    is_of_server = isinstance(message, Welcome | Refused | Pong | Expired | Answer | Notification)
+    kind, *fields = _fields(message)
+    size_bytes = 1 + sum(map(len, fields))
+    limit = SERVER_FRAME_BYTES_MAX if is_of_server else CLIENT_FRAME_BYTES_MAX
+    if size_bytes > limit:
+        raise BrokenMessageError(f"a metadata message of {size_bytes} bytes, at most {limit} are sent")
+    return b"".join((_SIZE.pack(size_bytes), kind, *fields))
+
+
+def _fields(message: FromClient | FromServer) -> tuple[bytes, ...]:
+    match message:
+        case Request():
+            return _request_fields(message)
+        case Answer():
+            return _answer_fields(message)
+        case Watch():
+            flags = message.of_children * _CHILDREN | message.is_end * _END | message.is_told * _TOLD
+            return _kind(_WATCH), _U8.pack(flags), _text(message.path)
+        case Notification():
+            return _kind(_NOTIFICATION), _U8.pack(1 + _CHANGES.index(message.kind)), _text(message.path)
+        case Hello():
+            fixed = _HELLO_FIELDS.pack(MAGIC, message.version, message.session, message.secret, message.timeout_ms)
+            return _kind(_HELLO), fixed, _text(message.token), _text(message.name)
+        case Welcome():
+            return _kind(_WELCOME), _WELCOME_FIELDS.pack(*message)
+        case Refused():
+            return _kind(_REFUSED), _REFUSED_FIELDS.pack(message.reason, message.version), _text(message.why)
+        case Ping():
+            return (_kind(_PING),)
+        case Pong():
+            return (_kind(_PONG),)
+        case Expired():
+            return (_kind(_EXPIRED),)
+
+
+def _request_fields(request: Request) -> tuple[bytes, ...]:
+    kind = _kind(request.operation)
+    if request.operation not in (Operation.PUT, Operation.DELETE):
+        return kind, _ID.pack(request.request_id), _text(request.path)
+    flags = request.ephemeral * _EPHEMERAL | request.sequential * _SEQUENTIAL
+    expected = request.expected_version
+    if expected is not None:
+        flags |= _EXPECTED
+    fixed = _CHANGE_FIELDS.pack(request.request_id, flags, expected or 0)
+    if request.operation is Operation.DELETE:
+        return kind, fixed, _text(request.path)
+    return kind, fixed, _text(request.path), _U32.pack(len(request.value)), request.value
+
+
+def _answer_fields(answer: Answer) -> tuple[bytes, ...]:
+    number, result = _ID.pack(answer.request_id), answer.result
+    match result:
+        case None:
+            return _kind(_DONE), number
+        case Node():
+            return _kind(_NODE), number, _stat(result.stat), _U32.pack(len(result.value)), result.value
+        case PutResult():
+            return _kind(_WRITTEN), number, _stat(result.stat), _text(result.path)
+        case Failure():
+            sentence = result.sentence.encode("utf-8", "replace")
+            return _kind(_FAILED), number, _U8.pack(result.code), _U32.pack(len(sentence)), sentence
+        case int():
+            return _kind(_NUMBER), number, _U64.pack(result)
+        case _:
+            return _kind(_NAMES), number, _U32.pack(len(result)), *map(_text, result)
+
+
+def _kind(kind: int) -> bytes:
+    return _U8.pack(kind)
+
+
+def _text(text: str) -> bytes:
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise BrokenMessageError(f"not a text that can be sent: {text[:80]!r}") from None
+    if len(data) > TEXT_BYTES_MAX:
+        raise BrokenMessageError(f"a text of {len(data)} bytes, at most {TEXT_BYTES_MAX} are sent: {text[:80]!r}...")
+    return _U16.pack(len(data)) + data
+
+
+def _stat(stat: Stat) -> bytes:
+    flags = stat.is_ephemeral * _IS_EPHEMERAL | stat.is_own * _IS_OWN
+    return _STAT.pack(stat.version, stat.created_ms, stat.modified_ms, flags)
+
+
+class _Reader:
+    """The fields of one frame, in order."""
+
+    __slots__ = ("_data", "_place")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._place = 0
+
+    def unpack(self, fields: struct.Struct) -> tuple[int, ...]:
+        """Numbers; raises BrokenMessageError."""
+        return fields.unpack(self.take(fields.size))
+
+    def number(self, field: struct.Struct) -> int:
+        """One number; raises BrokenMessageError."""
+        value: int = field.unpack(self.take(field.size))[0]
+        return value
+
+    def flags(self, known: int) -> int:
+        """One byte of flags; raises BrokenMessageError for one that is not ``known``."""
+        flags = self.number(_U8)
+        if flags & ~known:
+            raise BrokenMessageError(f"metadata message with flags {flags:#x}, of which {known:#x} are known")
+        return flags
+
+    def text(self) -> str:
+        """Raises BrokenMessageError."""
+        return _decoded(self.take(self.number(_U16)))
+
+    def sized(self) -> bytes:
+        """Bytes behind their number; raises BrokenMessageError."""
+        return self.take(self.number(_U32))
+
+    def stat(self) -> Stat:
+        """Raises BrokenMessageError."""
+        version, created_ms, modified_ms, flags = self.unpack(_STAT)
+        return Stat(version, created_ms, modified_ms, bool(flags & _IS_EPHEMERAL), bool(flags & _IS_OWN))
+
+    def take(self, size_bytes: int) -> bytes:
+        """The next bytes; raises BrokenMessageError if there are fewer."""
+        end = self._place + size_bytes
+        if end > len(self._data):
+            raise BrokenMessageError(
+                f"metadata message ends in a field: {len(self._data) - self._place} of {size_bytes}"
+            )
+        taken = self._data[self._place : end]
+        self._place = end
+        return taken
+
+    def end(self) -> None:
+        """Raise BrokenMessageError unless that was all."""
+        if self._place != len(self._data):
+            raise BrokenMessageError(f"metadata message with {len(self._data) - self._place} bytes too many")
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BrokenMessageError(f"metadata message with a text that is no UTF-8: {error}") from None
+
+
+def decode_from_client(frame: bytes) -> FromClient:
+    """The message of a frame without its size; raises BrokenMessageError.
+
+    A ``hello`` of another version has nothing but that.
+    """
+    reader = _Reader(frame)
+    kind = reader.number(_U8)
+    message: FromClient
+    if kind in _OPERATIONS:
+        message = _request(reader, _OPERATIONS[kind])
+    elif kind == _WATCH:
+        flags = reader.flags(_CHILDREN | _END | _TOLD)
+        message = Watch(reader.text(), bool(flags & _CHILDREN), bool(flags & _END), bool(flags & _TOLD))
+    elif kind == _PING:
+        message = Ping()
+    elif kind == _HELLO:
+        if reader.take(len(MAGIC)) != MAGIC:
+            raise BrokenMessageError("not a client of a metadata socket")
+        version = reader.number(_U16)
+        if version != VERSION:
+            return Hello(version, 0, bytes(SECRET_BYTES), 0, "", "")
+        session, secret, timeout_ms = reader.number(_U64), reader.take(SECRET_BYTES), reader.number(_U32)
+        message = Hello(version, session, secret, timeout_ms, reader.text(), reader.text())
+    else:
+        raise BrokenMessageError(f"metadata message of unknown kind {kind}")
+    reader.end()
+    return message
+
+
+def _request(reader: _Reader, operation: Operation) -> Request:
+    request_id = reader.number(_ID)
+    if operation not in (Operation.PUT, Operation.DELETE):
+        return Request(request_id, operation, reader.text())
+    flags = reader.flags(_EPHEMERAL | _SEQUENTIAL | _EXPECTED if operation is Operation.PUT else _EXPECTED)
+    (number,) = reader.unpack(_I64)
+    expected = number if flags & _EXPECTED else None
+    path = reader.text()
+    value = reader.sized() if operation is Operation.PUT else b""
+    return Request(request_id, operation, path, value, expected, bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL))
+
+
+_I64: Final = struct.Struct(">q")
+
+
+def decode_from_server(frame: bytes) -> FromServer:
+    """The message of a frame without its size; raises BrokenMessageError."""
+    reader = _Reader(frame)
+    kind = reader.number(_U8)
+    message: FromServer
+    if _DONE <= kind <= _FAILED:
+        message = Answer(reader.number(_ID), _RESULTS[kind](reader))
+    elif kind == _NOTIFICATION:
+        change = reader.number(_U8)
+        if not 1 <= change <= len(_CHANGES):
+            raise BrokenMessageError(f"metadata notification of unknown kind {change}")
+        message = Notification(_CHANGES[change - 1], reader.text())
+    elif kind == _PONG:
+        message = Pong()
+    elif kind == _EXPIRED:
+        message = Expired()
+    elif kind == _WELCOME:
+        message = Welcome(reader.number(_U64), reader.take(SECRET_BYTES), reader.number(_U32))
+    elif kind == _REFUSED:
+        number, version = reader.unpack(_REFUSED_FIELDS)
+        reason = Reason(number) if number in _REASONS else Reason.NOT_NOW
+        message = Refused(reason, version, reader.text())
+    else:
+        raise BrokenMessageError(f"metadata message of unknown kind {kind}")
+    reader.end()
+    return message
+
+
+_REASONS: Final = frozenset(int(reason) for reason in Reason)
+
+
+def _names(reader: _Reader) -> tuple[str, ...]:
+    return tuple(reader.text() for _ in range(reader.number(_U32)))
+
+
+def _node(reader: _Reader) -> Node:
+    stat = reader.stat()
+    return Node(reader.sized(), stat)
+
+
+def _written(reader: _Reader) -> PutResult:
+    stat = reader.stat()
+    return PutResult(reader.text(), stat)
+
+
+def _failure(reader: _Reader) -> Failure:
+    return Failure(reader.number(_U8), _decoded(reader.sized()))
+
+
+_RESULTS: Final[dict[int, Callable[[_Reader], Node | int | tuple[str, ...] | PutResult | Failure | None]]] = {
+    _DONE: lambda _: None,
+    _NODE: _node,
+    _NUMBER: lambda reader: reader.number(_U64),
+    _NAMES: _names,
+    _WRITTEN: _written,
+    _FAILED: _failure,
+}
+
+
+class Decoder(Generic[T]):
+    """The messages of one connection, out of bytes in any pieces."""
+
+    __slots__ = ("_buffer", "_decode", "_frame_bytes_max", "is_broken")
+
+    def __init__(self, decode: Callable[[bytes], T], frame_bytes_max: int) -> None:
+        self._buffer = bytearray()
+        self._decode = decode
+        self._frame_bytes_max = frame_bytes_max
+        #: After an error nothing more is taken.
+        self.is_broken = False
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Of a message that is not whole yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> tuple[list[T], BrokenMessageError | None]:
+        """The messages that are whole with ``data``, in order, and what is wrong behind them, if anything is."""
+        messages: list[T] = []
+        if self.is_broken:
+            return messages, None
+        buffer = self._buffer
+        buffer += data
+        place = 0
+        try:
+            while len(buffer) - place >= _SIZE.size:
+                (size_bytes,) = _SIZE.unpack_from(buffer, place)
+                if not 1 <= size_bytes <= self._frame_bytes_max:
+                    raise BrokenMessageError(
+                        f"metadata message of {size_bytes} bytes, expected 1 to {self._frame_bytes_max}"
+                    )
+                end = place + _SIZE.size + size_bytes
+                if len(buffer) < end:
+                    break
+                messages.append(self._decode(bytes(memoryview(buffer)[place + _SIZE.size : end])))
+                place = end
+        except BrokenMessageError as error:
+            self.is_broken = True
+            buffer.clear()
+            return messages, error
+        del buffer[:place]
+        return messages, None
+
+
+def client_decoder() -> Decoder[FromServer]:
+    """For a client."""
+    return Decoder(decode_from_server, SERVER_FRAME_BYTES_MAX)
+
+
+def server_decoder() -> Decoder[FromClient]:
+    """For a server."""
+    return Decoder(decode_from_client, CLIENT_FRAME_BYTES_MAX)

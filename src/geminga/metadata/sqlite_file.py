@@ -1,0 +1,265 @@
+"""An SQLite file of metadata as its sessions share it: group commit on one thread, reads on another.
+
+Two threads: one commits, one reads (a read does not wait for an fsync). All writes queued while a commit runs go
+into the next transaction; each has its own result and is answered after the commit.
+Format and failure rules: ``docs/formats/metadata-sqlite.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias, TypeVar
+
+from geminga.metadata.ports import Notification, PutResult
+from geminga.metadata.sqlite_tree import SqliteTree
+from geminga.metadata.watches import Watches
+from geminga.model.errors import (
+    CorruptionError,
+    DataDirectoryError,
+    DiskFullError,
+    MetadataError,
+    MetadataUnavailableError,
+    StorageError,
+    UnknownOutcomeError,
+)
+from geminga.runtime.ports import Disk, Runtime
+
+T = TypeVar("T")
+
+#: Writes waiting for a commit before new ones are refused.
+QUEUED_WRITES_MAX: Final = 100_000
+#: Writes in one transaction.
+GROUP_WRITES_MAX: Final = 1_000
+#: Value bytes in one transaction, unless its first write alone is larger.
+GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
+
+_WRITE_LANE: Final = "metadata-write"
+_READ_LANE: Final = "metadata-read"
+
+#: What one write does to the tree within a transaction: its result and the notifications.
+Change: TypeAlias = Callable[[SqliteTree], tuple[PutResult | None, list[Notification]]]
+_Outcome: TypeAlias = PutResult | StorageError | None
+
+
+class _Write:
+    """A queued write; ``outcome`` is filled in on the writing thread."""
+
+    __slots__ = ("change", "notifications", "outcome", "reply", "size_bytes")
+
+    def __init__(self, change: Change, size_bytes: int, reply: asyncio.Future[PutResult | None]) -> None:
+        self.change = change
+        self.size_bytes = size_bytes
+        self.reply = reply
+        self.outcome: _Outcome = None
+        self.notifications: list[Notification] = []
+
+
+class SqliteFile:
+    """Made by :meth:`open`, which begins the first session."""
+
+    __slots__ = ("_is_closed", "_is_committing", "_queue", "_reader", "_tree", "_watches", "first_session", "runtime")
+
+    def __init__(self, runtime: Runtime, tree: SqliteTree, reader: SqliteTree) -> None:
+        self.runtime = runtime
+        self._tree = tree
+        self._reader = reader
+        self.first_session = tree.session
+        #: Of each session.
+        self._watches: list[Watches] = []
+        self._queue: deque[_Write] = deque()
+        self._is_committing = False
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, runtime: Runtime, path: str) -> SqliteFile:
+        """Open or create the file; the sessions before end. Raises DataDirectoryError, CorruptionError.
+
+        The whole file is checked first, and so is the log that a crash left.
+
+        The caller holds the lock of the directory: two processes on one file are not told apart here.
+        """
+        now_ms = runtime.clock.wall_ms()
+
+        def open_writer() -> SqliteTree:
+            tree = SqliteTree(path)
+            try:
+                tree.create_schema(now_ms)
+                tree.verify()
+                tree.begin()
+                tree.mark_format()
+                tree.start_session()
+                tree.commit()
+            except sqlite3.Error as error:
+                tree.close()
+                raise _error_of(error, path) from error
+            except StorageError:
+                tree.close()
+                raise
+            return tree
+
+        await _check_log(runtime.disk, path)
+        tree = await runtime.threads.call(_WRITE_LANE, open_writer)
+        reader = await runtime.threads.call(_READ_LANE, lambda: SqliteTree(path, read_only=True))
+        await runtime.disk.sync_dir(path.rpartition("/")[0] or ".")
+        return cls(runtime, tree, reader)
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing is read or written any more."""
+        return self._is_closed
+
+    def attach(self, watches: Watches) -> None:
+        """Tell a session of changes."""
+        self._watches.append(watches)
+
+    def detach(self, watches: Watches) -> None:
+        """The session is over; once is enough."""
+        if watches in self._watches:
+            self._watches.remove(watches)
+
+    async def read(self, read: Callable[[SqliteTree], T]) -> T:
+        """What ``read`` finds; on the reading thread."""
+        reader = self._reader
+
+        def on_thread() -> T:
+            try:
+                return read(reader)
+            except sqlite3.Error as error:
+                raise _error_of(error, reader.path) from error
+
+        return await self.runtime.threads.call(_READ_LANE, on_thread)
+
+    async def open_session(self) -> int:
+        """Begin a session beside those there are."""
+        made: list[int] = []
+
+        def change(tree: SqliteTree) -> tuple[None, list[Notification]]:
+            made.append(tree.open_session())
+            return None, []
+
+        await self.write(change, 0)
+        return made[-1]
+
+    async def end_session(self, session: int) -> None:
+        """End one: its ephemeral nodes go."""
+        await self.write(lambda tree: (None, tree.end_session(session)), 0)
+
+    async def close(self) -> None:
+        """Close the file; nothing may be under way."""
+        self._is_closed = True
+        await self.runtime.threads.call(_READ_LANE, self._reader.close)
+        await self.runtime.threads.call(_WRITE_LANE, self._tree.close)
+
+    def write(self, change: Change, size_bytes: int) -> asyncio.Future[PutResult | None]:
+        """Queue a change of so many bytes; what it gave, once it is durable."""
+        if len(self._queue) >= QUEUED_WRITES_MAX:
+            raise MetadataUnavailableError(f"{QUEUED_WRITES_MAX} metadata writes are waiting")
+        reply: asyncio.Future[PutResult | None] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Write(change, size_bytes, reply))
+        self._commit_next()
+        return reply
+
+    def _commit_next(self) -> None:
+        """Start the next transaction with everything that waits, unless one is running."""
+        if self._is_committing or not self._queue:
+            return
+        group: list[_Write] = []
+        size_bytes = 0
+        while self._queue and len(group) < GROUP_WRITES_MAX:
+            size_bytes += self._queue[0].size_bytes
+            if group and size_bytes > GROUP_BYTES_MAX:
+                break
+            group.append(self._queue.popleft())
+        self._is_committing = True
+        fatal: list[BaseException] = []
+        self.runtime.threads.submit(
+            _WRITE_LANE,
+            lambda: _commit_group(self._tree, group, fatal),
+            lambda error: self._on_committed(group, error or (fatal[0] if fatal else None)),
+        )
+
+    def _on_committed(self, group: list[_Write], fatal: BaseException | None) -> None:
+        self._is_committing = False
+        for write in group:
+            if write.reply.done():
+                continue
+            if isinstance(write.outcome, StorageError):
+                write.reply.set_exception(write.outcome)
+            elif fatal is not None:
+                write.reply.set_exception(UnknownOutcomeError(f"metadata commit failed: {fatal}"))
+            else:
+                write.reply.set_result(write.outcome)
+        for write in group:
+            if not isinstance(write.outcome, StorageError) and write.notifications:
+                for watches in self._watches:
+                    watches.notify(write.notifications)
+        if fatal is None:
+            self._commit_next()
+            return
+        # What the file holds now is not known: nothing more is written to it.
+        self._is_closed = True
+        for write in self._queue:
+            if not write.reply.done():
+                write.reply.set_exception(MetadataUnavailableError(f"the metadata store failed: {fatal}"))
+        self._queue.clear()
+        self.runtime.on_fatal("metadata store", fatal)
+
+
+async def _check_log(disk: Disk, path: str) -> None:
+    """Raise CorruptionError if a crash left a log of which SQLite would drop more than a torn end."""
+    log = f"{path}-wal"
+    try:
+        data = await disk.read_file(log)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DataDirectoryError(f"{log} can not be read: {error}") from error
+    from geminga.metadata.core.wal import find_wal_damage  # only a crash leaves a log
+
+    offset = find_wal_damage(data)
+    if offset is not None:
+        raise CorruptionError(f"{log} at offset {offset}: the log is damaged, committed changes are behind it")
+
+
+def _commit_group(tree: SqliteTree, group: list[_Write], fatal: list[BaseException]) -> None:
+    """On the writing thread: one transaction for the whole group; each write's outcome is left in it."""
+    try:
+        tree.begin()
+        for write in group:
+            try:
+                write.outcome, write.notifications = write.change(tree)
+            except (MetadataError, CorruptionError) as error:
+                write.outcome = error
+    except sqlite3.Error as error:
+        _fail_group(tree, group, _error_of(error, tree.path), fatal)
+        return
+    try:
+        tree.commit()
+    except sqlite3.Error as error:
+        unknown = UnknownOutcomeError(f"{tree.path}: commit failed: {error}")
+        if not isinstance(_error_of(error, tree.path), DiskFullError):
+            fatal.append(unknown)
+        _fail_group(tree, group, unknown, fatal)
+
+
+def _fail_group(tree: SqliteTree, group: list[_Write], failure: StorageError, fatal: list[BaseException]) -> None:
+    """Nothing of the group was (knowingly) committed: whatever each was to be told stood on the others."""
+    for write in group:
+        write.outcome = failure
+        write.notifications = []
+    try:
+        tree.roll_back()
+    except sqlite3.Error as error:
+        fatal.append(_error_of(error, tree.path))
+
+
+def _error_of(error: sqlite3.Error, path: str) -> StorageError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return DiskFullError(f"{path}: {error}")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return CorruptionError(f"{path}: {error}")
+    return MetadataError(f"{path}: {error}")

@@ -1,0 +1,146 @@
+"""Messages of the metadata socket are read as sent, in any pieces; whatever else comes ends the connection."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.metadata.core.socket_codec import (
+    CLIENT_FRAME_BYTES_MAX,
+    SERVER_FRAME_BYTES_MAX,
+    Decoder,
+    client_decoder,
+    encode,
+    server_decoder,
+)
+from geminga.metadata.core.socket_messages import (
+    SECRET_BYTES,
+    VERSION,
+    Answer,
+    Expired,
+    Failure,
+    Hello,
+    Operation,
+    Ping,
+    Pong,
+    Reason,
+    Refused,
+    Request,
+    Watch,
+    Welcome,
+)
+from geminga.metadata.ports import ChangeKind, Node, Notification, PutResult, Stat
+from support.format_docs import documented_bytes
+
+UINT32 = st.integers(0, (1 << 32) - 1)
+UINT64 = st.integers(0, (1 << 64) - 1)
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
+SECRETS = st.binary(min_size=SECRET_BYTES, max_size=SECRET_BYTES)
+STATS = st.builds(Stat, INT64, INT64, INT64, st.booleans(), st.booleans())
+PLAIN = st.sampled_from([one for one in Operation if one not in (Operation.PUT, Operation.DELETE)])
+EXPECTED = st.none() | INT64
+
+FROM_CLIENT = st.one_of(
+    st.builds(Hello, st.just(VERSION), UINT64, SECRETS, UINT32, TEXTS, TEXTS),
+    st.just(Ping()),
+    st.tuples(UINT32, PLAIN, TEXTS).map(lambda fields: Request(*fields)),
+    st.tuples(UINT32, st.just(Operation.DELETE), TEXTS, st.just(b""), EXPECTED).map(lambda fields: Request(*fields)),
+    st.tuples(
+        UINT32, st.just(Operation.PUT), TEXTS, st.binary(max_size=60), EXPECTED, st.booleans(), st.booleans()
+    ).map(lambda fields: Request(*fields)),
+    st.builds(Watch, TEXTS, st.booleans(), st.booleans(), st.booleans()),
+)
+RESULTS = st.one_of(
+    st.none(),
+    UINT64,
+    st.lists(TEXTS, max_size=5).map(tuple),
+    st.builds(Node, st.binary(max_size=60), STATS),
+    st.builds(PutResult, TEXTS, STATS),
+    st.builds(Failure, st.integers(0, 255), TEXTS),
+)
+FROM_SERVER = st.one_of(
+    st.builds(Welcome, UINT64, SECRETS, UINT32),
+    st.builds(Refused, st.sampled_from(Reason), st.integers(0, 65535), TEXTS),
+    st.sampled_from([Pong(), Expired()]),
+    st.builds(Answer, UINT32, RESULTS),
+    st.builds(Notification, st.sampled_from(ChangeKind), TEXTS),
+)
+
+
+def fed(decoder: Decoder, data: bytes, cuts: list[int]):
+    """What comes out of the bytes in these pieces, and whether the connection broke."""
+    messages, is_broken = [], False
+    places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    for start, end in pairwise(places):
+        found, error = decoder.feed(data[start:end])
+        assert not (is_broken and (found or error)), "after an error nothing more is taken"
+        messages += found
+        is_broken = is_broken or error is not None
+    return messages, is_broken
+
+
+@given(st.lists(FROM_CLIENT, max_size=6), st.lists(st.integers(0, 1 << 20), max_size=8))
+def test_messages_of_a_client_are_read_as_sent_in_any_pieces(sent, cuts) -> None:
+    assert fed(server_decoder(), b"".join(map(encode, sent)), cuts) == (sent, False)
+
+
+@given(st.lists(FROM_SERVER, max_size=6), st.lists(st.integers(0, 1 << 20), max_size=8))
+def test_messages_of_a_server_are_read_as_sent_in_any_pieces(sent, cuts) -> None:
+    assert fed(client_decoder(), b"".join(map(encode, sent)), cuts) == (sent, False)
+
+
+@given(FROM_CLIENT, FROM_SERVER, st.data())
+def test_a_message_that_is_cut_short_is_never_read(request, answer, data) -> None:
+    for message, decoder in ((request, server_decoder()), (answer, client_decoder())):
+        frame = encode(message)
+        kept = data.draw(st.integers(0, len(frame) - 1))
+        assert fed(decoder, frame[:kept], []) == ([], False), "the rest may come"
+        # And where the size says that this is all, it is none.
+        if kept > 4:
+            shortened = (kept - 4).to_bytes(4, "big") + frame[4:kept]
+            messages, is_broken = fed(type(decoder)(decoder._decode, decoder._frame_bytes_max), shortened, [])
+            assert is_broken or messages != [message]
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=5))
+def test_garbage_gives_messages_or_an_error_and_nothing_is_kept_behind_one(data, cuts) -> None:
+    for decoder in (server_decoder(), client_decoder()):
+        messages, is_broken = fed(decoder, data, cuts)
+        for message in messages:
+            encode(message)
+        assert decoder.is_broken == is_broken
+        assert decoder.buffered_bytes == 0 or not is_broken
+
+
+@given(FROM_CLIENT, FROM_SERVER, st.data())
+def test_a_flipped_bit_never_raises_anything_else(request, answer, data) -> None:
+    for message, decoder in ((request, server_decoder()), (answer, client_decoder())):
+        frame = bytearray(encode(message))
+        place = data.draw(st.integers(0, len(frame) * 8 - 1))
+        frame[place // 8] ^= 1 << place % 8
+        fed(decoder, bytes(frame), [])
+
+
+def test_a_frame_beyond_the_limit_is_refused_by_its_size_alone() -> None:
+    for decoder, limit in ((server_decoder(), CLIENT_FRAME_BYTES_MAX), (client_decoder(), SERVER_FRAME_BYTES_MAX)):
+        messages, error = decoder.feed((limit + 1).to_bytes(4, "big"))
+        assert messages == []
+        assert f"{limit + 1} bytes, expected 1 to {limit}" in str(error)
+        assert decoder.buffered_bytes == 0
+
+
+def test_a_hello_of_another_version_is_read_as_far_as_its_version() -> None:
+    frame = bytearray(encode(Hello(VERSION, 0, bytes(SECRET_BYTES), 0, "", "")))
+    frame[9:11] = (77).to_bytes(2, "big")
+    (hello,), error = server_decoder().feed(bytes(frame[:4]) + bytes(frame[4:]))
+    assert isinstance(hello, Hello)
+    assert (hello.version, error) == (77, None)
+
+
+def test_the_documented_example_is_what_is_sent() -> None:
+    request = Request(7, Operation.GET, "/a")
+    answer = Answer(7, Node(b"x", Stat(2, 0, 0, is_ephemeral=False, is_own=False)))
+    assert documented_bytes("metadata-socket") == encode(request) + encode(answer)
