@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 SESSION_MS = 4000
 #: One bookie may be away, and a new ledger finds its ensemble.
 TWO_OF_THREE = {**SETTINGS, "managedLedgerDefaultEnsembleSize": 2}
-SLEPT, OUTLIVED, BESIDE = (f"persistent://public/default/{name}" for name in ("slept", "outlived", "beside"))
+SLEPT, OUTLIVED = (f"persistent://public/default/{name}" for name in ("slept", "outlived"))
 
 
 @pytest.fixture(scope="module")
@@ -41,20 +41,6 @@ def read_to_the_end(client: pulsar.Client, topic: str) -> list[bytes]:
         found.append(reader.read_next(timeout_millis=30_000).data())
     reader.close()
     return found
-
-
-def test_a_second_broker_is_refused_and_the_first_goes_on(cluster: Cluster, tmp_path: Path) -> None:
-    second = type(cluster.broker)(tmp_path, log=tmp_path / "second.log", settings=cluster.broker.settings)
-    second.zookeeper = cluster.broker.zookeeper
-    second.launch()
-    assert second.process is not None
-    assert second.process.wait(60) == 1
-    (line,) = [line for line in second.log_tail(50).splitlines() if line.startswith("geminga: ")]
-    assert f"127.0.0.1:{cluster.broker.web_port} is registered as a broker of this cluster" in line
-    client = quiet_client(cluster.broker.service_url, tmp_path)
-    producer = client.create_producer(BESIDE)
-    producer.send(b"still here")
-    client.close()
 
 
 def test_a_broker_that_slept_through_its_session_registers_again(cluster: Cluster, tmp_path: Path) -> None:

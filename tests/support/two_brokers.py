@@ -118,7 +118,8 @@ class Cluster:
         ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, LEDGERS, is_shared=True)
         reader = None
         if self.reads_events:
-            reader = ClientEventReader(gc.connect(f"pulsar://{self.url}", runtime=runtime, **CLIENT))
+            client = gc.connect(f"pulsar://{self.url}", runtime=runtime, **CLIENT)
+            reader = ClientEventReader(lambda: client)
         broker = Broker(
             runtime,
             metadata,

@@ -43,14 +43,14 @@ SETTINGS: Final = {
 }
 
 
-def run(rounds: int, seed: int, bookies: int, directory: Path, console: Console) -> dict[str, Any]:
+def run(rounds: int, seed: int, bookies: int, directory: Path, console: Console, *, brokers: int = 1) -> dict[str, Any]:
     """All rounds; what was found."""
-    faults = plan(seed, rounds, bookies, SESSION_MS / 1000)
-    cluster = Cluster(directory, bookies=bookies, session_ms=SESSION_MS, broker_settings=SETTINGS)
+    faults = plan(seed, rounds, bookies, SESSION_MS / 1000, brokers=brokers)
+    cluster = Cluster(directory, bookies=bookies, brokers=brokers, session_ms=SESSION_MS, broker_settings=SETTINGS)
     try:
         cluster.start()
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(directory / "client.log"))
-        client = pulsar.Client(cluster.broker.service_url, logger=logger, operation_timeout_seconds=60)
+        client = pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=60)
         producers = [Publishing(client, f"persistent://public/default/{name}", batching=on) for name, on in TOPICS]
         consumers = [Consuming(client, each.topic) for each in producers]
         started = time.monotonic()
@@ -106,13 +106,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=50, help="faults (50)")
     parser.add_argument("--seed", type=int, default=1, help="of the plan (1)")
     parser.add_argument("--bookies", type=int, default=5, choices=range(3, 8), help="3 to 7 (5)")
+    parser.add_argument("--brokers", type=int, default=1, choices=range(1, 6), help="1 to 5 (1)")
     parser.add_argument("--keep", metavar="DIR", help="keep data and logs there")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON line")
     options = parser.parse_args()
     console = Console(stderr=True, soft_wrap=True)
     directory = Path(options.keep or tempfile.mkdtemp(prefix="geminga-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
-    found = run(options.rounds, options.seed, options.bookies, directory, console)
+    found = run(options.rounds, options.seed, options.bookies, directory, console, brokers=options.brokers)
     broken = [name for name in PROMISED if found[name]]
     if options.json:
         print(json.dumps(found))

@@ -1,4 +1,4 @@
-"""ZooKeeper, bookies and a broker, each a process of its own on this machine, that fail when told to."""
+"""ZooKeeper, bookies and brokers, each a process of its own on this machine, that fail when told to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tools.chaos.plan import BROKER, ZOOKEEPER, Fault, bookie_name
+from tools.chaos.plan import ZOOKEEPER, Fault, bookie_name, broker_name
 from tools.standalone_process import StandaloneProcess
 from tools.zookeeper_server import ZooKeeperServer
 
@@ -71,6 +71,7 @@ class Cluster:
         bookies: int,
         session_ms: int,
         broker_settings: Mapping[str, object],
+        brokers: int = 1,
         bookie_settings: Mapping[str, object] | None = None,
         sync: bool = False,
     ) -> None:
@@ -79,11 +80,10 @@ class Cluster:
         self.zookeeper = ZooKeeperServer(directory / "zookeeper", sync=sync)
         self._session_ms = session_ms
         self._bookie_settings = dict(bookie_settings or {})
-        self.broker = BrokerProcess(
-            directory,
-            log=directory / "broker.log",
-            settings={"metadataStoreSessionTimeoutMillis": session_ms, **broker_settings},
-        )
+        self._broker_settings = {"metadataStoreSessionTimeoutMillis": session_ms, **broker_settings}
+        self.brokers = {broker_name(number): self._broker(broker_name(number)) for number in range(brokers)}
+        #: The first of them.
+        self.broker = self.brokers[broker_name(0)]
         self.bookies = {bookie_name(number): self._bookie(bookie_name(number)) for number in range(bookies)}
         #: Where somebody asked for it.
         self.autorecovery: AutoRecoveryProcess | None = None
@@ -93,6 +93,14 @@ class Cluster:
         """As every process of the cluster is told it."""
         return f"zk:{self.zookeeper.hosts}"
 
+    @property
+    def service_url(self) -> str:
+        """Of all brokers, for clients."""
+        return "pulsar://" + ",".join(f"127.0.0.1:{broker.broker_port}" for broker in self.brokers.values())
+
+    def _broker(self, name: str) -> BrokerProcess:
+        return BrokerProcess(self.directory, log=self.directory / f"{name}.log", settings=self._broker_settings)
+
     def _bookie(self, name: str) -> BookieProcess:
         settings = {"zkTimeout": self._session_ms, **self._bookie_settings}
         return BookieProcess(self.directory / name, log=self.directory / f"{name}.log", settings=settings)
@@ -100,11 +108,13 @@ class Cluster:
     def start(self) -> None:
         """All of them; raises StartError."""
         self.zookeeper.start()
-        for process in (*self.bookies.values(), self.broker):
-            process.zookeeper = self.metadata_uri
-            process.launch()
-        for process in (*self.bookies.values(), self.broker):
-            process.wait_ready(START_S)
+        # One broker makes what the cluster begins with, the others find it.
+        for group in ((*self.bookies.values(), self.broker), [*self.brokers.values()][1:]):
+            for process in group:
+                process.zookeeper = self.metadata_uri
+                process.launch()
+            for process in group:
+                process.wait_ready(START_S)
 
     def join(self) -> BookieProcess:
         """One more bookie, with an empty directory."""
@@ -144,7 +154,7 @@ class Cluster:
             process = self._process(fault.who)
             process.launch()
             process.wait_ready(START_S)
-        for process in (*self.bookies.values(), self.broker):
+        for process in (*self.bookies.values(), *self.brokers.values()):
             if not process.is_running:
                 process.launch()
                 process.wait_ready(START_S)
@@ -152,14 +162,14 @@ class Cluster:
     def close(self) -> None:
         """kill -9 for everybody."""
         beside = () if self.autorecovery is None else (self.autorecovery,)
-        for process in (self.broker, *beside, *self.bookies.values()):
+        for process in (*self.brokers.values(), *beside, *self.bookies.values()):
             if process.is_running:
                 os.kill(process.pid, signal.SIGCONT)
             process.kill()
         self.zookeeper.kill()
 
     def _process(self, who: str) -> StandaloneProcess:
-        return self.broker if who == BROKER else self.bookies[who]
+        return self.brokers[who] if who in self.brokers else self.bookies[who]
 
     def _pid(self, who: str) -> int:
         if who == ZOOKEEPER:

@@ -30,11 +30,12 @@ class Fault(NamedTuple):
     away_s: float
 
 
-def plan(seed: int, rounds: int, bookies: int, session_s: float) -> list[Fault]:
-    """``rounds`` faults of a cluster with so many bookies, whose sessions last ``session_s``."""
+def plan(seed: int, rounds: int, bookies: int, session_s: float, *, brokers: int = 1) -> list[Fault]:
+    """``rounds`` faults of a cluster with so many bookies and brokers, whose sessions last ``session_s``."""
     rng = random.Random(seed)
+    others = (*(broker_name(number) for number in range(brokers)), ZOOKEEPER)
     # Bookies are many; each other process has a good share all the same.
-    who: Sequence[str] = [*(bookie_name(number) for number in range(bookies)), *(BROKER, ZOOKEEPER) * (bookies // 2)]
+    who: Sequence[str] = [*(bookie_name(number) for number in range(bookies)), *others * (bookies // 2)]
     faults = []
     for _ in range(rounds):
         long_s = (session_s + 0.5, session_s * 1.5)
@@ -42,6 +43,11 @@ def plan(seed: int, rounds: int, bookies: int, session_s: float) -> list[Fault]:
         kind: Kind = "kill" if rng.random() < 0.6 else "pause"
         faults.append(Fault(kind, rng.choice(who), rng.uniform(*BEFORE_S), rng.uniform(*away)))
     return faults
+
+
+def broker_name(number: int) -> str:
+    """Of the broker with this number, from 0 on."""
+    return f"{BROKER}-{number}" if number else BROKER
 
 
 def bookie_name(number: int) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from geminga.app.bookie_config import BookieProcessConfig
 from geminga.app.process_life import end_at_once
-from geminga.app.sole_broker import BROKERS_PATH
 from geminga.bookie.cluster_metadata import format_cluster, init_new_cluster, look
 from geminga.bookkeeper import MetadataLiveLedgers
+from geminga.broker.ownership.core.broker_data import BROKERS_PATH
 from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import ConfigurationError, DataDirectoryError, MetadataError

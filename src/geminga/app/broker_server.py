@@ -42,6 +42,8 @@ from geminga.runtime import Listener, Runtime, get_logger
 from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
+    from geminga.broker.ownership.membership import Membership
+    from geminga.broker.policies.ports import EventReader
     from geminga.model.exposition import Labels, Source
 
 #: Of transactions, where the broker has them; Pulsar's default.
@@ -79,6 +81,15 @@ class Storage(NamedTuple):
     ledger_metadata: MetadataStore | None = None
     #: Metrics of bookies in this process.
     labelled: Sequence[tuple[Labels, Source]] = ()
+    #: With whom the broker shares topics; None: it is alone.
+    peers: Peers | None = None
+
+
+class Peers(NamedTuple):
+    """Other brokers, which share what this one stands on."""
+
+    membership: Membership
+    event_reader: EventReader
 
 
 class BookieShortage:
@@ -143,10 +154,6 @@ class BrokerServer(ABC):
     @abstractmethod
     async def _open_storage(self) -> Storage:
         """Open it, and note in ``_closers`` how each part is closed. Raises GemingaError, OSError."""
-
-    @abstractmethod
-    async def _announce(self, addresses: Addresses) -> None:
-        """Tell the cluster where this broker is, before it serves topics. Raises GemingaError."""
 
     @abstractmethod
     async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
@@ -222,22 +229,34 @@ class BrokerServer(ABC):
             config.managed_ledger,
             entry_bytes_max=config.broker.message_bytes_max,
             cluster=config.server.cluster_name,
+            is_shared=storage.peers is not None,
         )
         self._closers.append(("managed ledgers", ledgers.close))
         resources = Resources(metadata)
-        broker = Broker(runtime, metadata, ledgers, config.broker, resources, version=__version__)
+        peers = storage.peers
+        broker = Broker(
+            runtime,
+            metadata,
+            ledgers,
+            config.broker,
+            resources,
+            version=__version__,
+            ownership=None if peers is None else peers.membership.ownership,
+            event_reader=None if peers is None else peers.event_reader,
+        )
         self.broker = broker
         self._closers.append(("broker", broker.close))
         await self._start_beside(storage, bookkeeper)
         self._shortage.look()
-        return await self._listen(runtime, broker, storage.labelled)
+        return await self._listen(broker, storage)
 
-    async def _listen(self, runtime: Runtime, broker: Broker, labelled: Sequence[tuple[Labels, Source]]) -> Addresses:
+    async def _listen(self, broker: Broker, storage: Storage) -> Addresses:
+        runtime, membership = storage.runtime, None if storage.peers is None else storage.peers.membership
         config = self._config.server
         plan = self._descriptors
         http = HttpServer(
             runtime,
-            application_maker(self._rest_context(broker, labelled)),
+            application_maker(self._rest_context(broker, storage)),
             requests_max=config.http_requests_max,
             header_bytes_max=config.http_header_bytes_max,
             connections_max=plan.web_connections_max,
@@ -262,16 +281,21 @@ class BrokerServer(ABC):
         setup = ClusterSetup(config.cluster_name, urls, transaction_coordinators=coordinators)
         await initialize_cluster(broker.resources, setup)
         addresses = Addresses(default.broker_url, default.web_url, broker_port, web_port)
-        await self._announce(addresses)
+        if membership is not None:
+            # Undone first: while the bundles are given away this broker still answers, and says who has them now.
+            self._closers.append(("part in the cluster", membership.leave))
+            await membership.join(advertised)
         await broker.start(advertised)
         # Whoever connects from here on is served: the namespaces are there, and lookups are answered.
         await _opened("webServicePort", http.start)
         for listener in listeners:
             await _opened("brokerServicePort", listener.start)
+        if membership is not None:
+            membership.stand_for_election()
         self._warn_if_open_to_all()
         return addresses
 
-    def _rest_context(self, broker: Broker, labelled: Sequence[tuple[Labels, Source]]) -> RestContext:
+    def _rest_context(self, broker: Broker, storage: Storage) -> RestContext:
         config = self._config.server
         statistics = TopicStatistics(broker.runtime.clock, broker)
         metrics = Metrics(
@@ -284,7 +308,7 @@ class BrokerServer(ABC):
                 lambda: broker.ledger_upkeep.orphans.metrics(),
                 *self._sources,
             ),
-            labelled=labelled,
+            labelled=storage.labelled,
         )
         return RestContext(
             status=broker,
@@ -295,6 +319,7 @@ class BrokerServer(ABC):
             schemas=broker.schemas,
             lookup=broker.lookup,
             ownership=broker.ownership,
+            membership=None if storage.peers is None else storage.peers.membership,
             ledgers=broker.ledgers,
             clock=broker.runtime.clock,
             disk=broker.runtime.disk,

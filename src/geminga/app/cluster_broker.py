@@ -1,27 +1,32 @@
 """The composition root of ``geminga broker``: a broker on the bookies and in the metadata store of a cluster.
 
-Start: ZooKeeper -> alone in the cluster -> registered bookies -> what every broker begins with (``broker_server``) ->
-registered, and only then are topics served. Stop is the reverse.
+Start: ZooKeeper -> registered bookies -> what every broker begins with (``broker_server``) -> registered among the
+cluster's brokers, and only then are topics served. Stop is the reverse.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 from geminga import __version__
-from geminga.app.broker_server import Addresses, BrokerServer, Storage
+from geminga.app.broker_server import BrokerServer, Peers, Storage
 from geminga.app.cluster_config import BrokerProcessConfig
 from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.app.event_loop import loop_factory
 from geminga.app.process import Place, serve
 from geminga.app.process_life import end_at_once, raise_open_files
-from geminga.app.sole_broker import BrokerData, SoleBroker
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.broker.core.coercion import Json
+from geminga.broker.ownership.membership import Membership
+from geminga.broker.policies.client_event_reader import ClientEventReader
+from geminga.broker.resources import Resources
+from geminga.client import Client, connect
 from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.ports import MetadataStore
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.bookie_port import Availability
 from geminga.model.limits import FRAME_PADDING_BYTES
@@ -30,6 +35,8 @@ from geminga.runtime.ports import FatalHandler
 
 #: How long a start waits for as many bookies as a ledger needs; then it serves what can be served.
 BOOKIES_WAIT_S: Final = 10.0
+#: How long this broker waits at most before it looks again for a topic of another one.
+CLIENT_BACKOFF_MS: Final = 5_000
 
 _log = get_logger(__name__)
 
@@ -48,7 +55,7 @@ class ClusterBrokerServer(BrokerServer):
         super().__init__(config.config, plan)
         self._process_config = config
         self._on_fatal = on_fatal
-        self._sole: SoleBroker
+        self._client: Client | None = None
 
     async def _open_storage(self) -> Storage:
         runtime = real_runtime(self._on_fatal)
@@ -58,17 +65,42 @@ class ClusterBrokerServer(BrokerServer):
         config = self._process_config
         metadata = await self._connect(runtime, config.metadata)
         await refuse_unfinished(metadata, str(config.metadata))
-        self._sole = SoleBroker(metadata, config.session_timeout_ms, self._on_fatal)
-        # It goes last: who comes next finds nothing that is still being closed.
-        self._closers.append(("registration", self._sole.end))
-        await self._sole.wait_until_alone()
         ledgers = metadata if config.ledgers == config.metadata else await self._connect(runtime, config.ledgers)
         pool = RemoteBookiePool(runtime, frame_bytes_max=self._frame_bytes_max())
         self._closers.append(("bookies' connections", pool.close))
         registered = await RegisteredBookies.follow(ledgers, pool)
         self._closers.append(("bookies' list", registered.close))
         await self._wait_for_bookies(pool)
-        return Storage(runtime, metadata, pool, ledger_metadata=ledgers)
+        return Storage(runtime, metadata, pool, ledger_metadata=ledgers, peers=self._peers(runtime, metadata))
+
+    def _peers(self, runtime: Runtime, metadata: MetadataStore) -> Peers:
+        resources = Resources(metadata)
+
+        async def policies_of(namespace: str) -> Mapping[str, Json] | None:
+            found = await resources.find_namespace_policies(namespace)
+            return None if found is None else found.document
+
+        membership = Membership(
+            runtime,
+            metadata,
+            policies_of,
+            session_timeout_ms=self._process_config.session_timeout_ms,
+            version=__version__,
+        )
+        self._closers.append(("client of the cluster", self._close_client))
+
+        def client() -> Client:
+            if self._client is None:
+                # This broker sends it on to where the topic is.
+                url = membership.endpoints.default.broker_url
+                self._client = connect(url, runtime=runtime, maximum_backoff_ms=CLIENT_BACKOFF_MS)
+            return self._client
+
+        return Peers(membership, ClientEventReader(client))
+
+    async def _close_client(self) -> None:
+        if self._client is not None:
+            await self._client.close()
 
     async def _connect(self, runtime: Runtime, address: ZooKeeperAddress) -> ZooKeeperMetadataStore:
         store = await ZooKeeperMetadataStore.open(
@@ -99,14 +131,6 @@ class ClusterBrokerServer(BrokerServer):
 
     async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
         """Auto-recovery is a process of its own, or runs in a bookie's."""
-
-    async def _announce(self, addresses: Addresses) -> None:
-        assert self.runtime is not None
-        started_ms = self.runtime.clock.wall_ms()
-        await self._sole.begin(
-            urlsplit(addresses.web_service_url).netloc,
-            BrokerData(addresses.web_service_url, addresses.broker_service_url, __version__, started_ms),
-        )
 
 
 def run_broker(config: BrokerProcessConfig, *, json_line: bool) -> None:

@@ -13,6 +13,7 @@ from geminga.app.config import Config, build_settings, cluster_config_from, show
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
 from geminga.app.core.unbuilt_keys import asked_in_vain
 from geminga.app.zookeeper_client import with_client_config
+from geminga.broker.ownership.core.broker_data import MODULAR_LOAD_MANAGER
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import setting
@@ -40,6 +41,8 @@ class ClusterConfig:
     bookkeeper_metadata_service_uri: str = setting(
         "bookkeeperMetadataServiceUri", "", "metadata-store:zk:host:port or zk+hierarchical://host:port/ledgers"
     )
+    #: Brokers of one cluster must have the same.
+    load_manager_class_name: str = setting("loadManagerClassName", MODULAR_LOAD_MANAGER, MODULAR_LOAD_MANAGER)
     session_timeout_ms: int = setting(
         "metadataStoreSessionTimeoutMillis", 30_000, "milliseconds >= 4000", minimum=SESSION_MS_LEAST
     )
@@ -67,6 +70,11 @@ def load_broker_config(
     latest = {entry.key: entry for entry in entries}
     _refuse_security(latest)
     cluster = build_settings(ClusterConfig, latest)
+    if cluster.load_manager_class_name != MODULAR_LOAD_MANAGER:
+        raise ConfigurationError(
+            f"{shown_assignment(latest['loadManagerClassName'])}: another load manager is not built, and a cluster "
+            f"has one; expected {MODULAR_LOAD_MANAGER}, or nothing"
+        )
     metadata = _metadata(cluster, latest)
     ledgers = metadata
     if cluster.bookkeeper_metadata_service_uri:

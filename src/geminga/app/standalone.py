@@ -12,7 +12,7 @@ from typing import Final
 
 from geminga import __version__
 from geminga.app.bookies import LocalBookies
-from geminga.app.broker_server import Addresses, BrokerServer, Storage
+from geminga.app.broker_server import BrokerServer, Storage
 from geminga.app.config import Config
 from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.app.data_directory import METADATA_FILE, claim_directory
@@ -72,9 +72,6 @@ class StandaloneServer(BrokerServer):
         await recovery.start()
         self._closers.append(("auto-recovery", recovery.close))
         self._sources.append(recovery.counters.metrics)
-
-    async def _announce(self, addresses: Addresses) -> None:
-        """It is the whole cluster: there is nobody to tell."""
 
     async def _open_bookies(self, runtime: Runtime, metadata: MetadataStore) -> LocalBookies:
         server = self._config.server

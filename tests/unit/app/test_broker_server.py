@@ -15,11 +15,11 @@ from geminga.app.broker_server import BrokerServer
 from geminga.app.cluster_broker import ClusterBrokerServer
 from geminga.app.cluster_config import load_broker_config
 from geminga.app.config import load_config
-from geminga.app.sole_broker import BROKERS_PATH
 from geminga.app.standalone import StandaloneServer
+from geminga.broker.ownership.core.broker_data import BROKERS_PATH
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
-from geminga.model.errors import ConflictError, UnavailableError
+from geminga.model.errors import UnavailableError
 from geminga.runtime import real_runtime
 
 PORTS = ("brokerServicePort=0", "webServicePort=0")
@@ -87,8 +87,12 @@ def test_a_clusters_broker_is_registered_while_it_serves(
         node = await looking.get(f"{BROKERS_PATH}/{name}")
         assert node is not None
         assert json.loads(node.value)["pulsarServiceUrl"] == addresses.broker_service_url
-        with pytest.raises(ConflictError, match=f"{name} is registered as a broker of this cluster"):
-            await ClusterBrokerServer(config, on_fatal=fatal).start()
+        second = ClusterBrokerServer(config, on_fatal=fatal)
+        beside = await second.start()
+        names = {name, f"127.0.0.1:{beside.web_port}"}
+        assert set(await looking.children(BROKERS_PATH)) == names
+        assert await second.stop()
+        assert await looking.children(BROKERS_PATH) == [name]
         assert await server.stop()
         assert await looking.children(BROKERS_PATH) == []
         await looking.close()

@@ -54,6 +54,10 @@ def test_a_file_is_read_and_what_it_says_of_bookies_is_passed_over(tmp_path: Pat
             "configurationMetadataStoreUrl=zk:other:2181: a store of",
         ),
         ([ZK, "bookkeeperMetadataServiceUri=zk://a/b"], "bookkeeperMetadataServiceUri: .*expected one that ends"),
+        (
+            [ZK, "loadManagerClassName=org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"],
+            "loadManagerClassName=.*ExtensibleLoadManagerImpl.*another load manager is not built.*Modular",
+        ),
         ([ZK, "metadataStoreSessionTimeoutMillis=100"], "metadataStoreSessionTimeoutMillis=100.*>= 4000"),
         ([ZK, "authenticationEnabled=true"], "authenticationEnabled=true.*everyone would be served"),
         ([ZK, "managedLedgerDefaultEnsembleSize=2", "managedLedgerDefaultWriteQuorum=3"], "no more than the ensemble"),

@@ -114,6 +114,11 @@ class BundleOwnership:
         self._unsubscribe = self._metadata.on_session_event(self._session_changed)
         self._round = spawn(self._follow(), name="bundles of this broker", part=self._part)
 
+    def begin_close(self) -> list[Bundle]:
+        """Acquire nothing more; what is to be released now."""
+        self._is_closing = True
+        return self.owned
+
     async def close(self) -> None:
         """Let go of everything in good order; what can not be taken away ends with the session."""
         self._is_closing = True

@@ -21,15 +21,16 @@ class ClientEventReader:
 
     __slots__ = ("_client", "_part")
 
-    def __init__(self, client: Client, *, part: Part | None = None) -> None:
-        """``client`` is closed by whoever made it. ``part`` hears of what is unexpected."""
+    def __init__(self, client: Callable[[], Client], *, part: Part | None = None) -> None:
+        """``client``: when there is something to follow; it is closed by whoever made it. ``part`` hears of what is
+        unexpected."""
         self._client = client
         self._part = part
 
     async def follow(self, name: TopicName, heard: Callable[[TableMessage], Awaitable[None]]) -> Callable[[], None]:
         """See ``EventReader.follow``."""
         try:
-            reader = await self._client.create_reader(str(name), MessageId.earliest)
+            reader = await self._client().create_reader(str(name), MessageId.earliest)
         except PulsarException as error:
             raise UnavailableError(f"the events of {name} can not be read now: {error}") from error
         try:

@@ -21,6 +21,7 @@ from geminga.runtime import Clock
 from geminga.runtime.ports import Disk
 
 if TYPE_CHECKING:
+    from geminga.broker.ownership.membership import Membership
     from geminga.broker.transactions.service import TransactionService
 
 #: Body of a request where ``httpMaxRequestSize`` sets no other bound, bytes.
@@ -40,6 +41,8 @@ class RestContext:
     schemas: Schemas
     lookup: TopicLookup
     ownership: Ownership
+    #: This broker's part in a cluster of several; None: it is alone.
+    membership: Membership | None = None
     ledgers: ManagedLedgerFactory
     clock: Clock
     disk: Disk
