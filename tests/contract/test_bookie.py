@@ -19,7 +19,7 @@ from geminga.wire.bookkeeper.digest import DigestType, digest_for, encode_entrie
 from support.bookies import BookieCase, Calls, entries_of, sized_entries
 
 
-@pytest.fixture(params=["memory", "local", "spread", "remote", "old"])
+@pytest.fixture(params=["memory", "local", "spread", "remote", "old", "unix"])
 def case(request):
     return BookieCase(request.param)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from geminga import sim
 from geminga.bookie import BookieConfig, LocalBookie
-from geminga.bookie.serving import BookieServer
+from geminga.bookie.serving import BookieServer, TakenPort
 from geminga.bookie.serving.server import BOOKIE_PORT
 from geminga.bookie.spread import SpreadBookie
 from geminga.bookkeeper import Bookie, LocalBookiePool, MemoryBookie
@@ -16,6 +16,7 @@ from geminga.bookkeeper.remote import RemoteBookie
 from geminga.model.bookie_port import Availability, BookieInfo, LacResult
 from geminga.model.errors import StorageError
 from geminga.sim import SimNode, SimWorld
+from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
 from geminga.wire.bookkeeper.digest import encode_entries
 from support.old_bookie import OldBookieServer
 
@@ -130,7 +131,8 @@ class BookieCase:
     The bookie is reached through its pool. "memory": a bookie in memory that answers as a network would, a few entries
     at a time; "local": the bookie on a simulated disk, in the process of its pool; "spread": the same over three pairs
     of directories; "remote": the same as a server on
-    another node, behind the simulated network, which cuts what is sent at will; "old": so, and it has no batch reads.
+    another node, behind the simulated network, which cuts what is sent at will; "old": so, and it has no batch reads;
+    "unix": a server on the same machine, behind a Unix socket.
     """
 
     def __init__(self, kind: str) -> None:
@@ -166,6 +168,8 @@ class BookieCase:
         node = world.node("bookie")
 
         async def start(node: SimNode) -> Bookie:
+            if self._kind == "unix":
+                return await served_locally(node)
             if self._kind == "spread":
                 bookie = await SpreadBookie.open(node.runtime, PAIRS, BookieConfig(), ledgers=self.listed)
                 parts, found = bookie.parts, bookie
@@ -184,10 +188,16 @@ class BookieCase:
             self._collect = collect
             return found
 
-        async def restart() -> Calls:
-            return InNode(_in_pool(await world.restart(node, start)), node)
+        calls = InNode(_in_pool(await node.run(start)), node)
 
-        return await main(InNode(_in_pool(await node.run(start)), node), restart)
+        async def restart() -> Calls:
+            bookie = _in_pool(await world.restart(node, start))
+            if self._kind == "unix":
+                calls.bookie = bookie  # what asked the life before died with it
+                return calls
+            return InNode(bookie, node)
+
+        return await main(calls, restart)
 
 
 async def serve(node: SimNode, kind: type[BookieServer] = BookieServer) -> LocalBookie:
@@ -196,6 +206,15 @@ async def serve(node: SimNode, kind: type[BookieServer] = BookieServer) -> Local
     bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
     await kind.listen(node.runtime, bookie, "0.0.0.0", BOOKIE_PORT)
     return bookie
+
+
+async def served_locally(node: SimNode) -> RemoteBookie:
+    """A bookie and its server at a Unix socket, and a client of it, as another process of the machine has one."""
+    await node.runtime.disk.make_dirs("/data")
+    bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
+    taken = await TakenPort.take_local(node.runtime, "/data/bookie.socket")
+    await taken.serve(bookie, FRAME_BYTES_MAX)
+    return RemoteBookie(node.runtime, "b", "unix:/data/bookie.socket", 0)
 
 
 async def serve_old(node: SimNode) -> LocalBookie:

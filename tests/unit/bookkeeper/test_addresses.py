@@ -26,3 +26,9 @@ def test_lists() -> None:
     for text, says in (("b", "bookie b: expected"), ("b=", "expected"), ("=a:1", "expected"), ("b=a:1,b=a:2", "two")):
         with pytest.raises(ConfigurationError, match=says):
             parse_bookie_list(text)
+
+
+def test_address_of_a_unix_socket_has_a_path_and_no_port() -> None:
+    local, other = BookieAddress("unix:/d/bookie.socket", 0), BookieAddress("h", 3181)
+    assert (local.local_path, str(local)) == ("/d/bookie.socket", "unix:/d/bookie.socket")
+    assert (other.local_path, str(other)) == (None, "h:3181")

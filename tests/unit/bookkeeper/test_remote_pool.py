@@ -166,3 +166,23 @@ def test_closed_pool_has_nobody() -> None:
         assert isinstance(await place.calls("b0:3181").add(3, 0, entries_of(3, 0, 1)), StorageError)
 
     run(main)
+
+
+def test_id_that_is_no_address_is_never_connected_to():
+    """A bookie of a standalone looks like one of this machine; whoever listens there is another's."""
+
+    async def scenario(world: SimWorld) -> None:
+        node = world.node("host")
+
+        async def story(node: SimNode) -> None:
+            strangers = MemoryBookie()
+            await BookieServer.listen(node.runtime, strangers, "127.0.0.1", PORT)
+            pool = RemoteBookiePool(node.runtime, asks_unlisted=False)
+            error = await InNode(pool.get(f"127.0.0.1:{PORT}"), node).add(1, 0, entries_of(1, 0, 1))
+            assert isinstance(error, StorageError)
+            assert await InNode(strangers, node).listed(1) != [range(1)]
+            await pool.close()
+
+        await node.run(story)
+
+    sim.run(scenario, seed=3)

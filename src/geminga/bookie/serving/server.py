@@ -37,6 +37,13 @@ class TakenPort:
         taken._listener = await runtime.network.listen(taken._connection, host, port, keep_free=keep_free, start=False)
         return taken
 
+    @classmethod
+    async def take_local(cls, runtime: Runtime, path: str, *, keep_free: int = 0) -> TakenPort:
+        """Take the Unix socket ``path`` instead; raises OSError."""
+        taken = cls()
+        taken._listener = await runtime.network.listen_local(taken._connection, path, keep_free=keep_free, start=False)
+        return taken
+
     @property
     def port(self) -> int:
         """Which it is."""

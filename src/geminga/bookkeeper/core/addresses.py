@@ -9,15 +9,25 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from geminga.model.errors import ConfigurationError
+from geminga.wire.bookkeeper.bookie_registration import LOCAL_PREFIX
 
 _PORT_MAX: Final = 65535
 
 
 class BookieAddress(NamedTuple):
-    """Host and port of a bookie."""
+    """Host and port of a bookie; or ``unix:/path`` and no port, of one on this machine."""
 
     host: str
     port: int
+
+    @property
+    def local_path(self) -> str | None:
+        """Of the Unix socket that it is; None: it is a host's."""
+        return self.host.removeprefix(LOCAL_PREFIX) if self.host.startswith(LOCAL_PREFIX) else None
+
+    def __str__(self) -> str:
+        """As people are told."""
+        return self.host if self.local_path is not None else f"{self.host}:{self.port}"
 
 
 def address_of_id(bookie_id: str) -> BookieAddress | None:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias, cast
 
+from geminga.bookkeeper.core.addresses import BookieAddress
 from geminga.model.errors import StorageError
 from geminga.runtime import Runtime, get_logger, spawn
 from geminga.wire.bookkeeper.answers import Answer
@@ -65,7 +66,7 @@ class Channel:
         """
         self._runtime = runtime
         self._name = name
-        self._address = (host, port)
+        self._address = BookieAddress(host, port)
         self._version = version
         self._frame_bytes_max = frame_bytes_max
         self._on_state = on_state
@@ -131,13 +132,17 @@ class Channel:
         return _Link(self, AnswerDecoder(self._version, self._frame_bytes_max))
 
     async def _connect(self) -> None:
-        host, port = self._address
+        path = self._address.local_path
+        network = self._runtime.network
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, link = await self._runtime.network.connect(self._new_link, host, port)
+                if path is not None:
+                    _, link = await network.connect_local(self._new_link, path)
+                else:
+                    _, link = await network.connect(self._new_link, *self._address)
         except (OSError, TimeoutError) as error:
             self._is_connecting = False
-            self._failed(f"not reachable at {host}:{port}: {error}")
+            self._failed(f"not reachable at {self._address}: {error}")
             return
         self._is_connecting = False
         assert isinstance(link, _Link)
@@ -214,7 +219,7 @@ class Channel:
 
 
 class _Link(asyncio.Protocol):
-    """One TCP connection of a channel."""
+    """One connection of a channel."""
 
     def __init__(self, channel: Channel, decoder: AnswerDecoder) -> None:
         self._channel = channel

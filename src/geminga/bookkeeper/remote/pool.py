@@ -34,9 +34,15 @@ class ListedBookie(NamedTuple):
 class RemoteBookiePool:
     """Implements ``model.bookie_port.BookiePool``; see the module."""
 
-    def __init__(self, runtime: Runtime, *, frame_bytes_max: int = FRAME_BYTES_PULSAR) -> None:
-        """Nobody is listed yet. ``frame_bytes_max``: of the bookies."""
+    def __init__(
+        self, runtime: Runtime, *, frame_bytes_max: int = FRAME_BYTES_PULSAR, asks_unlisted: bool = True
+    ) -> None:
+        """Nobody is listed yet. ``frame_bytes_max``: of the bookies.
+
+        ``asks_unlisted`` False: an id is no address, though it looks like one, and who is not listed is out of reach.
+        """
         self._runtime = runtime
+        self._asks_unlisted = asks_unlisted
         self._frame_bytes_max = frame_bytes_max
         self._listed: dict[str, ListedBookie] = {}
         #: Connected or not, listed or not; with the address each was made for.
@@ -75,7 +81,7 @@ class RemoteBookiePool:
         known = self._bookies.get(bookie_id)
         if known is not None:
             return known[0]
-        address = address_of_id(bookie_id)
+        address = address_of_id(bookie_id) if self._asks_unlisted else None
         if address is None or self._is_closed or self._unlisted >= UNLISTED_MAX:
             return AbsentBookie(bookie_id)
         self._unlisted += 1
@@ -92,7 +98,7 @@ class RemoteBookiePool:
         if known is not None:
             if known[1] == address:
                 return known[0]
-            _log.info("bookie %s is at %s:%d now", bookie_id, *address)
+            _log.info("bookie %s is at %s now", bookie_id, address)
             spawn(known[0].close(), name=f"bookie-close-{bookie_id}")
         bookie = RemoteBookie(self._runtime, bookie_id, *address, frame_bytes_max=self._frame_bytes_max)
         self._bookies[bookie_id] = bookie, address

@@ -30,6 +30,8 @@ READ_ONLY_PATH: Final = f"{AVAILABLE_PATH}/{READ_ONLY_NAME}"
 #: The endpoint that speaks the bookie protocol.
 ENDPOINT_ID: Final = "bookie"
 ENDPOINT_PROTOCOL: Final = "bookie-rpc"
+#: Before the path of a Unix socket, where it stands for a host: Geminga's own, in a standalone's metadata.
+LOCAL_PREFIX: Final = "unix:"
 _PORT_MAX: Final = 65535
 
 
@@ -40,9 +42,15 @@ def encode_service_info(host: str, port: int) -> bytes:
     return info.SerializeToString()
 
 
+def encode_local_service_info(path: str) -> bytes:
+    """The same of a bookie at the Unix socket ``path``, for processes of its own machine: ``unix:PATH``, port 0."""
+    return encode_service_info(f"{LOCAL_PREFIX}{path}", 0)
+
+
 def decode_service_address(data: bytes, place: str) -> tuple[str, int] | None:
     """Host and port of the endpoint of the bookie protocol; None: there are no bytes, so the id is the address.
 
+    The host may be a Unix socket's (``unix:/path``), which has port 0.
     Raises CorruptionError that names ``place``.
     """
     if not data:
@@ -53,6 +61,8 @@ def decode_service_address(data: bytes, place: str) -> tuple[str, int] | None:
         raise CorruptionError(f"{place} holds no description of a bookie: {error}") from error
     for endpoint in info.endpoints:
         if endpoint.protocol == ENDPOINT_PROTOCOL:
+            if endpoint.host.startswith(f"{LOCAL_PREFIX}/") and not endpoint.port:
+                return endpoint.host, 0
             if not endpoint.host or not 0 < endpoint.port <= _PORT_MAX:
                 raise CorruptionError(f"{place} names no address: {endpoint.host!r}, port {endpoint.port}")
             return endpoint.host, endpoint.port

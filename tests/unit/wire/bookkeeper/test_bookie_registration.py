@@ -6,7 +6,11 @@ import pytest
 
 from geminga.model.errors import CorruptionError
 from geminga.wire._generated import bookkeeper_metadata_pb2 as pb
-from geminga.wire.bookkeeper.bookie_registration import decode_service_address, encode_service_info
+from geminga.wire.bookkeeper.bookie_registration import (
+    decode_service_address,
+    encode_local_service_info,
+    encode_service_info,
+)
 from support.source_tree import ROOT
 
 #: As documented: endpoints (6) with id (1), port (2), host (3), protocol (4).
@@ -41,3 +45,10 @@ def test_without_an_address_it_is_named(host: str, port: int, protocol: str) -> 
     info.endpoints.add(id="bookie", port=port, host=host, protocol=protocol)
     with pytest.raises(CorruptionError, match="names no"):
         decode_service_address(info.SerializeToString(), "n")
+
+
+def test_a_unix_socket_stands_for_host_and_port() -> None:
+    assert decode_service_address(encode_local_service_info("/d/bookie.socket"), "n") == ("unix:/d/bookie.socket", 0)
+    for host, port in (("unix:", 0), ("unix:relative", 0)):
+        with pytest.raises(CorruptionError, match="names no address"):
+            decode_service_address(encode_service_info(host, port), "n")
