@@ -83,6 +83,8 @@ class Storage(NamedTuple):
     labelled: Sequence[tuple[Labels, Source]] = ()
     #: With whom the broker shares topics; None: it is alone.
     peers: Peers | None = None
+    #: Where the metadata are, as ``metadataStoreUrl`` would say it.
+    metadata_url: str = ""
 
 
 class Peers(NamedTuple):
@@ -336,6 +338,7 @@ class BrokerServer(ABC):
             force_delete_namespace=config.force_delete_namespace,
             force_delete_tenant=config.force_delete_tenant,
             configuration=self._config.values(),
+            metadata_url=storage.metadata_url,
         )
 
     async def _bind_broker_port(self, runtime: Runtime, broker: Broker, name: str, host: str, port: int) -> Listener:

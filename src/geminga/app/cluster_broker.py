@@ -71,7 +71,14 @@ class ClusterBrokerServer(BrokerServer):
         registered = await RegisteredBookies.follow(ledgers, pool)
         self._closers.append(("bookies' list", registered.close))
         await self._wait_for_bookies(pool)
-        return Storage(runtime, metadata, pool, ledger_metadata=ledgers, peers=self._peers(runtime, metadata))
+        return Storage(
+            runtime,
+            metadata,
+            pool,
+            ledger_metadata=ledgers,
+            peers=self._peers(runtime, metadata),
+            metadata_url=str(config.metadata),
+        )
 
     def _peers(self, runtime: Runtime, metadata: MetadataStore) -> Peers:
         resources = Resources(metadata)

@@ -55,6 +55,7 @@ class StandaloneServer(BrokerServer):
             metadata,
             LocalBookiePool(bookies.by_id),
             labelled=bookies_metrics(bookies.opened, runtime.clock.monotonic),
+            metadata_url="memory:local" if self._data_dir is None else f"sqlite:{self._data_dir}",
         )
 
     async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:

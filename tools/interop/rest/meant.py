@@ -104,6 +104,22 @@ MEANT: Final = (
         "topic policy schemaCompatibilityStrategy: GET",
     ),
     Meant(
+        "a choice that there is not, or its number instead of its name",
+        r"answer: (204 \| 400 Invalid format of input policy data.+ (must be .+|\d+)|200 \| 404 Cannot find .+)",
+        r"isolation odd (16|28): ",
+    ),
+    Meant(
+        "an isolation policy that can not be",
+        r"answer: 400 Invalid format of input policy data.+ \| 400 Invalid format of input policy data.+",
+        r"isolation odd \d+: POST ",
+    ),
+    Meant(
+        "an isolation policy that can not be",
+        r"answer: (204 \| 400 Invalid format of input policy data.+ must be 0 or more|200 \| 404 Cannot find .+)",
+        r"isolation odd 22: ",
+    ),
+    Meant("a failure domain without a body", r"only Geminga: i object", "failure domains: GET "),
+    Meant(
         "removing a policy for which Pulsar has no path",
         r"value \.: (False \| True|True \| False)",
         "topic policy schemaValidationEnforced: GET",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from geminga.broker.resources.clusters import Clusters
 from geminga.broker.resources.documents import Document, DocumentStore, Json
 from geminga.broker.resources.initialization import ClusterSetup, initialize_cluster
+from geminga.broker.resources.isolation import FailureDomains, IsolationPolicies
 from geminga.broker.resources.namespaces import Namespaces
 from geminga.broker.resources.partitioned_topics import PartitionedTopic, PartitionedTopics
 from geminga.broker.resources.policies import Policies
@@ -22,6 +23,8 @@ __all__ = [
     "ClusterSetup",
     "Clusters",
     "Document",
+    "FailureDomains",
+    "IsolationPolicies",
     "Json",
     "Namespaces",
     "PartitionedTopic",
@@ -36,11 +39,13 @@ __all__ = [
 class Resources:
     """What an operator administers, by kind."""
 
-    __slots__ = ("clusters", "namespaces", "partitioned_topics", "tenants")
+    __slots__ = ("clusters", "failure_domains", "isolation", "namespaces", "partitioned_topics", "tenants")
 
     def __init__(self, metadata: MetadataStore) -> None:
         store = DocumentStore(metadata)
         self.clusters = Clusters(store)
+        self.isolation = IsolationPolicies(store)
+        self.failure_domains = FailureDomains(store)
         self.tenants = Tenants(store, self.clusters)
         self.namespaces = Namespaces(store, self.tenants)
         self.partitioned_topics = PartitionedTopics(store)

@@ -132,3 +132,13 @@ class DocumentStore:
                 continue
             return
         raise ConflictError(f"{path} kept changing while it was to be deleted; try again")
+
+    async def remove_empty(self, path: str) -> None:
+        """Remove a parent that the store made on the way, if nothing is below it any more. Raises MetadataError."""
+        node = await self._metadata.get(path)
+        if node is None or node.value:
+            return
+        try:
+            await cas.remove_read(self._metadata, path, node)
+        except (NodeNotEmptyError, BadVersionError):
+            pass  # it is needed again

@@ -20,8 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from geminga.broker.core.coercion import NotBuiltError
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.rest import (
+    broker_stats,
     brokers,
     clusters,
+    isolation,
     lake,
     lookup,
     messages,
@@ -63,7 +65,9 @@ def _policies_topic_of(request: Request) -> TopicName:
 ROUTES = distinct(
     [
         *brokers.ROUTES,
+        *broker_stats.ROUTES,
         *clusters.ROUTES,
+        *isolation.ROUTES,
         *tenants.ROUTES,
         *namespace_policies.ROUTES,
         *namespaces.ROUTES,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from geminga.broker.access.core.actions import Anyone, BrokerOperation
+from geminga.broker.access.core.actions import Anyone, BrokerOperation, SuperUser
+from geminga.broker.ownership.core.broker_data import broker_id_of
+from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.requests import RestError, context_of, json_response
 from geminga.broker.rest.routing import Route
 from geminga.broker.rest.services import BrokerStatus
 from geminga.model.errors import NotFoundError, UnavailableError
 from geminga.model.exposition import CONTENT_TYPE
+from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT
 
 #: Parts of key names whose values are not shown.
 SECRET_WORDS = ("password", "secret", "token")
@@ -49,14 +52,33 @@ async def ready(request: Request) -> Response:
 
 
 async def list_brokers(request: Request) -> Response:
-    """The active brokers as ``host:port`` of their HTTP service: this one, whatever cluster is named."""
-    return json_response([_broker_id(request)])
+    """The active brokers as ``host:port`` of their HTTP service, whatever cluster is named."""
+    return json_response([*active_brokers(context_of(request))])
+
+
+def active_brokers(context: RestContext) -> list[str]:
+    """Ids of the brokers that are registered; alone, this one."""
+    if context.membership is None:
+        return [own_broker_id(context)]
+    return sorted(broker.broker_id for broker in context.membership.brokers.all)
+
+
+def own_broker_id(context: RestContext) -> str:
+    """What this broker is called."""
+    return broker_id_of(context.status.web_url)
 
 
 async def leader_broker(request: Request) -> Response:
-    """The broker that leads the cluster: this one."""
-    web_url = context_of(request).status.web_url
-    return json_response({"serviceUrl": web_url, "brokerId": _broker_id(request)})
+    """The broker that leads the cluster; alone, this one. 404 while there is none."""
+    context = context_of(request)
+    if context.membership is None:
+        web_url = context.status.web_url
+        return json_response({"serviceUrl": web_url, "brokerId": broker_id_of(web_url)})
+    election = context.membership.election
+    leader = None if election is None else election.leader
+    if leader is None:
+        raise NotFoundError("Couldn't find leader broker")
+    return json_response({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
 
 
 async def version(request: Request) -> Response:
@@ -72,6 +94,13 @@ async def runtime_configuration(request: Request) -> Response:
             for key, value in context_of(request).configuration.items()
         }
     )
+
+
+async def internal_configuration(request: Request) -> Response:
+    """Where metadata and ledgers are, as Pulsar's own tools ask for it."""
+    url = context_of(request).metadata_url
+    keys = ("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl")
+    return json_response({**dict.fromkeys(keys, url), "ledgersRootPath": LEDGERS_ROOT})
 
 
 async def dynamic_configuration(request: Request) -> Response:
@@ -94,11 +123,13 @@ def _require_ready(status: BrokerStatus) -> None:
         raise UnavailableError("the broker is stopping")
 
 
-def _broker_id(request: Request) -> str:
-    return context_of(request).status.web_url.partition("://")[2]
-
-
 ROUTES = [
+    Route(
+        "/admin/v2/brokers/internal-configuration",
+        internal_configuration,
+        methods=["GET"],
+        needs=SuperUser.LOOK_AT_BROKER,
+    ),
     Route("/admin/v2/brokers/health", health, methods=["GET"], needs=BrokerOperation.HEALTH_CHECK),
     Route("/admin/v2/brokers/ready", ready, methods=["GET"], needs=Anyone("it tells load balancers whether to come")),
     Route("/admin/v2/brokers/leaderBroker", leader_broker, methods=["GET"], needs=BrokerOperation.GET_LEADER_BROKER),

@@ -68,6 +68,10 @@ async def delete_cluster(request: Request) -> Response:
     context, cluster = context_of(request), path_text(request, "cluster")
     if cluster == context.cluster:
         raise RestError(412, "Cluster not empty")
+    if await context.resources.clusters.find(cluster) is not None:
+        # As in Pulsar: with isolation policies it stays, failure domains go with it.
+        await context.resources.isolation.forget(cluster)
+        await context.resources.failure_domains.forget(cluster)
     await context.resources.clusters.delete(cluster)
     return no_content()
 

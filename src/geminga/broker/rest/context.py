@@ -63,5 +63,7 @@ class RestContext:
     force_delete_tenant: bool = False
     #: Loaded with the first use, raises UnavailableError; None: the broker has no transactions.
     transactions: Callable[[], TransactionService] | None = None
+    #: Where the metadata are, as ``metadataStoreUrl`` would say it.
+    metadata_url: str = ""
     #: Every configuration key in force, for ``brokers/configuration/runtime``.
     configuration: Mapping[str, str] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from geminga.broker.rest.requests import (
     path_text,
 )
 from geminga.broker.rest.routing import Route
+from geminga.broker.rest.services import AdministeredTopics
 from geminga.broker.rest.targets import names_response
 from geminga.model.errors import NotFoundError
 
@@ -102,11 +103,16 @@ async def unload(request: Request) -> Response:
     topics, namespace = context_of(request).topics, namespace_of(request)
     if await topics.resources.namespaces.find(namespace) is None:
         raise NotFoundError("Namespace not found")
+    await unload_topics(topics, namespace)
+    return no_content()
+
+
+async def unload_topics(topics: AdministeredTopics, namespace: str) -> None:
+    """Unload every topic of a namespace. Raises GemingaError."""
     steps = topics.steps()
     for topic in [topic for topic in topics.registry.loaded.values() if topic.name.namespace == namespace]:
         await steps.next()
         await topics.registry.unload(topic.name)
-    return no_content()
 
 
 async def get_permissions(request: Request) -> Response:

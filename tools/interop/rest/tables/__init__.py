@@ -13,6 +13,7 @@ from tools.interop.rest.tables import (
     namespace_policies,
     namespaces,
     offload,
+    operations,
     partitions,
     schemas,
     subscriptions,
@@ -29,7 +30,7 @@ TABLES: Final[dict[str, list[Story]]] = {
     module.__name__.rpartition(".")[2]: module.STORIES
     for module in (
         *(brokers, clusters, tenants, namespaces, namespace_policies, common),
-        *(topics, partitions, subscriptions, messages, schemas, topic_policies, offload, unbuilt),
+        *(topics, partitions, subscriptions, messages, schemas, topic_policies, offload, operations, unbuilt),
         *(transactions_off, transactions),
     )
 }

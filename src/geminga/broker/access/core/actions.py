@@ -74,6 +74,9 @@ class ClusterOperation(_Word):
     CREATE_CLUSTER = auto()
     UPDATE_CLUSTER = auto()
     DELETE_CLUSTER = auto()
+    GET_FAILURE_DOMAIN = auto()
+    UPDATE_FAILURE_DOMAIN = auto()
+    DELETE_FAILURE_DOMAIN = auto()
 
 
 class BrokerOperation(_Word):
@@ -92,6 +95,11 @@ class SuperUser(_Word):
     """What Pulsar has no word for, and leaves to super-users."""
 
     UNLOAD_NAMESPACE = auto()
+    #: Its bundles, the statistics of all of its topics, where its metadata are.
+    LOOK_AT_BROKER = auto()
+    #: Pulsar's rule for them is that of super-users and of a policy of the cluster.
+    LOOK_AT_ISOLATION = auto()
+    CHANGE_ISOLATION = auto()
     #: The command by which coordinators of other brokers tell topics and subscriptions.
     END_TRANSACTION = auto()
     #: Transactions of whomever, and their coordinators.

@@ -1,0 +1,122 @@
+"""What one broker serves: ``brokers/{cluster}/{broker}/ownedNamespaces`` and ``/admin/v2/broker-stats``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import SuperUser
+from geminga.broker.ownership.core.bundles import Bundle, bundles_of
+from geminga.broker.ownership.owner_nodes import endpoints_in
+from geminga.broker.resources.documents import Document
+from geminga.broker.resources.isolation import matches
+from geminga.broker.rest.brokers import active_brokers, own_broker_id
+from geminga.broker.rest.context import RestContext
+from geminga.broker.rest.owners import redirection
+from geminga.broker.rest.requests import RestError, context_of, json_response, namespace_of, path_text
+from geminga.broker.rest.routing import Route
+from geminga.broker.topic.base import Topic
+from geminga.model.errors import NotFoundError
+
+#: What Pulsar's broker says with its default load manager; it is a question of the one before.
+_NOT_OF_THIS_MANAGER: Final = (
+    "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerWrapper does not support this operation"
+)
+
+
+async def owned_namespaces(request: Request) -> Response:
+    """The bundles that the named broker serves, and how it came to them; another broker is asked itself (307)."""
+    context, broker = context_of(request), path_text(request, "broker")
+    if broker not in active_brokers(context):
+        raise RestError(404, f"Broker id '{broker}' not found in available brokers.")
+    if broker != own_broker_id(context):
+        return _sent_to(request, context, broker)
+    try:
+        policies = await context.resources.isolation.get(context.cluster)
+    except NotFoundError:
+        policies = {}
+    owned: Document = {str(bundle): _ownership(bundle, broker, policies) for bundle in await _owned(context)}
+    return json_response(owned)
+
+
+def _sent_to(request: Request, context: RestContext, broker: str) -> Response:
+    there = None if context.membership is None else context.membership.brokers.find(broker)
+    if there is None:
+        raise RestError(404, f"Broker id '{broker}' not found in available brokers.")
+    return redirection(request, endpoints_in(there.owner).default)
+
+
+def _ownership(bundle: Bundle, broker: str, policies: Mapping[str, Document]) -> Document:
+    policy = next((one for one in policies.values() if matches(one.get("namespaces"), bundle.namespace)), None)
+    assignment = "shared"
+    if policy is not None:
+        for key in ("secondary", "primary"):
+            assignment = key if matches(policy.get(key), broker) else assignment
+    return {"broker_assignment": assignment, "is_controlled": policy is not None, "is_active": True}
+
+
+async def _owned(context: RestContext) -> list[Bundle]:
+    """Alone, a broker serves what somebody uses."""
+    if context.membership is not None:
+        return context.membership.ownership.owned
+    return sorted({bundle for bundle, _ in await _loaded(context)})
+
+
+async def _loaded(context: RestContext) -> list[tuple[Bundle, Topic]]:
+    """Each topic that is loaded, with its bundle; those of a namespace that is being deleted are left out."""
+    steps = context.topics.steps()
+    found: list[tuple[Bundle, Topic]] = []
+    owned: dict[str, list[Bundle]] = {}
+    if context.membership is not None:
+        for bundle in context.membership.ownership.owned:
+            owned.setdefault(bundle.namespace, []).append(bundle)
+    for topic in list(context.topics.registry.loaded.values()):
+        await steps.next()
+        namespace = topic.name.namespace
+        if namespace not in owned and context.membership is None:
+            policies = await context.resources.namespaces.find(namespace)
+            bounds = [] if policies is None else [int(bound, 16) for bound in policies.bundle_boundaries]
+            owned[namespace] = bundles_of(namespace, bounds).all() if bounds else []
+        found += [(bundle, topic) for bundle in owned.get(namespace, ()) if bundle.has(topic.name)]
+    return found
+
+
+async def topics(request: Request) -> Response:
+    """Statistics of every topic that is loaded here: by namespace, bundle and domain."""
+    context, steps = context_of(request), context_of(request).topics.steps()
+    tree: Document = {}
+    for bundle, topic in await _loaded(context):
+        await steps.next()
+        found = tree
+        for part in (bundle.namespace, bundle.range, topic.name.domain):
+            below = found.setdefault(part, {})
+            assert isinstance(below, dict)
+            found = below
+        found[str(topic.name)] = {**context.statistics.of_topic(topic), "producerCount": len(topic.producers)}
+    return json_response(tree)
+
+
+async def resource_availability(request: Request) -> Response:
+    """409, as from Pulsar's broker with its default load manager."""
+    namespace_of(request)
+    raise RestError(409, _NOT_OF_THIS_MANAGER)
+
+
+ROUTES = [
+    Route(
+        "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces",
+        owned_namespaces,
+        methods=["GET"],
+        needs=SuperUser.LOOK_AT_BROKER,
+    ),
+    Route("/admin/v2/broker-stats/topics", topics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
+    Route(
+        "/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}",
+        resource_availability,
+        methods=["GET"],
+        needs=SuperUser.LOOK_AT_BROKER,
+    ),
+]
