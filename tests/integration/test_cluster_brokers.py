@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pytest
 from tools.chaos.__main__ import SETTINGS
 from tools.chaos.cluster import BrokerProcess, Cluster
+from tools.chaos.plan import Fault
 
 from support.official import quiet_client
 
@@ -43,9 +48,16 @@ def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> A
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{broker.web_url}{path}", data=data, method=method)
     request.add_header("Content-Type", "application/json")
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        text = answer.read()
-    return json.loads(text) if text else None
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                text = answer.read()
+            return json.loads(text) if text else None
+        except urllib.error.HTTPError as error:
+            if error.code != 307:
+                raise
+            # Followed for GET alone by the library.
+            request.full_url = error.headers["Location"]
 
 
 def owner_of(broker: BrokerProcess, topic: str) -> str:
@@ -73,3 +85,148 @@ def test_both_brokers_serve_and_each_sends_clients_to_the_other(cluster: Cluster
         consumer.acknowledge(message)
     for client in clients:
         client.close()
+
+
+def owned_by(cluster: Cluster, broker: BrokerProcess, names: list[str]) -> list[str]:
+    return [name for name in names if owner_of(broker, name) == broker.service_url]
+
+
+def other(cluster: Cluster, broker: BrokerProcess) -> BrokerProcess:
+    (found,) = [one for one in cluster.brokers.values() if one is not broker]
+    return found
+
+
+def name_of(cluster: Cluster, broker: BrokerProcess) -> str:
+    return next(name for name, one in cluster.brokers.items() if one is broker)
+
+
+def test_topics_of_a_killed_broker_answer_again_from_the_other_in_time(cluster: Cluster, tmp_path: Path) -> None:
+    names = topics("killed", 4)
+    client = quiet_client(cluster.service_url, tmp_path)
+    producers = [client.create_producer(name, send_timeout_millis=0) for name in names]
+    for producer in producers:
+        producer.send(b"before")
+    victim = next(broker for broker in cluster.brokers.values() if owned_by(cluster, broker, names))
+    fault = Fault("kill", name_of(cluster, victim), 0, 0)
+    survivor = other(cluster, victim)
+    since = time.monotonic()
+    cluster.fail(fault)
+    while len(owned_by(cluster, survivor, names)) < len(names):
+        threading.Event().wait(0.05)
+    # Clients that were there look again when their own pauses, which double, are over.
+    fresh = quiet_client(survivor.service_url, tmp_path)
+    for name in names:
+        fresh.create_producer(name).send(b"at once")
+    took_s = time.monotonic() - since
+    fresh.close()
+    for producer in producers:
+        producer.send(b"after")
+    cluster.repair(fault)
+    # A session's time-out, rounded up by the server's own steps, and 2 s.
+    assert took_s < SESSION_MS / 1000 * 1.5 + 2, f"{took_s:.1f} s"
+    for name in names:
+        assert read_to_the_end(client, name) == [b"before", b"at once", b"after"]
+    client.close()
+
+
+def test_a_paused_broker_wakes_up_fenced_and_joins_again(cluster: Cluster, tmp_path: Path) -> None:
+    names = topics("paused", 4)
+    client = quiet_client(cluster.service_url, tmp_path)
+    producers = {name: client.create_producer(name, send_timeout_millis=0, batching_enabled=False) for name in names}
+    sent: dict[str, list[bytes]] = {name: [] for name in names}
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            for name, producer in producers.items():
+                payload = b"%d" % len(sent[name])
+                producer.send(payload)
+                sent[name].append(payload)
+
+    send(5)
+    victim = next(broker for broker in cluster.brokers.values() if owned_by(cluster, broker, names))
+    fault = Fault("pause", name_of(cluster, victim), 0, 0)
+    cluster.fail(fault)
+    threading.Event().wait(SESSION_MS / 1000 * 1.5)
+    # Others serve what was its; clients that hold a connection to it are still waiting for an answer.
+    late = quiet_client(other(cluster, victim).service_url, tmp_path)
+    for name in names:
+        late.create_producer(name).send(b"meanwhile")
+    cluster.repair(fault)
+    send(5)
+    assert victim.is_running
+    for name in names:
+        found = read_to_the_end(client, name)
+        assert [payload for payload in found if payload != b"meanwhile"] == sent[name]
+        assert found.count(b"meanwhile") == 1
+    late.close()
+    client.close()
+    members = ask(victim, "GET", "/admin/v2/brokers/c")
+    assert sorted(members) == sorted(broker.web_url.removeprefix("http://") for broker in cluster.brokers.values())
+
+
+def read_to_the_end(client: pulsar.Client, topic: str) -> list[bytes]:
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(timeout_millis=30_000).data())
+    reader.close()
+    return found
+
+
+def test_partitions_of_both_brokers_are_one_topic_to_the_administration(cluster: Cluster, tmp_path: Path) -> None:
+    first, second = cluster.brokers.values()
+    topic = f"persistent://{NAMESPACE}/parted"
+    path = f"/admin/v2/{topic.replace('://', '/')}"
+    ask(first, "PUT", f"{path}/partitions", 8)
+    partitions = [f"{topic}-partition-{index}" for index in range(8)]
+    assert {owner_of(second, name) for name in partitions} == {first.service_url, second.service_url}
+    ask(second, "PUT", f"{path}/subscription/sub", "earliest")
+    client = quiet_client(second.service_url, tmp_path)
+    producer = client.create_producer(topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution)
+    for number in range(40):
+        producer.send(b"%d" % number)
+    for broker in (first, second):
+        stats = ask(broker, "GET", f"{path}/partitioned-stats")
+        assert (stats["msgInCounter"], stats["metadata"]["partitions"], len(stats["partitions"])) == (40, 8, 8)
+        assert stats["subscriptions"]["sub"]["msgBacklog"] == 40
+        assert len(ask(broker, "GET", f"{path}/partitioned-internalStats")["partitions"]) == 8
+        assert len(ask(broker, "GET", f"{path}/internal-info")["partitions"]) == 8
+        assert ask(broker, "GET", f"{path}/subscriptions") == ["sub"]
+        assert sorted(ask(broker, "GET", f"/admin/v2/persistent/{NAMESPACE}/partitioned")) == [topic]
+    ask(first, "POST", f"{path}/subscription/sub/skip_all")
+    assert ask(second, "GET", f"{path}/partitioned-stats")["subscriptions"]["sub"]["msgBacklog"] == 0
+    ask(second, "POST", f"{path}/partitions", 10)
+    stats = ask(first, "GET", f"{path}/partitioned-stats")
+    assert {name: list(one["subscriptions"]) for name, one in stats["partitions"].items()} == {
+        f"{topic}-partition-{index}": ["sub"] for index in range(10)
+    }
+    assert refusal(first, "DELETE", f"{path}/partitions") == (412, "Topic has active producers/subscriptions")
+    ended = ask(second, "POST", f"{path}/terminate/partitions")
+    assert sorted(ended, key=int) == [str(index) for index in range(10)]
+    client.close()
+    ask(first, "DELETE", f"{path}/partitions?force=true")
+    assert refusal(second, "GET", f"{path}/partitioned-stats")[0] == 404
+    for name in partitions:
+        assert refusal(second, "GET", f"/admin/v2/{name.replace('://', '/')}/stats")[0] == 404
+
+
+def test_a_namespace_of_topics_of_both_brokers_is_deleted(cluster: Cluster, tmp_path: Path) -> None:
+    first, second = cluster.brokers.values()
+    ask(first, "PUT", "/admin/v2/namespaces/public/going", {"bundles": {"numBundles": 8}})
+    names = [f"persistent://public/going/{number}" for number in range(8)]
+    client = quiet_client(first.service_url, tmp_path)
+    for name in names:
+        client.create_producer(name).send(b"x")
+    assert {owner_of(second, name) for name in names} == {first.service_url, second.service_url}
+    client.close()
+    assert sorted(ask(second, "GET", "/admin/v2/persistent/public/going")) == names
+    for name in names:
+        ask(second, "DELETE", f"/admin/v2/{name.replace('://', '/')}")
+    ask(second, "DELETE", "/admin/v2/namespaces/public/going")
+    assert "public/going" not in ask(first, "GET", "/admin/v2/namespaces/public")
+
+
+def refusal(broker: BrokerProcess, method: str, path: str, body: object = None) -> tuple[int, str]:
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        ask(broker, method, path, body)
+    return raised.value.code, str(json.loads(raised.value.read())["reason"])

@@ -42,7 +42,10 @@ from geminga.runtime import Listener, Runtime, get_logger
 from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
+    from geminga.broker.ownership.endpoints import Endpoints
     from geminga.broker.ownership.membership import Membership
+    from geminga.broker.ownership.ports import Ownership
+    from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.policies.ports import EventReader
     from geminga.model.exposition import Labels, Source
 
@@ -92,6 +95,8 @@ class Peers(NamedTuple):
 
     membership: Membership
     event_reader: EventReader
+    #: What asks them, given the ownership and this broker's listeners.
+    topics: Callable[[Ownership, Callable[[], Endpoints]], PeerTopics]
 
 
 class BookieShortage:
@@ -245,6 +250,7 @@ class BrokerServer(ABC):
             version=__version__,
             ownership=None if peers is None else peers.membership.ownership,
             event_reader=None if peers is None else peers.event_reader,
+            peers=None if peers is None else peers.topics,
         )
         self.broker = broker
         self._closers.append(("broker", broker.close))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from geminga import __version__
@@ -21,6 +22,8 @@ from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
 from geminga.broker.core.coercion import Json
 from geminga.broker.ownership.membership import Membership
+from geminga.broker.peers.http_client import PeerHttp
+from geminga.broker.peers.topics import PeerTopics
 from geminga.broker.policies.client_event_reader import ClientEventReader
 from geminga.broker.resources import Resources
 from geminga.client import Client, connect
@@ -103,7 +106,7 @@ class ClusterBrokerServer(BrokerServer):
                 self._client = connect(url, runtime=runtime, maximum_backoff_ms=CLIENT_BACKOFF_MS)
             return self._client
 
-        return Peers(membership, ClientEventReader(client))
+        return Peers(membership, ClientEventReader(client), partial(PeerTopics, PeerHttp(runtime)))
 
     async def _close_client(self) -> None:
         if self._client is not None:

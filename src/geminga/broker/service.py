@@ -8,7 +8,7 @@ gracefully and closes every topic.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 
@@ -65,6 +65,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import Runtime, get_logger, spawn
 
 if TYPE_CHECKING:
+    from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.registry.topic_watches import TopicWatches
     from geminga.broker.transactions.service import TransactionService
 
@@ -88,11 +89,14 @@ class Broker:
         version: str = "",
         ownership: Ownership | None = None,
         event_reader: EventReader | None = None,
+        peers: Callable[[Ownership, Callable[[], Endpoints]], PeerTopics] | None = None,
         access: Access = OPEN,
     ) -> None:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
         ``event_reader`` reads policies where another broker keeps them; None: that is refused.
 
+        ``peers`` makes what asks other brokers, given the ownership and this broker's listeners; None: what would need
+        them is refused.
         ``access``: who is let in, and to what.
         """
         self.runtime = runtime
@@ -120,6 +124,7 @@ class Broker:
         #: Which topics are this broker's.
         self.ownership = ownership if ownership is not None else SoleOwnership()
         self.event_reader = event_reader
+        self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
         self.registry = self._new_registry()
         self.partitions = self._new_partitions()
@@ -184,6 +189,7 @@ class Broker:
             clock=self.runtime.clock,
             is_stopping=lambda: self.is_stopping,
             part=self,
+            elsewhere=self._elsewhere,
         )
 
     @cached_property
@@ -251,6 +257,7 @@ class Broker:
             registry=self.registry,
             partitions=self.partitions,
             resources=self.resources,
+            elsewhere=self._elsewhere,
             steps=self.admin_steps,
             forget_policies=self.namespaces.forget,
             forget_namespace=self._forget_namespace,

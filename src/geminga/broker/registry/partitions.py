@@ -20,6 +20,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from geminga.broker.config import BrokerConfig
+from geminga.broker.registry.ports import TopicsElsewhere
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import PartitionedTopic, Resources
 from geminga.broker.subscription.subscription import decode_cursor_name
@@ -51,6 +52,7 @@ class Partitions:
     __slots__ = (
         "_clock",
         "_config",
+        "_elsewhere",
         "_finishing",
         "_forget",
         "_is_stopping",
@@ -72,9 +74,14 @@ class Partitions:
         clock: Clock,
         is_stopping: Callable[[], bool],
         part: Part,
+        elsewhere: TopicsElsewhere | None = None,
     ) -> None:
-        """``forget``: delete the policies and schemas of a topic. ``is_stopping``: long work ends at its next step."""
+        """``forget``: delete the policies and schemas of a topic. ``is_stopping``: long work ends at its next step.
+
+        ``elsewhere``: partitions of other brokers; None: what needs them is refused.
+        """
         self._config = config
+        self._elsewhere = elsewhere
         self._ledgers = ledgers
         self._resources = resources
         self._registry = registry
@@ -231,9 +238,16 @@ class Partitions:
             await steps.next()
             if topic.name.is_partition and topic.is_in_use and topic.name.partitioned_topic == name:
                 raise PreconditionFailedError("Topic has active producers/subscriptions")
+        if self._elsewhere is not None:
+            async for partition in self._stored(name):
+                if not await self._elsewhere.is_here(partition) and await self._elsewhere.is_in_use(partition):
+                    raise PreconditionFailedError("Topic has active producers/subscriptions")
 
     async def _require_here(self, name: TopicName) -> None:
-        """Before anything is done that only the owner of each partition can do. Raises TopicNotServedError."""
+        """Before anything is done that only the owner of each partition can do. Raises TopicNotServedError where there
+        is one that is not we, and nobody to ask."""
+        if self._elsewhere is not None:
+            return
         async for partition in self._stored(name):
             await self._registry.require_here(partition)
 
@@ -321,6 +335,9 @@ class Partitions:
     async def _subscribe(self, partition: TopicName, cursors: Sequence[str]) -> None:
         """Where nobody used the partition, a subscription is a node; else whoever owns the topic creates it."""
         registry = self._registry
+        if self._elsewhere is not None and not await self._elsewhere.is_here(partition):
+            await self._elsewhere.subscribe(partition, [decode_cursor_name(cursor) for cursor in cursors])
+            return
         if registry.is_free(partition) and await self._ledgers.add_cursors(partition.managed_ledger_name, cursors):
             if not registry.is_free(partition):
                 # Whoever opened it meanwhile may not have found them.
@@ -337,6 +354,10 @@ class Partitions:
     async def _delete(self, partitions: list[TopicName], force: bool) -> None:
         """Each at its owner, who alone knows whether it is used. Raises TopicNotServedError where that is not we."""
         registry = self._registry
+        if self._elsewhere is not None:
+            away = [partition for partition in partitions if not await self._elsewhere.is_here(partition)]
+            await asyncio.gather(*(self._elsewhere.delete(partition, force=force) for partition in away))
+            partitions = [partition for partition in partitions if partition not in away]
         for partition in partitions:
             await registry.require_here(partition)
         free = [partition for partition in partitions if registry.is_free(partition)]

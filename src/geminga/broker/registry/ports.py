@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from geminga.broker.resources import Document
 from geminga.broker.topic.base import Topic
@@ -22,6 +22,26 @@ class Belongings(NamedTuple):
     #: Delete them, and the schemas. With policies by which that was decided: ConflictError if they are others by now.
     #: Raises GemingaError.
     forget: Callable[[TopicName, Document | None], Awaitable[None]]
+
+
+class TopicsElsewhere(Protocol):
+    """Topics that other brokers serve; all raise UnavailableError where those do not answer, StorageError."""
+
+    async def is_here(self, name: TopicName) -> bool:
+        """Whether it is this broker's own."""
+        ...
+
+    async def is_in_use(self, name: TopicName) -> bool:
+        """Whether producers or consumers are connected to it at its owner."""
+        ...
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """Delete it at its owner; nothing if it is not there. Raises PreconditionFailedError if it is in use."""
+        ...
+
+    async def subscribe(self, name: TopicName, subscriptions: Sequence[str]) -> None:
+        """Durable subscriptions that begin with its first message, where there are none."""
+        ...
 
 
 class PartitionedCalls(NamedTuple):

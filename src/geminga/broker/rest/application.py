@@ -42,6 +42,7 @@ from geminga.broker.rest.doors import decided
 from geminga.broker.rest.owners import at_owner
 from geminga.broker.rest.requests import context_of, error_response, topic_of
 from geminga.broker.rest.routing import SegmentRouter, distinct, unbuilt_routes
+from geminga.broker.rest.spreading import over_partitions
 from geminga.model.errors import GemingaError, StorageError
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
@@ -75,12 +76,12 @@ ROUTES = distinct(
         *lake.NAMESPACE_ROUTES,
         *at_owner(lake.ROUTES, topic_of, _ownership),
         *schemas.ROUTES,
-        *at_owner(subscriptions.ROUTES, topic_of, _ownership),
-        *at_owner(messages.ROUTES, topic_of, _ownership),
+        *at_owner(over_partitions(subscriptions.ROUTES), topic_of, _ownership),
+        *at_owner(over_partitions(messages.ROUTES), topic_of, _ownership),
         *partitions.ROUTES,
         *at_owner(topic_policies.ROUTES, _policies_topic_of, _ownership),
         *topics.LISTS,
-        *at_owner(topics.ROUTES, topic_of, _ownership),
+        *at_owner(over_partitions(topics.ROUTES), topic_of, _ownership),
         *transactions.where_enabled(transactions.OF_CLUSTER),
         *transactions.where_enabled(at_owner(transactions.OF_COORDINATORS, transactions.coordinator_topic, _ownership)),
         *transactions.where_enabled(at_owner(transactions.OF_TOPICS, transactions.persistent_of, _ownership)),

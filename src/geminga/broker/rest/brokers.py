@@ -46,8 +46,11 @@ async def status(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """``ok`` once the broker takes connections."""
-    _require_ready(context_of(request).status)
+    """``ok`` while the broker takes connections, and is a member of its cluster where it shares one."""
+    context = context_of(request)
+    _require_ready(context.status)
+    if context.membership is not None and not context.membership.is_member:
+        raise UnavailableError("the broker is no member of its cluster now: it starts, stops, or its session is over")
     return PlainTextResponse("ok")
 
 

@@ -41,12 +41,12 @@ async def delete_namespace_and_topics(topics: AdministeredTopics, namespace: str
 
     The namespace is marked as deleted first, so that clients that reconnect do not bring topics back. Cut short, it
     is finished by the next call. Raises ConflictError if its policies are changed meanwhile, or it has the coordinators
-    of transactions; TopicNotServedError, with nothing done, if another broker has one of its topics.
+    of transactions; TopicNotServedError, with nothing done, if a broker has one of its topics that can not be asked.
     """
     steps = topics.steps()
     if namespace == SYSTEM_NAMESPACE and await topics.resources.partitioned_topics.find_stored(COORDINATORS_TOPIC):
         raise ConflictError(f"{namespace} has the cluster's transaction coordinators, and stays")
-    for name in await topics_of_namespace(topics, namespace, has_system=True):
+    for name in await topics_of_namespace(topics, namespace, has_system=True) if topics.elsewhere is None else ():
         await steps.next()
         await topics.registry.require_here(name)
     version = await _mark_deleted(topics, namespace, True)
@@ -62,7 +62,10 @@ async def delete_namespace_and_topics(topics: AdministeredTopics, namespace: str
     for name in await topics_of_namespace(topics, namespace, has_system=True):
         await steps.next()
         try:
-            await topics.registry.delete(name, force=True, is_namespace_going=True)
+            if topics.elsewhere is not None and not await topics.elsewhere.is_here(name):
+                await topics.elsewhere.delete(name, force=True)
+            else:
+                await topics.registry.delete(name, force=True, is_namespace_going=True)
         except (TopicNotFoundError, NotFoundError):
             if await topics.registry.exists(name):
                 raise

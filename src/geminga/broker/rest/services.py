@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.registry.partitions import Partitions
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import Resources
 from geminga.broker.upkeep.admin_steps import AdminSteps
+
+if TYPE_CHECKING:
+    from geminga.broker.peers.topics import PeerTopics
 
 
 class BrokerStatus(Protocol):
@@ -36,6 +39,8 @@ class AdministeredTopics:
     registry: TopicRegistry
     partitions: Partitions
     resources: Resources
+    #: Those that other brokers serve; None: this one serves all.
+    elsewhere: PeerTopics | None = None
     #: For a loop over many topics: a turn of the loop between two, until the broker stops.
     steps: Callable[[], AdminSteps]
     #: What was remembered of a namespace's policies is read anew.

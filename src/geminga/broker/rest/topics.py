@@ -125,7 +125,10 @@ async def delete_topic(request: Request) -> Response:
         if await topics.resources.namespaces.find(name.namespace) is not None:
             return no_content()  # it stored nothing
         raise TopicNotFoundError(f"Topic {name} not found")
-    await topics.registry.delete(name, force=flag(request, "force"))
+    # Another broker may ask for it that deletes the namespace: then what all its topics share is left to that one.
+    policies = await topics.resources.namespaces.find(name.namespace)
+    is_going = policies is not None and policies.is_deleted
+    await topics.registry.delete(name, force=flag(request, "force"), is_namespace_going=is_going)
     return no_content()
 
 
@@ -199,8 +202,10 @@ async def get_internal_info(request: Request) -> Response:
             await require_namespace(topics, name)
             raise TopicNotFoundError(f"Topic {name} not found")
         return json_response(internal_info(info, context_of(request).clock.wall_ms()))
-    each: Document = {}
-    async for partition in partitions_or_self(topics, name):
+    # Whoever serves them: it is what is stored.
+    each, steps = Document(), topics.steps()
+    for partition in (name.with_partition(index) for index in range(found.partitions)):
+        await steps.next()
         info = await context_of(request).ledgers.info(partition.managed_ledger_name)
         if info is not None:
             each[str(partition)] = internal_info(info, context_of(request).clock.wall_ms())

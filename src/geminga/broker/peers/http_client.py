@@ -1,0 +1,130 @@
+"""HTTP requests to other brokers: one connection each, redirections followed, with a limit to everything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Final, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+import h11
+
+from geminga.broker.core.coercion import Json
+from geminga.model.errors import UnavailableError
+from geminga.runtime import Runtime
+
+#: Seconds that a request may take, redirections and waiting for its turn included.
+REQUEST_S_MAX: Final = 60.0
+#: Requests under way at the same time; others wait.
+REQUESTS_AT_ONCE: Final = 32
+#: To the leader, from there to whom it chose; more where brokers change meanwhile.
+REDIRECTS_MAX: Final = 5
+#: Bytes of an answer.
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+_READ_BYTES: Final = 64 * 1024
+
+
+class Answer(NamedTuple):
+    """What a broker answered in the end."""
+
+    status: int
+    body: bytes
+    #: Who answered.
+    url: str
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it was done."""
+        return 200 <= self.status < 300
+
+    def json(self) -> Json:
+        """The body; None if it is empty. Raises UnavailableError for what is not JSON."""
+        if not self.body:
+            return None
+        try:
+            value: Json = json.loads(self.body)
+        except ValueError as error:
+            raise UnavailableError(f"the broker at {self.url} answered what is not JSON") from error
+        return value
+
+    @property
+    def reason(self) -> str:
+        """What the broker said against it."""
+        try:
+            found = json.loads(self.body)
+        except ValueError:
+            found = None
+        reason = found.get("reason") if isinstance(found, dict) else None
+        return reason if isinstance(reason, str) and reason else f"status {self.status}"
+
+
+class PeerHttp:
+    """See the module."""
+
+    __slots__ = ("_runtime", "_turns")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+    async def request(self, method: str, url: str, body: bytes = b"") -> Answer:
+        """Raises UnavailableError where nobody answers in time."""
+        try:
+            async with asyncio.timeout(REQUEST_S_MAX), self._turns:
+                return await self._follow(method, url, body)
+        except TimeoutError as error:
+            raise UnavailableError(f"no answer to {method} {url} within {REQUEST_S_MAX:g} s") from error
+        except (OSError, h11.RemoteProtocolError) as error:
+            raise UnavailableError(f"the broker at {_place(url)} does not answer: {error}") from error
+
+    async def _follow(self, method: str, url: str, body: bytes) -> Answer:
+        for _ in range(REDIRECTS_MAX + 1):
+            status, location, found = await self._once(method, url, body)
+            if status != 307:
+                return Answer(status, found, _place(url))
+            url = urljoin(url, location)
+        raise UnavailableError(f"{method} {url}: more than {REDIRECTS_MAX} redirections; the brokers do not agree")
+
+    async def _once(self, method: str, url: str, body: bytes) -> tuple[int, str, bytes]:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise UnavailableError(f"{_place(url)} is no web service without TLS, and another one is not spoken to")
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        reader = asyncio.StreamReader()
+        transport, protocol = await self._runtime.network.connect(
+            lambda: asyncio.StreamReaderProtocol(reader), parts.hostname, parts.port or 80
+        )
+        assert isinstance(protocol, asyncio.StreamReaderProtocol)
+        try:
+            http = h11.Connection(h11.CLIENT)
+            headers = [("Host", parts.netloc), ("Accept", "application/json"), ("Connection", "close")]
+            headers.append(("Content-Length", str(len(body))))
+            if body:
+                headers.append(("Content-Type", "application/json"))
+            head = http.send(h11.Request(method=method, target=target, headers=headers))
+            content = http.send(h11.Data(data=body)) if body else b""
+            transport.write((head or b"") + (content or b"") + (http.send(h11.EndOfMessage()) or b""))
+            return await _answer(http, reader)
+        finally:
+            transport.abort()
+
+
+async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, str, bytes]:
+    status, location, body = 0, "", bytearray()
+    while True:
+        event = http.next_event()
+        if event is h11.NEED_DATA:
+            http.receive_data(await reader.read(_READ_BYTES))
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+            location = next((value.decode("latin-1") for name, value in event.headers if name == b"location"), "")
+        elif isinstance(event, h11.Data):
+            body += event.data
+            if len(body) > ANSWER_BYTES_MAX:
+                raise UnavailableError(f"a broker's answer has more than {ANSWER_BYTES_MAX} bytes")
+        elif isinstance(event, h11.EndOfMessage):
+            return status, location, bytes(body)
+
+
+def _place(url: str) -> str:
+    return urlsplit(url).netloc

@@ -1,0 +1,110 @@
+"""Topics and bundles that other brokers serve: what is asked of their owners."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from geminga.broker.ownership.endpoints import Endpoint, Endpoints
+from geminga.broker.ownership.lookup import no_owner
+from geminga.broker.ownership.ports import Elsewhere, Here, Ownership, Unknown
+from geminga.broker.peers.http_client import Answer, PeerHttp
+from geminga.model.errors import (
+    ConflictError,
+    GemingaError,
+    NotAllowedError,
+    PreconditionFailedError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from geminga.model.topic_name import TopicName
+
+#: What an owner's refusal is here; everything else is that it can not be done now.
+_REFUSALS: Final[dict[int, type[GemingaError]]] = {
+    404: TopicNotFoundError,
+    405: NotAllowedError,
+    409: ConflictError,
+    412: PreconditionFailedError,
+}
+
+
+class PeerTopics:
+    """See the module."""
+
+    __slots__ = ("_http", "_own", "_ownership")
+
+    def __init__(self, http: PeerHttp, ownership: Ownership, own: Callable[[], Endpoints]) -> None:
+        """``own``: this broker's listeners."""
+        self._http = http
+        self._ownership = ownership
+        self._own = own
+
+    async def is_here(self, name: TopicName) -> bool:
+        """Whether this broker serves it. Raises StorageError."""
+        return isinstance(await self._ownership.owner_of(name), Here)
+
+    async def ask(self, name: TopicName, method: str, rest: str, *, query: str = "", body: bytes = b"") -> Answer:
+        """What the owner of the topic, who may be this broker, answers at the topic's path with ``rest`` behind it.
+
+        Raises UnavailableError where there is no owner, or it does not answer in time; StorageError.
+        """
+        owner = await self._ownership.owner_of(name)
+        if isinstance(owner, Unknown):
+            raise no_owner(name, owner)
+        endpoints = owner.endpoints if isinstance(owner, Elsewhere) else self._own()
+        return await self.ask_at(endpoints.default, method, f"{topic_path(name)}{rest}", query=query, body=body)
+
+    async def ask_at(self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b"") -> Answer:
+        """The same of a broker, at any path."""
+        url = f"{web_url(endpoint)}{path}"
+        return await self._http.request(method, f"{url}?{query}" if query else url, body)
+
+    # ---- ``registry.ports.TopicsElsewhere``
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """Delete it at its owner; nothing if it is not there. Raises PreconditionFailedError, UnavailableError, ..."""
+        answer = await self.ask(name, "DELETE", "", query=f"force={'true' if force else 'false'}")
+        if answer.status != 404:
+            require_good(answer)
+
+    async def is_in_use(self, name: TopicName) -> bool:
+        """Whether producers or consumers are connected to it at its owner. Raises UnavailableError, ..."""
+        answer = await self.ask(name, "GET", "/stats")
+        if answer.status == 404:
+            return False
+        require_good(answer)
+        stats = answer.json()
+        if not isinstance(stats, dict):
+            raise UnavailableError(f"the broker at {answer.url} answered statistics that are no JSON object")
+        subscriptions = stats.get("subscriptions")
+        each = subscriptions.values() if isinstance(subscriptions, dict) else ()
+        return bool(stats.get("publishers")) or any(isinstance(one, dict) and one.get("consumers") for one in each)
+
+    async def subscribe(self, name: TopicName, subscriptions: Sequence[str]) -> None:
+        """Durable subscriptions that begin with its first message. Raises UnavailableError, or the owner's refusal."""
+        for subscription in subscriptions:
+            rest = f"/subscription/{quote(quote(subscription, safe=''), safe='')}"
+            answer = await self.ask(name, "PUT", rest, body=json.dumps("earliest").encode())
+            if answer.status != 409:
+                require_good(answer)
+
+
+def require_good(answer: Answer) -> None:
+    """Raise what the owner said against it."""
+    if not answer.is_good:
+        error = _REFUSALS.get(answer.status, UnavailableError)
+        raise error(f"{answer.reason} (the broker at {answer.url})" if error is UnavailableError else answer.reason)
+
+
+def topic_path(name: TopicName) -> str:
+    """In the admin REST."""
+    return f"/admin/v2/{name.domain}/{name.namespace}/{quote(name.local_name, safe='')}"
+
+
+def web_url(endpoint: Endpoint) -> str:
+    """Where a broker's REST is. Raises UnavailableError."""
+    if not endpoint.web_url:
+        raise UnavailableError(f"the broker at {endpoint.broker_url} has no web service without TLS")
+    return endpoint.web_url.rstrip("/")

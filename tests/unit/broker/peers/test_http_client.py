@@ -1,0 +1,136 @@
+"""Requests between brokers: redirections are followed, and whatever a peer does comes to an end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from geminga import sim
+from geminga.broker.peers import http_client
+from geminga.broker.peers.http_client import REDIRECTS_MAX, REQUEST_S_MAX, PeerHttp
+from geminga.model.errors import UnavailableError
+from geminga.sim import SimNode, SimWorld
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n" + b'{"a":1}'
+
+
+class Peer:
+    """A web service that answers what it was told to, and keeps what it was asked."""
+
+    def __init__(self, answers: list[bytes], *, closes: bool = True) -> None:
+        self.answers = answers
+        self.closes = closes
+        self.asked: list[bytes] = []
+
+    def protocol(self) -> asyncio.Protocol:
+        peer = self
+
+        class Connection(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                assert isinstance(transport, asyncio.Transport)
+                self.transport = transport
+
+            def data_received(self, data: bytes) -> None:
+                peer.asked.append(data)
+                self.transport.write(peer.answers[min(len(peer.asked), len(peer.answers)) - 1])
+                if peer.closes:
+                    self.transport.close()
+
+        return Connection()
+
+
+def run(peer: Peer, main: Callable[[PeerHttp], Awaitable[Any]]) -> None:
+    async def scenario(world: SimWorld) -> None:
+        async def listen(node: SimNode) -> None:
+            await node.runtime.network.listen(peer.protocol, "0.0.0.0", 80)
+
+        await world.node("peer").run(listen)
+        await world.node("asking").run(lambda node: main(PeerHttp(node.runtime)))
+
+    sim.run(scenario, seed=3)
+
+
+def test_a_request_and_its_body_arrive_and_the_answer_is_read() -> None:
+    peer = Peer([OK])
+
+    async def main(http: PeerHttp) -> None:
+        answer = await http.request("PUT", "http://peer/a/b%2Fc?x=1", b'"earliest"')
+        assert (answer.status, answer.is_good, answer.json(), answer.url) == (200, True, {"a": 1}, "peer")
+
+    run(peer, main)
+    head, _, body = peer.asked[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"PUT /a/b%2Fc?x=1 HTTP/1.1\r\n")
+    assert b"Content-Type: application/json" in head
+    assert body == b'"earliest"'
+
+
+def test_redirections_are_followed_with_the_same_method_and_end_when_there_are_too_many() -> None:
+    there = b"HTTP/1.1 307 X\r\nLocation: http://peer/there\r\nContent-Length: 0\r\n\r\n"
+    peer, circle = Peer([there, OK]), Peer([there])
+
+    async def main(http: PeerHttp) -> None:
+        assert (await http.request("DELETE", "http://peer/here")).is_good
+
+    async def round_and_round(http: PeerHttp) -> None:
+        with pytest.raises(UnavailableError, match=f"more than {REDIRECTS_MAX} redirections"):
+            await http.request("GET", "http://peer/here")
+
+    run(peer, main)
+    assert [asked.split(b" ")[:2] for asked in peer.asked] == [[b"DELETE", b"/here"], [b"DELETE", b"/there"]]
+    run(circle, round_and_round)
+    assert len(circle.asked) == REDIRECTS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"", "does not answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{", "does not answer"),
+        (b"\x00\x01garbage\r\n\r\n", "does not answer"),
+    ],
+)
+def test_a_peer_that_speaks_nonsense_or_stops_does_not_answer(answer: bytes, why: str) -> None:
+    async def main(http: PeerHttp) -> None:
+        with pytest.raises(UnavailableError, match=why):
+            await http.request("GET", "http://peer/")
+
+    run(Peer([answer]), main)
+
+
+def test_a_peer_that_is_silent_or_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(http: PeerHttp) -> None:
+        clock = asyncio.get_running_loop().time
+        since = clock()
+        with pytest.raises(UnavailableError, match=f"no answer to GET http://peer/ within {REQUEST_S_MAX:g} s"):
+            await http.request("GET", "http://peer/")
+        assert clock() - since == pytest.approx(REQUEST_S_MAX)
+        with pytest.raises(UnavailableError, match="peer:81 does not answer"):
+            await http.request("GET", "http://peer:81/")
+        with pytest.raises(UnavailableError, match="no web service without TLS"):
+            await http.request("GET", "https://peer/")
+
+    run(Peer([b"HTTP/1.1 200 OK\r\n"], closes=False), main)
+
+
+def test_an_answer_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "ANSWER_BYTES_MAX", 100)
+
+    async def main(http: PeerHttp) -> None:
+        with pytest.raises(UnavailableError, match="more than 100 bytes"):
+            await http.request("GET", "http://peer/")
+
+    run(Peer([b"HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n" + b"x" * 101]), main)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"), [(b'{"reason":"no"}', "no"), (b"[]", "status 409"), (b"<html>", "status 409")]
+)
+def test_a_refusal_has_a_reason(body: bytes, reason: str) -> None:
+    async def main(http: PeerHttp) -> None:
+        answer = await http.request("GET", "http://peer/")
+        assert (answer.is_good, answer.reason) == (False, reason)
+
+    run(Peer([b"HTTP/1.1 409 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body]), main)

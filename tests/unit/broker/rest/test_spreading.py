@@ -1,0 +1,107 @@
+"""Answers of several brokers become one, and a refusal counts where it should."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from starlette.requests import Request
+
+from geminga.broker.peers.http_client import Answer
+from geminga.broker.rest import messages, subscriptions, topics
+from geminga.broker.rest.requests import RestError
+from geminga.broker.rest.spreading import SPREADS, Answered, settled
+from geminga.model.errors import UnavailableError
+from geminga.model.topic_name import TopicName
+
+TOPIC = TopicName.parse("persistent://t/n/whole")
+
+
+def answered(*statuses: int, bodies: list[object] | None = None) -> list[Answered]:
+    found = bodies or [{"reason": f"because {status}"} for status in statuses]
+    return [
+        Answered(TOPIC.with_partition(index), Answer(status, json.dumps(body).encode(), "b:8080"))
+        for index, (status, body) in enumerate(zip(statuses, found, strict=True))
+    ]
+
+
+def request(query: str = "") -> Request:
+    parameters = {"domain": "persistent", "tenant": "t", "namespace": "n", "topic": "whole"}
+    scope = {"type": "http", "query_string": query.encode(), "path_params": parameters, "headers": [], "state": {}}
+    made = Request(scope)
+    made.state.partitions = 3
+    return made
+
+
+@pytest.mark.parametrize(
+    ("handler", "statuses"),
+    [
+        (subscriptions.skip_all, (204, 404)),
+        (subscriptions.create_subscription, (409, 204)),
+        (subscriptions.list_subscriptions, (404, 404)),
+        (topics.unload, (404, 404)),
+    ],
+)
+def test_a_refusal_of_some_partitions_may_be_none(handler, statuses) -> None:
+    found = settled(answered(*statuses), SPREADS[handler])
+    assert len(found) == sum(status < 300 for status in statuses)
+
+
+@pytest.mark.parametrize(
+    ("handler", "statuses", "status"),
+    [
+        (subscriptions.skip_all, (404, 404), 404),
+        (subscriptions.create_subscription, (409, 409), 409),
+        (subscriptions.expire_messages, (204, 409), 409),
+        (topics.terminate_partitions, (200, 404), 404),
+        (subscriptions.delete_subscription, (204, 412), 412),
+    ],
+)
+def test_a_refusal_that_counts_is_the_answer(handler, statuses, status) -> None:
+    with pytest.raises(RestError, match=f"because {status}") as raised:
+        settled(answered(*statuses), SPREADS[handler])
+    assert raised.value.http_status == status
+
+
+def test_a_broker_that_fails_is_named_with_the_partition() -> None:
+    with pytest.raises(UnavailableError, match=r"whole-partition-1: because 500 \(the broker at b:8080\)"):
+        settled(answered(204, 500), SPREADS[subscriptions.skip_all])
+
+
+def test_names_numbers_and_documents_are_joined() -> None:
+    def joined(handler, *bodies: object, query: str = "") -> object:
+        response = SPREADS[handler].join(request(query), answered(*(200 for _ in bodies), bodies=list(bodies)))
+        return json.loads(response.body)
+
+    assert joined(subscriptions.list_subscriptions, ["a", "b"], ["b", "c"]) == ["a", "b", "c"]
+    assert joined(subscriptions.get_properties, {"k": "v"}, {}) == {"k": "v"}
+    assert joined(topics.terminate_partitions, {"ledgerId": 1}, {"ledgerId": 2}) == {
+        "0": {"ledgerId": 1},
+        "1": {"ledgerId": 2},
+    }
+    one = {"msgInCounter": 3, "publishers": [], "subscriptions": {}}
+    stats = joined(topics.get_partitioned_stats, one, one)
+    assert isinstance(stats, dict)
+    assert (stats["msgInCounter"], stats["metadata"]["partitions"], len(stats["partitions"])) == (6, 3, 2)
+    stats = joined(topics.get_partitioned_stats, one, query="perPartition=false")
+    assert isinstance(stats, dict)
+    assert stats["partitions"] == {}
+    assert joined(topics.get_partitioned_internal_stats, {"entries": 1}) == {
+        "metadata": {"partitions": 3, "deleted": False},
+        "partitions": {"persistent://t/n/whole-partition-0": {"entries": 1}},
+    }
+    backlog = {"storageSize": 2, "totalMessages": 1, "messageBacklog": 1, "dataLedgerDetails": [{}], "topicName": "x"}
+    assert joined(messages.backlog, backlog, {**backlog, "cursorDetails": {"s": {}}}) == {
+        **backlog,
+        "storageSize": 4,
+        "totalMessages": 2,
+        "messageBacklog": 2,
+        "dataLedgerDetails": [{}, {}],
+        "cursorDetails": {"s": {}},
+        "topicName": str(TOPIC),
+    }
+
+
+def test_what_is_no_json_object_is_told() -> None:
+    with pytest.raises(UnavailableError, match="no JSON object"):
+        SPREADS[topics.terminate_partitions].join(request(), answered(200, bodies=[[1]]))
