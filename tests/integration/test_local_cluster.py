@@ -1,4 +1,4 @@
-"""``geminga cluster`` as somebody runs it: real processes of ZooKeeper, bookies and a broker."""
+"""``geminga cluster`` as somebody runs it: real processes of ZooKeeper, bookies and brokers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from tools.process_tree import is_alive, wait_gone
 
 from support.official import quiet_client
+from support.rest import Rest
 
 pytestmark = pytest.mark.integration
 
@@ -98,7 +99,7 @@ def everything(url: object, directory: Path) -> list[bytes]:
 
 
 def test_a_cluster_goes_up_keeps_its_data_and_is_removed(command: Command, tmp_path: Path) -> None:
-    first = command.up("--bookies", "1", *FREE, "--set", "brokerDeleteInactiveTopicsEnabled=false")
+    first = command.up("--bookies", "1", "--brokers", "1", *FREE, "--set", "brokerDeleteInactiveTopicsEnabled=false")
     assert first["isReady"] is True
     produce(first["brokerServiceUrl"], tmp_path, b"before")
     assert command.states(code=0) == dict.fromkeys(("zookeeper", "bookie-1", "broker-1"), "ready")
@@ -142,7 +143,7 @@ def test_status_tells_who_is_gone_paused_or_replaced_and_up_mends_it(
     command: Command, other: Command, tmp_path: Path
 ) -> None:
     made = command.up("--bookies", "3", *FREE, "--bookie-set", "zkTimeout=4000")
-    beside = other.up("--bookies", "1", *FREE)
+    beside = other.up("--bookies", "1", "--brokers", "1", *FREE)
     produce(made["brokerServiceUrl"], tmp_path, b"one")
     os.kill(command.pid("bookie-2"), signal.SIGKILL)
     os.kill(command.pid("bookie-3"), signal.SIGSTOP)
@@ -158,14 +159,19 @@ def test_status_tells_who_is_gone_paused_or_replaced_and_up_mends_it(
                 member["pid"] = stranger.pid
         (command.directory / "cluster.json").write_text(json.dumps(document))
         assert command.states(code=1)["bookie-2"] == "gone, its pid is another process's"
-        before = {name: command.pid(name) for name in ("zookeeper", "bookie-1", "bookie-3", "broker-1")}
+        before = {name: command.pid(name) for name in ("zookeeper", "bookie-1", "bookie-3", "broker-1", "broker-2")}
         command.up()
         assert {name: command.pid(name) for name in before} == before
         assert set(command.states(code=0).values()) == {"ready"}
         os.kill(command.pid("zookeeper"), signal.SIGKILL)
         wait_gone({command.pid("zookeeper")}, 10)
         command.up("--bookies", "4")
-        assert set(command.states(code=0)) == {"zookeeper", *(f"bookie-{n}" for n in (1, 2, 3, 4)), "broker-1"}
+        assert set(command.states(code=0)) == {
+            "zookeeper",
+            *(f"bookie-{n}" for n in (1, 2, 3, 4)),
+            "broker-1",
+            "broker-2",
+        }
         produce(made["brokerServiceUrl"], tmp_path, b"two")
         # One that is paused can not stop in good order.
         os.kill(command.pid("bookie-4"), signal.SIGSTOP)
@@ -242,4 +248,34 @@ def test_in_the_foreground_it_stays_until_it_is_told_to_stop(command: Command) -
         assert "another geminga cluster command" not in command.run("up").stderr
         up.send_signal(signal.SIGINT)
         assert up.wait(60) == 0
+    assert command.running() == set()
+
+
+@pytest.mark.long
+def test_brokers_come_and_go_and_every_topic_is_served(command: Command, tmp_path: Path) -> None:
+    topics = [f"persistent://public/default/t-{number}" for number in range(8)]
+    made = command.up("--bookies", "2", "--brokers", "3", *FREE, "--set", "metadataStoreSessionTimeoutMillis=4000")
+    assert str(made["brokerServiceUrl"]).count(",") == 2
+
+    def send_all(url: object) -> None:
+        client = quiet_client(str(url), tmp_path)
+        for topic in topics:
+            client.create_producer(topic).send(b"x")
+        client.close()
+
+    send_all(made["brokerServiceUrl"])
+    web_url = str(made["webServiceUrl"]).partition(",")[0]
+    brokers = Rest(web_url).get("brokers").json
+    assert len(brokers) == 3
+    owned = [Rest(web_url).get(f"brokers/local/{broker}/ownedNamespaces").json for broker in brokers]
+    assert sum(len(one) for one in owned) == len({bundle for one in owned for bundle in one})
+    assert Rest(web_url).get("brokers/leaderBroker").json["brokerId"] in brokers
+    for count in ("1", "2"):
+        send_all(command.up("--brokers", count)["brokerServiceUrl"])
+        assert len(Rest(web_url).get("brokers").json) == int(count)
+    os.kill(command.pid("broker-2"), signal.SIGKILL)
+    wait_gone({command.pid("broker-2")}, 10)
+    assert command.states(code=1)["broker-2"] == "gone"
+    send_all(command.up()["brokerServiceUrl"])
+    command.run("down")
     assert command.running() == set()

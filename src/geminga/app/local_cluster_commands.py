@@ -32,7 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def up(
     directory: Directory = None,
     bookies: Annotated[int | None, typer.Option("--bookies", help="Bookies (3).")] = None,
-    brokers: Annotated[int | None, typer.Option("--brokers", help="Brokers (1).")] = None,
+    brokers: Annotated[int | None, typer.Option("--brokers", help="Brokers (2).")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", help="clusterName (local); it stays.")] = None,
     broker_port: Annotated[
         int | None, typer.Option("--broker-port", help="Of the first broker's binary protocol (6650); 0: a free one.")

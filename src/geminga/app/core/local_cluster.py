@@ -17,10 +17,9 @@ from geminga.model.topic_name import is_valid_named_entity
 FORMAT: Final = 1
 CLUSTER_NAME_DEFAULT: Final = "local"
 BOOKIES_DEFAULT: Final = 3
-BROKERS_DEFAULT: Final = 1
+BROKERS_DEFAULT: Final = 2
 BOOKIES_MAX: Final = 32
-#: A cluster has one broker of Geminga's.
-BROKERS_MAX: Final = 1
+BROKERS_MAX: Final = 32
 #: Copies of an entry where a cluster has bookies enough: a broker's default.
 COPIES_DEFAULT: Final = 2
 

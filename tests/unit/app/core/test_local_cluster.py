@@ -110,7 +110,7 @@ def test_a_pid_alone_is_not_a_process(started_now: str | None, is_ready: bool, s
 def test_what_was_asked_before_holds_until_it_is_asked_anew() -> None:
     first = change_plan(Plan(), {"bookies": 1, "broker_settings": {"a": "1", "b": "2"}}, is_new=True)
     second = change_plan(first, {"bookies": 2, "brokers": None, "broker_settings": {"b": "3"}}, is_new=False)
-    assert (second.bookies, second.brokers, second.broker_settings) == (2, 1, {"a": "1", "b": "3"})
+    assert (second.bookies, second.brokers, second.broker_settings) == (2, 2, {"a": "1", "b": "3"})
     assert first.quorums() == dict.fromkeys(
         (f"managedLedgerDefault{word}" for word in ("EnsembleSize", "WriteQuorum", "AckQuorum")), "1"
     )
