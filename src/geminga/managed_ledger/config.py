@@ -40,6 +40,15 @@ class ManagedLedgerConfig:
     max_ranges_in_metadata: int = setting(
         "managedLedgerMaxUnackedRangesToPersistInMetadataStore", 1000, "ranges 0-10000", minimum=0, maximum=10_000
     )
+    #: How much of a cursor's state is written in Pulsar's own fields, too, where brokers share the metadata. Ours is
+    #: whole without them.
+    max_ranges_in_entry: int = setting(
+        "managedLedgerMaxUnackedRangesToPersist", 10_000, "ranges 0-100000", minimum=0, maximum=100_000
+    )
+    max_batches_in_entry: int = setting(
+        "managedLedgerMaxBatchDeletedIndexToPersist", 10_000, "batches 0-100000", minimum=0, maximum=100_000
+    )
+    bit_sets_in_entry: bool = setting("managedLedgerPersistIndividualAckAsLongArray", True, "true or false")
     #: Recently appended entries kept for tail readers, all topics together (Pulsar: a fifth of direct memory).
     cache_size_mb: int = setting("managedLedgerCacheSizeMB", 32, "MiB >= 0", minimum=0)
     #: Bytes being read from bookies and not yet passed on, all topics together; one read always goes on.

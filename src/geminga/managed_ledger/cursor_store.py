@@ -282,7 +282,7 @@ class CursorStore:
         if is_new_ledger:
             away = state.acked.away or {}
             refs = {part: ids for part, ids in refs.items() if part[0] in away}
-        plan = plan_write(state, refs)
+        plan = plan_write(state, refs, self._services.choose_fields)
         state.clean()
         self._is_dirty = False
         return plan

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper import BookKeeper
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import AckedBitmap
 from geminga.managed_ledger.core.byte_budget import ByteBudget
+from geminga.managed_ledger.core.cursor_format import ChooseFields
 from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.core.rollover import RolloverPolicy
 from geminga.managed_ledger.cursor_memory import CursorMemory
@@ -114,6 +116,7 @@ class ManagedLedgerFactory:
             ),
             config.persistence(),
             is_shared,
+            _fields_for_pulsar(config) if is_shared else None,
             self.lake,
         )
         self._runtime = runtime
@@ -349,3 +352,11 @@ class ManagedLedgerFactory:
         for timer in (self._cache_timer, self._rollover_timer):
             if timer is not None:
                 timer.cancel()
+
+
+def _fields_for_pulsar(config: ManagedLedgerConfig) -> ChooseFields:
+    """Loaded where a broker of Apache's may come after us."""
+    from geminga.managed_ledger.core.pulsar_fields import PulsarLimits, pulsar_fields
+
+    limits = PulsarLimits(config.max_ranges_in_entry, config.max_batches_in_entry, config.bit_sets_in_entry)
+    return partial(pulsar_fields, limits)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import MakeAckedEntries
 from geminga.managed_ledger.core.byte_budget import ByteBudget
+from geminga.managed_ledger.core.cursor_format import ChooseFields
 from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.core.rollover import RolloverPolicy
@@ -56,6 +57,8 @@ class StorageServices(NamedTuple):
     persistence: Persistence
     #: Other brokers use the metadata, too.
     is_shared: bool = False
+    #: What is written of a cursor so that Apache's brokers read it; None: there are none here.
+    choose_fields: ChooseFields | None = None
     #: The lake, loaded with the first call.
     lake: Callable[[], Lake] = no_lake
 

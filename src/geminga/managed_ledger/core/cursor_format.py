@@ -7,14 +7,15 @@ the entries of the cursor ledger it wants to read and returns the newest complet
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.managed_ledger.core.acked_entries import ENTRY_ID_MAX, PART_BITS, AckedBitmap, MakeAckedEntries
 from geminga.managed_ledger.core.batch_acks import BatchAck, bits_of_words, words_of_bits
+from geminga.managed_ledger.core.bit_words import part_count, part_of_words
 from geminga.managed_ledger.core.cursor import CursorState, LedgerPart
 from geminga.managed_ledger.core.positions import LedgerList
 from geminga.model.errors import CorruptionError
@@ -31,6 +32,7 @@ from geminga.wire.managed_ledger import (
     decode_position_info,
     decode_segment_body,
     encode_marker,
+    encode_position,
     encode_segment,
     encode_segment_body,
 )
@@ -39,6 +41,11 @@ from geminga.wire.managed_ledger import (
 INLINE_RANGES_MAX: Final = 128
 #: Bytes of a part's body in one entry.
 SEGMENT_BYTES_MAX: Final = 1024 * 1024
+#: Bytes of a marker that its bookies are sure to take: theirs are 5 MiB with what goes around it.
+MARKER_BYTES_MAX: Final = 5 * 1024 * 1024 - 64 * 1024
+#: Bytes that Pulsar's own fields take in all segments of a write together; where they would be more, the marker alone
+#: has them.
+REPEATED_BYTES_MAX: Final = 1024 * 1024
 #: Entries read at once while walking back.
 RECOVERY_READ_ENTRIES: Final = 8
 
@@ -49,15 +56,29 @@ REF_BYTES: Final = 340
 Refs = dict[tuple[int, int], tuple[int, ...]]
 
 
+class PulsarFields(NamedTuple):
+    """Holes as ranges or as bit sets, never both: Pulsar reads no bit sets where there are ranges."""
+
+    ranges: list[RangeRecord]
+    batches: list[BatchAckRecord]
+    #: By ledger, int64 words of acknowledged entries.
+    bit_sets: Mapping[int, tuple[int, ...]]
+
+
+#: How much of a state Pulsar's own fields hold beside the segments.
+ChooseFields = Callable[[CursorState], PulsarFields]
+
+
 @dataclass(slots=True)
 class WritePlan:
     """One write: segment entries to append first, then the marker."""
 
     mark_delete: Position
     is_inline: bool
-    ranges: list[RangeRecord]
-    batches: list[BatchAckRecord]
-    properties: Mapping[str, int]
+    #: Mark-delete position, properties and what Pulsar reads beside them, as every entry of this write may begin.
+    position: bytes
+    #: Without what Pulsar reads beside them: what a marker begins with that has no room for more.
+    bare_position: bytes
     #: Segment entries, in the order of ``pieces``.
     segments: list[bytes] = field(default_factory=list)
     #: Part and number of entries of each part written.
@@ -77,27 +98,30 @@ class WritePlan:
     def marker(self, refs: Refs) -> bytes:
         """The marker entry."""
         named = () if self.is_inline else tuple(SegmentRef(*part, refs[part]) for part in sorted(refs))
-        return encode_marker(
-            self.mark_delete,
-            MarkerRecord(self.is_inline, named),
-            ranges=self.ranges,
-            batches=self.batches,
-            properties=self.properties,
-        )
+        marker = encode_marker(self.position, MarkerRecord(self.is_inline, named))
+        if len(marker) <= MARKER_BYTES_MAX or self.is_inline:
+            return marker
+        return encode_marker(self.bare_position, MarkerRecord(self.is_inline, named))
 
 
-def plan_write(state: CursorState, refs: Refs) -> WritePlan:
-    """What to append to a cursor ledger in which the parts in ``refs`` lie already and, unless dirty, still hold."""
+def plan_write(state: CursorState, refs: Refs, choose_fields: ChooseFields | None = None) -> WritePlan:
+    """What to append to a cursor ledger in which the parts in ``refs`` lie already and, unless dirty, still hold.
+
+    ``choose_fields``: None where no broker of Apache's reads them.
+    """
     ranges = range_records(state, INLINE_RANGES_MAX + 1)
     batches = batch_records(state, INLINE_RANGES_MAX + 1)
     away = state.acked.away or {}
     is_inline = not away and len(ranges) <= INLINE_RANGES_MAX and len(batches) <= INLINE_RANGES_MAX
+    if is_inline or choose_fields is None:
+        fields = PulsarFields(ranges[:INLINE_RANGES_MAX], batches[:INLINE_RANGES_MAX], {})
+    else:
+        fields = choose_fields(state)
     plan = WritePlan(
         state.mark_delete,
         is_inline,
-        ranges[:INLINE_RANGES_MAX],
-        batches[:INLINE_RANGES_MAX],
-        state.properties,
+        encode_position(state.mark_delete, properties=state.properties, **fields._asdict()),
+        encode_position(state.mark_delete, properties=state.properties),
     )
     if is_inline:
         # Parts written before stay known, so that growing past the limit again writes only what changed.
@@ -106,6 +130,7 @@ def plan_write(state: CursorState, refs: Refs) -> WritePlan:
     # What is put away lies where it was written, and did not change since.
     plan.kept = {part: ids for part, ids in refs.items() if part[0] in away}
     bodies: dict[int, list[BatchAck]] = {}
+    pieces: list[SegmentRecord] = []
     for part in state.touched_parts():
         known = refs.get(part)
         if known is not None and part not in state.dirty_parts:
@@ -116,11 +141,12 @@ def plan_write(state: CursorState, refs: Refs) -> WritePlan:
             bodies = {ledger_id: list(state.batches.of_ledger(ledger_id))}
         body = _part_body(state, part, bodies[ledger_id])
         chunks = [body[at : at + SEGMENT_BYTES_MAX] for at in range(0, len(body), SEGMENT_BYTES_MAX)]
-        plan.segments.extend(
-            encode_segment(state.mark_delete, SegmentRecord(*part, index, len(chunks), chunk))
-            for index, chunk in enumerate(chunks)
-        )
+        pieces += [SegmentRecord(*part, index, len(chunks), chunk) for index, chunk in enumerate(chunks)]
         plan.pieces.append((part, len(chunks)))
+    # Cut off between segments and marker, a segment is what Apache's broker finds.
+    is_small = choose_fields is not None and len(plan.position) * len(pieces) <= REPEATED_BYTES_MAX
+    position = plan.position if is_small else plan.bare_position
+    plan.segments = [encode_segment(position, piece) for piece in pieces]
     return plan
 
 
@@ -289,11 +315,8 @@ def _add_range(state: CursorState, lower: Position, upper: Position, ledgers: Le
 
 
 def _add_bit_set(state: CursorState, ledger_id: int, words: Sequence[int]) -> None:
-    bits = bits_of_words(words) if words else 0
-    entry_ids = [entry_id for entry_id in range(bits.bit_length()) if bits >> entry_id & 1]
-    entry_ids = [entry_id for entry_id in entry_ids if (ledger_id, entry_id) > state.mark_delete]
-    if entry_ids:
-        state.acked.add_many(ledger_id, entry_ids)
+    if ledger_id >= state.mark_delete.ledger_id:
+        state.load(ledger_id, [(part, part_of_words(words, part), ()) for part in range(part_count(words))])
 
 
 def _add_batch(state: CursorState, ledger_id: int, entry_id: int, bits: int) -> None:

@@ -14,6 +14,7 @@ from geminga.wire.managed_ledger.cursor_info import (
     decode_segment_body,
     encode_cursor_info,
     encode_marker,
+    encode_position,
     encode_segment,
     encode_segment_body,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "encode_cursor_info",
     "encode_managed_ledger_info",
     "encode_marker",
+    "encode_position",
     "encode_segment",
     "encode_segment_body",
 ]

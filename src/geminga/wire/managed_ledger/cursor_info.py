@@ -129,35 +129,43 @@ def decode_cursor_info(value: bytes) -> CursorInfoRecord:
     )
 
 
-def encode_marker(
+def encode_position(
     mark_delete: Position,
-    marker: MarkerRecord,
     *,
-    ranges: Sequence[RangeRecord],
-    batches: Sequence[BatchAckRecord],
+    ranges: Sequence[RangeRecord] = (),
+    batches: Sequence[BatchAckRecord] = (),
     properties: Mapping[str, int],
+    bit_sets: Mapping[int, Sequence[int]] | None = None,
 ) -> bytes:
-    """The entry that completes a state."""
+    """Pulsar's own fields of an entry: what a marker or a segment begins with."""
     message = pb.PositionInfo(ledgerId=mark_delete.ledger_id, entryId=mark_delete.entry_id)
     message.individualDeletedMessages.extend(_range_messages(ranges))
     message.batchedEntryDeletionIndexInfo.extend(_batch_messages(batches))
     message.properties.extend(_property_messages(properties))
+    for ledger_id, words in (bit_sets or {}).items():
+        message.individualDeletedMessageRanges.add(key=ledger_id, values=words)
+    return _serialize(message)
+
+
+def encode_marker(position: bytes, marker: MarkerRecord) -> bytes:
+    """The entry that completes a state, behind its :func:`encode_position`."""
+    message = pb.PositionInfo()
     message.marker.formatVersion = FORMAT_VERSION
     message.marker.isInline = marker.is_inline
     for ref in marker.segments:
         message.marker.segments.add(messageLedgerId=ref.ledger_id, part=ref.part, entryIds=ref.entry_ids)
-    return _serialize(message)
+    return position + message.SerializePartialToString(deterministic=True)
 
 
-def encode_segment(mark_delete: Position, segment: SegmentRecord) -> bytes:
-    """The entry of one piece; to others a mark-delete position and nothing else."""
-    message = pb.PositionInfo(ledgerId=mark_delete.ledger_id, entryId=mark_delete.entry_id)
+def encode_segment(position: bytes, segment: SegmentRecord) -> bytes:
+    """The entry of one piece, behind its :func:`encode_position`."""
+    message = pb.PositionInfo()
     message.segment.messageLedgerId = segment.ledger_id
     message.segment.part = segment.part
     message.segment.chunk = segment.chunk
     message.segment.chunkCount = segment.chunk_count
     message.segment.data = segment.data
-    return _serialize(message)
+    return position + message.SerializePartialToString(deterministic=True)
 
 
 def decode_position_info(value: bytes) -> PositionRecord:

@@ -20,6 +20,7 @@ from geminga.wire.managed_ledger import (
     decode_segment_body,
     encode_cursor_info,
     encode_marker,
+    encode_position,
     encode_segment,
     encode_segment_body,
 )
@@ -29,7 +30,7 @@ RANGE = RangeRecord(Position(7, 42), Position(7, 44))
 
 
 def test_marker_of_the_format_page_is_encoded_so():
-    value = encode_marker(Position(7, 41), MarkerRecord(True, ()), ranges=[RANGE], batches=[], properties={})
+    value = encode_marker(encode_position(Position(7, 41), ranges=[RANGE], properties={}), MarkerRecord(True, ()))
     assert value == WORKED_EXAMPLE
     record = decode_position_info(value)
     assert (record.mark_delete, record.ranges, record.marker) == (Position(7, 41), (RANGE,), MarkerRecord(True, ()))
@@ -38,7 +39,9 @@ def test_marker_of_the_format_page_is_encoded_so():
 def test_marker_with_segments_batches_and_properties_comes_back():
     marker = MarkerRecord(False, (SegmentRef(7, 0, (0, 1)), SegmentRef(9, 3, (2,))))
     batch = BatchAckRecord(7, 50, (-1, 5))
-    value = encode_marker(Position(7, 41), marker, ranges=[RANGE], batches=[batch], properties={"p": -3})
+    value = encode_marker(
+        encode_position(Position(7, 41), ranges=[RANGE], batches=[batch], properties={"p": -3}), marker
+    )
     record = decode_position_info(value)
     assert record.marker == marker
     assert record.batches == (batch,)
@@ -46,7 +49,7 @@ def test_marker_with_segments_batches_and_properties_comes_back():
 
 
 def test_segment_is_to_others_a_mark_delete_position():
-    value = encode_segment(Position(7, 41), SegmentRecord(7, 2, 0, 1, b"data"))
+    value = encode_segment(encode_position(Position(7, 41), properties={}), SegmentRecord(7, 2, 0, 1, b"data"))
     foreign = pb.PositionInfo.FromString(value)
     foreign.DiscardUnknownFields()
     assert (foreign.ledgerId, foreign.entryId) == (7, 41)
