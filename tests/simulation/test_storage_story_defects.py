@@ -7,6 +7,7 @@ import pytest
 from geminga.sim import run_seeds
 from geminga.sim.seeds import Scenario
 from support.bookie_crash import bookie_story
+from support.misfortune_story import misfortune_story
 from support.planted_defects import first_seed_that_fails
 from support.storage_story import storage_story
 
@@ -16,8 +17,13 @@ DEFECTS = (
     (storage_story, "fenced bookies refuse what recovery writes back"),
     (storage_story, "a frame that comes in pieces is read as another"),
     (bookie_story, "a deleted ledger comes back with a restart, and takes the adds of a late writer"),
+    (misfortune_story, "a bookie that lost its disk starts afresh under its name, without entries and fences"),
+    (bookie_story, "who writes a checkpoint beside a flush puts an older mark in the place of a newer one"),
+    (bookie_story, "what a log holds of some ledgers is not known, and their live entries are collected with it"),
+    (misfortune_story, "directories that changed places are opened, and entries of their ledgers are absent"),
+    (misfortune_story, "an entry that may have existed is certainly absent, and recovery cuts the ledger"),
 )
-SEEDS = 40
+SEEDS = 100
 
 
 @pytest.mark.slow

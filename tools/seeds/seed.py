@@ -21,6 +21,7 @@ TRANSACTIONS: Final = "transactions"
 SCENARIOS: Final = {
     "storage": ("support.storage_story", "storage_story"),
     "storage-beyond": ("support.storage_story", "beyond_story"),
+    "misfortune": ("support.misfortune_story", "misfortune_story"),
     "takeover": ("support.ledger_takeover", "ledger_takeover"),
     "bundles": ("support.bundle_brokers", "bundle_brokers"),
     "brokers": ("support.two_brokers", "two_brokers"),
