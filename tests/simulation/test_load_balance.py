@@ -1,0 +1,108 @@
+"""64 bundles on one broker, then two more join: who carries how much after ten rounds of shedding.
+
+Settings: ``BALANCED`` in ``support/load_patterns.py``; load is bytes and messages a second, each by itself.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.load.config import LoadConfig
+from geminga.broker.load.core.replay import Replay, TraceRound
+from support.load_patterns import (
+    BALANCED_CONFIG,
+    BROKERS,
+    CAPACITY,
+    PATTERNS,
+    ROUNDS,
+    draws_of,
+    joined,
+    largest_part,
+    moves_of,
+    stats_of,
+)
+
+#: No broker carries more than that, in parts of the mean.
+GOAL = 1.2
+#: Patterns in which no bundle is a large part of what a broker is to carry.
+EVEN_ENOUGH = ("all equal", "one to ten", "exponential")
+#: Messages a second in parts of what one broker can carry.
+BUSY = (0.001, 0.05, 0.6)
+
+
+def balance(pattern: str, seed: int, busy: float) -> None:
+    stats = stats_of(pattern, seed, CAPACITY.messages * busy)
+    outcomes = joined(Replay(BALANCED_CONFIG, draws_of(seed)), stats)
+    moved = moves_of(outcomes)
+    assert len(moved) == len(set(moved)), "a bundle moved twice"
+    worst = max(outcomes[-1].worst())
+    part = largest_part(stats)
+    # What can not be divided is no broker's fault: a bundle larger than that, or a few that have nearly all.
+    limit = max(GOAL, part) if part > 1 or pattern in EVEN_ENOUGH else max(GOAL, 1 + part)
+    limit *= 1.0 if pattern in EVEN_ENOUGH else 1.05
+    assert worst <= limit, f"{pattern}, seed {seed}, {busy}: {worst:.3f} of the mean, {limit:.3f} was the limit"
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_brokers_that_join_carry_their_share_within_ten_rounds(pattern: str) -> None:
+    for busy in BUSY:
+        for seed in range(4):
+            balance(pattern, seed, busy)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_brokers_that_join_carry_their_share_over_many_seeds(pattern: str) -> None:
+    for busy in BUSY:
+        for seed in range(4, 200):
+            balance(pattern, seed, busy)
+
+
+def test_pulsars_default_settings_do_not_reach_the_goal() -> None:
+    """They compare usage, in points: with little load nothing moves, with much more than enough does."""
+    for busy, least in ((0.05, 2.9), (0.6, 1.3)):
+        stats = stats_of("one to ten", 1, CAPACITY.messages * busy)
+        worst = max(joined(Replay(LoadConfig(), draws_of(1)), stats)[-1].worst())
+        assert worst > least
+
+
+def test_nothing_moves_without_load() -> None:
+    stats = stats_of("no load", 1, 0.0)
+    for config in (LoadConfig(), BALANCED_CONFIG):
+        assert moves_of(joined(Replay(config, draws_of(1)), stats)) == []
+
+
+def swing(seed: int, period: int, rounds: int) -> list[str]:
+    """Load that swings between two halves of the bundles: what moved."""
+    halves = [stats_of(half, seed, 30_000) for half in ("first half busy", "second half busy")]
+    replay = Replay(BALANCED_CONFIG, draws_of(seed))
+    moves = moves_of(joined(replay, halves[0]))
+    for number in range(rounds):
+        moves += [move.bundle for move in replay.step(TraceRound(None, halves[number // period % 2])).moves]
+    return moves
+
+
+def test_load_that_swings_makes_no_bundle_swing() -> None:
+    """Within the grace period of 30 rounds no bundle moves twice, however fast the load comes and goes."""
+    for seed in range(3):
+        for period in (1, 3):
+            moves = swing(seed, period, 30 - ROUNDS)
+            assert len(moves) == len(set(moves))
+
+
+def test_steady_load_comes_to_rest() -> None:
+    """Long after, with every grace period over, nothing moves any more."""
+    for pattern in PATTERNS:
+        stats = stats_of(pattern, 3, 30_000)
+        for config in (LoadConfig(grace_minutes=0), LoadConfig(shedding=BALANCED_CONFIG.shedding, grace_minutes=0)):
+            outcomes = joined(Replay(config, draws_of(3)), stats, 60)
+            assert moves_of(outcomes[40:]) == [], f"{pattern} goes on moving"
+
+
+def test_bundles_of_a_broker_that_is_gone_are_spread_over_the_others() -> None:
+    stats = stats_of("one to ten", 5, 30_000)
+    replay = Replay(BALANCED_CONFIG, draws_of(5))
+    joined(replay, stats)
+    outcome = replay.step(TraceRound(dict.fromkeys(BROKERS[1:], CAPACITY)))
+    assert sum(outcome.bundles.values()) == 64
+    assert max(outcome.worst()) <= GOAL
