@@ -99,6 +99,10 @@ def standalone(
         int | None,
         typer.Option("--bookies", help="Bookies in this process (1), each with its own directory below --data."),
     ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option("--brokers", metavar="N", help="Broker processes beside this one, which keeps the storage."),
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="Pulsar's .conf or a .toml file; may be repeated."),
@@ -113,7 +117,7 @@ def standalone(
     """Run a broker with its storage and metadata in this process, until SIGTERM or SIGINT."""
     # What is imported stays as long as the process does: no collection need look at it, now or later.
     gc.disable()
-    from geminga.app.config import load_config
+    from geminga.app.config import collect_entries, config_from
     from geminga.app.process import run_standalone
     from geminga.app.process_life import configure_logging
 
@@ -127,11 +131,19 @@ def standalone(
         overrides.append(f"webServicePort={web_port}")
     if bookies is not None:
         overrides.append(f"gemingaBookies={bookies}")
-    loaded = load_config(config or (), os.environ, overrides)
+    if brokers is not None:
+        overrides.append(f"gemingaBrokers={brokers}")
+    entries = collect_entries(config or (), os.environ, overrides)
+    loaded = config_from(entries)
     directory = os.path.abspath(DATA_DIRECTORY if data is None else data)
     if data is None:
         print_paragraph(f"no --data: everything is kept in {directory}")
-    run_standalone(loaded, directory, json_line=json_line)
+    if loaded.server.brokers:
+        from geminga.app.shared_storage import run_shared
+
+        run_shared(loaded, entries, directory, json_line=json_line, log_level=log_level)
+    else:
+        run_standalone(loaded, directory, json_line=json_line)
 
 
 @_app.command()

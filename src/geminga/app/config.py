@@ -99,10 +99,17 @@ def load_config(
     files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
 ) -> Config:
     """Configuration from ``files``, the environment ``env`` and ``key=value`` texts; raises ConfigurationError."""
+    return config_from(collect_entries(files, env, overrides))
+
+
+def collect_entries(
+    files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
+) -> list[ConfigEntry]:
+    """What :func:`load_config` makes the configuration of; raises ConfigurationError."""
     entries = [entry for path in files for entry in read_file(path)]
     entries += from_environment(env or {})
     entries += [from_assignment(text) for text in overrides]
-    return config_from(entries)
+    return entries
 
 
 def config_from(entries: Iterable[ConfigEntry]) -> Config:

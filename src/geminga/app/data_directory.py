@@ -25,9 +25,16 @@ DIRECTORY_FORMAT: Final = 1
 FORMAT_FILE: Final = "geminga.json"
 PROCESS_FILE: Final = "process.json"
 METADATA_FILE: Final = "metadata.sqlite"
+#: Where broker processes reach the metadata store, and each bookie by its name.
+METADATA_SOCKET: Final = "metadata.socket"
 
 # What may lie in a directory that nothing was ever started in: a file system's own, and our unfinished first write.
 _ALLOWED_IN_NEW: Final = frozenset(("lost+found", f"{FORMAT_FILE}.tmp", PROCESS_FILE, f"{PROCESS_FILE}.tmp"))
+
+
+def bookie_socket(name: str) -> str:
+    """Name of the Unix socket of a bookie."""
+    return f"{name}.socket"
 
 
 class Move(NamedTuple):

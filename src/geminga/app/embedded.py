@@ -32,7 +32,7 @@ from geminga.app.standalone import StandaloneServer
 from geminga.broker.resources import Json
 from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.service import Broker
-from geminga.model.errors import GemingaError, LocalError
+from geminga.model.errors import ConfigurationError, GemingaError, LocalError
 from geminga.runtime import get_logger
 
 #: Seconds that :meth:`Standalone.stop` waits beyond ``brokerShutdownTimeoutMs`` for the thread to end.
@@ -62,6 +62,11 @@ class Standalone:
         if bookies is not None:
             given["gemingaBookies"] = bookies
         self._config = config_from(from_mapping(given, "config"))
+        if self._config.server.brokers:
+            raise ConfigurationError(
+                f"gemingaBrokers={self._config.server.brokers}: broker processes are started by geminga standalone "
+                "--brokers; expected 0 here, or nothing"
+            )
         for warning in self._config.warnings:
             _log.warning("%s", warning)
         self._data_dir = os.fspath(data_dir) if data_dir is not None else None

@@ -30,12 +30,12 @@ _IMPORTED_AT: Final = time.monotonic()
 _log = get_logger(__name__)
 
 
-def configure_logging(level: str) -> None:
-    """One line a record on standard error; raises :class:`ConfigurationError` for an unknown level."""
+def configure_logging(level: str, *, name: str = "") -> None:
+    """One line a record on standard error, with the process's ``name``; raises ConfigurationError for its level."""
     if level not in LOG_LEVELS:
         raise ConfigurationError(f"--log-level {level}: expected one of {', '.join(LOG_LEVELS)}")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {name and f'{name} '}%(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)

@@ -51,6 +51,8 @@ class ServerConfig:
     bookies: int = setting("gemingaBookies", 1, "a number of bookies, 1 to 16", minimum=1, maximum=16)
     #: Geminga's own: bookies that are lost, by the names of their directories: started without, never silently.
     bookies_left_out: tuple[str, ...] = setting("gemingaBookiesLeftOut", (), "names as bookie-2, comma separated")
+    #: Geminga's own: broker processes that share the storage of this one; 0: the broker is in this process.
+    brokers: int = setting("gemingaBrokers", 0, "a number of processes, 0 to 64", minimum=0, maximum=64)
     topic_metrics: bool = setting("exposeTopicLevelMetricsInPrometheus", True, "true or false")
     authentication: bool = setting("authenticationEnabled", False, "true or false")
     authorization: bool = setting("authorizationEnabled", False, "true or false")

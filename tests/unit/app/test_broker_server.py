@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 from tools.zookeeper_server import ZooKeeperServer
 
-from geminga.app import cluster_broker
+from geminga.app import member_broker
 from geminga.app.broker_server import BrokerServer
 from geminga.app.cluster_broker import ClusterBrokerServer
 from geminga.app.cluster_config import load_broker_config
@@ -70,7 +70,7 @@ def test_a_start_that_fails_names_the_key_and_leaves_no_port_behind() -> None:
 def test_a_clusters_broker_is_registered_while_it_serves(
     zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cluster_broker, "BOOKIES_WAIT_S", 0.1)
+    monkeypatch.setattr(member_broker, "BOOKIES_WAIT_S", 0.1)
     where = f"metadataStoreUrl=zk:{zookeeper.hosts}/broker-server"
     config = load_broker_config(overrides=[*PORTS, where, "clusterName=c", "metadataStoreSessionTimeoutMillis=4000"])
 

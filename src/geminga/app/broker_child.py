@@ -1,0 +1,98 @@
+"""One broker process of ``geminga standalone --brokers N``; started by that, never by hand.
+
+Start: what it is to do from standard input -> metadata and bookies over the parent's Unix sockets -> what every broker
+that shares topics begins with (``member_broker``). Standard output gets the ready line. When standard input ends, the
+parent is gone, and with it the storage: this process ends at once, as by a crash, and nothing acknowledged is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+from typing import Final, NoReturn
+
+from geminga.app.broker_server import Storage
+from geminga.app.config import Config, config_from
+from geminga.app.config_sources import ConfigEntry
+from geminga.app.core.broker_children import ChildPlan, child_entries, decode_plan
+from geminga.app.data_directory import METADATA_SOCKET
+from geminga.app.event_loop import loop_factory
+from geminga.app.member_broker import MemberBrokerServer
+from geminga.app.process import Place, serve
+from geminga.app.process_life import EXIT_FATAL, configure_logging, end_at_once, raise_open_files
+from geminga.metadata.socket.store import SocketMetadataStore
+from geminga.model.errors import GemingaError
+from geminga.runtime.ports import FatalHandler
+
+_STDIN: Final = 0
+
+
+class ChildBrokerServer(MemberBrokerServer):
+    """One of a standalone's brokers on the running loop."""
+
+    def __init__(self, plan: ChildPlan, *, on_fatal: FatalHandler) -> None:
+        """Raises ConfigurationError."""
+        config = _config_of(plan)
+        super().__init__(config, session_timeout_ms=plan.session_timeout_ms, on_fatal=on_fatal)
+        self._plan = plan
+
+    async def _open_storage(self) -> Storage:
+        runtime, plan = self._open_runtime(), self._plan
+        metadata = await SocketMetadataStore.open(
+            runtime,
+            os.path.join(plan.directory, METADATA_SOCKET),
+            token=plan.token,
+            name=plan.name,
+            session_timeout_ms=plan.session_timeout_ms,
+        )
+        self._closers.append(("metadata store", metadata.close))
+        # Ids of a standalone's bookies look like addresses; whoever listens there is another's bookie.
+        pool = await self._follow_bookies(runtime, metadata, asks_unlisted=False)
+        peers = self._peers(runtime, metadata)
+        return Storage(runtime, metadata, pool, peers=peers, metadata_url=f"sqlite:{plan.directory}")
+
+
+def _config_of(plan: ChildPlan) -> Config:
+    return config_from(ConfigEntry(*entry) for entry in child_entries(plan))
+
+
+def main() -> NoReturn:
+    """Run until SIGTERM, or until the parent is gone."""
+    try:
+        plan = decode_plan(sys.stdin.buffer.readline())
+        configure_logging(plan.log_level, name=f"broker-{plan.number}")
+        raise_open_files()
+        _run(plan)
+    except (GemingaError, OSError) as error:
+        from geminga.app.paragraphs import print_paragraph
+
+        print_paragraph(str(error))
+        raise SystemExit(EXIT_FATAL) from None
+    raise SystemExit(0)
+
+
+def _run(plan: ChildPlan) -> None:
+    gc.freeze()
+    config = _config_of(plan)
+    place = Place("dataDir", plan.directory, "data in")
+
+    def server() -> ChildBrokerServer:
+        asyncio.get_running_loop().add_reader(_STDIN, _parent_said)
+        return ChildBrokerServer(plan, on_fatal=end_at_once)
+
+    with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
+        runner.run(serve(config, server, place, json_line=True))
+
+
+def _parent_said() -> None:
+    if not os.read(_STDIN, 1):
+        try:
+            os.write(2, b"geminga: the standalone that this broker process belongs to is gone: ended with it\n")
+        finally:
+            os._exit(EXIT_FATAL)
+
+
+if __name__ == "__main__":
+    main()

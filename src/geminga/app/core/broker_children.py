@@ -1,0 +1,99 @@
+"""What a broker process of a standalone is told, and when one that ended is started again. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from geminga.model.errors import ConfigurationError
+
+#: Until an ended process is started again: from the first, doubled up to the second while it ends again.
+RESTART_S_MIN: Final = 0.5
+RESTART_S_MAX: Final = 30.0
+#: One that served for so long did not end again.
+SERVED_S: Final = 60.0
+
+#: Keys that name ports or addresses of one process, which several can not share.
+SOLE_KEYS: Final = ("bindAddresses", "advertisedListeners", "internalListenerName")
+
+
+class Assignment(NamedTuple):
+    """A setting of the standalone, with where it stands; fields as of ``config_sources.ConfigEntry``."""
+
+    key: str
+    text: str
+    source: str
+    is_inherited: bool = False
+
+
+class ChildPlan(NamedTuple):
+    """Everything a broker process is told, as a line of JSON on its standard input."""
+
+    #: From 0; the first has the standalone's ports.
+    number: int
+    #: What its session with the metadata is called: of this life of this process alone.
+    name: str
+    #: Absolute path of the data directory, which it reads and writes nothing in.
+    directory: str
+    #: Of the metadata server's life.
+    token: str
+    log_level: str
+    #: 0: the kernel's choice.
+    broker_port: int
+    web_port: int
+    session_timeout_ms: int
+    #: The configuration of the standalone, as it was when that started.
+    entries: tuple[Assignment, ...]
+
+    def encode(self) -> bytes:
+        """One line."""
+        fields = self._asdict()
+        fields["entries"] = [list(entry) for entry in self.entries]
+        return json.dumps(fields).encode() + b"\n"
+
+
+def decode_plan(line: bytes) -> ChildPlan:
+    """What :meth:`ChildPlan.encode` made; raises ConfigurationError: it was started by hand, or by another release."""
+    try:
+        fields = json.loads(line)
+        entries = tuple(Assignment(*entry) for entry in fields.pop("entries"))
+        return ChildPlan(**fields, entries=entries)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigurationError(
+            f"a broker process is started by geminga standalone --brokers, which tells it what to do: {error}"
+        ) from None
+
+
+def child_entries(plan: ChildPlan) -> list[Assignment]:
+    """The configuration of that process: its own ports."""
+    ports = {"brokerServicePort": plan.broker_port, "webServicePort": plan.web_port}
+    return [*plan.entries, *(Assignment(key, str(port), "--brokers") for key, port in ports.items())]
+
+
+def refuse_shared_ports(entries: Sequence[Assignment]) -> None:
+    """Raise ConfigurationError where ports are named that every broker process would have to take."""
+    latest = {entry.key: entry for entry in entries}
+    for key in SOLE_KEYS:
+        entry = latest.get(key)
+        if entry is not None and entry.text.strip():
+            raise ConfigurationError(
+                f"{key}={entry.text} ({entry.source}): with --brokers each process has ports of its own, and all but "
+                "the first those of the kernel's choice; leave it out, or run without --brokers"
+            )
+
+
+class Restarts:
+    """How long one process of them is waited for after each of its ends."""
+
+    __slots__ = ("_next_s",)
+
+    def __init__(self) -> None:
+        self._next_s = RESTART_S_MIN
+
+    def wait_s(self, served_s: float) -> float:
+        """It ended after so many seconds: until the next start."""
+        if served_s >= SERVED_S:
+            self._next_s = RESTART_S_MIN
+        wait_s, self._next_s = self._next_s, min(2 * self._next_s, RESTART_S_MAX)
+        return wait_s

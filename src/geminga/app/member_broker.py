@@ -1,0 +1,120 @@
+"""A broker that shares topics, metadata and bookies with others: what every such broker is made of.
+
+Where the metadata are is up to who composes it: a cluster's ZooKeeper, or the process that holds a standalone's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from geminga import __version__
+from geminga.app.broker_server import BrokerServer, Peers, Storage
+from geminga.app.config import Config
+from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
+from geminga.bookkeeper import BookKeeper
+from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.broker.core.coercion import Json
+from geminga.broker.ownership.membership import Membership
+from geminga.broker.peers.http_client import PeerHttp
+from geminga.broker.peers.topics import PeerTopics
+from geminga.broker.policies.client_event_reader import ClientEventReader
+from geminga.broker.resources import Resources
+from geminga.client import Client, connect
+from geminga.metadata.ports import MetadataStore
+from geminga.model.bookie_port import Availability
+from geminga.model.limits import FRAME_PADDING_BYTES
+from geminga.runtime import Runtime, descriptor_limit, real_runtime
+from geminga.runtime.ports import FatalHandler
+
+#: How long a start waits for as many bookies as a ledger needs; then it serves what can be served.
+BOOKIES_WAIT_S: Final = 10.0
+#: How long this broker waits at most before it looks again for a topic of another one.
+CLIENT_BACKOFF_MS: Final = 5_000
+
+
+class MemberBrokerServer(BrokerServer):
+    """One broker on the running loop; whoever composes it opens its metadata in ``_open_storage``."""
+
+    def __init__(self, config: Config, *, session_timeout_ms: int, on_fatal: FatalHandler) -> None:
+        plan = plan_descriptors(
+            descriptor_limit(),
+            open_logs=0,
+            web_connections_max=config.server.http_connections_max or LIMIT_ASSUMED,
+            has_files=False,
+        )
+        super().__init__(config, plan)
+        self._session_timeout_ms = session_timeout_ms
+        self._on_fatal = on_fatal
+        self._client: Client | None = None
+
+    def _open_runtime(self) -> Runtime:
+        runtime = self.runtime = real_runtime(self._on_fatal)
+        self._closers.append(("threads", runtime.threads.close))
+        self._closers.append(("disk", runtime.disk.close))
+        return runtime
+
+    async def _follow_bookies(
+        self, runtime: Runtime, metadata: MetadataStore, *, asks_unlisted: bool
+    ) -> RemoteBookiePool:
+        """Those registered in ``metadata``, once there are enough, or after a while. See :class:`RemoteBookiePool`."""
+        pool = RemoteBookiePool(runtime, frame_bytes_max=self._frame_bytes_max(), asks_unlisted=asks_unlisted)
+        self._closers.append(("bookies' connections", pool.close))
+        registered = await RegisteredBookies.follow(metadata, pool)
+        self._closers.append(("bookies' list", registered.close))
+        await self._wait_for_bookies(pool)
+        return pool
+
+    def _peers(self, runtime: Runtime, metadata: MetadataStore) -> Peers:
+        resources = Resources(metadata)
+
+        async def policies_of(namespace: str) -> Mapping[str, Json] | None:
+            found = await resources.find_namespace_policies(namespace)
+            return None if found is None else found.document
+
+        membership = Membership(
+            runtime,
+            metadata,
+            policies_of,
+            session_timeout_ms=self._session_timeout_ms,
+            version=__version__,
+        )
+        self._closers.append(("client of the cluster", self._close_client))
+
+        def client() -> Client:
+            if self._client is None:
+                # This broker sends it on to where the topic is.
+                url = membership.endpoints.default.broker_url
+                self._client = connect(url, runtime=runtime, maximum_backoff_ms=CLIENT_BACKOFF_MS)
+            return self._client
+
+        return Peers(membership, ClientEventReader(client), partial(PeerTopics, PeerHttp(runtime)))
+
+    async def _close_client(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    def _frame_bytes_max(self) -> int:
+        return self._config.broker.message_bytes_max + FRAME_PADDING_BYTES
+
+    async def _wait_for_bookies(self, pool: RemoteBookiePool) -> None:
+        """As many as the default ensemble has: what is asked of a broker that is ready should not fail for that."""
+        wanted = self._config.managed_ledger.ensemble_size
+        changed = asyncio.Event()
+
+        def hear(_bookie_id: str, _now: Availability) -> None:
+            changed.set()
+
+        pool.watch(hear)
+        try:
+            async with asyncio.timeout(BOOKIES_WAIT_S):
+                while len(pool.available()) < wanted:
+                    changed.clear()
+                    await changed.wait()
+        except TimeoutError:
+            pass  # the shortage is told, and the broker goes on once there are enough
+
+    async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
+        """Auto-recovery is a process of its own, or runs in a bookie's."""

@@ -1,0 +1,70 @@
+"""What broker processes are told, and when they are started again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.app.core.broker_children import (
+    RESTART_S_MAX,
+    RESTART_S_MIN,
+    SERVED_S,
+    Assignment,
+    ChildPlan,
+    Restarts,
+    child_entries,
+    decode_plan,
+    refuse_shared_ports,
+)
+from geminga.model.errors import ConfigurationError
+
+TEXTS = st.text(max_size=20)
+PLANS = st.builds(
+    ChildPlan,
+    st.integers(0, 63),
+    TEXTS,
+    TEXTS,
+    TEXTS,
+    TEXTS,
+    st.integers(0, 65535),
+    st.integers(0, 65535),
+    st.integers(1, 1 << 31),
+    st.lists(st.builds(Assignment, TEXTS, TEXTS, TEXTS, st.booleans()), max_size=4).map(tuple),
+)
+
+
+@given(PLANS)
+def test_a_plan_is_one_line_and_read_as_written(plan) -> None:
+    line = plan.encode()
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert decode_plan(line) == plan
+
+
+@pytest.mark.parametrize("line", [b"", b"\n", b"{}\n", b"[]\n", b"null\n", b'{"entries": [[1]]}\n', b"\xff\n"])
+def test_what_is_no_plan_says_who_starts_these_processes(line: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="started by geminga standalone --brokers"):
+        decode_plan(line)
+
+
+def test_ports_of_a_process_win_over_those_of_the_standalone() -> None:
+    given_ports = (Assignment("brokerServicePort", "6650", "--set"), Assignment("clusterName", "c", "--set"))
+    plan = ChildPlan(1, "n", "/d", "t", "info", 0, 0, 30_000, given_ports)
+    latest = {entry.key: entry.text for entry in child_entries(plan)}
+    assert latest == {"brokerServicePort": "0", "webServicePort": "0", "clusterName": "c"}
+
+
+@pytest.mark.parametrize("key", ["bindAddresses", "advertisedListeners", "internalListenerName"])
+def test_addresses_of_one_process_are_refused_unless_they_are_empty(key: str) -> None:
+    refuse_shared_ports([Assignment(key, "  ", "file"), Assignment("bindAddress", "0.0.0.0", "file")])
+    with pytest.raises(ConfigurationError, match=rf"{key}=x \(broker.conf:7\): with --brokers"):
+        refuse_shared_ports([Assignment(key, "", "file"), Assignment(key, "x", "broker.conf:7")])
+
+
+def test_who_ends_again_and_again_is_waited_for_longer_up_to_a_limit() -> None:
+    restarts = Restarts()
+    waits = [restarts.wait_s(0.1) for _ in range(10)]
+    assert waits[:3] == [RESTART_S_MIN, 2 * RESTART_S_MIN, 4 * RESTART_S_MIN]
+    assert waits[-2:] == [RESTART_S_MAX, RESTART_S_MAX]
+    assert restarts.wait_s(SERVED_S) == RESTART_S_MIN

@@ -1,0 +1,161 @@
+"""The processes that a standalone starts, here short programs: told what they are, started again, ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from geminga.app.broker_children import BrokerChildren
+from geminga.app.broker_server import Addresses
+from geminga.app.config import config_from
+from geminga.app.config_sources import from_mapping
+from geminga.app.core.broker_children import ChildPlan
+from geminga.app.embedded import Standalone
+from geminga.app.shared_storage import SharedStorageServer
+from geminga.model.errors import ConfigurationError, UnavailableError
+from geminga.runtime import wait_ms
+
+#: Tells where it serves, by its number and its life, and ends with its input; writes down what it was told.
+SERVES = """
+import json, os, signal, sys
+plan = json.loads(sys.stdin.readline())
+with open(os.path.join(plan["directory"], plan["name"]), "w") as told:
+    json.dump(plan, told)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+number = plan["number"]
+port = plan["broker_port"] or 1000 + number
+urls = {"brokerServiceUrl": f"pulsar://h:{port}", "webServiceUrl": f"http://h:{2000 + number}"}
+print(json.dumps({**urls, "pid": os.getpid()}), flush=True)
+sys.stdin.read()
+"""
+
+
+class World:
+    """Children, and what they and their owner were told."""
+
+    def __init__(self, directory: Path, program: str, count: int = 2) -> None:
+        self.directory = directory
+        self.ended: list[str] = []
+        self.heard = asyncio.Event()
+        command = (sys.executable, "-c", program)
+        self.children = BrokerChildren(count, self.plan, self.has_ended, broker_port=0, web_port=0, command=command)
+
+    def plan(self, number: int, name: str, broker_port: int, web_port: int) -> ChildPlan:
+        return ChildPlan(number, name, str(self.directory), "t", "info", broker_port, web_port, 30_000, ())
+
+    async def has_ended(self, name: str) -> None:
+        self.ended.append(name)
+        self.heard.set()
+
+    def told(self, name: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads((self.directory / name).read_text())
+        return found
+
+    async def until(self, condition) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                await wait_ms(10)
+
+
+def test_all_serve_before_the_start_is_done_and_all_end_in_order(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path, SERVES)
+        assert await world.children.start() == Addresses("pulsar://h:1000", "http://h:2000", 1000, 2000)
+        assert len(world.children.pids()) == 2
+        os.kill(world.children.pids()[1], signal.SIGSTOP)
+        await world.children.close()
+        assert sorted(world.ended) == ["broker-0.1", "broker-1.1"]
+        assert world.children.pids() == []
+
+    asyncio.run(main())
+
+
+def test_one_that_ends_is_started_again_at_the_ports_it_had(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        world = World(tmp_path, SERVES)
+        await world.children.start()
+        os.kill(world.children.pids()[0], signal.SIGKILL)
+        await world.until((tmp_path / "broker-0.2").exists)
+        await world.until(lambda: "serves again" in caplog.text)
+        assert world.ended == ["broker-0.1"]
+        assert (world.told("broker-0.1")["broker_port"], world.told("broker-0.2")["broker_port"]) == (0, 1000)
+        await world.children.close()
+
+    asyncio.run(main())
+    assert "was ended by SIGKILL: another is started in 0.5 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("program", "story"),
+    [
+        ("import sys; sys.exit(7)", "ended with 7 before it served"),
+        ("print('what is this?')", "ended with 0 before it served"),
+        ("print('{}')", "ended with 0 before it served"),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL before it served"),
+    ],
+)
+def test_one_that_ends_before_it_serves_ends_the_start(tmp_path: Path, program: str, story: str) -> None:
+    async def main() -> None:
+        world = World(tmp_path, program)
+        with pytest.raises(UnavailableError, match=story):
+            await world.children.start()
+        await world.children.close()
+        assert sorted(world.ended) == ["broker-0.1", "broker-1.1"]
+
+    asyncio.run(main())
+
+
+def test_program_that_is_not_there_ends_the_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path, SERVES)
+        world.children._command = (str(tmp_path / "nothing"),)
+        with pytest.raises(UnavailableError, match=r"can not be started \(No such file"):
+            await world.children.start()
+        await world.children.close()
+
+    asyncio.run(main())
+
+
+def test_stop_while_one_is_waited_for_does_not_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path, SERVES, count=1)
+        await world.children.start()
+        os.kill(world.children.pids()[0], signal.SIGKILL)
+        await world.until(lambda: world.ended)
+        async with asyncio.timeout(5):
+            await world.children.close()
+
+    asyncio.run(main())
+
+
+def test_embedded_standalone_and_shared_ports_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="gemingaBrokers=2: broker processes are started by geminga"):
+        Standalone(tmp_path, {"gemingaBrokers": 2})
+    entries = from_mapping({"gemingaBrokers": 2, "bindAddresses": "a:pulsar://127.0.0.1:1"}, "test")
+    with pytest.raises(ConfigurationError, match="bindAddresses=a:pulsar"):
+        SharedStorageServer(
+            config_from(entries), entries, str(tmp_path), log_level="info", on_fatal=lambda *_: None, pid=1
+        )
+
+
+def test_process_that_is_started_by_hand_says_who_starts_it() -> None:
+    async def main() -> tuple[int | None, bytes]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "geminga.app.broker_child",
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, said = await process.communicate()
+        return process.returncode, said
+
+    code, said = asyncio.run(main())
+    assert code == 1
+    assert b"a broker process is started by geminga standalone --brokers" in said
