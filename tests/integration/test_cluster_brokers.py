@@ -230,3 +230,87 @@ def refusal(broker: BrokerProcess, method: str, path: str, body: object = None) 
     with pytest.raises(urllib.error.HTTPError) as raised:
         ask(broker, method, path, body)
     return raised.value.code, str(json.loads(raised.value.read())["reason"])
+
+
+def bundle_of(broker: BrokerProcess, topic: str) -> str:
+    request = f"{broker.web_url}/lookup/v2/topic/{topic.replace('://', '/')}/bundle"
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_bundle_goes_where_it_is_sent_and_its_clients_follow(cluster: Cluster, tmp_path: Path) -> None:
+    (name,) = topics("sent", 1)
+    first, second = cluster.brokers.values()
+    client = quiet_client(cluster.service_url, tmp_path)
+    producer = client.create_producer(name, send_timeout_millis=0, batching_enabled=False)
+    consumer = client.subscribe(name, "sub")
+    path = f"/admin/v2/namespaces/{NAMESPACE}/{bundle_of(first, name)}"
+    sent = []
+    for number in range(6):
+        there = (first, second)[number % 2]
+        payload = b"%d" % number
+        producer.send(payload)
+        sent.append(payload)
+        # Whichever is asked: it reaches the leader, and from there the owner.
+        broker = (second, first)[number // 2 % 2]
+        ask(broker, "PUT", f"{path}/unload?destinationBroker={there.web_url.removeprefix('http://')}")
+        assert owner_of(broker, name) == there.service_url
+    ask(first, "PUT", f"{path}/unload")
+    ask(first, "PUT", f"/admin/v2/namespaces/{NAMESPACE}/unload")
+    ask(second, "PUT", f"/admin/v2/{name.replace('://', '/')}/unload")
+    producer.send(b"last")
+    received: dict[bytes, None] = {}
+    while len(received) < len(sent) + 1:
+        # What was acknowledged as the topic moved may come again.
+        message = consumer.receive(timeout_millis=30_000)
+        consumer.acknowledge(message)
+        received[message.data()] = None
+    assert list(received) == [*sent, b"last"]
+    assert refusal(first, "PUT", f"{path}/unload?destinationBroker=nobody:1")[0] == 405
+    assert refusal(first, "PUT", f"/admin/v2/namespaces/{NAMESPACE}/0x00000000_0x00000007/unload")[0] == 412
+    client.close()
+
+
+def test_a_bundle_is_split_under_its_clients(cluster: Cluster, tmp_path: Path) -> None:
+    first, second = cluster.brokers.values()
+    ask(first, "PUT", "/admin/v2/namespaces/public/split", {"bundles": {"numBundles": 1}})
+    names = [f"persistent://public/split/{number}" for number in range(4)]
+    client = quiet_client(second.service_url, tmp_path)
+    producers = [client.create_producer(name, send_timeout_millis=0) for name in names]
+    path = "/admin/v2/namespaces/public/split"
+    ask(second, "PUT", f"{path}/0x00000000_0xffffffff/split")
+    for broker in (first, second):
+        assert ask(broker, "GET", f"{path}/bundles")["boundaries"] == ["0x00000000", "0x7fffffff", "0xffffffff"]
+    ask(first, "PUT", f"{path}/0x00000000_0x7fffffff/split?splitAlgorithmName=specified_positions_divide", [1 << 30])
+    ask(first, "PUT", f"{path}/0x7fffffff_0xffffffff/split?splitAlgorithmName=topic_count_equally_divide&unload=true")
+    assert ask(second, "GET", f"{path}/bundles")["numBundles"] == 4
+    assert "unknown" in refusal(first, "PUT", f"{path}/0x00000000_0x40000000/split?splitAlgorithmName=unknown")[1]
+    for producer in producers:
+        producer.send(b"after")
+    for name in names:
+        assert read_to_the_end(client, name) == [b"after"]
+    client.close()
+
+
+def test_a_broker_that_stops_hands_its_bundles_over_and_is_not_ready(cluster: Cluster, tmp_path: Path) -> None:
+    names = topics("handed", 6)
+    first, second = cluster.brokers.values()
+    client = quiet_client(second.service_url, tmp_path)
+    producers = [client.create_producer(name, send_timeout_millis=0) for name in names]
+    for producer in producers:
+        producer.send(b"before")
+    assert owned_by(cluster, second, names)
+    since = time.monotonic()
+    assert second.stop() == 0
+    assert owned_by(cluster, first, names) == names
+    # Nobody waited for a session to end.
+    assert time.monotonic() - since < SESSION_MS / 1000
+    assert ask(first, "GET", "/admin/v2/brokers") == [first.web_url.removeprefix("http://")]
+    second.launch()
+    second.wait_ready(60)
+    assert len(ask(second, "GET", "/admin/v2/brokers")) == 2
+    for producer in producers:
+        producer.send(b"after")
+    for name in names:
+        assert read_to_the_end(client, name) == [b"before", b"after"]
+    client.close()

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
-from geminga.broker.ownership.core.bundles import Bundle, topic_hash, whole
+from geminga.broker.ownership.core.bundles import Bundle, Bundles, topic_hash, whole
 from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import NamespaceBundles, PoliciesOf
@@ -143,7 +143,10 @@ class BundleOwnership:
         bundles = await self._bundles.get(name.namespace)
         if bundles is None:
             return Unknown(f"there is no namespace {name.namespace}")
-        bundle = bundles.find(name)
+        return await self.owner_of_bundle(bundles.find(name), is_authoritative=is_authoritative)
+
+    async def owner_of_bundle(self, bundle: Bundle, *, is_authoritative: bool = False) -> Owner:
+        """The same for a bundle that its namespace is cut into."""
         owned = self._own.get(bundle)
         if owned is not None:
             return LETTING_GO if owned.is_leaving else HERE
@@ -156,6 +159,17 @@ class BundleOwnership:
         if found is None or isinstance(found, Here):
             found = await self._once("acquire", bundle, lambda: self._acquire(bundle))
         return found if found is not None else _RESTLESS
+
+    async def owner_now(self, bundle: Bundle) -> Owner | None:
+        """Who owns it; None: nobody, and it is not acquired. Raises StorageError."""
+        owned = self._own.get(bundle)
+        if owned is not None:
+            return LETTING_GO if owned.is_leaving else HERE
+        return await self._once("owner", bundle, lambda: self._others.read(bundle, self._data()))
+
+    async def bundles_of(self, namespace: str) -> Bundles | None:
+        """How ``tenant/namespace`` is cut; None if there is no such namespace. Raises StorageError."""
+        return await self._bundles.get(namespace)
 
     def listen(self, listener: OwnershipListener) -> None:
         """See ``Ownership.listen``."""

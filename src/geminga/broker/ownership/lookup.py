@@ -55,7 +55,7 @@ class TopicLookup:
         return Place(owner.endpoints.find(listener), is_to_ask, is_authoritative=owner.is_chosen)
 
 
-def no_owner(name: TopicName, owner: object) -> UnavailableError:
+def no_owner(name: TopicName | str, owner: object) -> UnavailableError:
     """What is said where a topic is not served now; clients come again."""
     why = owner.why if isinstance(owner, Unknown) else "the brokers do not agree whose it is"
     return UnavailableError(f"No broker was available to own {name}: {why}")

@@ -22,6 +22,7 @@ from geminga.broker.ownership.ports import Ownership
 from geminga.broker.rest import (
     broker_stats,
     brokers,
+    bundles,
     clusters,
     isolation,
     lake,
@@ -72,6 +73,7 @@ ROUTES = distinct(
         *tenants.ROUTES,
         *namespace_policies.ROUTES,
         *namespaces.ROUTES,
+        *bundles.ROUTES,
         *lookup.ROUTES,
         *lake.NAMESPACE_ROUTES,
         *at_owner(lake.ROUTES, topic_of, _ownership),

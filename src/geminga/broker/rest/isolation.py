@@ -18,8 +18,8 @@ from geminga.broker.resources.isolation import (
     namespaces_to_unload,
 )
 from geminga.broker.rest.brokers import active_brokers
+from geminga.broker.rest.bundles import unload_everywhere
 from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.namespaces import unload_topics
 from geminga.broker.rest.requests import RestError, context_of, json_body, json_response, no_content, path_text
 from geminga.broker.rest.routing import Route
 
@@ -122,13 +122,13 @@ def _of_broker(broker: str, policies: Mapping[str, Document]) -> Document:
 
 
 async def _unload(context: RestContext, cluster: str, patterns: Json) -> None:
-    topics, steps = context.topics, context.topics.steps()
+    steps = context.topics.steps()
     for tenant in await context.resources.tenants.list():
         for namespace in await context.resources.namespaces.list(tenant):
             await steps.next()
             policies = await context.resources.namespaces.find(namespace)
             if policies is not None and cluster in policies.replication_clusters and matches(patterns, namespace):
-                await unload_topics(topics, namespace)
+                await unload_everywhere(context, namespace)
 
 
 def _resources(request: Request) -> IsolationPolicies:

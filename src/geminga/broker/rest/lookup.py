@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
-
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, TopicOperation
+from geminga.broker.rest.bundles import cut_of
 from geminga.broker.rest.owners import is_authoritative, redirection
 from geminga.broker.rest.requests import context_of, json_response, topic_of
 from geminga.broker.rest.routing import DOMAIN, Route
@@ -42,17 +41,7 @@ async def lookup(request: Request) -> Response:
 async def bundle(request: Request) -> Response:
     """The hash range of the topic's bundle, ``0x40000000_0x80000000``."""
     name = topic_of(request)
-    policies = await context_of(request).resources.namespaces.get(name.namespace)
-    return PlainTextResponse(bundle_range(policies.bundle_boundaries, str(name)))
-
-
-def bundle_range(boundaries: tuple[str, ...], topic: str) -> str:
-    """The bundle that holds the CRC32 of the topic's full name, as Pulsar places topics."""
-    value = zlib.crc32(topic.encode())
-    bounds = [int(boundary, 16) for boundary in boundaries]
-    # The last bundle includes its upper bound.
-    index = max(at for at, bound in enumerate(bounds[:-1]) if bound <= value)
-    return f"{boundaries[index]}_{boundaries[index + 1]}"
+    return PlainTextResponse((await cut_of(context_of(request), name.namespace)).find(name).range)
 
 
 _PATH = f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"

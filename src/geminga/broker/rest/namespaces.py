@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, SuperUser, TenantOperation, reading
+from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TenantOperation, reading
 from geminga.broker.core.coercion import texts_of
 from geminga.broker.registry.namespaces import TopicMode
-from geminga.broker.resources.documents import Document, Json
+from geminga.broker.resources.documents import Document
 from geminga.broker.rest.core.unbuilt import refuse_replication
 from geminga.broker.rest.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.broker.rest.namespace_policies import checked_policies
@@ -24,7 +24,6 @@ from geminga.broker.rest.requests import (
     path_text,
 )
 from geminga.broker.rest.routing import Route
-from geminga.broker.rest.services import AdministeredTopics
 from geminga.broker.rest.targets import names_response
 from geminga.model.errors import NotFoundError
 
@@ -91,30 +90,6 @@ async def list_topics(request: Request) -> Response:
     return await names_response(topics, await topics.registry.list(namespace, mode=MODES[mode]))
 
 
-async def get_bundles(request: Request) -> Response:
-    """The hash boundaries of the namespace's bundles."""
-    policies = await context_of(request).resources.namespaces.get(namespace_of(request))
-    boundaries: list[Json] = [*policies.bundle_boundaries]
-    return json_response({"boundaries": boundaries, "numBundles": len(boundaries) - 1})
-
-
-async def unload(request: Request) -> Response:
-    """Unload every topic of the namespace."""
-    topics, namespace = context_of(request).topics, namespace_of(request)
-    if await topics.resources.namespaces.find(namespace) is None:
-        raise NotFoundError("Namespace not found")
-    await unload_topics(topics, namespace)
-    return no_content()
-
-
-async def unload_topics(topics: AdministeredTopics, namespace: str) -> None:
-    """Unload every topic of a namespace. Raises GemingaError."""
-    steps = topics.steps()
-    for topic in [topic for topic in topics.registry.loaded.values() if topic.name.namespace == namespace]:
-        await steps.next()
-        await topics.registry.unload(topic.name)
-
-
 async def get_permissions(request: Request) -> Response:
     """Role -> actions."""
     policies = await context_of(request).resources.namespaces.get(namespace_of(request))
@@ -169,8 +144,6 @@ ROUTES = [
     Route(_PATH, create_namespace, methods=["PUT"], needs=TenantOperation.CREATE_NAMESPACE),
     Route(_PATH, delete_namespace, methods=["DELETE"], needs=TenantOperation.DELETE_NAMESPACE),
     Route(f"{_PATH}/topics", list_topics, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
-    Route(f"{_PATH}/bundles", get_bundles, methods=["GET"], needs=NamespaceOperation.GET_BUNDLE),
-    Route(f"{_PATH}/unload", unload, methods=["PUT"], needs=SuperUser.UNLOAD_NAMESPACE),
     Route(f"{_PATH}/permissions", get_permissions, methods=["GET"], needs=NamespaceOperation.GET_PERMISSION),
     Route(
         f"{_PATH}/permissions/{{role}}", grant_permission, methods=["POST"], needs=NamespaceOperation.GRANT_PERMISSION

@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, TopicOperation
+from geminga.broker.ownership.core.bundles import topic_hash
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.bundles import cut_of
 from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.internal_stats import internal_info, internal_stats
-from geminga.broker.rest.lookup import bundle_range
 from geminga.broker.rest.partitioned_stats import merged_stats
 from geminga.broker.rest.requests import (
     RestError,
@@ -65,12 +66,12 @@ INTERNAL_PROPERTIES = (EPOCH_PROPERTY, TRANSACTIONS_PROPERTY)
 async def list_topics(request: Request) -> Response:
     """Topics of a namespace and domain, or of its ``bundle``, partitions one by one."""
     topics, namespace, domain = context_of(request).topics, namespace_of(request), domain_of(request)
-    policies = await topics.resources.namespaces.get(namespace)
+    cut = await cut_of(context_of(request), namespace)
     mode = TopicMode.PERSISTENT if domain == "persistent" else TopicMode.NON_PERSISTENT
     names = await topics.registry.list(namespace, mode=mode, has_system=flag(request, "includeSystemTopic"))
     bundle = request.query_params.get("bundle")
     if bundle:
-        names = [name for name in names if bundle_range(policies.bundle_boundaries, name) == bundle]
+        names = [name for name in names if cut.at(topic_hash(name)).range == bundle]
     return await names_response(topics, names)
 
 

@@ -7,7 +7,6 @@ import zlib
 import pytest
 
 from geminga.broker.core.coercion import LONG_MAX
-from geminga.broker.rest.lookup import bundle_range
 from geminga.broker.rest.messages import decompressed, entry_response
 from geminga.broker.rest.requests import RestError, message_id_json, position_of
 from geminga.broker.rest.subscriptions import ack_set_from
@@ -75,12 +74,6 @@ def test_message_id_is_written_as_pulsar_does() -> None:
 )
 def test_ack_set_has_a_bit_for_each_message_to_deliver(first: int, size: int, words: list[int]) -> None:
     assert ack_set_from(first, size) == words
-
-
-@pytest.mark.parametrize("topic", [f"persistent://public/default/t{index}" for index in range(50)])
-def test_bundle_holds_the_topics_hash(topic: str) -> None:
-    low, high = (int(part, 16) for part in bundle_range(("0x00000000", "0x80000000", "0xffffffff"), topic).split("_"))
-    assert low <= zlib.crc32(topic.encode()) <= high
 
 
 def test_entry_goes_out_with_its_metadata_as_headers() -> None:

@@ -132,8 +132,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     *_routes(
         "bundles one by one",
         f"DELETE /admin/v2/namespaces/{_BUNDLE}",
-        f"PUT /admin/v2/namespaces/{_BUNDLE}/unload",
-        f"PUT /admin/v2/namespaces/{_BUNDLE}/split",
         f"GET /admin/v2/namespaces/{_BUNDLE}/topicHashPositions",
         f"POST /admin/v2/namespaces/{_BUNDLE}/clearBacklog",
         f"POST /admin/v2/namespaces/{_BUNDLE}/clearBacklog/{{subscription}}",

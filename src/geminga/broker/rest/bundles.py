@@ -1,0 +1,220 @@
+"""``/admin/v2/namespaces/.../bundles`` and ``unload``, ``split``: how a namespace is cut, and who lets go of what.
+
+A bundle is unloaded and split by its owner. A destination is told to the leader, which sends the bundle's next client
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import NamespaceOperation, SuperUser
+from geminga.broker.core.coercion import number_of
+from geminga.broker.ownership.core.bundle_split import RANGE_EQUALLY_DIVIDE, TopicLoad, split_keys
+from geminga.broker.ownership.core.bundles import LAST_HASH, Bundle, Bundles, boundary_of, bundles_of
+from geminga.broker.ownership.core.direction import Direction, direct_request
+from geminga.broker.ownership.lookup import no_owner
+from geminga.broker.ownership.owner_nodes import endpoints_in
+from geminga.broker.ownership.ports import Elsewhere, Here, Owner
+from geminga.broker.resources.documents import Json
+from geminga.broker.rest.context import RestContext
+from geminga.broker.rest.owners import is_authoritative, redirection
+from geminga.broker.rest.requests import (
+    RestError,
+    context_of,
+    flag,
+    json_body,
+    json_response,
+    namespace_of,
+    no_content,
+    path_text,
+)
+from geminga.broker.rest.routing import Route
+from geminga.broker.topic.base import Topic
+from geminga.model.errors import NotFoundError, PreconditionFailedError, UnavailableError
+
+if TYPE_CHECKING:
+    from geminga.broker.ownership.membership import Membership
+
+
+async def cut_of(context: RestContext, namespace: str) -> Bundles:
+    """How the namespace is cut into bundles; raises NotFoundError, StorageError."""
+    policies = await context.resources.namespaces.get(namespace)
+    if context.membership is not None:
+        found = await context.membership.ownership.bundles_of(namespace)
+        if found is not None:
+            return found
+    return bundles_of(namespace, [boundary_of(boundary) for boundary in policies.bundle_boundaries])
+
+
+async def get_bundles(request: Request) -> Response:
+    """The hash boundaries of the namespace's bundles."""
+    cut = await cut_of(context_of(request), namespace_of(request))
+    boundaries: list[Json] = [f"0x{boundary:08x}" for boundary in cut.boundaries]
+    return json_response({"boundaries": boundaries, "numBundles": len(boundaries) - 1})
+
+
+async def unload_namespace(request: Request) -> Response:
+    """Unload every bundle of the namespace, each at its owner; alone: every topic."""
+    context, namespace = context_of(request), namespace_of(request)
+    if await context.resources.namespaces.find(namespace) is None:
+        raise NotFoundError("Namespace not found")
+    await unload_everywhere(context, namespace)
+    return no_content()
+
+
+async def unload_everywhere(context: RestContext, namespace: str) -> None:
+    """Unload every bundle of a namespace, each at its owner; alone: every topic. Raises GemingaError."""
+    cut = await cut_of(context, namespace)
+    membership = context.membership
+    if membership is None:
+        await _unload_topics(context, cut.all())
+        return
+    own: list[Bundle] = []
+    away: list[tuple[Bundle, Elsewhere]] = []
+    for bundle in cut.all():
+        owner = await membership.ownership.owner_now(bundle)
+        if isinstance(owner, Here):
+            own.append(bundle)
+        elif isinstance(owner, Elsewhere):
+            away.append((bundle, owner))
+    results = await asyncio.gather(
+        membership.ownership.release(own), *(_unload_at(context, *one) for one in away), return_exceptions=True
+    )
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _unload_at(context: RestContext, bundle: Bundle, owner: Elsewhere) -> None:
+    peers = context.topics.elsewhere
+    if peers is None:
+        raise UnavailableError(f"bundle {bundle} is another broker's, which can not be asked")
+    path = f"/admin/v2/namespaces/{bundle}/unload"
+    answer = await peers.ask_at(owner.endpoints.default, "PUT", path, query="authoritative=true")
+    if not answer.is_good:
+        raise UnavailableError(f"bundle {bundle} was not unloaded: {answer.reason} (the broker at {answer.url})")
+
+
+async def unload_bundle(request: Request) -> Response:
+    """Let go of a bundle; with ``destinationBroker`` it goes to that one when it is next asked for.
+
+    Nothing happens to one that nobody owns. Alone: its topics are unloaded.
+    """
+    context, namespace = context_of(request), namespace_of(request)
+    bundle = (await cut_of(context, namespace)).named(path_text(request, "bundle"))
+    membership = context.membership
+    if membership is None:
+        await _unload_topics(context, [bundle])
+        return no_content()
+    destination = request.query_params.get("destinationBroker", "").removeprefix("http://").removeprefix("https://")
+    if destination and not is_authoritative(request):
+        elsewhere = _send_to(request, membership, bundle, destination)
+        if elsewhere is not None:
+            return elsewhere
+    owner = await membership.ownership.owner_now(bundle)
+    if owner is None:
+        return no_content()
+    away = _at_owner(request, bundle, owner)
+    if away is not None:
+        return away
+    await membership.ownership.release([bundle])
+    return no_content()
+
+
+def _send_to(request: Request, membership: Membership, bundle: Bundle, destination: str) -> Response | None:
+    """Tell the leader where a bundle is to go, by a redirection unless this broker leads; None: it was told."""
+    if membership.brokers.find(destination) is None:
+        raise RestError(405, "Not allowed unload namespace bundle to inactive destination broker")
+    election, placement = membership.election, membership.placement
+    if election is None or placement is None:
+        raise UnavailableError("the broker is starting")
+    if election.is_leader:
+        placement.send(bundle, destination)
+        return None
+    leader = None if election.leader is None else membership.brokers.find(election.leader.broker_id)
+    if leader is None:
+        raise PreconditionFailedError("The current leader is empty.")
+    return redirection(request, endpoints_in(leader.owner).default, is_authoritative=False)
+
+
+async def split_bundle(request: Request) -> Response:
+    """Split a bundle by ``splitAlgorithmName`` (default: in the middle), at its owner; topics stay open.
+
+    The body may be hashes to split at. With ``unload`` the parts are let go of afterwards. Where the algorithm finds
+    nothing to split nothing happens.
+    """
+    context, namespace = context_of(request), namespace_of(request)
+    positions = _positions(await json_body(request))
+    algorithm = request.query_params.get("splitAlgorithmName") or RANGE_EQUALLY_DIVIDE
+    bundle = (await cut_of(context, namespace)).named(path_text(request, "bundle"))
+    # What is wrong with the request is told by any broker.
+    split_keys(algorithm, bundle, {}, positions)
+    membership = context.membership
+    if membership is None:
+        raise PreconditionFailedError("a broker that is alone serves every bundle: there is nothing to split them for")
+    owner = await membership.ownership.owner_of_bundle(bundle, is_authoritative=is_authoritative(request))
+    away = _at_owner(request, bundle, owner)
+    if away is not None:
+        return away
+    loads = {str(topic.name): _load_of(context, topic) for topic in _topics_in(context, [bundle])}
+    keys = split_keys(algorithm, bundle, loads, positions)
+    if keys:
+        parts = await membership.ownership.split(bundle, keys)
+        if flag(request, "unload"):
+            await membership.ownership.release(parts)
+    return no_content()
+
+
+def _positions(body: Json) -> list[int]:
+    if body is None:
+        return []
+    if not isinstance(body, list):
+        raise RestError(400, "the body is a list of hashes to split at, or nothing")
+    return [number_of(value, "a hash to split at", LAST_HASH) for value in body]
+
+
+def _at_owner(request: Request, bundle: Bundle, owner: Owner) -> Response | None:
+    """The redirection to who owns it, None where that is this broker. Raises UnavailableError."""
+    direction = direct_request(owner, is_authoritative=is_authoritative(request))
+    if direction is Direction.STAY:
+        return None
+    if direction is Direction.TRY_AGAIN or not isinstance(owner, Elsewhere):
+        raise no_owner(f"bundle {bundle}", owner)
+    return redirection(request, owner.endpoints.default, is_authoritative=owner.is_chosen)
+
+
+def _topics_in(context: RestContext, bundles: Sequence[Bundle]) -> list[Topic]:
+    return [topic for topic in context.topics.registry.loaded.values() if any(one.has(topic.name) for one in bundles)]
+
+
+def _load_of(context: RestContext, topic: Topic) -> TopicLoad:
+    messages, size = context.statistics.rates_in(topic)
+    stats = context.statistics.of_topic(topic)
+    out_messages, out_size = stats.get("msgRateOut"), stats.get("msgThroughputOut")
+    return TopicLoad(
+        messages + (out_messages if isinstance(out_messages, int | float) else 0),
+        size + (out_size if isinstance(out_size, int | float) else 0),
+    )
+
+
+async def _unload_topics(context: RestContext, bundles: Sequence[Bundle]) -> None:
+    steps = context.topics.steps()
+    for topic in _topics_in(context, bundles):
+        await steps.next()
+        await context.topics.registry.unload(topic.name)
+
+
+_PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
+
+ROUTES = [
+    Route(f"{_PATH}/bundles", get_bundles, methods=["GET"], needs=NamespaceOperation.GET_BUNDLE),
+    Route(f"{_PATH}/unload", unload_namespace, methods=["PUT"], needs=SuperUser.UNLOAD_NAMESPACE),
+    Route(f"{_PATH}/{{bundle}}/unload", unload_bundle, methods=["PUT"], needs=SuperUser.UNLOAD_NAMESPACE),
+    Route(f"{_PATH}/{{bundle}}/split", split_bundle, methods=["PUT"], needs=SuperUser.UNLOAD_NAMESPACE),
+]

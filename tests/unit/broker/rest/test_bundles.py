@@ -1,0 +1,59 @@
+"""Bundles over REST: what a broker that is alone answers, and what its members of a cluster say to each other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from geminga.model.topic_name import TopicName
+from support.broker_world import BrokerWorld
+from support.policy_levels import run_quietly
+from support.rest_world import ask, rest_application
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+
+
+def test_a_bundle_of_a_broker_that_is_alone_is_unloaded_and_nothing_of_the_others() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        names = [TopicName.parse(f"persistent://public/default/{number}") for number in range(8)]
+        for name in names:
+            await world.broker.get_topic(name, create=True)
+        answer = await ask(application, "GET", f"{NAMESPACE}/bundles", b"")
+        boundaries = json.loads(answer.body)["boundaries"]
+        assert len(boundaries) == 5
+        answer = await ask(application, "GET", "/lookup/v2/topic/persistent/public/default/0/bundle", b"")
+        bundle = answer.body.decode()
+        listed = await ask(application, "GET", f"/admin/v2/persistent/public/default?bundle={bundle}", b"")
+        inside = set(json.loads(listed.body))
+        assert "persistent://public/default/0" in inside
+        assert len(inside) < len(names)
+        assert (await ask(application, "PUT", f"{NAMESPACE}/{bundle}/unload", b"")).status == 204
+        assert set(world.broker.topics) == {str(name) for name in names} - inside
+        assert (await ask(application, "PUT", f"{NAMESPACE}/unload", b"")).status == 204
+        assert not world.broker.topics
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "reason"),
+    [
+        ("0x00000000_0x40000001/unload", b"", 412, "has no bundle 0x00000000_0x40000001"),
+        ("x/unload", b"", 412, "a bundle is two boundaries"),
+        ("0x00000000_0x40000000/split", b"", 412, "nothing to split them for"),
+        ("0x00000000_0x40000000/split?splitAlgorithmName=no", b"", 412, "bundles are split by one of"),
+        ("0x00000000_0x40000000/split?splitAlgorithmName=specified_positions_divide", b"", 412, "needs the positions"),
+        ("0x00000000_0x40000000/split", b"[1]", 412, "positions are for specified_positions_divide"),
+        ("0x00000000_0x40000000/split", b"{}", 400, "a list of hashes"),
+        ("0x00000000_0x40000000/split", b'["x"]', 400, "a hash to split at"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_told(path: str, body: bytes, status: int, reason: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        answer = await ask(rest_application(world.broker), "PUT", f"{NAMESPACE}/{path}", body)
+        assert answer.status == status
+        assert reason in answer.reason
+
+    run_quietly(scenario)
