@@ -109,7 +109,7 @@ async def join_topics(
             except gc.PulsarException as error:
                 # None of it counts, or nobody knows: what does not count comes again.
                 print(f"{len(pairs)} pairs again: {type(error).__name__}: {error}", flush=True)
-                await asyncio.sleep(RETRY_S)  # noqa: TID251 - a program of its own
+                await asyncio.sleep(RETRY_S)
                 join.forget()
                 await consumer.redeliver_unacknowledged_messages()
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from tools.process_tree import is_alive, wait_gone
 
 from support.official import quiet_client
 from support.rest import Rest
+from support.source_tree import ROOT
 
 pytestmark = pytest.mark.integration
 
@@ -279,3 +281,38 @@ def test_brokers_come_and_go_and_every_topic_is_served(command: Command, tmp_pat
     send_all(command.up()["brokerServiceUrl"])
     command.run("down")
     assert command.running() == set()
+
+
+@pytest.mark.long
+def test_the_example_replaces_a_broker_and_says_what_is_there(command: Command, tmp_path: Path) -> None:
+    command.up("--bookies", "2", *FREE)
+    client = quiet_client(str(command.up()["brokerServiceUrl"]), tmp_path)
+    client.subscribe(TOPIC, "s")
+    client.close()
+    pid = command.pid("broker-2")
+    wait = f"import os, select; p = os.pidfd_open({pid}); os.kill({pid}, 15); select.select([p], [], [])"
+    program = [
+        sys.executable,
+        str(ROOT / "examples" / "cluster" / "replace_broker.py"),
+        "--namespace",
+        "public/default",
+    ]
+    program += ["--admin", f"http://{brokers_of(command)[0]}", "--broker", brokers_of(command)[1]]
+    program += ["--stop", shlex.join([sys.executable, "-c", wait])]
+    up = [sys.executable, "-m", "geminga", "cluster", "up", "--dir", str(command.directory)]
+    done = subprocess.run(
+        [*program, "--start", shlex.join(up)], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 topics are there with their subscriptions" in done.stdout
+    assert command.pid("broker-2") != pid
+    program[program.index("--broker") + 1] = "127.0.0.1:1"
+    refused = subprocess.run([*program, "--start", "true"], capture_output=True, text=True, timeout=110, check=False)
+    assert (refused.returncode, "127.0.0.1:1 is not in the cluster" in refused.stderr) == (1, True)
+    command.run("down")
+
+
+def brokers_of(command: Command) -> list[str]:
+    """Ids, by name."""
+    members = json.loads((command.directory / "cluster.json").read_text())["members"]
+    return [f"127.0.0.1:{member['ports']['web']}" for member in members if member["kind"] == "broker"]
