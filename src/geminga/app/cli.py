@@ -22,6 +22,7 @@ from geminga.app import (
     cluster_commands,
     inspect_commands,
     lake_commands,
+    load_commands,
     local_cluster_commands,
     metadata_commands,
     perf_commands,
@@ -43,6 +44,7 @@ _app.add_typer(client_commands.commands, name="client")
 _app.add_typer(local_cluster_commands.commands, name="cluster")
 _app.add_typer(inspect_commands.commands, name="inspect")
 _app.add_typer(lake_commands.commands, name="lake")
+_app.add_typer(load_commands.commands, name="loadbalance")
 _app.add_typer(metadata_commands.commands, name="metadata")
 _app.add_typer(perf_commands.commands, name="perf")
 _app.add_typer(pipeline_commands.commands, name="pipeline")

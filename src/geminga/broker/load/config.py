@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from geminga.broker.load.core.reports import MODULAR_MANAGER, Weights
+from geminga.model.errors import ConfigurationError
 from geminga.model.settings import setting
 
 _PACKAGE: Final = "org.apache.pulsar.broker.loadbalance.impl."
@@ -52,7 +53,8 @@ class LoadConfig:
     placement: str = setting(
         "loadBalancerLoadPlacementStrategy",
         LEAST_MESSAGES,
-        "the class of a placement strategy",
+        f"LeastLongTermMessageRate, LeastResourceUsageWithWeight, RoundRobinBrokerSelector or AvgShedder, "
+        f"after {_PACKAGE}",
         choices=(LEAST_MESSAGES, LEAST_USAGE, ROUND_ROBIN, AVERAGE_SHEDDER),
     )
     topics_max: int = setting("loadBalancerBrokerMaxTopics", 50_000, "an integer > 0", minimum=1)
@@ -68,7 +70,7 @@ class LoadConfig:
     shedding: str = setting(
         "loadBalancerLoadSheddingStrategy",
         THRESHOLD_SHEDDER,
-        "the class of a shedding strategy",
+        f"ThresholdShedder, OverloadShedder, UniformLoadShedder or AvgShedder, after {_PACKAGE}",
         choices=(THRESHOLD_SHEDDER, OVERLOAD_SHEDDER, UNIFORM_SHEDDER, AVERAGE_SHEDDER),
     )
     shedding_interval_minutes: int = setting("loadBalancerSheddingIntervalMinutes", 1, "minutes > 0", minimum=1)
@@ -110,6 +112,13 @@ class LoadConfig:
     bundle_messages_max: int = setting("loadBalancerNamespaceBundleMaxMsgRate", 30_000, "messages/s > 0", minimum=1)
     bundle_mb_max: int = setting("loadBalancerNamespaceBundleMaxBandwidthMbytes", 100, "MiB/s > 0", minimum=1)
     namespace_bundles_max: int = setting("loadBalancerNamespaceMaximumBundles", 128, "an integer > 0", minimum=1)
+
+    def check(self) -> None:
+        """What no single setting says. Raises ConfigurationError."""
+        if self.placement == AVERAGE_SHEDDER and self.shedding != AVERAGE_SHEDDER:
+            raise ConfigurationError(
+                f"loadBalancerLoadPlacementStrategy={self.placement} needs the same loadBalancerLoadSheddingStrategy"
+            )
 
     @property
     def weights(self) -> Weights:

@@ -49,7 +49,7 @@ def decode_round(where: str, line: bytes) -> TraceRound:
     try:
         return _decoded(where, line)
     except CorruptionError as error:
-        raise CorruptionError(error.told.removeprefix("metadata node ")) from error
+        raise CorruptionError(error.args[0].removeprefix("metadata node ")) from error
 
 
 def _decoded(where: str, line: bytes) -> TraceRound:
