@@ -24,6 +24,7 @@ from bench.bookie_entries import LARGE_BYTES, large_entries, wire
 from bench.bookie_publish import publish as publish_on_bookies
 from bench.bookie_reads import isolation, tail
 from bench.bookie_recovery import recovery
+from bench.broker_processes import broker_processes
 from bench.catch_up import catch_up
 from bench.client import client as measure_client
 from bench.cursor import holes as measure_cursor
@@ -75,6 +76,11 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "publish and dispatch together",
         f"publish: {DURABLE}; acknowledgements are persisted in the background",
         lambda b, o: measure.together(b, (o.size or [100])[0]),
+    ),
+    "brokers": (
+        "a broker in the process of its storage, and broker processes beside it: 4 topics",
+        f"publish: {DURABLE}; acknowledgements are persisted in the background",
+        lambda b, _: broker_processes(b),
     ),
     "topics": ("memory per idle topic with one durable subscription", DURABLE, lambda b, o: measure.topics(b, o.count)),
     "client": (
@@ -172,6 +178,7 @@ ALL = (
     "dispatch",
     "catchup",
     "together",
+    "brokers",
     "topics",
     "client",
     "cursor",

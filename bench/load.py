@@ -166,7 +166,11 @@ def publish(o: dict[str, Any]) -> dict[str, Any]:
     frames = Frames(Path(o["frames"]))
     sequences = [varint(i) + b"\x1a" for i in range(len(frames) + 1)]
     topics = o["topics"]
-    publishers = [Publisher(o["port"], topics[i % len(topics)], frames, sequences) for i in range(o["connections"])]
+    # Where each topic is, if not all are at one broker.
+    ports = o.get("ports") or [o["port"]] * len(topics)
+    publishers = [
+        Publisher(ports[i % len(topics)], topics[i % len(topics)], frames, sequences) for i in range(o["connections"])
+    ]
     window = max(1, o["in_flight"] // len(publishers))
     count = min(len(frames), o.get("count") or len(frames))
     by_fd = {p.socket.fileno(): p for p in publishers}

@@ -12,18 +12,29 @@ from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener, o
 from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
 from geminga.metadata import MUST_NOT_EXIST, SessionEvent
 from support.bundle_owners import NAMESPACE, ONE, Owning
-from support.metadata_stores import Harness, Inbox, MemoryCase, SqliteCase, ZooKeeperCase, zookeeper_address
+from support.metadata_stores import (
+    SOCKETS,
+    Harness,
+    Inbox,
+    MemoryCase,
+    SqliteCase,
+    ZooKeeperCase,
+    socket_case,
+    zookeeper_address,
+)
 
 BUNDLE = equal_bundles(NAMESPACE, 4).find(ONE)
 OTHER = OwnerData(OwnerListener("pulsar://other:6650", "", "http://other:8080"), {})
 
 
-@pytest.fixture(params=["memory", "memory-simulated", "sqlite", "zookeeper"])
+@pytest.fixture(params=["memory", "memory-simulated", "sqlite", "zookeeper", *SOCKETS])
 def case(request, tmp_path):
     if request.param == "zookeeper":
         return ZooKeeperCase(request.getfixturevalue("zookeeper"), request.node.name)
     if request.param == "sqlite":
         return SqliteCase(tmp_path)
+    if request.param in SOCKETS:
+        return socket_case(request.param, tmp_path)
     return MemoryCase(simulated=request.param == "memory-simulated")
 
 

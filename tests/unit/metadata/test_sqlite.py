@@ -17,6 +17,7 @@ from geminga.model.errors import (
     CorruptionError,
     DataDirectoryError,
     DiskFullError,
+    SessionExpiredError,
     UnavailableError,
     UnknownOutcomeError,
 )
@@ -401,6 +402,10 @@ def test_sessions_of_one_file_end_one_by_one_and_all_at_the_next_start(tmp_path)
         assert await first.children("/e") == ["1", "3"]
         with pytest.raises(UnavailableError):
             await second.get("/e/1")
+        with pytest.raises(SessionExpiredError):
+            await first._file.write(
+                lambda tree: (None, tree.delete("/e/1", expected_version=None, session=second.session)), 0
+            )
         await next_turn()
         assert [one.kind for one in heard] == [ChangeKind.DELETED]
         # A crash ends nobody's session; the next start ends all.
