@@ -52,6 +52,7 @@ SUITES: Final = [
     ("transactions", "tests/interop/test_client_transactions.py"),
     ("transactions: the records that the broker writes", "tests/interop/test_transaction_records.py"),
     ("brokers of a cluster are replaced one by one", "tests/interop/test_migration.py"),
+    ("bookies of a cluster are replaced one by one", "tests/interop/test_bookie_migration.py"),
     ("rates", "tests/interop/test_rates.py"),
     ("policies of topics, edited here", "tests/interop/test_policy_events.py"),
     ("the bookie protocol, by BookKeeper's own classes", "tests/interop/test_bookie_wire.py"),
