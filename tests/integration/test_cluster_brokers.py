@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import threading
 import time
@@ -17,6 +19,7 @@ from tools.chaos.__main__ import SETTINGS
 from tools.chaos.cluster import BrokerProcess, Cluster
 from tools.chaos.plan import Fault
 
+import geminga.client as gc
 from support.official import quiet_client
 
 pytestmark = pytest.mark.integration
@@ -67,6 +70,16 @@ def owner_of(broker: BrokerProcess, topic: str) -> str:
 
 def topics(name: str, count: int) -> list[str]:
     return [f"persistent://{NAMESPACE}/{name}-{number}" for number in range(count)]
+
+
+def spread(cluster: Cluster) -> None:
+    """Every other bundle of the namespace to each broker, whatever happened before."""
+    brokers = list(cluster.brokers.values())
+    boundaries = ask(brokers[0], "GET", f"/admin/v2/namespaces/{NAMESPACE}/bundles")["boundaries"]
+    for number, (lower, upper) in enumerate(itertools.pairwise(boundaries)):
+        there = brokers[number % 2].web_url.removeprefix("http://")
+        path = f"/admin/v2/namespaces/{NAMESPACE}/{lower}_{upper}/unload"
+        ask(brokers[0], "PUT", f"{path}?destinationBroker={there}")
 
 
 def test_both_brokers_serve_and_each_sends_clients_to_the_other(cluster: Cluster, tmp_path: Path) -> None:
@@ -177,6 +190,7 @@ def test_partitions_of_both_brokers_are_one_topic_to_the_administration(cluster:
     first, second = cluster.brokers.values()
     topic = f"persistent://{NAMESPACE}/parted"
     path = f"/admin/v2/{topic.replace('://', '/')}"
+    spread(cluster)
     ask(first, "PUT", f"{path}/partitions", 8)
     partitions = [f"{topic}-partition-{index}" for index in range(8)]
     assert {owner_of(second, name) for name in partitions} == {first.service_url, second.service_url}
@@ -208,6 +222,20 @@ def test_partitions_of_both_brokers_are_one_topic_to_the_administration(cluster:
     assert refusal(second, "GET", f"{path}/partitioned-stats")[0] == 404
     for name in partitions:
         assert refusal(second, "GET", f"/admin/v2/{name.replace('://', '/')}/stats")[0] == 404
+
+
+def test_policies_of_topics_are_set_followed_and_deleted_at_either_broker(cluster: Cluster) -> None:
+    first, second = cluster.brokers.values()
+    for number, name in enumerate(topics("ruled", 4)):
+        here, there = ((first, second), (second, first))[number % 2]
+        path = f"/admin/v2/{name.replace('://', '/')}"
+        ask(here, "PUT", path)
+        ask(there, "POST", f"{path}/maxProducers", 3)
+        assert ask(here, "GET", f"{path}/maxProducers?applied=true") == 3
+        ask(there, "DELETE", path)
+        ask(here, "PUT", path)
+        assert ask(there, "GET", f"{path}/maxProducers") is None
+        ask(here, "DELETE", path)
 
 
 def test_a_namespace_of_topics_of_both_brokers_is_deleted(cluster: Cluster, tmp_path: Path) -> None:
@@ -293,6 +321,7 @@ def test_a_bundle_is_split_under_its_clients(cluster: Cluster, tmp_path: Path) -
 
 
 def test_a_broker_that_stops_hands_its_bundles_over_and_is_not_ready(cluster: Cluster, tmp_path: Path) -> None:
+    spread(cluster)
     names = topics("handed", 6)
     first, second = cluster.brokers.values()
     client = quiet_client(second.service_url, tmp_path)
@@ -314,3 +343,46 @@ def test_a_broker_that_stops_hands_its_bundles_over_and_is_not_ready(cluster: Cl
     for name in names:
         assert read_to_the_end(client, name) == [b"before", b"after"]
     client.close()
+
+
+def test_transactions_reach_topics_of_both_brokers(cluster: Cluster) -> None:
+    first, second = cluster.brokers.values()
+    spread(cluster)
+    names = topics("transacted", 6)
+    assert {owner_of(first, name) for name in names} == {first.service_url, second.service_url}
+
+    async def main() -> list[list[bytes]]:
+        async with gc.connect(second.service_url) as client:
+            producers = [await client.create_producer(name) for name in names]
+            consumers = [
+                await client.subscribe(name, "sub", initial_position=gc.InitialPosition.Earliest) for name in names
+            ]
+            # Coordinators take turns: those of both brokers are used.
+            for number in range(6):
+                async with client.transaction() as transaction:
+                    for producer in producers:
+                        await producer.send(b"committed %d" % number, txn=transaction)
+                transaction = await client.transaction()
+                for producer in producers:
+                    await producer.send(b"aborted", txn=transaction)
+                await transaction.abort()
+            found = []
+            for consumer in consumers:
+                found.append([(await consumer.receive(30_000)).data() for _ in range(6)])
+            return found
+
+    assert asyncio.run(main()) == [[b"committed %d" % number for number in range(6)]] * len(names)
+    # Topics that were let go of are read from the snapshots and markers that are stored.
+    ask(first, "PUT", f"/admin/v2/namespaces/{NAMESPACE}/unload")
+
+    async def again() -> list[list[bytes]]:
+        async with gc.connect(first.service_url) as client:
+            found = []
+            for name in names:
+                reader = await client.create_reader(name, gc.MessageId.earliest)
+                found.append([])
+                while await reader.has_message_available():
+                    found[-1].append((await reader.read_next(30_000)).data())
+            return found
+
+    assert asyncio.run(again()) == [[b"committed %d" % number for number in range(6)]] * len(names)

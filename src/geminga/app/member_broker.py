@@ -90,7 +90,7 @@ class MemberBrokerServer(BrokerServer):
                 self._client = connect(url, runtime=runtime, maximum_backoff_ms=CLIENT_BACKOFF_MS)
             return self._client
 
-        return Peers(membership, ClientEventReader(client), partial(PeerTopics, PeerHttp(runtime)))
+        return Peers(membership, ClientEventReader(client), partial(PeerTopics, PeerHttp(runtime), client))
 
     async def _close_client(self) -> None:
         if self._client is not None:

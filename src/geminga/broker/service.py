@@ -58,7 +58,7 @@ from geminga.broker.upkeep.inactive_topics import InactiveTopics
 from geminga.broker.upkeep.ledger_upkeep import LedgerUpkeep
 from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import UnavailableError
+from geminga.model.errors import ConflictError, UnavailableError
 from geminga.model.histogram import Latencies
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
@@ -236,6 +236,8 @@ class Broker:
             self.ownership,
             count=count,
             part=self,
+            snapshots_of=None if self._elsewhere is None else self._elsewhere.snapshots,
+            participants_of=None if self._elsewhere is None else self._elsewhere.participants,
         )
 
     def _new_schemas(self) -> Schemas:
@@ -305,7 +307,12 @@ class Broker:
         return await self.policies.topics.judged(name)
 
     async def _forget(self, name: TopicName, judged: Document | None = None) -> None:
-        await self.policies.topics.forget_topic(name, judged=judged)
+        if self._elsewhere is None or await self._elsewhere.keeps_policies_here(name):
+            await self.policies.topics.forget_topic(name, judged=judged)
+        elif found := await self.policies.topics.judged(name):
+            if judged is not None and judged != found:
+                raise ConflictError(f"the policies of {name} changed while it was to be deleted")
+            await self._elsewhere.forget_policies(name)
         await self.schemas.forget_topic(name)
 
     # ---- life

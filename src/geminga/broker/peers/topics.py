@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
@@ -19,7 +19,11 @@ from geminga.model.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import CHANGE_EVENTS, TopicName
+
+if TYPE_CHECKING:
+    from geminga.client import Client
+    from geminga.transaction.ports import BufferSnapshots, Participants
 
 #: What an owner's refusal is here; everything else is that it can not be done now.
 _REFUSALS: Final[dict[int, type[GemingaError]]] = {
@@ -33,11 +37,14 @@ _REFUSALS: Final[dict[int, type[GemingaError]]] = {
 class PeerTopics:
     """See the module."""
 
-    __slots__ = ("_http", "_own", "_ownership")
+    __slots__ = ("_client", "_http", "_own", "_ownership")
 
-    def __init__(self, http: PeerHttp, ownership: Ownership, own: Callable[[], Endpoints]) -> None:
-        """``own``: this broker's listeners."""
+    def __init__(
+        self, http: PeerHttp, client: Callable[[], Client], ownership: Ownership, own: Callable[[], Endpoints]
+    ) -> None:
+        """``client`` of the cluster. ``own``: this broker's listeners."""
         self._http = http
+        self._client = client
         self._ownership = ownership
         self._own = own
 
@@ -46,7 +53,11 @@ class PeerTopics:
         return isinstance(await self._ownership.owner_of(name), Here)
 
     async def ask(self, name: TopicName, method: str, rest: str, *, query: str = "", body: bytes = b"") -> Answer:
-        """What the owner of the topic, who may be this broker, answers at the topic's path with ``rest`` behind it.
+        """What the owner of the topic answers at the topic's path with ``rest`` behind it; raises as below."""
+        return await self.ask_owner(name, method, f"{topic_path(name)}{rest}", query=query, body=body)
+
+    async def ask_owner(self, name: TopicName, method: str, path: str, *, query: str = "", body: bytes = b"") -> Answer:
+        """What the owner of the topic, who may be this broker, answers at a path.
 
         Raises UnavailableError where there is no owner, or it does not answer in time; StorageError.
         """
@@ -54,12 +65,36 @@ class PeerTopics:
         if isinstance(owner, Unknown):
             raise no_owner(name, owner)
         endpoints = owner.endpoints if isinstance(owner, Elsewhere) else self._own()
-        return await self.ask_at(endpoints.default, method, f"{topic_path(name)}{rest}", query=query, body=body)
+        return await self.ask_at(endpoints.default, method, path, query=query, body=body)
 
     async def ask_at(self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b"") -> Answer:
         """The same of a broker, at any path."""
         url = f"{web_url(endpoint)}{path}"
         return await self._http.request(method, f"{url}?{query}" if query else url, body)
+
+    # ---- policies of topics, written by who owns their events
+
+    async def keeps_policies_here(self, name: TopicName) -> bool:
+        """Whether this broker writes the policies of a topic. Raises StorageError."""
+        return await self.is_here(policies_topic(name))
+
+    async def forget_policies(self, name: TopicName) -> None:
+        """The topic is being deleted: so are its policies, by who keeps them. Raises UnavailableError, StorageError."""
+        require_good(await self.ask_owner(policies_topic(name), "DELETE", f"{topic_path(name)}/policies"))
+
+    # ---- of transactions, loaded with the first
+
+    def snapshots(self, own: BufferSnapshots) -> BufferSnapshots:
+        """Those of the whole cluster, given this broker's own."""
+        from geminga.broker.peers.snapshots import PeerSnapshots
+
+        return PeerSnapshots(own, self)
+
+    def participants(self, own: Participants) -> Participants:
+        """Those of the whole cluster, given this broker's own."""
+        from geminga.broker.peers.participants import PeerParticipants
+
+        return PeerParticipants(own, self, self._client)
 
     # ---- ``registry.ports.TopicsElsewhere``
 
@@ -96,6 +131,11 @@ def require_good(answer: Answer) -> None:
     if not answer.is_good:
         error = _REFUSALS.get(answer.status, UnavailableError)
         raise error(f"{answer.reason} (the broker at {answer.url})" if error is UnavailableError else answer.reason)
+
+
+def policies_topic(name: TopicName) -> TopicName:
+    """Whose owner writes the policies of a topic."""
+    return TopicName.parse(f"persistent://{name.namespace}/{CHANGE_EVENTS}")
 
 
 def topic_path(name: TopicName) -> str:

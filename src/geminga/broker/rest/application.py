@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from geminga.broker.core.coercion import NotBuiltError
 from geminga.broker.ownership.ports import Ownership
+from geminga.broker.peers.topics import policies_topic
 from geminga.broker.rest import (
     broker_stats,
     brokers,
@@ -45,7 +46,7 @@ from geminga.broker.rest.requests import context_of, error_response, topic_of
 from geminga.broker.rest.routing import SegmentRouter, distinct, unbuilt_routes
 from geminga.broker.rest.spreading import over_partitions
 from geminga.model.errors import GemingaError, StorageError
-from geminga.model.topic_name import CHANGE_EVENTS, TopicName
+from geminga.model.topic_name import TopicName
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
 
 _log = get_logger(__name__)
@@ -60,7 +61,7 @@ def _ownership(request: Request) -> Ownership:
 
 def _policies_topic_of(request: Request) -> TopicName:
     """Policies of a namespace's topics are written by who owns the topic that keeps them."""
-    return TopicName.parse(f"persistent://{topic_of(request).namespace}/{CHANGE_EVENTS}")
+    return policies_topic(topic_of(request))
 
 
 #: Every row that is built.
@@ -87,6 +88,7 @@ ROUTES = distinct(
         *transactions.where_enabled(transactions.OF_CLUSTER),
         *transactions.where_enabled(at_owner(transactions.OF_COORDINATORS, transactions.coordinator_topic, _ownership)),
         *transactions.where_enabled(at_owner(transactions.OF_TOPICS, transactions.persistent_of, _ownership)),
+        *transactions.where_enabled(at_owner(transactions.OF_SNAPSHOTS, transactions.snapshots_topic_of, _ownership)),
         *at_owner(transactions.ALWAYS, transactions.persistent_of, _ownership),
     ]
 )

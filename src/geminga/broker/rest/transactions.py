@@ -15,6 +15,7 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import SuperUser, TopicOperation
 from geminga.broker.core.coercion import LONG_MAX, number_of
 from geminga.broker.ownership.ports import Elsewhere, Here
+from geminga.broker.peers.snapshots import snapshot_json, snapshot_of, snapshots_topic
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.rest.internal_stats import internal_stats, ledger_document
@@ -318,6 +319,30 @@ async def _topic(request: Request) -> PersistentTopic:
     return await _loaded(request, persistent_of(request))
 
 
+def snapshots_topic_of(request: Request) -> TopicName:
+    """The topic whose owner keeps the snapshot of the path's topic."""
+    return snapshots_topic(persistent_of(request))
+
+
+async def find_snapshot(request: Request) -> Response:
+    """The snapshot of a topic's transaction buffer; 204: there is none."""
+    found = await _transactions(request).own_snapshots.find(str(persistent_of(request)))
+    return no_content() if found is None else json_response(snapshot_json(found))
+
+
+async def put_snapshot(request: Request) -> Response:
+    """Keep the snapshot in the body instead of the last one."""
+    snapshot = snapshot_of(await json_body(request))
+    await _transactions(request).own_snapshots.put(str(persistent_of(request)), snapshot)
+    return no_content()
+
+
+async def remove_snapshot(request: Request) -> Response:
+    """The topic is deleted."""
+    await _transactions(request).own_snapshots.remove(str(persistent_of(request)))
+    return no_content()
+
+
 async def buffer_stats(request: Request) -> Response:
     """What a topic has of transactions."""
     buffer = await (await _topic(request)).use_transactions()
@@ -455,6 +480,11 @@ OF_TOPICS: Final = [
     _get(f"pendingAckInternalStats/{_SUBSCRIPTION}", pending_ack_internal_stats, TopicOperation.GET_STATS),
     _get(f"transactionInPendingAckStats/{_SUBSCRIPTION}/{_TXN}", in_pending_ack_stats, TopicOperation.GET_STATS),
     _get(f"positionStatsInPendingAck/{_SUBSCRIPTION}/{{ledger}}/{{entry}}", position_stats, TopicOperation.GET_STATS),
+]
+#: Geminga's own, between brokers: answered by who keeps the snapshots of a namespace.
+OF_SNAPSHOTS: Final = [
+    Route(f"{_BASE}/bufferSnapshot/{_PLACE}", each, methods=[method], needs=SuperUser.END_TRANSACTION)
+    for each, method in ((find_snapshot, "GET"), (put_snapshot, "PUT"), (remove_snapshot, "DELETE"))
 ]
 #: The same, and answered in Pulsar by a broker without transactions too.
 ALWAYS: Final = [_get(f"transactionBufferInternalStats/{_PLACE}", buffer_internal_stats, TopicOperation.GET_STATS)]

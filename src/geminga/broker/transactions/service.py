@@ -16,7 +16,7 @@ from geminga.broker.transactions.snapshots import OpenTopics, TopicSnapshots
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.runtime import Part, Runtime
 from geminga.transaction.coordinator import CoordinatorConfig
-from geminga.transaction.ports import HoldsBack, Registrations
+from geminga.transaction.ports import BufferSnapshots, HoldsBack, Participants, Registrations
 
 
 class TopicsOfBroker(LoadTopics, OpenTopics, Protocol):
@@ -26,7 +26,7 @@ class TopicsOfBroker(LoadTopics, OpenTopics, Protocol):
 class TransactionService:
     """See the module; where ``transactionCoordinatorEnabled`` is set."""
 
-    __slots__ = ("alarm", "coordinators", "participants", "pending_ack_logs", "snapshots")
+    __slots__ = ("alarm", "coordinators", "own_snapshots", "participants", "pending_ack_logs", "snapshots")
 
     def __init__(
         self,
@@ -39,13 +39,22 @@ class TransactionService:
         *,
         count: Callable[[], Awaitable[int]],
         part: Part,
+        snapshots_of: Callable[[BufferSnapshots], BufferSnapshots] | None = None,
+        participants_of: Callable[[Participants], Participants] | None = None,
     ) -> None:
-        """``count``: how many coordinators the cluster has."""
-        self.snapshots = TopicSnapshots(topics, schemas, runtime.clock, ownership)
+        """``count``: how many coordinators the cluster has. ``snapshots_of``, ``participants_of``: those of the whole
+        cluster, given this broker's own; None: they are all here."""
+        #: Kept by this broker.
+        self.own_snapshots = TopicSnapshots(topics, schemas, runtime.clock, ownership)
+        self.snapshots: BufferSnapshots = (
+            self.own_snapshots if snapshots_of is None else snapshots_of(self.own_snapshots)
+        )
+        #: Those that are here.
         self.participants = LocalParticipants(topics)
+        told: Participants = self.participants if participants_of is None else participants_of(self.participants)
         self.pending_ack_logs = LedgerPendingAckLogs(ledgers)
         limits = CoordinatorConfig(config.active_transactions_max, config.transaction_timeout_max_ms)
-        self.coordinators = Coordinators(runtime, ledgers, ownership, self.participants, limits, count=count, part=part)
+        self.coordinators = Coordinators(runtime, ledgers, ownership, told, limits, count=count, part=part)
         self.alarm = HeldBackAlarm(runtime.clock, config.transaction_alarm_ms, self.coordinators.described, part)
 
     @property
@@ -64,4 +73,4 @@ class TransactionService:
 
     def forget_namespace(self, namespace: str) -> None:
         """It is deleted."""
-        self.snapshots.forget(namespace)
+        self.own_snapshots.forget(namespace)
