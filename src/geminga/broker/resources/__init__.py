@@ -7,11 +7,11 @@ node each; nothing here needs two nodes to change at once. Errors carry Pulsar's
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from geminga.broker.resources.clusters import Clusters
 from geminga.broker.resources.documents import Document, DocumentStore, Json
 from geminga.broker.resources.initialization import ClusterSetup, initialize_cluster
-from geminga.broker.resources.isolation import FailureDomains, IsolationPolicies
 from geminga.broker.resources.namespaces import Namespaces
 from geminga.broker.resources.partitioned_topics import PartitionedTopic, PartitionedTopics
 from geminga.broker.resources.policies import Policies
@@ -19,12 +19,13 @@ from geminga.broker.resources.tenants import Tenants
 from geminga.metadata.ports import MetadataStore
 from geminga.model.topic_name import TopicName
 
+if TYPE_CHECKING:
+    from geminga.broker.resources.isolation import FailureDomains, IsolationPolicies
+
 __all__ = [
     "ClusterSetup",
     "Clusters",
     "Document",
-    "FailureDomains",
-    "IsolationPolicies",
     "Json",
     "Namespaces",
     "PartitionedTopic",
@@ -39,16 +40,28 @@ __all__ = [
 class Resources:
     """What an operator administers, by kind."""
 
-    __slots__ = ("clusters", "failure_domains", "isolation", "namespaces", "partitioned_topics", "tenants")
+    __slots__ = ("_store", "clusters", "namespaces", "partitioned_topics", "tenants")
 
     def __init__(self, metadata: MetadataStore) -> None:
-        store = DocumentStore(metadata)
+        store = self._store = DocumentStore(metadata)
         self.clusters = Clusters(store)
-        self.isolation = IsolationPolicies(store)
-        self.failure_domains = FailureDomains(store)
         self.tenants = Tenants(store, self.clusters)
         self.namespaces = Namespaces(store, self.tenants)
         self.partitioned_topics = PartitionedTopics(store)
+
+    @property
+    def isolation(self) -> IsolationPolicies:
+        """Namespace isolation policies; loaded by who asks for them."""
+        from geminga.broker.resources.isolation import IsolationPolicies
+
+        return IsolationPolicies(self._store)
+
+    @property
+    def failure_domains(self) -> FailureDomains:
+        """Failure domains, likewise."""
+        from geminga.broker.resources.isolation import FailureDomains
+
+        return FailureDomains(self._store)
 
     async def get_namespace_policies(self, namespace: str) -> Policies:
         """Policies of ``tenant/namespace``; raises NotFoundError."""

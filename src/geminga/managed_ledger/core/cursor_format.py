@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from geminga.managed_ledger.core.acked_entries import ENTRY_ID_MAX, PART_BITS, AckedBitmap, MakeAckedEntries
 from geminga.managed_ledger.core.batch_acks import BatchAck, bits_of_words, words_of_bits
-from geminga.managed_ledger.core.bit_words import part_count, part_of_words
 from geminga.managed_ledger.core.cursor import CursorState, LedgerPart
 from geminga.managed_ledger.core.positions import LedgerList
 from geminga.model.errors import CorruptionError
@@ -315,6 +314,9 @@ def _add_range(state: CursorState, lower: Position, upper: Position, ledgers: Le
 
 
 def _add_bit_set(state: CursorState, ledger_id: int, words: Sequence[int]) -> None:
+    # Loaded by the first cursor that Pulsar wrote so.
+    from geminga.managed_ledger.core.bit_words import part_count, part_of_words
+
     if ledger_id >= state.mark_delete.ledger_id:
         state.load(ledger_id, [(part, part_of_words(words, part), ()) for part in range(part_count(words))])
 

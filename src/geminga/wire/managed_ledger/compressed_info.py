@@ -8,26 +8,19 @@ from google.protobuf.message import DecodeError
 
 from geminga.model.errors import CorruptionError
 from geminga.wire._generated import managed_ledger_pb2 as pb
+from geminga.wire.managed_ledger.ledger_info import COMPRESSED_MAGIC
+from geminga.wire.pulsar.compression import DecompressionError, decompress
 
-#: First bytes of such a value.
-MAGIC: Final = b"\x47\x78"
 #: Bytes of the length of the header, behind those.
 _LENGTH_BYTES: Final = 4
 #: Bytes of a value that is no longer compressed: a node of ZooKeeper's 1 MiB holds more of nothing that is meant.
 UNCOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-def uncompressed(value: bytes, what: str) -> bytes:
-    """``value`` as it was before Pulsar compressed it, or as it is. Raises :class:`CorruptionError` with ``what``."""
-    return _inflated(value, what) if value.startswith(MAGIC) else value
-
-
-def _inflated(value: bytes, what: str) -> bytes:
-    # Loaded by the first value that needs it: Pulsar compresses none unless it is told to.
-    from geminga.wire.pulsar.compression import DecompressionError, decompress
-
-    begin = len(MAGIC) + _LENGTH_BYTES
-    end = begin + int.from_bytes(value[len(MAGIC) : begin], "big")
+def inflated(value: bytes, what: str) -> bytes:
+    """``value``, which begins with the magic, before it was compressed. Raises CorruptionError with ``what``."""
+    begin = len(COMPRESSED_MAGIC) + _LENGTH_BYTES
+    end = begin + int.from_bytes(value[len(COMPRESSED_MAGIC) : begin], "big")
     if end > len(value):
         raise CorruptionError(f"{what}: its compression's header ends at byte {end} of {len(value)}")
     header = pb.CompressedInfoHeader()

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from geminga.model.errors import CorruptionError
 from geminga.model.position import Position
 from geminga.wire._generated import managed_ledger_pb2 as pb
-from geminga.wire.managed_ledger.compressed_info import uncompressed
+from geminga.wire.managed_ledger.ledger_info import uncompressed
 
 #: Version of the marker and segment fields; a newer one is refused.
 FORMAT_VERSION: Final = 1

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from geminga.model.errors import CorruptionError
 from geminga.model.position import Position
 from geminga.wire._generated import managed_ledger_pb2 as pb
-from geminga.wire.managed_ledger.compressed_info import uncompressed
+
+#: First bytes of a value of a managed ledger or cursor that Pulsar compressed.
+COMPRESSED_MAGIC: Final = b"\x47\x78"
 
 
 class LedgerRecord(NamedTuple):
@@ -73,6 +75,16 @@ def encode_managed_ledger_info(record: ManagedLedgerRecord) -> bytes:
     for key in sorted(record.properties):
         message.properties.add(key=key, value=record.properties[key])
     return message.SerializeToString(deterministic=True)
+
+
+def uncompressed(value: bytes, what: str) -> bytes:
+    """``value`` as it was before Pulsar compressed it, or as it is. Raises :class:`CorruptionError` with ``what``."""
+    if not value.startswith(COMPRESSED_MAGIC):
+        return value
+    # Loaded by the first value that needs it: Pulsar compresses none unless it is told to.
+    from geminga.wire.managed_ledger.compressed_info import inflated
+
+    return inflated(value, what)
 
 
 def decode_managed_ledger_info(value: bytes) -> ManagedLedgerRecord:

@@ -21,7 +21,8 @@ from geminga.wire.managed_ledger import (
     encode_cursor_info,
     encode_managed_ledger_info,
 )
-from geminga.wire.managed_ledger.compressed_info import UNCOMPRESSED_BYTES_MAX, uncompressed
+from geminga.wire.managed_ledger.compressed_info import UNCOMPRESSED_BYTES_MAX
+from geminga.wire.managed_ledger.ledger_info import uncompressed
 from geminga.wire.pulsar.compression import compress
 
 KINDS = pb.InfoCompressionType.values()
