@@ -14,6 +14,7 @@ import pulsar
 import pytest
 from tools.standalone_process import StandaloneProcess, StartError
 
+from geminga.client import blocking
 from support.crash_load import Consuming, Publishing, drain
 from support.official import quiet_client
 
@@ -24,6 +25,8 @@ TOPICS = 2
 #: Of one round of load, seconds.
 LOAD_S = 0.4
 ROUNDS = 2
+#: Longer than a session lives.
+PAUSE_S = 36.0
 ROUNDS_LONG = int(os.environ.get("CRASH_ROUNDS", "100")) // 5
 
 
@@ -80,11 +83,23 @@ def test_two_processes_share_topics_and_each_sends_clients_to_the_other(tmp_path
             consumer.acknowledge(message)
         for client in clients:
             client.close()
+        _check_transaction(process, list(owners))
         assert process.stop() == 0
     log = process.log.read_text(encoding="utf-8")
     assert " ERROR " not in log
     assert "Traceback" not in log
     assert sorted(path.name for path in process.data.iterdir() if path.is_socket()) == []
+
+
+def _check_transaction(process: StandaloneProcess, names: list[str]) -> None:
+    """One over topics of both processes, as a standalone has them without being told."""
+    with blocking.connect(process.service_url) as client:
+        consumers = [client.subscribe(name, "transaction") for name in names]
+        producers = [client.create_producer(name) for name in names]
+        with client.transaction() as txn:
+            for producer in producers:
+                producer.send(b"together", txn=txn)
+        assert [consumer.receive(20_000).data() for consumer in consumers] == [b"together"] * len(names)
 
 
 class Load:
@@ -142,6 +157,26 @@ def test_kills_of_broker_processes_and_of_their_parent_lose_nothing_acknowledged
         assert len(children_of(process)) == 2
         assert process.stop() == 0
     assert process.log.read_text(encoding="utf-8").count("was ended by SIGKILL: another is started in") == killed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("who", ["broker process", "parent"])
+def test_pause_that_outlives_a_session_loses_nothing_acknowledged(tmp_path: Path, who: str) -> None:
+    """A paused broker's bundles go to the other, and it finds itself fenced; a paused parent stops everybody's time."""
+    with standalone(tmp_path, "--brokers", "2") as process:
+        load = Load(process, tmp_path)
+        threading.Event().wait(LOAD_S)
+        paused = children_of(process)[1] if who == "broker process" else process.pid
+        os.kill(paused, signal.SIGSTOP)
+        threading.Event().wait(PAUSE_S)
+        os.kill(paused, signal.SIGCONT)
+        threading.Event().wait(LOAD_S)
+        assert load.check() > 0
+        assert process.stop() == 0
+    log = process.log.read_text(encoding="utf-8")
+    expired = "is over: nothing was heard of it for 30000 ms" in log
+    assert expired == (who == "broker process")
+    assert "was ended by" not in log
 
 
 def _wait_served_again(process: StandaloneProcess, times: int) -> None:
