@@ -17,7 +17,7 @@ import pulsar
 import pytest
 from tools.chaos.__main__ import SETTINGS
 from tools.chaos.cluster import BrokerProcess, Cluster
-from tools.chaos.plan import Fault
+from tools.chaos.plan import ZOOKEEPER, Fault
 
 import geminga.client as gc
 from support.official import quiet_client
@@ -142,6 +142,7 @@ def test_topics_of_a_killed_broker_answer_again_from_the_other_in_time(cluster: 
     client.close()
 
 
+@pytest.mark.long
 def test_a_paused_broker_wakes_up_fenced_and_joins_again(cluster: Cluster, tmp_path: Path) -> None:
     names = topics("paused", 4)
     client = quiet_client(cluster.service_url, tmp_path)
@@ -257,7 +258,8 @@ def test_a_namespace_of_topics_of_both_brokers_is_deleted(cluster: Cluster, tmp_
 def refusal(broker: BrokerProcess, method: str, path: str, body: object = None) -> tuple[int, str]:
     with pytest.raises(urllib.error.HTTPError) as raised:
         ask(broker, method, path, body)
-    return raised.value.code, str(json.loads(raised.value.read())["reason"])
+    with raised.value as error:
+        return error.code, str(json.loads(error.read())["reason"])
 
 
 def bundle_of(broker: BrokerProcess, topic: str) -> str:
@@ -312,6 +314,7 @@ def test_a_bundle_is_split_under_its_clients(cluster: Cluster, tmp_path: Path) -
     ask(first, "PUT", f"{path}/0x00000000_0x7fffffff/split?splitAlgorithmName=specified_positions_divide", [1 << 30])
     ask(first, "PUT", f"{path}/0x7fffffff_0xffffffff/split?splitAlgorithmName=topic_count_equally_divide&unload=true")
     assert ask(second, "GET", f"{path}/bundles")["numBundles"] == 4
+    assert ask(first, "GET", path)["bundles"]["numBundles"] == 4
     assert "unknown" in refusal(first, "PUT", f"{path}/0x00000000_0x40000000/split?splitAlgorithmName=unknown")[1]
     for producer in producers:
         producer.send(b"after")
@@ -386,3 +389,36 @@ def test_transactions_reach_topics_of_both_brokers(cluster: Cluster) -> None:
             return found
 
     assert asyncio.run(again()) == [[b"committed %d" % number for number in range(6)]] * len(names)
+
+
+@pytest.mark.long
+def test_what_is_served_goes_on_without_zookeeper_and_nothing_new_is_owned(cluster: Cluster, tmp_path: Path) -> None:
+    spread(cluster)
+    names = topics("alone", 6)
+    first, second = cluster.brokers.values()
+    owners = {name: owner_of(first, name) for name in names}
+    assert set(owners.values()) == {first.service_url, second.service_url}
+    client = quiet_client(cluster.service_url, tmp_path)
+    producers = [client.create_producer(name, send_timeout_millis=0) for name in names]
+    for producer in producers:
+        producer.send(b"before")
+    ask(first, "PUT", "/admin/v2/namespaces/public/unowned")
+    fault = Fault("kill", ZOOKEEPER, 0, 0)
+    cluster.fail(fault)
+    try:
+        until = time.monotonic() + SESSION_MS / 1000 * 1.5
+        count = 0
+        while time.monotonic() < until:
+            for producer in producers:
+                producer.send(b"meanwhile")
+            count += 1
+        for broker in (first, second):
+            status, _ = refusal(broker, "GET", "/lookup/v2/topic/persistent/public/unowned/topic")
+            assert status >= 500
+    finally:
+        cluster.repair(fault)
+    for producer in producers:
+        producer.send(b"after")
+    for name in names:
+        assert read_to_the_end(client, name) == [b"before", *[b"meanwhile"] * count, b"after"]
+    client.close()

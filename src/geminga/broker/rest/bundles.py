@@ -18,6 +18,7 @@ from geminga.broker.core.coercion import number_of
 from geminga.broker.ownership.core.bundle_split import RANGE_EQUALLY_DIVIDE, TopicLoad, split_keys
 from geminga.broker.ownership.core.bundles import LAST_HASH, Bundle, Bundles, boundary_of, bundles_of
 from geminga.broker.ownership.core.direction import Direction, direct_request
+from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.ownership.lookup import no_owner
 from geminga.broker.ownership.owner_nodes import endpoints_in
 from geminga.broker.ownership.ports import Elsewhere, Here, Owner
@@ -55,8 +56,7 @@ async def cut_of(context: RestContext, namespace: str) -> Bundles:
 async def get_bundles(request: Request) -> Response:
     """The hash boundaries of the namespace's bundles."""
     cut = await cut_of(context_of(request), namespace_of(request))
-    boundaries: list[Json] = [f"0x{boundary:08x}" for boundary in cut.boundaries]
-    return json_response({"boundaries": boundaries, "numBundles": len(boundaries) - 1})
+    return json_response(bundles_data(cut))
 
 
 async def unload_namespace(request: Request) -> Response:

@@ -7,8 +7,10 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TenantOperation, reading
 from geminga.broker.core.coercion import texts_of
+from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document
+from geminga.broker.rest.bundles import cut_of
 from geminga.broker.rest.core.unbuilt import refuse_replication
 from geminga.broker.rest.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.broker.rest.namespace_policies import checked_policies
@@ -48,7 +50,11 @@ async def get_policies(request: Request) -> Response:
         "migrated": False,
         "is_allow_auto_update_schema": context_of(request).config.allow_auto_update_schema,
     }
-    return json_response({**whole, **policies.document})
+    document = dict(policies.document)
+    if context_of(request).membership is not None:
+        # As the cluster cuts it now; the policies say how it began.
+        document["bundles"] = bundles_data(await cut_of(context_of(request), namespace_of(request)))
+    return json_response({**whole, **document})
 
 
 async def create_namespace(request: Request) -> Response:
