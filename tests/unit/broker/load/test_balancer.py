@@ -1,0 +1,181 @@
+"""Brokers report what they carry; their leader moves, splits and remembers, and leaves alone what it can not read."""
+
+from __future__ import annotations
+
+import json
+
+from geminga.broker.load.config import LoadConfig
+from geminga.broker.load.core.histories import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, bundle_data_path
+from geminga.broker.load.core.isolation import isolation_path
+from geminga.broker.load.core.reports import BundleStats, Rates, decode_report, report_path
+from geminga.metadata.core.faults import WriteFault
+from support.load_brokers import LoadedCluster, run_cluster
+from support.load_patterns import BALANCED_CONFIG, stats_of
+
+MINUTE_S = 60
+
+
+def fill(cluster: LoadedCluster, owner: str, messages: float = 30_000, pattern: str = "one to ten") -> None:
+    cluster.stats.update(stats_of(pattern, 1, messages))
+    cluster.owners.update(dict.fromkeys(cluster.stats, owner))
+
+
+def even(cluster: LoadedCluster) -> bool:
+    carried = cluster.carried().values()
+    return max(carried) <= 1.2 * sum(carried) / len(carried)
+
+
+def test_brokers_that_join_carry_their_share_within_ten_rounds() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first = cluster.join("a", BALANCED_CONFIG)
+        fill(cluster, first.id)
+        await cluster.run(2 * MINUTE_S)
+        assert cluster.moved == []
+        for name in ("b", "c"):
+            cluster.join(name, BALANCED_CONFIG)
+        await cluster.run(10 * MINUTE_S)
+        assert even(cluster)
+        assert len(cluster.moved) == len(set(cluster.moved))
+        metrics = first.balancer.metrics()
+        assert metrics["pulsar_lb_unload_bundle_total"] == len(cluster.moved)
+        assert metrics["pulsar_lb_unload_broker_total"] >= 1
+        assert metrics["pulsar_lb_cpu_usage"] == cluster.carried()[first.id] / 1000
+        await cluster.run(40 * MINUTE_S)
+        assert len(cluster.moved) == len(set(cluster.moved)), "something came back after the grace period"
+
+    run_cluster(story)
+
+
+def test_a_report_is_written_when_something_changed() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        one = cluster.join("a", LoadConfig())
+        await cluster.run(20)
+        assert one.reports == 1
+        fill(cluster, one.id)
+        await cluster.run(20)
+        assert one.reports == 2
+        node = await cluster.store.get(report_path(one.id))
+        assert node is not None
+        assert decode_report("/p", node.value).stats == cluster.stats
+        assert json.loads(node.value)["lastBundleGains"] == sorted(cluster.stats)
+        await cluster.run(10 * MINUTE_S)
+        assert one.reports == 2
+        await cluster.run(10 * MINUTE_S)
+        assert one.reports == 3
+        one.is_away = True
+        cluster.stats.clear()
+        await cluster.run(60)
+        assert one.reports == 3
+
+    run_cluster(story)
+
+
+def test_who_leads_no_more_moves_nothing_and_who_leads_waits_a_round() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, second = (cluster.join(name, BALANCED_CONFIG) for name in "ab")
+        fill(cluster, first.id)
+        cluster.leader = "nobody"
+        await cluster.run(5 * MINUTE_S)
+        assert cluster.moved == []
+        cluster.leader = second.id
+        await cluster.run(55)
+        assert cluster.moved == []
+        await cluster.run(5 * MINUTE_S)
+        assert even(cluster)
+        assert first.balancer.moves == 0
+
+    run_cluster(story)
+
+
+def test_a_bundle_whose_owner_does_not_answer_is_left_alone_for_a_while() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, second = (cluster.join(name, BALANCED_CONFIG) for name in "ab")
+        fill(cluster, first.id)
+        first.is_deaf = True
+        await cluster.run(3 * MINUTE_S)
+        assert (cluster.moved, first.balancer.moves, second.balancer.moves) == ([], 0, 0)
+        first.is_deaf = False
+        await cluster.run(40 * MINUTE_S)
+        assert even(cluster)
+
+    run_cluster(story)
+
+
+def test_without_the_metadata_store_nothing_moves_and_afterwards_it_does() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, _ = (cluster.join(name, BALANCED_CONFIG) for name in "ab")
+        await cluster.run(5)
+        fill(cluster, first.id)
+        await cluster.run(10)
+        first.store.expire_session(outage_ms=3 * MINUTE_S * 1000)
+        await cluster.run(2 * MINUTE_S)
+        assert cluster.moved == []
+        await cluster.run(8 * MINUTE_S)
+        assert even(cluster)
+
+    run_cluster(story)
+
+
+def test_a_report_that_can_not_be_read_is_nobody_to_give_to() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, second = (cluster.join(name, BALANCED_CONFIG) for name in "ab")
+        fill(cluster, first.id)
+        await cluster.run(20)
+        await cluster.store.put(report_path("c:8080"), b"{", expected_version=None)
+        await cluster.run(6 * MINUTE_S)
+        assert even(cluster)
+        assert set(cluster.owners.values()) == {first.id, second.id}
+
+    run_cluster(story)
+
+
+def test_isolation_holds_and_nothing_moves_where_it_can_not_be_read() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, second, third = (cluster.join(name, BALANCED_CONFIG) for name in "abc")
+        fill(cluster, first.id)
+        await cluster.store.put(isolation_path("standalone"), b"[]", expected_version=None)
+        await cluster.run(3 * MINUTE_S)
+        assert cluster.moved == []
+        failover = {"policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "100"}}
+        policy = {"namespaces": ["public/.*"], "primary": ["[ab]"], "secondary": [], "auto_failover_policy": failover}
+        value = json.dumps({"p": policy}).encode()
+        await cluster.store.put(isolation_path("standalone"), value, expected_version=None)
+        await cluster.run(8 * MINUTE_S)
+        assert set(cluster.owners.values()) == {first.id, second.id}
+        assert third.id not in cluster.owners.values()
+
+    run_cluster(story)
+
+
+def test_a_bundle_that_is_too_large_is_split_once() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, _ = (cluster.join(name, LoadConfig(is_shedding=False)) for name in "ab")
+        name = "a/x/0x00000000_0xffffffff"
+        cluster.stats[name] = BundleStats(Rates(1.0), topics=1500)
+        cluster.owners[name] = first.id
+        await cluster.run(10 * MINUTE_S)
+        assert cluster.split == [name]
+        assert first.balancer.metrics()["pulsar_lb_bundles_split_total"] == 1
+
+    run_cluster(story)
+
+
+def test_histories_are_left_to_the_next_leader() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        config = LoadConfig(is_shedding=False, bundles_written_max=3, history_interval_minutes=2)
+        first, second = (cluster.join(name, config) for name in "ab")
+        fill(cluster, first.id)
+        await cluster.run(5 * MINUTE_S)
+        busiest = max(cluster.stats, key=lambda name: cluster.stats[name].rates.bytes)
+        assert await cluster.store.get(bundle_data_path(busiest)) is not None
+        kept = await cluster.store.children(f"{BUNDLE_DATA_PATH}/public/default")
+        assert len(kept) == 6
+        assert await cluster.store.children(BROKER_AVERAGES_PATH) == [first.id, second.id]
+        del cluster.stats[busiest]
+        await cluster.run(4 * MINUTE_S)
+        assert await cluster.store.get(bundle_data_path(busiest)) is None
+        # What "unknown" is answered to is written again, or read as it is.
+        cluster.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
+        await cluster.run(4 * MINUTE_S)
+
+    run_cluster(story)
