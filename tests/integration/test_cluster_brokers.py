@@ -422,3 +422,11 @@ def test_what_is_served_goes_on_without_zookeeper_and_nothing_new_is_owned(clust
     for name in names:
         assert read_to_the_end(client, name) == [b"before", *[b"meanwhile"] * count, b"after"]
     client.close()
+
+
+def test_brokers_report_their_load(cluster: Cluster) -> None:
+    for broker in cluster.brokers.values():
+        with urllib.request.urlopen(f"{broker.web_url}/metrics", timeout=30) as answer:
+            page = answer.read().decode()
+        assert "pulsar_lb_cpu_usage" in page
+        assert "pulsar_lb_unload_bundle_total" in page

@@ -167,7 +167,8 @@ def test_a_promise_counts_and_is_kept(
     broker = balancing.assign(bundle, rules, 0.0, draw)
     assert broker is not None
     assert bundle in balancing.cluster().held(broker)
-    assert balancing.assign(bundle, rules, 59.0, draw + 1) == broker
+    balancing.see(said)
+    assert bundle in balancing.cluster().held(broker)
     balancing.update(said, {}, 61.0)
     assert bundle not in balancing.cluster().held(broker)
     balancing.promise(bundle, broker, 61.0)

@@ -21,6 +21,7 @@ from geminga.app.server_config import ServerConfig
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.broker.config import BrokerConfig
+from geminga.broker.load.config import LoadConfig
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import Setting, settings_of
@@ -67,6 +68,8 @@ class Config:
     warnings: tuple[str, ...] = ()
     #: Where there are several bookies; None: there is one, and nothing to restore.
     replication: ReplicationConfig | None = None
+    #: Of a broker among others; None: it is alone, or its load is not managed.
+    load: LoadConfig | None = None
 
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""
@@ -78,6 +81,7 @@ class Config:
             self.bookkeeper,
             self.bookie,
             self.replication,
+            self.load,
         ):
             if part is None:
                 continue
@@ -154,7 +158,9 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
     Settings of bookies are passed over: they are not in this process.
     """
     latest = {entry.key: entry for entry in entries}
-    known = {key for config_class in (*CONFIG_CLASSES, also) for key in settings_of(config_class)}
+    known = {key for config_class in (*CONFIG_CLASSES, LoadConfig, also) for key in settings_of(config_class)}
+    load = build_settings(LoadConfig, latest)
+    load.check()
     warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
     managed_ledger = build_settings(ManagedLedgerConfig, latest)
     entries_of_quorums = [latest.get(key) for key in QUORUM_KEYS]
@@ -178,6 +184,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
         build_settings(BookKeeperConfig, latest),
         BookieConfig(),
         tuple(warnings),
+        load=load,
     )
 
 

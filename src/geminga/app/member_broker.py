@@ -17,6 +17,7 @@ from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
 from geminga.broker.core.coercion import Json
+from geminga.broker.ownership.core.choosing import Chooser
 from geminga.broker.ownership.membership import Membership
 from geminga.broker.peers.http_client import PeerHttp
 from geminga.broker.peers.topics import PeerTopics
@@ -67,7 +68,7 @@ class MemberBrokerServer(BrokerServer):
         await self._wait_for_bookies(pool)
         return pool
 
-    def _peers(self, runtime: Runtime, metadata: MetadataStore) -> Peers:
+    def _peers(self, runtime: Runtime, metadata: MetadataStore, chooser: Chooser | None = None) -> Peers:
         resources = Resources(metadata)
 
         async def policies_of(namespace: str) -> Mapping[str, Json] | None:
@@ -80,6 +81,7 @@ class MemberBrokerServer(BrokerServer):
             policies_of,
             session_timeout_ms=self._session_timeout_ms,
             version=__version__,
+            chooser=chooser,
         )
         self._closers.append(("client of the cluster", self._close_client))
 

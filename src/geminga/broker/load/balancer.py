@@ -68,6 +68,7 @@ class LoadBalancer:
         self._histories = StoredHistories(metadata)
         self._balancing = Balancing(config)
         self._said: Said | None = None
+        self._rules = Rules()
         self._next_round_s = 0.0
         self._next_histories_s = 0.0
         self._ending = asyncio.Event()
@@ -90,6 +91,16 @@ class LoadBalancer:
         self._ending.set()
         if self._task is not None:
             await self._task
+
+    async def read_rules(self) -> None:
+        """What operators say of where bundles go, before anybody asks this broker. Raises MetadataError."""
+        self._rules = Rules(await self._isolation(), {}, await self._domains())
+
+    def assign(self, bundle: str, reports: Mapping[str, BrokerReport]) -> str | None:
+        """Who of these brokers is to take a bundle that nobody has; by rules as they were read last."""
+        self._balancing.see(reports)
+        now_s = self._runtime.clock.monotonic()
+        return self._balancing.assign(bundle, self._rules, now_s, self._runtime.rng.below(1 << 30))
 
     def metrics(self) -> Mapping[str, float]:
         """Of this broker's load, and of what it did as the leader, under Pulsar's names."""
@@ -143,7 +154,7 @@ class LoadBalancer:
         reports = await self._reports()
         known = await self._histories.read(self._balancing.unseen(reports))
         self._balancing.update(reports, known, now_s)
-        rules = await self._rules(reports)
+        rules = self._rules = await self._read_rules(reports)
         if self._config.is_splitting:
             await self._split()
         if self._config.is_enabled and self._config.is_shedding:
@@ -164,7 +175,7 @@ class LoadBalancer:
                 self._tell(broker, error)
         return found
 
-    async def _rules(self, reports: Mapping[str, BrokerReport]) -> Rules:
+    async def _read_rules(self, reports: Mapping[str, BrokerReport]) -> Rules:
         groups: dict[str, str] = {}
         for namespace in {namespace_of(bundle) for report in reports.values() for bundle in report.stats}:
             path = local_policies_path(namespace)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.coercion import Document
 from geminga.broker.peers.topics import require_good
 from geminga.model.errors import NotFoundError
 
 if TYPE_CHECKING:
+    from geminga.broker.ownership.endpoints import Endpoint
     from geminga.broker.ownership.membership import Membership
-    from geminga.broker.peers.topics import PeerTopics
+    from geminga.broker.peers.http_client import Answer
+
+
+class Asking(Protocol):
+    """Who asks brokers, and follows their redirections."""
+
+    async def ask_at(self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b"") -> Answer:
+        """What is answered. Raises UnavailableError."""
 
 
 class ClusterPeers:
     """A :class:`.ports.LoadPeers`."""
 
-    def __init__(self, membership: Membership, topics: PeerTopics) -> None:
+    def __init__(self, membership: Membership, asking: Asking) -> None:
         self._membership = membership
-        self._topics = topics
+        self._asking = asking
 
     @property
     def is_member(self) -> bool:
@@ -58,4 +66,4 @@ class ClusterPeers:
 
     async def _put(self, path: str, query: str) -> None:
         endpoint = self._membership.endpoints.default
-        require_good(await self._topics.ask_at(endpoint, "PUT", path, query=query))
+        require_good(await self._asking.ask_at(endpoint, "PUT", path, query=query))

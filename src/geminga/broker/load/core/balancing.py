@@ -67,16 +67,18 @@ class Balancing:
         grace_s = self._config.grace_minutes * 60
         self._moved = {bundle: at_s for bundle, at_s in self._moved.items() if now_s - at_s <= grace_s}
 
+    def see(self, reports: Mapping[str, BrokerReport]) -> None:
+        """These brokers are there: no sample."""
+        self._reports = dict(reports)
+
     def cluster(self) -> ClusterLoad:
         """As it is now, promises included."""
         promised = {bundle: broker for bundle, (broker, _) in self._promised.items()}
         return ClusterLoad(self._reports, self._bundles, promised)
 
     def assign(self, bundle: str, rules: Rules, now_s: float, draw: int, *, is_persistent: bool = True) -> str | None:
-        """The broker that is to take a bundle that nobody has; the same one while that was promised."""
-        promised = self._promised.get(bundle)
-        if promised is not None and promised[0] in self._reports and promised[1] > now_s:
-            return promised[0]
+        """The broker that is to take a bundle that nobody has; who was promised it before has it no more."""
+        self._promised.pop(bundle, None)
         broker = self._choice.choose(bundle, self.cluster(), rules, draw, is_persistent=is_persistent)
         if broker is not None:
             self.promise(bundle, broker, now_s)

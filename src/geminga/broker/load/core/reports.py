@@ -160,7 +160,11 @@ def rates_members(rates: Rates) -> Document:
 
 def decode_report(path: str, value: bytes) -> BrokerReport:
     """Raises CorruptionError naming the path. Bundles whose names are none are passed over."""
-    document = document_of(path, value)
+    return report_of(path, document_of(path, value))
+
+
+def report_of(path: str, document: Mapping[str, Json]) -> BrokerReport:
+    """The same of a document that was read already."""
     usages: list[Usage] = []
     for name in _USAGES:
         usage = part(path, document, name)

@@ -1,0 +1,34 @@
+"""What a leader before wrote, or an operator said, is what a history begins with."""
+
+from __future__ import annotations
+
+from geminga import sim
+from geminga.broker.load.core.histories import BundleData, encode_bundle_data, quota_path
+from geminga.broker.load.core.histories import bundle_data_path as data_path
+from geminga.broker.load.core.reports import BundleStats, Rates
+from geminga.broker.load.stored_histories import StoredHistories
+from geminga.metadata import MemoryMetadata, MemoryMetadataStore
+
+ONE, TWO, THREE = (f"a/x/0x0000000{number}_0x0000000{number + 1}" for number in range(3))
+
+
+def test_histories_come_from_a_leader_before_or_an_operator() -> None:
+    async def story(node: sim.SimNode) -> None:
+        store = MemoryMetadataStore(node.runtime, MemoryMetadata())
+        data = BundleData().with_sample(BundleStats(Rates(7.0)))
+        quota = b'{"msgRateIn":5.0,"bandwidthOut":6.0}'
+        await store.put(data_path(ONE), encode_bundle_data(data), expected_version=None)
+        await store.put(quota_path(ONE), quota, expected_version=None)
+        await store.put(quota_path(TWO), quota, expected_version=None)
+        await store.put(data_path(THREE), b"[", expected_version=None)
+        found = await StoredHistories(store).read([ONE, TWO, THREE])
+        assert found.keys() == {ONE, TWO}
+        assert found[ONE] == data
+        assert found[TWO].long.rates == Rates(5.0, 0.0, 0.0, 6.0)
+        assert found[TWO].long.samples == 1000
+        await store.close()
+
+    async def scenario(world: sim.SimWorld) -> None:
+        await world.node("a").run(story)
+
+    sim.run(scenario, seed=1)
