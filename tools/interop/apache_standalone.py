@@ -71,15 +71,19 @@ class ApacheStandalone(StandaloneProcess):
         self.memory = list(memory)
         self._bookie_port = 0
 
-    def command(self) -> list[str]:
-        """The command line."""
+    def program(self) -> list[str]:
+        """Java with what Pulsar needs, and the class that it runs."""
         opens = [part for name in OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")]
         properties = [f"-D{name}={value}" for name, value in _SYSTEM_PROPERTIES.items()]
         program = [java(), *self.memory, *opens, *properties, "-cp", class_path(self.version)]
+        return [*program, "org.apache.pulsar.PulsarStandaloneStarter"]
+
+    def command(self) -> list[str]:
+        """The command line."""
         directories = ["--metadata-dir", str(self.data / "metadata"), "--bookkeeper-dir", str(self.data / "bookie")]
         parts = ["--no-functions-worker", "--no-stream-storage", "--bookkeeper-port", str(self._bookie_port)]
         config = ["--config", str(self.data / "standalone.conf")]
-        return [*program, "org.apache.pulsar.PulsarStandaloneStarter", *config, *directories, *parts]
+        return [*self.program(), *config, *directories, *parts]
 
     def launch(self) -> None:
         """Start, and do not wait."""

@@ -446,14 +446,24 @@ class CursorStore:
     # ---- end
 
     async def close(self) -> None:
-        """Persist: into the node if the state fits there, else into the ledger. Neither changed nor used: nothing."""
+        """Persist: into the node if the state fits there, else into the ledger. Neither changed nor used: nothing.
+
+        Apache's brokers read no batches from a node: where there are any, the ledger is tried first.
+        """
         try:
             await self._acquire()
         except LedgerClosedError:
             return  # deleted meanwhile
         waiters, self._waiters = self._waiters or [], None
         error: StorageError | None = None
-        if self._is_dirty or self._has_ledger:
+        are_batches_read = self._services.choose_fields is not None and self._cursor.state.batches.count > 0
+        if are_batches_read and (self._is_dirty or self._has_ledger or self.ledger_id < 0):
+            error = await self._close_ledger()
+            if error is not None:
+                self._write_failed()
+                if await self._write_state_to_node():
+                    error = None
+        elif self._is_dirty or self._has_ledger:
             if not await self._write_state_to_node():
                 error = await self._close_ledger()
         elif self._node.is_use_due:

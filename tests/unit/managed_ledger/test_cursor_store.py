@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.metadata_io import cursor_path
@@ -388,3 +390,29 @@ def test_cursor_that_can_not_be_persisted_leaves_no_ledgers_behind(in_world):
         assert (await w.reopen()).cursors["s"].backlog_count == 6
 
     in_world(scenario, NARROW)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_batches_are_closed_in_the_ledger_where_apaches_brokers_may_come_next(in_world, is_shared):
+    """They read none from a node."""
+
+    async def scenario(w):
+        w.new_process(is_shared=is_shared)
+        ml, cursor, positions = await filled(w)
+        cursor.acknowledge(positions[2:3], [[0b110]])
+        await ml.close()
+        record = decode_cursor_info((await w.store.get(cursor_path(NAME, "s"))).value)
+        assert (record.cursor_ledger_id >= 0) == is_shared
+        assert bool(record.batches) != is_shared
+        w.new_process(is_shared=is_shared)
+        found = (await w.open()).cursors["s"]
+        assert found.ack_set(positions[2]) == (0b110,)
+        # Found in a node, as Apache's brokers leave them: in the ledger with the next close, acknowledged or not.
+        if not is_shared:
+            w.new_process(is_shared=True)
+            ml = await w.open()
+            await ml.close()
+            record = decode_cursor_info((await w.store.get(cursor_path(NAME, "s"))).value)
+            assert record.cursor_ledger_id >= 0
+
+    in_world(scenario)
