@@ -118,6 +118,16 @@ MEANT: Final = (
         r"answer: (204 \| 400 Invalid format of input policy data.+ must be 0 or more|200 \| 404 Cannot find .+)",
         r"isolation odd 22: ",
     ),
+    Meant(
+        "a bundle that there is not",
+        r"answer: (412 Invalid (upper boundary|bundle range).+|404 Namespace not found) \| (412|404) .+",
+        "topics of bundles: GET ",
+    ),
+    Meant(
+        "topics of a bundle",
+        r"only Apache: topicHashPositions\.persistent://.+/__change_events .+",
+        "topics of bundles: GET ",
+    ),
     Meant("a failure domain without a body", r"only Geminga: i object", "failure domains: GET "),
     Meant(
         "removing a policy for which Pulsar has no path",

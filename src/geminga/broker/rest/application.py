@@ -23,6 +23,7 @@ from geminga.broker.peers.topics import policies_topic
 from geminga.broker.rest import (
     broker_stats,
     brokers,
+    bundle_topics,
     bundles,
     clusters,
     isolation,
@@ -75,6 +76,7 @@ ROUTES = distinct(
         *namespace_policies.ROUTES,
         *namespaces.ROUTES,
         *bundles.ROUTES,
+        *bundle_topics.ROUTES,
         *lookup.ROUTES,
         *lake.NAMESPACE_ROUTES,
         *at_owner(lake.ROUTES, topic_of, _ownership),

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from tools.interop.rest.calls import Call, Story, delete, get, post
+from tools.interop.rest.calls import Call, Publish, Story, delete, get, post
 
 _CLUSTER: Final = "clusters/standalone"
 _POLICIES: Final = f"{_CLUSTER}/namespaceIsolationPolicies"
 _DOMAINS: Final = f"{_CLUSTER}/failureDomains"
+
+_BUNDLES: Final = (
+    "0x00000000_0x40000000",
+    "0x40000000_0x80000000",
+    "0x80000000_0xc0000000",
+    "0xc0000000_0xffffffff",
+)
 
 
 def _policy(**changes: object) -> dict[str, object]:
@@ -178,5 +185,21 @@ STORIES: Final = [
         get("brokers/standalone/nobody/ownedNamespaces"),
         post("brokers/backlog-quota-check"),
         Call("POST", "brokers/shutdown?maxConcurrentUnloadPerSec=x", keys=False),
+    ),
+    Story(
+        "topics of bundles",
+        Publish("persistent://{ns}/t"),
+        Publish("persistent://{ns}/u"),
+        *(get(f"namespaces/{{ns}}/{bundle}/topicHashPositions", exact=True) for bundle in _BUNDLES),
+        *(get(f"non-persistent/{{ns}}/{bundle}", exact=True) for bundle in _BUNDLES),
+        *(
+            get(f"namespaces/{{ns}}/{bundle}/topicHashPositions?topics=persistent://{{ns}}/t", exact=True)
+            for bundle in _BUNDLES
+        ),
+        get("namespaces/{ns}/0x00000000_0x30000000/topicHashPositions"),
+        get("namespaces/{ns}/nothing/topicHashPositions"),
+        get("namespaces/public/nowhere/0x00000000_0x40000000/topicHashPositions"),
+        get("non-persistent/{ns}/0x00000000_0x30000000"),
+        get("non-persistent/public/nowhere/0x00000000_0x40000000"),
     ),
 ]

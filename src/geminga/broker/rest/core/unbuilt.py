@@ -132,11 +132,9 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     *_routes(
         "bundles one by one",
         f"DELETE /admin/v2/namespaces/{_BUNDLE}",
-        f"GET /admin/v2/namespaces/{_BUNDLE}/topicHashPositions",
         f"POST /admin/v2/namespaces/{_BUNDLE}/clearBacklog",
         f"POST /admin/v2/namespaces/{_BUNDLE}/clearBacklog/{{subscription}}",
         f"POST /admin/v2/namespaces/{_BUNDLE}/unsubscribe/{{subscription}}",
-        f"GET /admin/v2/non-persistent/{_BUNDLE}",
     ),
     *_routes(
         "load balancing and isolation",
