@@ -296,7 +296,7 @@ def test_a_bundle_goes_where_it_is_sent_and_its_clients_follow(cluster: Cluster,
         consumer.acknowledge(message)
         received[message.data()] = None
     assert list(received) == [*sent, b"last"]
-    assert refusal(first, "PUT", f"{path}/unload?destinationBroker=nobody:1")[0] == 405
+    assert refusal(first, "PUT", f"{path}/unload?destinationBroker=nobody:1")[0] == 409
     assert refusal(first, "PUT", f"/admin/v2/namespaces/{NAMESPACE}/0x00000000_0x00000007/unload")[0] == 412
     client.close()
 

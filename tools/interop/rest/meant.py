@@ -121,7 +121,17 @@ MEANT: Final = (
     Meant(
         "a bundle that there is not",
         r"answer: (412 Invalid (upper boundary|bundle range).+|404 Namespace not found) \| (412|404) .+",
-        "topics of bundles: GET ",
+        "(topics of bundles: GET|bundles unloaded and split: PUT) ",
+    ),
+    Meant(
+        "a way to split bundles that there is not",
+        r"answer: 412 Unsupported namespace bundle split algorithm.+ \| 412 bundles are split by one of .+",
+        "bundles unloaded and split: PUT ",
+    ),
+    Meant(
+        "splitting a bundle of a broker that is alone",
+        r"answer: 204 \| 412 a broker that is alone serves every bundle.+",
+        "bundles unloaded and split: PUT ",
     ),
     Meant(
         "topics of a bundle",

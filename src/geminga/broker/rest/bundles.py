@@ -23,6 +23,7 @@ from geminga.broker.ownership.lookup import no_owner
 from geminga.broker.ownership.owner_nodes import endpoints_in
 from geminga.broker.ownership.ports import Elsewhere, Here, Owner
 from geminga.broker.resources.documents import Json
+from geminga.broker.rest.brokers import active_brokers
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.owners import is_authoritative, redirection
 from geminga.broker.rest.requests import (
@@ -109,10 +110,12 @@ async def unload_bundle(request: Request) -> Response:
     context, namespace = context_of(request), namespace_of(request)
     bundle = (await cut_of(context, namespace)).named(path_text(request, "bundle"))
     membership = context.membership
+    destination = request.query_params.get("destinationBroker", "").removeprefix("http://").removeprefix("https://")
+    if destination and destination not in active_brokers(context):
+        raise RestError(409, "Not allowed unload namespace bundle to inactive destination broker")
     if membership is None:
         await _unload_topics(context, [bundle])
         return no_content()
-    destination = request.query_params.get("destinationBroker", "").removeprefix("http://").removeprefix("https://")
     if destination and not is_authoritative(request):
         elsewhere = _send_to(request, membership, bundle, destination)
         if elsewhere is not None:
@@ -129,8 +132,6 @@ async def unload_bundle(request: Request) -> Response:
 
 def _send_to(request: Request, membership: Membership, bundle: Bundle, destination: str) -> Response | None:
     """Tell the leader where a bundle is to go, by a redirection unless this broker leads; None: it was told."""
-    if membership.brokers.find(destination) is None:
-        raise RestError(405, "Not allowed unload namespace bundle to inactive destination broker")
     election, placement = membership.election, membership.placement
     if election is None or placement is None:
         raise UnavailableError("the broker is starting")

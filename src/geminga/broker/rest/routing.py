@@ -122,7 +122,8 @@ def _segments(path: str) -> int:
 
 def _generality(path: str) -> int:
     """The fewer literal characters, the more general: Pulsar's own order."""
-    return -len(_PARAMETER.sub("", path))
+    # A domain is as particular as the word that it stands for: no other path has that word there.
+    return -len(_PARAMETER.sub("", path.replace(DOMAIN, "non-persistent")))
 
 
 #: Whoever builds one of them gives it a row of its own.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from geminga.broker.ownership.core.bundles import Bundle, topic_hash
+from geminga.broker.rest.application import ROUTES
 from geminga.broker.rest.bundle_topics import _loaded
+from geminga.broker.rest.routing import SegmentRouter
 from geminga.model.topic_name import TopicName
 
 NAMES = ["persistent://a/b/t", "non-persistent://a/b/n", "persistent://a/c/t"]
@@ -27,3 +29,10 @@ def test_alone_a_bundle_is_owned_while_somebody_uses_it() -> None:
 def test_one_of_several_owns_what_its_nodes_say_used_or_not() -> None:
     assert _loaded(context(owned=[]), WHOLE) is None  # type: ignore[arg-type]
     assert _loaded(context(owned=[Bundle("x/y", 0, 5)]), Bundle("x/y", 0, 5)) == []  # type: ignore[arg-type]
+
+
+def test_a_bundle_does_not_hide_the_lists_of_its_namespace() -> None:
+    paths = [route.path for route in SegmentRouter(ROUTES).routes]
+    bundle = next(path for path in paths if path.endswith("/non-persistent/{tenant}/{namespace}/{bundle}"))
+    partitioned = next(path for path in paths if path.endswith("/{tenant}/{namespace}/partitioned"))
+    assert paths.index(partitioned) < paths.index(bundle)

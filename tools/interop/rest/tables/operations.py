@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tools.interop.rest.calls import Call, Publish, Story, delete, get, post
+from tools.interop.rest.calls import Call, Publish, Story, delete, get, post, put
 
 _CLUSTER: Final = "clusters/standalone"
 _POLICIES: Final = f"{_CLUSTER}/namespaceIsolationPolicies"
@@ -201,5 +201,19 @@ STORIES: Final = [
         get("namespaces/public/nowhere/0x00000000_0x40000000/topicHashPositions"),
         get("non-persistent/{ns}/0x00000000_0x30000000"),
         get("non-persistent/public/nowhere/0x00000000_0x40000000"),
+    ),
+    Story(
+        "bundles unloaded and split",
+        put("namespaces/{ns}/0x00000000_0x40000000/unload"),
+        put("namespaces/{ns}/0x00000000_0x30000000/unload"),
+        put("namespaces/{ns}/nothing/unload"),
+        put("namespaces/public/nowhere/0x00000000_0x40000000/unload"),
+        put("namespaces/{ns}/0x00000000_0x40000000/unload?destinationBroker=nobody:1"),
+        put("namespaces/{ns}/0x00000000_0x30000000/split"),
+        put("namespaces/{ns}/nothing/split"),
+        put("namespaces/public/nowhere/0x00000000_0x40000000/split"),
+        put("namespaces/{ns}/0x00000000_0x40000000/split?splitAlgorithmName=nobody"),
+        put("namespaces/{ns}/0x40000000_0x80000000/split"),
+        get("namespaces/{ns}/bundles"),
     ),
 ]
