@@ -20,6 +20,8 @@ pytestmark = pytest.mark.integration
 #: What a page about differences is called.
 COMPATIBILITY = ROOT / "docs" / "compatibility.md"
 CALLS_MIN = 600
+#: What brokers of Geminga's ask each other; Apache's have nothing of it.
+BETWEEN_BROKERS = "/admin/v3/transactions/bufferSnapshot/"
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,9 @@ def test_every_route_is_called_and_calls_are_many() -> None:
     assert len(calls) >= CALLS_MIN
     taken = [_route_of(method, path) for method, path in calls]
     missing = [
-        f"{sorted(route.methods or ())} {route.path}" for route in ROUTES if not any(route is one for one in taken)
+        f"{sorted(route.methods or ())} {route.path}"
+        for route in ROUTES
+        if not route.path.startswith(BETWEEN_BROKERS) and not any(route is one for one in taken)
     ]
     assert not missing, "no call in the table of tools/interop/rest goes to\n" + "\n".join(missing)
 

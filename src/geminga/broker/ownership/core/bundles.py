@@ -110,7 +110,7 @@ class Bundles(NamedTuple):
         lower, separator, upper = text.partition("_")
         if not separator:
             raise PreconditionFailedError(
-                f"a bundle is two boundaries with _ between them, such as 0x00000000_0x40000000, not {shown(text)}"
+                f"a bundle is two boundaries, 0x and eight hex digits each, with _ between them, not {shown(text)}"
             )
         bundle = Bundle(self.namespace, boundary_of(lower), boundary_of(upper))
         if not self.has(bundle):
