@@ -21,7 +21,6 @@ from geminga.app.server_config import ServerConfig
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.broker.config import BrokerConfig
-from geminga.broker.load.config import LoadConfig
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import Setting, settings_of
@@ -29,6 +28,7 @@ from geminga.model.settings import Setting, settings_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from geminga.broker.load.config import LoadConfig
     from geminga.replication.config import ReplicationConfig
 
 #: Unknown keys that get a warning of their own.
@@ -157,6 +157,9 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
 
     Settings of bookies are passed over: they are not in this process.
     """
+    # Not loaded by a broker that is alone.
+    from geminga.broker.load.config import LoadConfig
+
     latest = {entry.key: entry for entry in entries}
     known = {key for config_class in (*CONFIG_CLASSES, LoadConfig, also) for key in settings_of(config_class)}
     load = build_settings(LoadConfig, latest)
