@@ -138,6 +138,11 @@ MEANT: Final = (
         r"only Apache: topicHashPositions\.persistent://.+/__change_events .+",
         "topics of bundles: GET ",
     ),
+    Meant(
+        "the path `bufferSnapshot` of a topic in `/admin/v3/transactions`",
+        r"answer: 404( <html>)? \| (204|400 .+)",
+        "snapshots of others: ",
+    ),
     Meant("a failure domain without a body", r"only Geminga: i object", "failure domains: GET "),
     Meant(
         "removing a policy for which Pulsar has no path",

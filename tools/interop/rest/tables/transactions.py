@@ -251,4 +251,11 @@ STORIES: Final = [
         Until(f"{_BASE}/transactionMetadata/{{b}}", 404),
         get("persistent/{ns}/parts/partitioned-stats?perPartition=false", values=_COUNTS),
     ),
+    # Geminga's brokers ask each other so.
+    Story(
+        "snapshots of others",
+        get(f"{_BASE}/bufferSnapshot/{{ns}}/t", keys=False),
+        Call("PUT", f"{_BASE}/bufferSnapshot/{{ns}}/t", keys=False),
+        Call("DELETE", f"{_BASE}/bufferSnapshot/{{ns}}/t", keys=False),
+    ),
 ]
