@@ -6,6 +6,7 @@ One broker at a time, on the same ZooKeeper and on three of Apache's bookies. Be
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +20,7 @@ from tools.chaos.cluster import BrokerProcess
 from tools.standalone_process import StandaloneProcess
 from tools.zookeeper_server import ZooKeeperServer
 
+import geminga.client as gc
 from support.apache_broker import CLUSTER, ApacheBroker
 from support.apache_cluster import LIMIT_S, apaches_bookies
 from support.official import quiet_client
@@ -124,7 +126,9 @@ class Client:
 SHARED: Final = pulsar.ConsumerType.Shared
 
 
-def each_make_goes_on_where_the_other_was(first: StandaloneProcess, second: StandaloneProcess, directory: Path) -> None:
+def each_make_goes_on_where_the_other_was(
+    first: StandaloneProcess, second: StandaloneProcess, directory: Path, *, is_killed: bool
+) -> None:
     left: dict[str, set[int]] = {
         "whole": set(range(1_000)),
         "holes": set(range(2 * HOLES + 2)),
@@ -137,7 +141,13 @@ def each_make_goes_on_where_the_other_was(first: StandaloneProcess, second: Stan
 
     def stop(broker: StandaloneProcess, client: Client) -> None:
         client.close()
-        broker.stop()
+        if is_killed:
+            # Answered, whatever was acknowledged before is stored, too.
+            for topic in ("holes", "batches"):
+                left[topic].discard(asyncio.run(acknowledged_with_an_answer(broker, topic)))
+            broker.kill()
+        else:
+            broker.stop()
 
     client = start(first)
     client.subscribe("whole", pulsar.ConsumerType.Exclusive).close()
@@ -165,6 +175,7 @@ def each_make_goes_on_where_the_other_was(first: StandaloneProcess, second: Stan
     left["batches"] = client.acknowledge("batches", SHARED, left["batches"], odd)
     stop(first, client)
 
+    is_killed = False
     for broker in (second, first):
         client = start(broker)
         kinds = {"whole": pulsar.ConsumerType.Exclusive, "holes": SHARED, "batches": SHARED}
@@ -177,10 +188,30 @@ def each_make_goes_on_where_the_other_was(first: StandaloneProcess, second: Stan
         stop(broker, client)
 
 
-@pytest.mark.parametrize("first", ["apache", "geminga"])
-def test_each_make_goes_on_where_the_other_was(first: str, makes: dict[str, StandaloneProcess], tmp_path: Path) -> None:
+async def acknowledged_with_an_answer(broker: StandaloneProcess, topic: str) -> int:
+    """One more, not the first: mark-delete stays; which."""
+    async with gc.connect(broker.service_url) as client:
+        consumer = await client.subscribe(
+            topic,
+            "s",
+            consumer_type=gc.ConsumerType.Shared,
+            initial_position=gc.InitialPosition.Earliest,
+            ack_receipt_enabled=True,
+            batch_index_ack_enabled=True,
+        )
+        while True:
+            message = await consumer.receive(RECEIVE_MS)
+            if int(message.data()) == 2 * BATCH_SIZE:
+                await consumer.acknowledge(message)
+                return 2 * BATCH_SIZE
+
+
+@pytest.mark.parametrize(("first", "is_killed"), [("apache", False), ("geminga", False), ("geminga", True)])
+def test_each_make_goes_on_where_the_other_was(
+    first: str, is_killed: bool, makes: dict[str, StandaloneProcess], tmp_path: Path
+) -> None:
     second = "geminga" if first == "apache" else "apache"
-    each_make_goes_on_where_the_other_was(makes[first], makes[second], tmp_path)
+    each_make_goes_on_where_the_other_was(makes[first], makes[second], tmp_path, is_killed=is_killed)
 
 
 @pytest.mark.parametrize("first", ["apache", "geminga"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import subprocess
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -92,7 +93,14 @@ def apaches_bookies(
     words = [uri(zookeeper), str(directory), str(numbers.start), str(numbers.stop)]
     with java_process(str(JAVA / "ApacheCluster.java"), *words) as process:
         assert said(process) == "ready"
-        yield process
+        # A pipe that nobody reads fills up and stops them: they tell of each entry that is read to recover it.
+        reader = threading.Thread(target=lambda: [None for _ in process.stdout or ()], daemon=True)
+        reader.start()
+        try:
+            yield process
+        finally:
+            process.kill()
+            reader.join()
 
 
 @contextmanager
