@@ -152,10 +152,15 @@ class BundleCluster(Cluster):
         for _ in range(100):
             for broker in self.names:
                 try:
-                    return await self.world.node(broker).run(lambda _, broker=broker: self._stored(broker, name))
+                    return await self.world.node(broker).run(lambda _, broker=broker: self._stored_at(broker, name))
                 except GemingaError:
                     await self.world.sleep(0.2)
         raise AssertionError(f"{name} is served nowhere")
+
+    async def _stored_at(self, broker: str, name: TopicName) -> dict[Where, bytes]:
+        # As a client that was sent there: who leads takes nothing that it gives to another one.
+        await self.ownerships[broker].owner_of(name, is_authoritative=True)
+        return await self._stored(broker, name)
 
 
 class BundleChanges:
