@@ -242,10 +242,14 @@ class TopicRegistry:
             spawn(self._unload_all(stale), name=f"unload {len(stale)} topics of before", part=self._part)
 
     async def taken(self, topics: Topics) -> None:
-        """Unload them, also those whose loading began while they were ours."""
+        """Unload them, also those whose loading began while they were ours: for these nobody serves on."""
         loads = [load for key, load in self._loading.items() if topics(TopicName.parse(key))]
+        await self._unload_loaded(topics)
         if loads:
             await asyncio.wait(loads)
+            await self._unload_loaded(topics)
+
+    async def _unload_loaded(self, topics: Topics) -> None:
         await self._unload_all([topic.name for topic in self.loaded.values() if topics(topic.name)])
 
     async def require_here(self, name: TopicName) -> None:

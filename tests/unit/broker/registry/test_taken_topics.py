@@ -73,6 +73,28 @@ async def pass_ms(milliseconds: float) -> None:
     await future
 
 
+def test_taken_topic_is_closed_before_another_one_has_finished_loading() -> None:
+    async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
+        client = await world.client()
+        await client.create_producer()
+        await client.publish(0)
+        world.metadata.faults.delay_ms_max = 20
+        loading = asyncio.ensure_future(world.broker.get_topic(OTHER, create=True))
+        while str(OTHER) not in world.broker.registry._loading:
+            await pass_ms(1)
+        world.metadata.faults.delay_ms_max = 60_000
+        giving = asyncio.ensure_future(table.give([NAME, OTHER], "b"))
+        await pass_ms(1)
+        assert world.broker.topics[str(NAME)].is_closing
+        assert not loading.done()
+        await giving
+        await asyncio.gather(loading, return_exceptions=True)
+        assert not world.broker.topics
+        world.metadata.faults.delay_ms_max = 0
+
+    run(scenario, keep_alive_interval_s=1_000_000)
+
+
 def test_taken_topic_is_unloaded_and_its_clients_look_it_up_again() -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
         client = await world.client()
