@@ -25,6 +25,7 @@ SCENARIOS: Final = {
     "takeover": ("support.ledger_takeover", "ledger_takeover"),
     "bundles": ("support.bundle_brokers", "bundle_brokers"),
     "brokers": ("support.two_brokers", "two_brokers"),
+    "cluster": ("support.cluster_story", "cluster_story"),
 }
 #: As lines of the log name transactions, which were there before the others.
 RING_SCENARIO: Final = "token_ring"

@@ -125,12 +125,18 @@ class SimNetwork:
         if not one_way:
             self._blocked.add((target.name, source.name))
 
-    def heal(self) -> None:
-        """End all partitions: what was held back arrives, unless its connection is gone."""
-        self._blocked.clear()
+    def heal(self, source: Host | None = None, target: Host | None = None) -> None:
+        """End all partitions, or those between two nodes: what was held back arrives, unless its connection is gone."""
+        if source is None or target is None:
+            self._blocked.clear()
+        else:
+            self._blocked -= {(source.name, target.name), (target.name, source.name)}
         held_back, self._held_back = self._held_back, {}
         for pipe in held_back:
-            pipe.kick()
+            if self.is_blocked(pipe.sender.host, pipe.receiver.host):
+                self._held_back[pipe] = None
+            else:
+                pipe.kick()
 
     def set_delay(self, source: Host, target: Host, low_s: float, high_s: float) -> None:
         """One-way delay of the link in both directions, seconds."""

@@ -82,6 +82,23 @@ def test_two_way_partition_holds_back_and_heals_without_loss():
         sim.run(scenario, seed)
 
 
+def test_one_link_heals_and_the_other_stays_cut():
+    async def scenario(world):
+        server, client, near, far = await pair(world)
+        world.network.partition(server, client)
+        world.network.partition(server, world.node("other"))
+        far.transport.write(b"one")
+        await world.sleep(1)
+        world.network.heal(server, world.node("other"))
+        await world.sleep(1)
+        assert near.data == b""
+        world.network.heal(server, client)
+        await world.sleep(1)
+        assert near.data == b"one"
+
+    sim.run(scenario)
+
+
 def test_one_way_partition_lets_the_other_way_through():
     async def scenario(world):
         server, client, near, far = await pair(world)

@@ -1,0 +1,38 @@
+"""Whole clusters with a defect planted: some seed catches each, so the simulation can see what it looks for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from geminga.sim import run_seeds
+from support.cluster_story import cluster_story
+from support.planted_defects import planted
+
+#: By what ``tools/mutants/packages`` says of them, with the seed of its writing, which is tried first.
+DEFECTS: Final = {
+    # Serve after expiry.
+    "a broker serves on after its session expired": 20,
+    # Ownership without fencing.
+    "the next owner reads the end of a ledger without fencing it: the one before acknowledges what nobody finds": 4,
+    # Stale lookup cache.
+    "a broker that was not told of a new owner sends clients to the one before for good": 6,
+    # A watch that is late, or lost, is trusted.
+    "watches are trusted: who did not hear that its bundle is gone serves it for good": 15,
+    # Unload that forgets pending receipts.
+    "a topic that is unloaded forgets receipts that are pending": 0,
+}
+#: The others that are tried, when the simulation changed.
+SEEDS: Final = 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("why", DEFECTS)
+def test_planted_defect_is_caught_by_some_story(why: str) -> None:
+    with planted(why):
+        failures = run_seeds(cluster_story, [DEFECTS[why], *range(SEEDS)], failures_max=1).failures
+    assert failures
+    print(f"seed {failures[0].seed}: {why}")
+    run_seeds(cluster_story, [failures[0].seed]).check(labels=())
