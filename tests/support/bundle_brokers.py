@@ -22,7 +22,6 @@ from geminga.broker.ownership.core.local_policies import (
 )
 from geminga.broker.ownership.core.owner_data import OWNERS_PATH, owner_path
 from geminga.broker.ownership.endpoints import Endpoints
-from geminga.broker.ownership.membership import Membership
 from geminga.broker.ownership.namespace_bundles import BUNDLES_AGE_MS_MAX
 from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, Ownership
 from geminga.broker.resources import Resources
@@ -40,7 +39,6 @@ GRACE_S: Final = 2.0
 #: ... and once nobody told it: a round, or what it remembers of the cut is old.
 UNTOLD_S: Final = (ROUND_MS + BUNDLES_AGE_MS_MAX) / 1000 + GRACE_S
 LATE_MS_MAX: Final = 3000
-SESSION_MS: Final = 4000
 #: What is split at random has more hashes than that.
 SPLIT_RANGE_MIN: Final = 1 << 26
 #: Bundles of one namespace at most; more cuts would only make the story thinner.
@@ -57,9 +55,6 @@ class BundleCluster(Cluster):
         self.topics = (*TOPICS, *SECOND_TOPICS) if self.has_second else TOPICS
         self.all_names = (*NAMES, *(TopicName.parse(text) for text in SECOND_TOPICS)) if self.has_second else NAMES
         self.ownerships: dict[str, BundleOwnership] = {}
-        #: Brokers register and elect a leader, which chooses; else whoever is asked chooses at random.
-        self.has_leader = rng.random() < 0.5
-        self.memberships: dict[str, Membership] = {}
         #: Until when a broker may have open what is not its any more, by name.
         self.excused: dict[str, float] = {}
 
@@ -79,14 +74,6 @@ class BundleCluster(Cluster):
             found = await resources.find_namespace_policies(namespace)
             return None if found is None else found.document
 
-        if self.has_leader:
-            membership = Membership(
-                node.runtime, metadata, policies_of, session_timeout_ms=SESSION_MS, version="simulated"
-            )
-            self.memberships[me] = membership
-            self.ownerships[me] = membership.ownership
-            return membership.ownership
-
         async def place(_: Bundle) -> Owner:
             # Registrations may be out of date: also one that is down is chosen.
             chosen = rng.choice(self.names)
@@ -98,12 +85,9 @@ class BundleCluster(Cluster):
         self.ownerships[me] = ownership
         return ownership
 
-    async def begin_ownership(self, name: str, broker: Broker) -> None:
-        if self.has_leader:
-            await self.memberships[name].join(endpoints_of(name))
-            self.memberships[name].stand_for_election()
-        else:
-            self.ownerships[name].start()
+    def begin_ownership(self, broker: Broker) -> None:
+        assert isinstance(broker.ownership, BundleOwnership)
+        broker.ownership.start()
 
     def crash(self, name: str) -> None:
         super().crash(name)
@@ -152,15 +136,10 @@ class BundleCluster(Cluster):
         for _ in range(100):
             for broker in self.names:
                 try:
-                    return await self.world.node(broker).run(lambda _, broker=broker: self._stored_at(broker, name))
+                    return await self.world.node(broker).run(lambda _, broker=broker: self._stored(broker, name))
                 except GemingaError:
                     await self.world.sleep(0.2)
         raise AssertionError(f"{name} is served nowhere")
-
-    async def _stored_at(self, broker: str, name: TopicName) -> dict[Where, bytes]:
-        # As a client that was sent there: who leads takes nothing that it gives to another one.
-        await self.ownerships[broker].owner_of(name, is_authoritative=True)
-        return await self._stored(broker, name)
 
 
 class BundleChanges:

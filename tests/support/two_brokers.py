@@ -107,7 +107,7 @@ class Cluster:
         view = self.table.brokers[node.name] = TableOwnership(self.table, node.name)
         return view
 
-    async def begin_ownership(self, name: str, broker: Broker) -> None:
+    def begin_ownership(self, broker: Broker) -> None:
         """Before it serves."""
 
     async def _boot(self, node: sim.SimNode) -> None:
@@ -130,7 +130,7 @@ class Cluster:
             ownership=self.ownership_of(node, metadata),
             event_reader=reader,
         )
-        await self.begin_ownership(node.name, broker)
+        self.begin_ownership(broker)
         await broker.start(endpoints_of(node.name))
         self.brokers[node.name] = broker
         await runtime.network.listen(broker.new_connection, "0.0.0.0", PORT)
