@@ -243,11 +243,18 @@ class TopicRegistry:
 
     async def taken(self, topics: Topics) -> None:
         """Unload them, also those whose loading began while they were ours: for these nobody serves on."""
-        loads = [load for key, load in self._loading.items() if topics(TopicName.parse(key))]
+        loads = {key: load for key, load in self._loading.items() if topics(TopicName.parse(key))}
         await self._unload_loaded(topics)
         if loads:
-            await asyncio.wait(loads)
+            await asyncio.gather(*(self._unload_after(key, load) for key, load in loads.items()))
             await self._unload_loaded(topics)
+
+    async def _unload_after(self, key: str, load: asyncio.Future[Topic | GemingaError]) -> None:
+        """What a load opened is closed when it ends, not served until the slowest of all has ended."""
+        await asyncio.wait((load,))
+        topic = self.loaded.get(key)
+        if topic is not None:
+            await self._unload_all([topic.name])
 
     async def _unload_loaded(self, topics: Topics) -> None:
         await self._unload_all([topic.name for topic in self.loaded.values() if topics(topic.name)])

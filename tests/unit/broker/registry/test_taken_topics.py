@@ -95,6 +95,29 @@ def test_taken_topic_is_closed_before_another_one_has_finished_loading() -> None
     run(scenario, keep_alive_interval_s=1_000_000)
 
 
+def test_topic_that_ended_loading_is_closed_while_another_one_is_stuck() -> None:
+    stuck_name = TopicName.parse("persistent://public/default/stuck")
+
+    async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
+        loads = world.broker.registry._loading
+        stuck = loads[str(stuck_name)] = asyncio.get_running_loop().create_future()
+        world.metadata.faults.delay_ms_max = 20
+        loading = asyncio.ensure_future(world.broker.get_topic(OTHER, create=True))
+        # Its owner was asked already: it will be opened.
+        while not any("/other" in path for path in world.ledgers._opening):
+            await pass_ms(1)
+        giving = asyncio.ensure_future(table.give([OTHER, stuck_name], "b"))
+        await loading
+        await pass_ms(1000)
+        assert not world.broker.topics
+        assert not giving.done()
+        del loads[str(stuck_name)]
+        stuck.set_result(GemingaError("it could not be loaded"))
+        await giving
+
+    run(scenario)
+
+
 def test_taken_topic_is_unloaded_and_its_clients_look_it_up_again() -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
         client = await world.client()
