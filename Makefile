@@ -31,6 +31,7 @@ SCENARIO ?= transactions
 KILLS ?= 200
 ROUNDS ?= 50
 BOOKIES ?= 5
+BROKERS ?=
 WORKERS ?= 3
 MUTATED_FRAMES ?= 100000
 # The seed that was asked for, if any: the draw of `make mutants` is the same without one.
@@ -48,8 +49,8 @@ $(STAMP): requirements.lock pyproject.toml tools/make_environment.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/make_environment.sh
 	@touch $(STAMP)
 
-demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png MODE=update); TXN=1: moved in transactions; BOOKIES=3: a bookie of a cluster is killed and replaced
-	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" MODE="$(MODE)" TXN="$(TXN)" JSON="$(JSON)" BOOKIES="$(if $(filter command line environment,$(origin BOOKIES)),$(BOOKIES))" KILLS="$(if $(filter command line environment,$(origin KILLS)),$(KILLS))" $(BIN)/python -m demo
+demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png MODE=update); TXN=1: moved in transactions; BOOKIES=3 BROKERS=2: a broker and a bookie of a cluster are killed, and replaced
+	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" MODE="$(MODE)" TXN="$(TXN)" JSON="$(JSON)" BOOKIES="$(if $(filter command line environment,$(origin BOOKIES)),$(BOOKIES))" BROKERS="$(BROKERS)" KILLS="$(if $(filter command line environment,$(origin KILLS)),$(KILLS))" $(BIN)/python -m demo
 
 kills: $(STAMP) ## the example of transactions, killed 200 times with its broker: each result once (KILLS=number SEED=number)
 	@$(BIN)/python -m tools.join_kills --kills $(KILLS) --seed $(or $(DRAW),1)
