@@ -204,6 +204,7 @@ class Broker:
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,
+            unload_fenced=self.registry.unload_fenced,
             drop_soon=self.registry.drop_soon,
             rules=self.policies.rules,
             admit_consumer=self.schemas.admit_consumer,

@@ -54,6 +54,7 @@ _CLOSING: Final = Unknown("this broker is closing")
 _BUSY: Final = Unknown("this broker is asked for too many bundles at once")
 _FULL: Final = Unknown(f"this broker owns {OWN_BUNDLES_MAX} bundles, and no more")
 _RESTLESS: Final = Unknown("its bundle changes hands")
+_IN_DOUBT: Final = Unknown("another broker opened a log of its bundle, whose node can not be read now")
 
 _log = get_logger(__name__)
 
@@ -98,6 +99,8 @@ class BundleOwnership:
         self._own: dict[Bundle, _Owned] = {}
         #: Those whose nodes are to be looked at before the next round.
         self._doubted: set[Bundle] = set()
+        #: Those of which another broker opened a log: they are nobody's here until their nodes were looked at.
+        self._met_fence: set[Bundle] = set()
         self._splitting: set[Bundle] = set()
         self._questions: dict[tuple[str, Bundle], asyncio.Task[Owner | GemingaError | None]] = {}
         #: Counts sessions: what began in another one is void.
@@ -147,9 +150,11 @@ class BundleOwnership:
 
     async def owner_of_bundle(self, bundle: Bundle, *, is_authoritative: bool = False) -> Owner:
         """The same for a bundle that its namespace is cut into."""
+        if bundle in self._met_fence and bundle in self._own:
+            await self._once("doubt", bundle, lambda: self._look_at(bundle))
         owned = self._own.get(bundle)
         if owned is not None:
-            return LETTING_GO if owned.is_leaving else HERE
+            return LETTING_GO if owned.is_leaving else _IN_DOUBT if bundle in self._met_fence else HERE
         known = self._others.known(bundle)
         if known is not None:
             return known
@@ -170,6 +175,14 @@ class BundleOwnership:
     async def bundles_of(self, namespace: str) -> Bundles | None:
         """How ``tenant/namespace`` is cut; None if there is no such namespace. Raises StorageError."""
         return await self._bundles.get(namespace)
+
+    def doubt(self, name: TopicName) -> None:
+        """See ``Ownership.doubt``: the news of a node that went was lost, or has not come yet."""
+        bundles = self._bundles.known(name.namespace)
+        for bundle in [bundles.find(name)] if bundles is not None else [one for one in self._own if one.has(name)]:
+            if bundle in self._own:
+                self._met_fence.add(bundle)
+                self._doubt(bundle)
 
     def listen(self, listener: OwnershipListener) -> None:
         """See ``Ownership.listen``."""
@@ -383,6 +396,7 @@ class BundleOwnership:
             one.unwatch()
             if self._own.get(one.bundle) is one:
                 del self._own[one.bundle]
+                self._met_fence.discard(one.bundle)
             one.gone.set()
 
     # ---- following the session and the nodes
@@ -455,6 +469,7 @@ class BundleOwnership:
             return
         if session != self._session or owned.is_leaving:
             return
+        self._met_fence.discard(bundle)
         if node is None or not node.stat.is_own:
             _log.warning("bundle %s was taken from this broker", bundle)
             owned.is_leaving = True

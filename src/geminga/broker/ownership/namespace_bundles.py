@@ -65,6 +65,11 @@ class NamespaceBundles:
             one.unwatch()
         self._remembered.clear()
 
+    def known(self, namespace: str) -> Bundles | None:
+        """What is remembered, however old."""
+        found = self._remembered.get(namespace)
+        return None if found is None else found.bundles
+
     async def get(self, namespace: str) -> Bundles | None:
         """The bundles of ``tenant/namespace``; None if there is no such namespace. Raises StorageError."""
         now_ms = self._clock.monotonic() * 1000

@@ -66,5 +66,8 @@ class Ownership(Protocol):
         A partition has an owner of its own. Raises StorageError.
         """
 
+    def doubt(self, name: TopicName) -> None:
+        """Somebody else opened what is stored of the topic: ``owner_of`` answers again when that was looked into."""
+
     def listen(self, listener: OwnershipListener) -> None:
         """Tell ``listener`` of what comes and goes, until the end; the one that came last is told first."""

@@ -15,5 +15,8 @@ class SoleOwnership:
         """Here."""
         return HERE
 
+    def doubt(self, name: TopicName) -> None:
+        """There is nobody else."""
+
     def listen(self, listener: OwnershipListener) -> None:
         """There is nothing to tell."""

@@ -30,6 +30,7 @@ from geminga.model.errors import (
     ConflictError,
     GemingaError,
     InvalidTopicNameError,
+    LedgerFencedError,
     NotAllowedError,
     PreconditionFailedError,
     TooManyRequestsError,
@@ -49,6 +50,8 @@ _log = get_logger(__name__)
 
 #: Topics unloaded at the same time when the broker closes, or loses them.
 UNLOADS_AT_ONCE: Final = 256
+#: How often the policies of a topic are applied while it is loaded, where they change each time.
+APPLY_ATTEMPTS_MAX: Final = 100
 #: Characters of a name that a client may make a topic of: as long as the administration's paths take them.
 LOCAL_NAME_CHARACTERS_MAX: Final = 512
 
@@ -74,6 +77,7 @@ class TopicRegistry:
         "_partitioned",
         "_policy_changes",
         "_resources",
+        "_taken",
         "loaded",
     )
 
@@ -120,6 +124,8 @@ class TopicRegistry:
         #: By full name.
         self.loaded: dict[str, Topic] = {}
         self._loading: dict[str, asyncio.Future[Topic | GemingaError]] = {}
+        #: Of these, those that were taken meanwhile: they are let go of, not registered.
+        self._taken: set[str] = set()
         #: Topics being unloaded or deleted.
         self._ending: dict[str, asyncio.Future[None]] = {}
 
@@ -167,6 +173,11 @@ class TopicRegistry:
     async def unload(self, name: TopicName) -> None:
         """Send its clients away and close it; nothing if it is not loaded."""
         await self._end(name, delete=False)
+
+    async def unload_fenced(self, name: TopicName) -> None:
+        """Another broker opened its ledger, rightly or not: whose it is is found out anew, then it may be loaded."""
+        self._ownership.doubt(name)
+        await self.unload(name)
 
     def drop_soon(self, topic: Topic) -> None:
         """A topic broke: cut its clients off and let go of it, saving nothing that it made of what is stored."""
@@ -242,28 +253,18 @@ class TopicRegistry:
             spawn(self._unload_all(stale), name=f"unload {len(stale)} topics of before", part=self._part)
 
     async def taken(self, topics: Topics) -> None:
-        """Unload them, also those whose loading began while they were ours: for these nobody serves on."""
+        """Unload them; those whose loading began while they were ours are never served."""
         loads = {key: load for key, load in self._loading.items() if topics(TopicName.parse(key))}
-        await self._unload_loaded(topics)
-        if loads:
-            await asyncio.gather(*(self._unload_after(key, load) for key, load in loads.items()))
-            await self._unload_loaded(topics)
-
-    async def _unload_after(self, key: str, load: asyncio.Future[Topic | GemingaError]) -> None:
-        """What a load opened is closed when it ends, not served until the slowest of all has ended."""
-        await asyncio.wait((load,))
-        topic = self.loaded.get(key)
-        if topic is not None:
-            await self._unload_all([topic.name])
-
-    async def _unload_loaded(self, topics: Topics) -> None:
+        self._taken.update(loads)
         await self._unload_all([topic.name for topic in self.loaded.values() if topics(topic.name)])
+        if loads:
+            await asyncio.wait(loads.values())
 
     async def require_here(self, name: TopicName) -> None:
         """Raise TopicNotServedError, upon which clients look it up again, unless the topic is this broker's."""
         owner = await self._ownership.owner_of(name)
         if not isinstance(owner, Here):
-            raise TopicNotServedError(f"Topic {name} is not served by this broker, look it up again")
+            raise _not_served(name)
 
     async def _load(self, name: TopicName, *, create: bool, is_for_deletion: bool = False) -> Topic:
         key = str(name)
@@ -302,10 +303,14 @@ class TopicRegistry:
         result: Topic | GemingaError = UnavailableError(f"loading {name} was cut short")
         try:
             result = await self._load_now(name, create=create, is_for_deletion=is_for_deletion)
+        except LedgerFencedError as error:
+            self._ownership.doubt(name)
+            result = error
         except GemingaError as error:
             result = error
         finally:
             del self._loading[str(name)]
+            self._taken.discard(str(name))
             load.set_result(result)
 
     async def until_loaded(self, *beginnings: str) -> None:
@@ -337,14 +342,21 @@ class TopicRegistry:
         changes = self._policy_changes()
         try:
             await topic.load()
+            for _ in range(APPLY_ATTEMPTS_MAX):
+                if self._policy_changes() == changes:
+                    break
+                # Whoever changed policies meanwhile told those that were loaded.
+                changes = self._policy_changes()
+                await topic.apply_policies()
+            else:
+                raise UnavailableError(f"the policies of {name} change all the time")
+            if str(name) in self._taken:
+                raise _not_served(name)
         except GemingaError:
             # By the next time another broker may have had the topic: what is open would be out of date then.
             await topic.drop_storage()
             raise
         self.loaded[str(name)] = topic
-        if self._policy_changes() != changes:
-            # Whoever changed policies meanwhile told those that were loaded.
-            await topic.apply_policies()
         return topic
 
     async def _drop(self, topic: Topic) -> None:
@@ -548,6 +560,10 @@ class _Load:
     def broke(self, what: str, error: BaseException) -> None:
         """Whoever waits for it was told; it may be tried again after a while."""
         self._failures.note(Kind.TOPIC, self._key, what, error, is_held=True)
+
+
+def _not_served(name: TopicName) -> TopicNotServedError:
+    return TopicNotServedError(f"Topic {name} is not served by this broker, look it up again")
 
 
 def _not_found(name: TopicName) -> TopicNotFoundError:

@@ -248,7 +248,7 @@ class PersistentTopic(Topic):
         """Another broker owns the topic now, or did: whoever loads it next reads what that one stored."""
         services = self.services
         if not self.is_closing:
-            spawn(services.unload(self.name), name=f"unload fenced {self.name}", part=services.whole)
+            spawn(services.unload_fenced(self.name), name=f"unload fenced {self.name}", part=services.whole)
 
     def _tell_failure(self, story: str) -> None:
         told, at_s = self._failure_told

@@ -199,6 +199,40 @@ def test_a_bundle_that_was_taken_away_is_served_no_more(is_told):
     run(story)
 
 
+@pytest.mark.parametrize("is_rightly", [True, False])
+def test_a_fence_that_was_met_has_the_node_read_again_before_anything_is_opened(is_rightly):
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        pair.stores["a"].faults.watch_lost_percent = 100
+        if is_rightly:
+            pair.take_node()
+            assert await pair.b.ask(is_authoritative=True) is HERE
+        assert await pair.a.ask() is HERE
+        pair.a.ownership.doubt(ONE)
+        owner = await pair.a.ask()
+        await pair.world.sleep(0.1)
+        if not is_rightly:
+            assert owner is HERE
+            assert pair.a.told.words == ["given"]
+            return
+        assert owner is not HERE
+        assert pair.a.told.words == ["given", "taken"]
+        assert url(await pair.a.ask()) == "pulsar://b:6650"
+
+    run(story)
+
+
+def test_after_a_fence_nothing_is_opened_while_nobody_can_read_the_node():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        await pair.stores["a"].close()
+        pair.a.ownership.doubt(ONE)
+        assert isinstance(await pair.a.ask(), Unknown)
+        assert pair.a.ownership.owned == [BUNDLE]
+
+    run(story)
+
+
 def test_news_of_other_things_and_damage_elsewhere_keep_no_round_from_coming():
     async def story(pair: Pair):
         assert await pair.a.ask() is HERE
