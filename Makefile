@@ -102,8 +102,8 @@ bench: $(STAMP) ## floor against product, one table per claim (BENCH_ARGS="publi
 bench-compare: $(STAMP) ## this tree against another commit, in turns (BASE=commit COMPARE_ARGS="publish --pairs 3")
 	@$(BIN)/python -m bench.compare --base "$(BASE)" $(COMPARE_ARGS)
 
-conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory)
-	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)"
+conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory BROKERS=1)
+	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)" --brokers $(or $(BROKERS),1)
 
 interop: $(STAMP) ## our client and our REST against Apache Pulsar's own broker; needs Java 17 and Maven (PULSAR=version)
 	@$(BIN)/python -m tools.interop --pulsar "$(PULSAR)" $(INTEROP_ARGS)

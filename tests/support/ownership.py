@@ -97,6 +97,9 @@ class TableOwnership:
     def doubt(self, name: TopicName) -> None:
         """The table says it already."""
 
+    async def bundles_elsewhere(self, namespace: str) -> list[tuple[str, Elsewhere]]:
+        return []
+
     def listen(self, listener: OwnershipListener) -> None:
         self.listeners.insert(0, listener)
 

@@ -177,6 +177,7 @@ class Broker:
             is_closing=lambda: self.is_closing,
             dropped=self.recount_unacked,
             part=self,
+            others_non_persistent=None if self._elsewhere is None else self._elsewhere.non_persistent,
         )
 
     def _new_partitions(self) -> Partitions:

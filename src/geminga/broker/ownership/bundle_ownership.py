@@ -16,7 +16,7 @@ from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import NamespaceBundles, PoliciesOf
 from geminga.broker.ownership.owner_nodes import LETTING_GO, OwnerNodes, owner_in, owner_of_endpoints
-from geminga.broker.ownership.ports import HERE, Here, Owner, OwnershipListener, Topics, Unknown
+from geminga.broker.ownership.ports import HERE, Elsewhere, Here, Owner, OwnershipListener, Topics, Unknown
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent, Unsubscribe
 from geminga.model.errors import (
     BadVersionError,
@@ -183,6 +183,12 @@ class BundleOwnership:
             if bundle in self._own:
                 self._met_fence.add(bundle)
                 self._doubt(bundle)
+
+    async def bundles_elsewhere(self, namespace: str) -> list[tuple[str, Elsewhere]]:
+        """See ``Ownership.bundles_elsewhere``."""
+        cut = await self.bundles_of(namespace)
+        found = [(bundle, await self.owner_now(bundle)) for bundle in (cut.all() if cut is not None else ())]
+        return [(bundle.range, owner) for bundle, owner in found if isinstance(owner, Elsewhere)]
 
     def listen(self, listener: OwnershipListener) -> None:
         """See ``Ownership.listen``."""

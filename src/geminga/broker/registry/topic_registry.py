@@ -72,6 +72,7 @@ class TopicRegistry:
         "_loading",
         "_make_topic",
         "_namespaces",
+        "_others_non_persistent",
         "_ownership",
         "_part",
         "_partitioned",
@@ -99,9 +100,12 @@ class TopicRegistry:
         is_closing: Callable[[], bool],
         dropped: Callable[[], None],
         part: Part,
+        others_non_persistent: Callable[[str], Awaitable[set[str]]] | None = None,
     ) -> None:
-        """``levels``: what a namespace's policies come to. ``policy_changes``: counts changes of policies, of
-        whatever. ``is_closing``: nothing is loaded any more.
+        """``others_non_persistent``: those of a namespace that other brokers have; None: there are none.
+
+        ``levels``: what a namespace's policies come to. ``policy_changes``: counts changes of policies,
+        of whatever. ``is_closing``: nothing is loaded any more.
 
         ``dropped``: a topic that broke was let go as it was.
         """
@@ -115,6 +119,7 @@ class TopicRegistry:
         self._partitioned = partitioned
         self._levels = levels
         self._policy_changes = policy_changes
+        self._others_non_persistent = others_non_persistent
         self._failures = failures
         self._clock = clock
         self._is_closing = is_closing
@@ -466,7 +471,7 @@ class TopicRegistry:
         """Raise PreconditionFailedError if ``count`` more are more than the namespace may have."""
         policies = await self.require_namespace(name)
         limit = self._levels(policies).value(MAX_TOPICS)
-        if limit and len(await self.list(name.namespace, mode=TopicMode.ALL)) + count > limit:
+        if limit and len(await self.list(name.namespace, mode=TopicMode.ALL, is_local=True)) + count > limit:
             raise PreconditionFailedError("Exceed maximum number of topics in namespace.")
 
     # ---- partitioned topics
@@ -509,11 +514,18 @@ class TopicRegistry:
     # ---- lists
 
     async def list(
-        self, namespace: str, *, mode: TopicMode = TopicMode.PERSISTENT, has_system: bool = False
+        self,
+        namespace: str,
+        *,
+        mode: TopicMode = TopicMode.PERSISTENT,
+        has_system: bool = False,
+        is_local: bool = False,
     ) -> list[str]:
         """Full names of the topics of ``tenant/namespace`` (partitions one by one), sorted.
 
         ``has_system``: also the broker's own, which clients and administrators do not see; never logs of transactions.
+        ``is_local``: without the non-persistent topics of other brokers, which only they know; else UnavailableError
+        is raised where one of them does not answer.
         """
         found: list[str] = []
         is_own = namespace == SYSTEM_NAMESPACE
@@ -527,7 +539,10 @@ class TopicRegistry:
                 if is_shown:
                     found.append(f"persistent://{namespace}/{local}")
         if mode is not TopicMode.PERSISTENT:
-            found += await self._non_persistent(namespace, turns)
+            here = await self._non_persistent(namespace, turns)
+            if self._others_non_persistent is not None and not is_local:
+                here |= await self._others_non_persistent(namespace)
+            found += here
         found.sort()  # nearly sorted, so that it takes time linear in their number
         return found
 
