@@ -32,6 +32,7 @@ KILLS ?= 200
 ROUNDS ?= 50
 BOOKIES ?= 5
 BROKERS ?=
+ZOOKEEPERS ?=
 WORKERS ?= 3
 MUTATED_FRAMES ?= 100000
 # The seed that was asked for, if any: the draw of `make mutants` is the same without one.
@@ -55,8 +56,8 @@ demo: $(STAMP) ## real events through a broker, then through Spark; both are kil
 kills: $(STAMP) ## the example of transactions, killed 200 times with its broker: each result once (KILLS=number SEED=number)
 	@$(BIN)/python -m tools.join_kills --kills $(KILLS) --seed $(or $(DRAW),1)
 
-chaos: $(STAMP) ## ZooKeeper, bookies and a broker as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1)
-	@$(BIN)/python -m tools.chaos --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) $(if $(JSON),--json)
+chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1 ZOOKEEPERS=1)
+	@$(BIN)/python -m tools.chaos --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json)
 
 spark-kills: $(STAMP) ## Spark's windows over troublesome events, or EVENTS=file; driver, worker, task, broker killed 20 times (KILLS= SEED= ROWS= MODE=update CONTROL=1)
 	@$(BIN)/python -m demo.spark_kills --kills $(if $(filter command line environment,$(origin KILLS)),$(KILLS),20) --seed $(or $(DRAW),0) --events "$(EVENTS)" --mode $(or $(MODE),append) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTROL),--control)
