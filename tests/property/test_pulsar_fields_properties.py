@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from functools import partial
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geminga.managed_ledger.core.acked_entries import PART_ENTRIES, AckedBitmap
@@ -47,6 +47,9 @@ def ids_of(drawn):
 
 @settings(max_examples=40)
 @given(runs, st.integers(0, 3))
+# As many ids as a container has one by one, and one more.
+@example([(0, 8191, 2)], 0)
+@example([(0, 8193, 2)], 1)
 def test_a_part_becomes_a_bit_set_and_a_part_again(drawn, part):
     ids = ids_of(drawn)
     entries = AckedBitmap()
