@@ -322,6 +322,7 @@ class BrokerServer(ABC):
             labelled=storage.labelled,
             elsewhere=storage.metrics_elsewhere,
         )
+        load = self._config.load
         return RestContext(
             status=broker,
             topics=broker.administered,
@@ -332,6 +333,8 @@ class BrokerServer(ABC):
             lookup=broker.lookup,
             ownership=broker.ownership,
             membership=None if storage.peers is None else storage.peers.membership,
+            split_algorithm="" if load is None else load.split_algorithm,
+            flow_limits=None if load is None else load.flow_limits,
             ledgers=broker.ledgers,
             clock=broker.runtime.clock,
             disk=broker.runtime.disk,
