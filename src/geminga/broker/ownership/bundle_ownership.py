@@ -14,7 +14,7 @@ from typing import Any, Final
 from geminga.broker.ownership.core.bundles import Bundle, Bundles, topic_hash, whole
 from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
 from geminga.broker.ownership.endpoints import Endpoints
-from geminga.broker.ownership.namespace_bundles import NamespaceBundles, PoliciesOf
+from geminga.broker.ownership.namespace_bundles import KeepCuts, NamespaceBundles, PoliciesOf
 from geminga.broker.ownership.owner_nodes import LETTING_GO, OwnerNodes, owner_in, owner_of_endpoints
 from geminga.broker.ownership.ports import HERE, Elsewhere, Here, Owner, OwnershipListener, Topics, Unknown
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent, Unsubscribe
@@ -84,13 +84,18 @@ class BundleOwnership:
         policies_of: PoliciesOf,
         place: Placement,
         *,
+        keep_cuts: KeepCuts | None = None,
         part: Part | None = None,
     ) -> None:
-        """``endpoints``: this broker's listeners. ``part`` hears of what was not expected."""
+        """``endpoints``: this broker's listeners. ``keep_cuts`` of splits, in the policies; None: nowhere else.
+
+        ``part`` hears of what was not expected.
+        """
         self._metadata = metadata
         self._clock = clock
         self._endpoints = endpoints
         self._place = place
+        self._keep_cuts = keep_cuts
         self._part = part
         self._listeners: list[OwnershipListener] = []
         self._due = asyncio.Event()
@@ -358,6 +363,12 @@ class BundleOwnership:
             self._due.set()
         _log.info("bundle %s was split into %s", bundle, ", ".join(part.range for part in parts))
         await self._take_away(bundle, session)
+        if self._keep_cuts is not None:
+            try:
+                await self._keep_cuts(bundle.namespace, after)
+            except GemingaError as error:
+                # They say how other clusters begin; this one goes by its local policies.
+                _log.warning("the policies of namespace %s do not say yet how it is cut: %s", bundle.namespace, error)
         return parts
 
     async def _give_back(self, namespace: str, parts: list[Bundle], session: int) -> None:

@@ -33,6 +33,8 @@ _LONG_AGO_MS: Final = float("-inf")
 
 #: The (global) policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError.
 PoliciesOf = Callable[[str], Awaitable[Mapping[str, Json] | None]]
+#: Add the cuts of a namespace to its (global) policies, from which other clusters begin. Raises GemingaError.
+KeepCuts = Callable[[str, Bundles], Awaitable[None]]
 
 
 class _Remembered(NamedTuple):

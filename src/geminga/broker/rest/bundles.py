@@ -147,8 +147,8 @@ def _send_to(request: Request, membership: Membership, bundle: Bundle, destinati
 async def split_bundle(request: Request) -> Response:
     """Split a bundle by ``splitAlgorithmName`` at its owner; topics stay open.
 
-    Else by ``defaultNamespaceBundleSplitAlgorithm``. The body may be hashes to split at. With ``unload`` the parts are let go of afterwards. Where the algorithm finds
-    nothing to split nothing happens.
+    Else by ``defaultNamespaceBundleSplitAlgorithm``. The body may be hashes to split at. With ``unload`` the parts are
+    let go of afterwards. Where the algorithm finds nothing to split nothing happens.
     """
     context, namespace = context_of(request), namespace_of(request)
     positions = _positions(await json_body(request))

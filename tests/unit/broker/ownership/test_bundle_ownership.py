@@ -335,6 +335,16 @@ def test_without_the_metadata_store_what_is_served_is_served_on_and_nothing_new_
     run(story)
 
 
+def test_a_split_is_done_where_the_policies_can_not_be_told_of_it():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        pair.a.cuts_error = UnavailableError("not now")
+        assert len(await _split(pair, [BUNDLE.lower + 1])) == 2
+        assert len(pair.a.ownership.owned) == 2
+
+    run(story)
+
+
 async def _split(pair: Pair, keys: list[int]) -> list[Bundle]:
     return await pair.a.ownership.split(BUNDLE, keys)
 
@@ -350,6 +360,7 @@ def test_a_split_bundle_is_served_on_in_its_parts(faults):
         parts = await _split(pair, [middle])
         assert [(part.lower, part.upper) for part in parts] == [(BUNDLE.lower, middle), (middle, BUNDLE.upper)]
         assert pair.a.ownership.owned == parts
+        assert [middle in told.boundaries for told in pair.a.cuts] == [True]
         assert not pair.server.tree.exists(PATH)
         assert await pair.a.ask() is HERE
         assert url(await pair.b.ask(is_authoritative=True)) == "pulsar://a:6650"
