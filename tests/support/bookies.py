@@ -21,8 +21,7 @@ from geminga.wire.bookkeeper.digest import encode_entries
 from support.old_bookie import OldBookieServer
 
 T = TypeVar("T")
-#: Of the length that they have on the wire.
-KEY = b"master key" * 2
+KEY = b"master key"
 #: Calls until a client has noticed that its bookie is there again.
 RECONNECT_TRIES_MAX = 20
 #: Journals on one disk, ledgers on three.

@@ -12,7 +12,14 @@ from geminga import __version__
 from geminga.app.bookie_config import BookieProcessConfig
 from geminga.app.bookie_server import BookieAddress, BookieProcessServer
 from geminga.app.event_loop import loop_factory
-from geminga.app.process_life import STOP_GRACE_S, end_at_once, raise_open_files, seconds_since_exec, stop_on_signals
+from geminga.app.process_life import (
+    STOP_GRACE_S,
+    end_at_once,
+    keep_freed_memory,
+    raise_open_files,
+    seconds_since_exec,
+    stop_on_signals,
+)
 from geminga.runtime import get_logger
 
 #: Seconds that an orderly stop may take: the write cache is flushed.
@@ -24,6 +31,7 @@ _log = get_logger(__name__)
 def run_bookie(config: BookieProcessConfig, data_dir: str, *, json_line: bool) -> None:
     """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
     raise_open_files()
+    keep_freed_memory()
     for warning in config.warnings:
         _log.warning("%s", warning)
     with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:

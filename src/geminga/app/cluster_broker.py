@@ -15,7 +15,7 @@ from geminga.app.event_loop import loop_factory
 from geminga.app.host_usage import HostMeter
 from geminga.app.member_broker import MemberBrokerServer
 from geminga.app.process import Place, serve
-from geminga.app.process_life import end_at_once, raise_open_files
+from geminga.app.process_life import end_at_once, keep_freed_memory, raise_open_files
 from geminga.broker.load.balancer import LoadBalancer
 from geminga.broker.load.chooser import LoadChooser
 from geminga.broker.load.cluster_peers import ClusterPeers
@@ -103,6 +103,7 @@ class ClusterBrokerServer(MemberBrokerServer):
 def run_broker(config: BrokerProcessConfig, *, json_line: bool) -> None:
     """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
     raise_open_files()
+    keep_freed_memory()
     for warning in config.config.warnings:
         _log.warning("%s", warning)
 

@@ -13,7 +13,14 @@ from geminga import __version__
 from geminga.app.broker_server import Addresses, BrokerServer
 from geminga.app.config import Config
 from geminga.app.event_loop import loop_factory
-from geminga.app.process_life import STOP_GRACE_S, end_at_once, raise_open_files, seconds_since_exec, stop_on_signals
+from geminga.app.process_life import (
+    STOP_GRACE_S,
+    end_at_once,
+    keep_freed_memory,
+    raise_open_files,
+    seconds_since_exec,
+    stop_on_signals,
+)
 from geminga.app.standalone import StandaloneServer
 from geminga.runtime import get_logger
 
@@ -31,6 +38,7 @@ class Place(NamedTuple):
 def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
     """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
     raise_open_files()
+    keep_freed_memory()
     for warning in config.warnings:
         _log.warning("%s", warning)
 

@@ -28,6 +28,10 @@ EntriesDone = Callable[[Sequence[Entry] | StorageError], None]
 
 #: Bytes of a batch beyond what was asked for. A reader that lags behind holds one, and another one is on its way.
 READ_AHEAD_BYTES: Final = 512 * 1024
+#: The same of entries of at least so many bytes: the turns of the loop and the hop to a thread that a batch costs are
+#: then most of what it costs, and few entries of it take a turn.
+READ_AHEAD_LARGE_BYTES: Final = 2 * 1024 * 1024
+LARGE_ENTRY_BYTES: Final = 16 * 1024
 #: Entries of one read from the bookies, read-ahead included.
 READ_ENTRIES_MAX: Final = 1000
 
@@ -244,7 +248,7 @@ class CursorReads:
     def _read_ledger(self, info: LedgerInfo, first: int, last: int, read: Read) -> None:
         # A guess, for the read-ahead only: what does not fit is not read.
         average = self._entry_bytes or max(1, info.size_bytes // info.entries)
-        ahead_bytes = READ_AHEAD_BYTES if self._cache.has_room(READ_AHEAD_BYTES) else 0
+        ahead_bytes = self._ahead_bytes(average)
         bytes_max = min(read.max_bytes, read.max_entries * average + ahead_bytes)
         window = self._log.tail.window
         if window is not None and window.ledger_id == info.ledger_id and first < window.first_entry_id:
@@ -325,12 +329,19 @@ class CursorReads:
         first, window = ahead.end_entry_id, self._log.tail.window
         if window is not None and window.ledger_id == info.ledger_id:
             last = min(last, window.first_entry_id - 1)
-        count = min(last - first + 1, READ_ENTRIES_MAX, READ_AHEAD_BYTES // self._entry_bytes)
-        if count < 1 or ahead.size_bytes > READ_AHEAD_BYTES or not self._cache.has_room(READ_AHEAD_BYTES):
+        ahead_bytes = self._ahead_bytes(self._entry_bytes)
+        count = min(last - first + 1, READ_ENTRIES_MAX, ahead_bytes // self._entry_bytes)
+        if count < 1 or ahead.size_bytes > ahead_bytes:
             return
         coming = self._coming = _Coming(info.ledger_id, first)
         came = partial(self._came, coming)
-        coming.claim = self._log.read_ledger(info, first, first + count - 1, READ_AHEAD_BYTES, came)
+        coming.claim = self._log.read_ledger(info, first, first + count - 1, ahead_bytes, came)
+
+    def _ahead_bytes(self, entry_bytes: int) -> int:
+        """What may be read ahead of entries of that size; 0: the cache has no room."""
+        if entry_bytes >= LARGE_ENTRY_BYTES and self._cache.has_room(READ_AHEAD_LARGE_BYTES):
+            return READ_AHEAD_LARGE_BYTES
+        return READ_AHEAD_BYTES if self._cache.has_room(READ_AHEAD_BYTES) else 0
 
     def _came(self, coming: _Coming, result: Sequence[bytes] | StorageError) -> None:
         """The batch is here, or an error: then the read that needs it asks again, and tells."""

@@ -7,7 +7,7 @@ import random  # noqa: TID251  (seeded)
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.cursor_reads import READ_AHEAD_BYTES
+from geminga.managed_ledger.cursor_reads import LARGE_ENTRY_BYTES, READ_AHEAD_BYTES, READ_AHEAD_LARGE_BYTES
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from support.ledger_world import acknowledge, append, read_entries
@@ -67,6 +67,28 @@ def test_next_batch_is_on_its_way_while_one_is_handed_out(in_world):
         assert w.factory.read_budget.held_bytes == 0
 
     in_world(scenario, CONFIG)
+
+
+@pytest.mark.parametrize("cache_mb", [8, 1])
+def test_batches_of_large_entries_are_larger_where_the_cache_has_room(in_world, cache_mb):
+    count = 4 * READ_AHEAD_LARGE_BYTES // LARGE_ENTRY_BYTES
+    batch = READ_AHEAD_LARGE_BYTES if cache_mb > 1 else READ_AHEAD_BYTES
+
+    async def scenario(w):
+        wanted = [b"%06d" % number + b"." * (LARGE_ENTRY_BYTES - 6) for number in range(count)]
+        cursor = await (await cold(w, wanted)).open_cursor("s", initial=EARLIEST)
+        calls = w.bookie.read_calls
+        found: list[bytes] = []
+        while len(found) < count:
+            found += data_of(await read_entries(cursor, 10, MANY_BYTES))
+            assert w.factory.cache.size_bytes <= 2 * batch
+        assert found == wanted
+        batches = count * LARGE_ENTRY_BYTES // batch
+        assert batches - 1 <= w.bookie.read_calls - calls <= batches + 1
+        await cursor.close()
+        assert w.factory.cache.size_bytes == 0
+
+    in_world(scenario, ManagedLedgerConfig(cache_size_mb=cache_mb))
 
 
 def test_jump_passes_over_what_is_on_its_way(in_world):
