@@ -35,6 +35,8 @@ _UINT64: Final = (1 << 64) - 1
 _SUFFIXES_CACHED_MAX: Final = 256
 #: A group with less than this part of its bytes goes on into the next block.
 _COPIED_PART: Final = 4
+#: Cells of more words are left to Arrow.
+_SHORT_WORDS_MAX: Final = 8
 _MICROS: Final = 1000
 _TIME_MS_MAX: Final = ((1 << 63) - 1) // _MICROS
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -145,7 +147,7 @@ class Rows:
         has_key = (flags & HAS_KEY) != 0
         if not has_key.any():
             return pa.nulls(self.count, pa.binary())
-        keys = self._gather(self._columns.key_starts, self._columns.key_ends, ~has_key)
+        keys = self._gathered_short(self._columns.key_starts, self._columns.key_ends, has_key)
         encoded = np.flatnonzero(flags & KEY_IS_BASE64)
         if len(encoded):
             listed = keys.to_pylist()
@@ -158,14 +160,37 @@ class Rows:
     def _gather(self, starts: Longs, ends: Longs, is_null: NDArray[np.bool_]) -> pa.Array:
         if not self.count:
             return pa.array([], pa.binary())
-        offsets = np.empty(2 * self.count, np.int32)
-        offsets[0::2] = starts
+        count = self.count
+        # Span 2i is message i's, the spans between are what lies between; the last one is empty.
+        offsets = np.empty(2 * count + 1, np.int32)
+        offsets[0:-1:2] = starts
         offsets[1::2] = ends
-        spans = pa.Array.from_buffers(pa.binary(), 2 * self.count - 1, [None, pa.py_buffer(offsets), self._data])
-        indexes = np.arange(0, 2 * self.count, 2, dtype=np.int32)
+        offsets[-1] = offsets[-2]
+        spans = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), self._data])
+        # Arrow makes room for as many bytes as so many spans have on average, and moves everything if that is too
+        # little: the empty one is taken as often again, and left out.
+        indexes = np.full(2 * count, 2 * count - 1, np.int32)
+        indexes[:count] = np.arange(0, 2 * count, 2, dtype=np.int32)
+        mask = None
         if is_null.any():
-            return spans.take(pa.array(indexes, mask=is_null))
-        return spans.take(pa.array(indexes))
+            mask = np.concatenate((is_null, np.zeros(count, np.bool_)))
+        return spans.take(pa.array(indexes, mask=mask))[:count]
+
+    def _gathered_short(self, starts: Longs, ends: Longs, is_valid: NDArray[np.bool_]) -> pa.Array:
+        """The same of cells that are short as a rule: each is read as a few words of eight bytes, and cut."""
+        sizes = np.where(is_valid, ends - starts, 0)
+        words = -(-int(sizes.max()) // 8)
+        if not 0 < words <= _SHORT_WORDS_MAX:
+            return self._gather(starts, ends, ~is_valid)
+        data = np.frombuffer(self._rows.data, np.uint8)
+        # A word from each place on; behind the last entry there is padding.
+        from_place = np.ndarray((len(data) - 7,), np.uint64, data, strides=(1,))
+        cells = np.empty((self.count, words), np.uint64)
+        for word in range(words):
+            cells[:, word] = from_place[starts + 8 * word]
+        width = 8 * words
+        found = cells.view(np.uint8).reshape(self.count, width)[np.arange(width) < sizes[:, None]]
+        return binary_array(found, (sizes,), is_valid)
 
     # ---- what all messages of an entry share
 
@@ -277,12 +302,17 @@ def id_suffixes(batch_size: int) -> tuple[tuple[bytes, ...], Longs]:
     return (b"", *ends), np.array([len(end) for end in ends], np.int64)
 
 
-def binary_array(data: bytes, lengths: Sequence[Longs]) -> pa.Array:
-    """Cells that lie end to end."""
+def binary_array(
+    data: bytes | NDArray[np.uint8], lengths: Sequence[Longs], is_valid: NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Cells that lie end to end, those that are not valid empty."""
     sizes = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
-    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    valid = None
+    if is_valid is not None and not is_valid.all():
+        valid = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _times(times_ms: Longs, is_null: NDArray[np.bool_] | None = None) -> pa.Array:

@@ -3,10 +3,10 @@
 A batch is, for each message: 4 bytes size of its metadata (big endian), ``SingleMessageMetadata``, payload. Nothing
 says where the n-th message begins but the one before it. That payloads which are not small have one size is guessed
 first. Else places that *look like* a beginning are searched, in all entries at once: metadata shorter than 256 bytes
-have three zero bytes in front of their size, of which two lie at an even place, and a field that may come first behind
-it. The heads at those places are read column by column; a place is a beginning only if the chain of messages leads to
-it: from where its batch begins, message by message, to exactly the end of the entry, after exactly as many messages as
-the entry says. Only time depends on the guess and the search.
+have three zero bytes in front of their size, of which two lie at an even address, and a field that may come first
+behind it. The heads at those places are read column by column; a place is a beginning only if the chain of messages
+leads to it: from where its batch begins, message by message, to exactly the end of the entry, after exactly as many
+messages as the entry says. Only time depends on the guess and the search.
 
 An entry for which that does not come out is told apart: its messages are to be read one by one (long metadata, fields
 in another order, unknown fields, broken ones). Numbers are read with eight bytes at a time.
@@ -164,12 +164,14 @@ def _first_payload_bytes(raw: memoryview, start: int) -> int:
 
 def _places(data: Bytes) -> Longs:
     """Where a head may begin, ascending."""
-    zeros = np.frombuffer(data, np.uint16, len(data) // 2) == 0
+    # Pairs as memory has them: numpy copies what is not aligned before it looks at it.
+    base = data.ctypes.data & 1
+    zeros = data[base : base + (len(data) - base) // 2 * 2].view(np.uint16) == 0
     whole = len(zeros) // 8 * 8
     # Eight at a time, as next to none is zero. The last bytes are padding.
     eights = np.flatnonzero(zeros[:whole].view(np.uint64) != 0)
     found = np.flatnonzero(zeros[:whole].reshape(-1, 8)[eights])
-    at: Longs = 2 * (8 * eights[found >> 3] + (found & 7))
+    at: Longs = base + 2 * (8 * eights[found >> 3] + (found & 7))
     at = at[at < len(data) - PAD_BYTES]
     even = at[data[at + 2] == 0]
     odd = at[at > 0] - 1

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from geminga.client import EntryBatch, ReadError
 from geminga.client.core.batch_layout import HAS_KEY, IS_COMPACTED_OUT, BatchFormatError
@@ -68,8 +69,8 @@ class EntryRows:
         block = block_of(self.pieces[0].entry)
         if block is None or not all(one.entry.is_batch and block_of(one.entry) is block for one in self.pieces):
             return False
-        places = [np.frombuffer(one.entry.data, np.uint8).ctypes.data for one in self.pieces]
-        low = places[0] - np.frombuffer(block, np.uint8).ctypes.data
+        places: list[int] = [pa.py_buffer(one.entry.data).address for one in self.pieces]
+        low = places[0] - pa.py_buffer(block).address
         high = places[-1] - places[0] + low + len(self.pieces[-1].entry.data) + PAD_BYTES
         if high > len(block):
             return False
