@@ -31,6 +31,8 @@ SCENARIO ?= transactions
 KILLS ?= 200
 ROUNDS ?= 50
 BOOKIES ?= 5
+BROKERS ?=
+ZOOKEEPERS ?=
 WORKERS ?= 3
 MUTATED_FRAMES ?= 100000
 # The seed that was asked for, if any: the draw of `make mutants` is the same without one.
@@ -48,14 +50,14 @@ $(STAMP): requirements.lock pyproject.toml tools/make_environment.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/make_environment.sh
 	@touch $(STAMP)
 
-demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png MODE=update); TXN=1: moved in transactions; BOOKIES=3: a bookie of a cluster is killed and replaced
-	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" MODE="$(MODE)" TXN="$(TXN)" JSON="$(JSON)" BOOKIES="$(if $(filter command line environment,$(origin BOOKIES)),$(BOOKIES))" KILLS="$(if $(filter command line environment,$(origin KILLS)),$(KILLS))" $(BIN)/python -m demo
+demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png MODE=update); TXN=1: moved in transactions; BOOKIES=3 BROKERS=2: a broker and a bookie of a cluster are killed, and replaced
+	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" MODE="$(MODE)" TXN="$(TXN)" JSON="$(JSON)" BOOKIES="$(if $(filter command line environment,$(origin BOOKIES)),$(BOOKIES))" BROKERS="$(BROKERS)" KILLS="$(if $(filter command line environment,$(origin KILLS)),$(KILLS))" $(BIN)/python -m demo
 
 kills: $(STAMP) ## the example of transactions, killed 200 times with its broker: each result once (KILLS=number SEED=number)
 	@$(BIN)/python -m tools.join_kills --kills $(KILLS) --seed $(or $(DRAW),1)
 
-chaos: $(STAMP) ## ZooKeeper, bookies and a broker as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1)
-	@$(BIN)/python -m tools.chaos --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) $(if $(JSON),--json)
+chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1 ZOOKEEPERS=1)
+	@$(BIN)/python -m tools.chaos --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json)
 
 spark-kills: $(STAMP) ## Spark's windows over troublesome events, or EVENTS=file; driver, worker, task, broker killed 20 times (KILLS= SEED= ROWS= MODE=update CONTROL=1)
 	@$(BIN)/python -m demo.spark_kills --kills $(if $(filter command line environment,$(origin KILLS)),$(KILLS),20) --seed $(or $(DRAW),0) --events "$(EVENTS)" --mode $(or $(MODE),append) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTROL),--control)
@@ -101,8 +103,8 @@ bench: $(STAMP) ## floor against product, one table per claim (BENCH_ARGS="publi
 bench-compare: $(STAMP) ## this tree against another commit, in turns (BASE=commit COMPARE_ARGS="publish --pairs 3")
 	@$(BIN)/python -m bench.compare --base "$(BASE)" $(COMPARE_ARGS)
 
-conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory)
-	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)"
+conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory BROKERS=1)
+	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)" --brokers $(or $(BROKERS),1)
 
 interop: $(STAMP) ## our client and our REST against Apache Pulsar's own broker; needs Java 17 and Maven (PULSAR=version)
 	@$(BIN)/python -m tools.interop --pulsar "$(PULSAR)" $(INTEROP_ARGS)

@@ -24,6 +24,7 @@ from bench.bookie_entries import LARGE_BYTES, large_entries, wire
 from bench.bookie_publish import publish as publish_on_bookies
 from bench.bookie_reads import isolation, tail
 from bench.bookie_recovery import recovery
+from bench.broker_cluster import bundles, lookups, takeover
 from bench.broker_processes import broker_processes
 from bench.catch_up import catch_up
 from bench.client import client as measure_client
@@ -81,6 +82,21 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "a broker in the process of its storage, and broker processes beside it: 4 topics",
         f"publish: {DURABLE}; acknowledgements are persisted in the background",
         lambda b, _: broker_processes(b),
+    ),
+    "lookups": (
+        "lookups of topics, at the broker that has them and at another one",
+        "none: nothing is written",
+        lambda b, _: lookups(b),
+    ),
+    "takeover": (
+        "a broker process of two is killed, and its topics' clients come back: first receipts since the kill",
+        f"publish: {DURABLE}",
+        lambda b, o: takeover(b, o.count),
+    ),
+    "bundles": (
+        "memory per bundle that a broker process owns",
+        "what a bundle's owner is, is synced before the answer",
+        lambda b, _: bundles(b),
     ),
     "topics": ("memory per idle topic with one durable subscription", DURABLE, lambda b, o: measure.topics(b, o.count)),
     "client": (
@@ -179,6 +195,9 @@ ALL = (
     "catchup",
     "together",
     "brokers",
+    "lookups",
+    "takeover",
+    "bundles",
     "topics",
     "client",
     "cursor",

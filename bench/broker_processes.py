@@ -2,7 +2,8 @@
 
 The same generator for all: a publisher per topic in one process, then a consumer per topic in a process each. The
 topics are spread evenly over the brokers, and each is asked for where it is. On a machine of few cores generator and
-servers share them: what a message costs the servers is in ``CPU us``, of the brokers' processes and of all.
+servers share them: what a message costs the servers is in ``CPU us``, of the brokers' processes and of all; ``cost`` is
+that of the brokers' beside a whole standalone's, and ``met`` says whether both are within the goal.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from bench.servers import Bench, BenchError, finish_load, load, start_load
 
 TOPICS = 4
 #: Entries of each topic, by their size: single messages, and batches of a hundred as clients send them by default.
-ENTRIES = {100: 60_000, 10_000: 8_000}
+ENTRIES = {100: 60_000, 1_024: 40_000, 10_000: 8_000}
+#: At most so many times what a message costs a standalone may it cost a broker process alone: the goal.
+COST_MAX = 1.15
 #: Names that are tried until the topics are spread evenly.
 NAMES_MAX = 200
 #: Broker processes; 0: the broker is in the process of its storage.
@@ -50,20 +53,27 @@ def _of_size(bench: Bench, size: int) -> list[Row]:
             "published/s": round(row["published"]),
             "x": row["published"] / alone["published"],
             "CPU us, brokers": row["publish_us"],
+            "cost": row["publish_us"] / alone["publish_us"],
             "all": row["publish_all_us"],
             "consumed/s": round(row["consumed"]),
             "x ": row["consumed"] / alone["consumed"],
             "CPU us, brokers ": row["consume_us"],
+            "cost ": row["consume_us"] / alone["consume_us"],
             "all ": row["consume_all_us"],
+            "met": "-" if not count else "yes" if _is_met(row, alone) else "NO",
         }
         for count, row in medians.items()
     ]
 
 
+def _is_met(row: Row, alone: Row) -> bool:
+    return all(row[key] <= COST_MAX * alone[key] for key in ("publish_us", "consume_us"))
+
+
 def _turn(bench: Bench, count: int, size: int) -> Row:
     with bench.product(gemingaBrokers=str(count)) as broker:
         places = _spread(broker, max(count, 1))
-        before = _cpu(broker)
+        before = cpu_of_servers(broker)
         published = load(
             "publish",
             port=broker.broker_port,
@@ -74,7 +84,7 @@ def _turn(bench: Bench, count: int, size: int) -> Row:
             frames=bench.frames(size, frame_count(size)),
             count=ENTRIES[size],
         )
-        between = _cpu(broker)
+        between = cpu_of_servers(broker)
         readers = [
             start_load(
                 "consume",
@@ -90,7 +100,7 @@ def _turn(bench: Bench, count: int, size: int) -> Row:
             for topic, port in places.items()
         ]
         consumed = [finish_load(reader) for reader in readers]
-        after = _cpu(broker)
+        after = cpu_of_servers(broker)
     total = TOPICS * ENTRIES[size]
     slowest_s = max(answer["seconds"] for answer in consumed)
     costs = {
@@ -118,14 +128,14 @@ def _spread(broker: StandaloneProcess, brokers: int) -> dict[str, int]:
     raise BenchError(f"{NAMES_MAX} topics were asked for, and are at {len(at)} of {brokers} brokers")
 
 
-def _cpu(broker: StandaloneProcess) -> tuple[float, float]:
+def cpu_of_servers(broker: StandaloneProcess) -> tuple[float, float]:
     """CPU seconds of the brokers' processes, and of all the servers'."""
     parent = broker.cpu_seconds()
-    children = sum(map(_cpu_of, _children(broker.pid)))
-    return children or parent, parent + children
+    of_children = sum(map(cpu_seconds_of, children(broker.pid)))
+    return of_children or parent, parent + of_children
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     return [
         int(child)
         for task in Path(f"/proc/{pid}/task").iterdir()
@@ -133,6 +143,6 @@ def _children(pid: int) -> list[int]:
     ]
 
 
-def _cpu_of(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

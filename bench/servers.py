@@ -80,9 +80,9 @@ def environment(source: Path = ROOT / "src") -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(source)}
 
 
-def start_load(mode: str, **options: Any) -> subprocess.Popen[str]:
+def start_load(mode: str, *, module: str = "bench.load", **options: Any) -> subprocess.Popen[str]:
     """A generator process."""
-    command = [sys.executable, "-m", "bench.load", json.dumps({"mode": mode, **options}, default=str)]
+    command = [sys.executable, "-m", module, json.dumps({"mode": mode, **options}, default=str)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()
     )
@@ -98,6 +98,6 @@ def finish_load(process: subprocess.Popen[str], timeout_s: float = 600.0) -> dic
     return answer
 
 
-def load(mode: str, **options: Any) -> dict[str, Any]:
+def load(mode: str, *, module: str = "bench.load", **options: Any) -> dict[str, Any]:
     """Run a generator to its end."""
-    return finish_load(start_load(mode, **options))
+    return finish_load(start_load(mode, module=module, **options))

@@ -3,7 +3,8 @@
 EVENTS=file.jsonl[.gz] names the events, DEDUP=1 switches the broker's deduplication on, PLOT=file.png says where
 the picture goes. TXN=1 moves the events between two topics in transactions instead: KILLS=number kills on the way,
 JSON=1 prints the result of that as one line. BOOKIES=3 (to 7) has them stored by a cluster of processes instead, one
-of whose bookies is killed for good; JSON=1 as with TXN.
+of whose bookies is killed for good, BROKERS=2 (to 5) with several brokers, one of which is killed as well; JSON=1 as
+with TXN, and deduplication is on.
 
 The exit code is 0 only if nothing acknowledged was lost, and Spark's result is that of a plain
 computation; with TXN=1, if each event was moved once; with BOOKIES, if every entry has all its copies again.
@@ -30,16 +31,20 @@ from geminga.model.errors import GemingaError
 from geminga.spark.java import choose_java
 
 BOOKIES_MIN, BOOKIES_MAX = 3, 7
+BROKERS_MAX = 5
 #: Of a cluster, by what is said where it is not installed.
 NEEDED = {"the official client (pip install pulsar-client)": "pulsar", "pip install 'geminga[spark]'": "pyspark"}
 
 
 def main() -> int:
     """Run the demo; the exit code."""
-    txn, as_json, bookies = is_asked("TXN"), is_asked("JSON"), os.environ.get("BOOKIES", "")
+    txn, as_json = is_asked("TXN"), is_asked("JSON")
+    bookies, brokers = os.environ.get("BOOKIES", ""), os.environ.get("BROKERS", "")
+    if brokers and not bookies:
+        bookies = str(BOOKIES_MIN)
     # A sentence is a line where nobody looks at a terminal.
     console = Console(soft_wrap=not sys.stdout.isatty(), stderr=bool(txn or bookies) and as_json)
-    if reason := refusal(bookies, txn=txn):
+    if reason := refusal(bookies, brokers, txn=txn):
         console.print(f"[red]{reason}[/]", highlight=False)
         return 2
     dedup = is_asked("DEDUP")
@@ -51,7 +56,7 @@ def main() -> int:
     console.print(f"events: {events.origin}, {len({key for key, _ in events.rows})} keys")
     directory = Path(tempfile.mkdtemp(prefix="geminga-demo-"))
     if bookies:
-        failures = run_cluster(console, events, directory, int(bookies), as_json=as_json)
+        failures = run_cluster(console, events, directory, int(bookies), int(brokers or 1), as_json=as_json)
         done = "every entry has its copies again, nothing acknowledged was lost, nothing came twice"
     else:
         failures = run_standalone(console, events, directory, dedup=dedup, txn=txn, as_json=as_json)
@@ -67,14 +72,16 @@ def main() -> int:
     return 0
 
 
-def refusal(bookies: str, *, txn: bool) -> str:
+def refusal(bookies: str, brokers: str = "", *, txn: bool) -> str:
     """Why a cluster can not be had as it was asked for; empty if it can, or was not asked for."""
     if not bookies:
         return ""
     if not (bookies.isdecimal() and BOOKIES_MIN <= int(bookies) <= BOOKIES_MAX):
         return f"BOOKIES={bookies}: expected a number of bookies from {BOOKIES_MIN} to {BOOKIES_MAX}"
+    if not (not brokers or (brokers.isdecimal() and brokers.isascii() and 1 <= int(brokers) <= BROKERS_MAX)):
+        return f"BROKERS={brokers}: expected a number of brokers from 1 to {BROKERS_MAX}"
     if txn:
-        return "BOOKIES and TXN are two demonstrations: expected one of them"
+        return f"{'BROKERS' if brokers else 'BOOKIES'} and TXN are two demonstrations: expected one of them"
     missing = [name for name, module in NEEDED.items() if find_spec(module) is None]
     if missing:
         return (
@@ -85,12 +92,14 @@ def refusal(bookies: str, *, txn: bool) -> str:
     return ""
 
 
-def run_cluster(console: Console, events: Events, directory: Path, bookies: int, *, as_json: bool) -> list[str]:
-    """Bookies as processes; the reasons why it failed."""
+def run_cluster(
+    console: Console, events: Events, directory: Path, bookies: int, brokers: int, *, as_json: bool
+) -> list[str]:
+    """Bookies and brokers as processes; the reasons why it failed."""
     from demo import bookie_lost
 
     try:
-        return bookie_lost.run(console, events, directory, bookies=bookies, as_json=as_json)
+        return bookie_lost.run(console, events, directory, bookies=bookies, brokers=brokers, as_json=as_json)
     except (StartError, GemingaError) as error:
         return [str(error)]
     except KeyboardInterrupt:

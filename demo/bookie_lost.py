@@ -1,8 +1,9 @@
-"""``make demo BOOKIES=3``: a bookie of a cluster is killed while events are published, and its copies are made anew.
+"""``make demo BROKERS=2 BOOKIES=3``: a broker and a bookie of a cluster are killed while events are published.
 
-ZooKeeper, bookies, auto-recovery and a broker are processes of their own. One bookie is killed and its directory is
-removed; an empty one joins. When every fragment is on as many bookies again as before, a second one is killed, and the
-broker: what is read then is read from copies.
+ZooKeeper, bookies, auto-recovery and brokers are processes of their own. One of several brokers is killed, and the
+others take over its topics (``broker_lost.py``). One bookie is killed and its directory is removed; an empty one joins.
+When every fragment is on as many bookies again as before, a second one is killed, and all brokers: what is read then is
+read from copies.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rich.table import Table
 from tools.chaos.cluster import BookieProcess, Cluster
 from tools.chaos.copies import Copies, Look
 
+from demo.broker_lost import BrokerLost, lose_broker
 from demo.delivery import TOPIC, Publishing, consume, publish
 from demo.events import Events
 from demo.verdict import Verdict
@@ -33,6 +35,8 @@ SESSION_MS = 4000
 #: Seconds that the events are published over, so that what is done to bookies happens meanwhile; few take less.
 PUBLISH_S = 12.0
 RATE_MIN = 1000
+#: With several brokers it takes twice as long, and this part of the events is sent when the first of them is killed.
+BROKER_AT = 0.25
 #: Seconds until every fragment has all its copies again.
 PATIENCE_S = 90.0
 RECOVERY = {"openLedgerRereplicationGracePeriod": 2000}
@@ -61,6 +65,9 @@ class Lost:
     lost: int = 0
     duplicated: int = 0
     out_of_order: int = 0
+    brokers: int = 1
+    #: With several brokers.
+    broker: BrokerLost | None = None
 
     def see(self, copies: Copies, joined: str) -> None:
         """What there was of copies once all should be there."""
@@ -81,7 +88,8 @@ class Lost:
             f"{self.fragments_naming_killed:,} fragments name a bookie that is gone": self.fragments_naming_killed,
             f"{self.killed} had nothing: its loss shows nothing": not self.fragments_of_killed,
         }
-        return [reason for reason, is_wrong in wrong.items() if is_wrong]
+        of_broker = self.broker.failures() if self.broker is not None else []
+        return [*of_broker, *(reason for reason, is_wrong in wrong.items() if is_wrong)]
 
 
 class Losing:
@@ -97,8 +105,13 @@ class Losing:
         self.error: Exception | None = None
 
     def lose_one(self, state: Publishing) -> None:
-        """While events are published: the bookie that most fragments name goes for good, and an empty one joins."""
+        """While events are published: a broker of several, then the bookie that most fragments name goes for good.
+
+        An empty bookie joins.
+        """
         try:
+            if len(self._cluster.brokers) > 1:
+                self.lost.broker = lose_broker(self._cluster, state, PARTITIONS, self._say)
             self._lose_one(state)
         except (OSError, TimeoutError, AssertionError) as error:
             self.error = error
@@ -139,17 +152,24 @@ class Losing:
         )
 
     def lose_another(self) -> None:
-        """One that was there from the beginning, and the broker, with all that it remembers."""
+        """One that was there from the beginning, and the brokers, with all that they remember."""
         names = asyncio.run(self._look.at_fragments())
         names.of_bookie.pop(self.lost.joined, None)
         victim = self._most_named(names)
         self.lost.killed_second = bookie_id(victim)
         victim.kill()
-        self._cluster.broker.kill()
-        self._cluster.broker.start()
+        brokers = self._cluster.brokers.values()
+        for broker in brokers:
+            broker.kill()
+        for broker in brokers:
+            broker.launch()
+        for broker in brokers:
+            broker.wait_ready()
+        back_ms = max(broker.start_seconds[-1] for broker in brokers) * 1000
+        whom = "the broker, which is" if len(brokers) == 1 else f"the {len(brokers)} brokers, which are"
         self._say(
-            f"[bold red]kill -9[/] of bookie {self.lost.killed_second} and of the broker, which is back after "
-            f"{self._cluster.broker.start_seconds[-1] * 1000:.0f} ms: what follows is read from what is left"
+            f"[bold red]kill -9[/] of bookie {self.lost.killed_second} and of {whom} back after {back_ms:.0f} ms: "
+            "what follows is read from what is left"
         )
 
     def _most_named(self, copies: Copies) -> BookieProcess:
@@ -170,7 +190,9 @@ def bookie_id(bookie: BookieProcess) -> str:
     return str(bookie.ready["bookieId"])
 
 
-def run(console: Console, events: Events, directory: Path, *, bookies: int, as_json: bool) -> list[str]:
+def run(
+    console: Console, events: Events, directory: Path, *, bookies: int, as_json: bool, brokers: int = 1
+) -> list[str]:
     """All of it; the reasons why it failed. Raises StartError."""
     quorums = {
         "managedLedgerDefaultEnsembleSize": min(COPIES + 1, bookies - 1),
@@ -181,15 +203,17 @@ def run(console: Console, events: Events, directory: Path, *, bookies: int, as_j
         "managedLedgerMinLedgerRolloverTimeMinutes": 0,
         "brokerDeduplicationEnabled": "true",
     }
-    cluster = Cluster(directory, bookies=bookies, session_ms=SESSION_MS, broker_settings=quorums)
+    cluster = Cluster(directory, bookies=bookies, brokers=brokers, session_ms=SESSION_MS, broker_settings=quorums)
     started = time.perf_counter()
-    lost = Lost(bookies, len(events.rows))
+    lost = Lost(bookies, len(events.rows), brokers=brokers)
+    named = "a broker" if brokers == 1 else f"{brokers} brokers"
     try:
         cluster.start()
         cluster.start_autorecovery(RECOVERY)
         console.print(
-            f"cluster: ZooKeeper, {bookies} bookies, auto-recovery and a broker, {bookies + 3} processes, ready after "
-            f"{time.perf_counter() - started:.1f} s; E/Qw/Qa {'/'.join(str(v) for v in list(quorums.values())[:3])}",
+            f"cluster: ZooKeeper, {bookies} bookies, auto-recovery and {named}, {bookies + brokers + 2} processes, "
+            f"ready after {time.perf_counter() - started:.1f} s; "
+            f"E/Qw/Qa {'/'.join(str(v) for v in list(quorums.values())[:3])}",
             highlight=False,
         )
         failures = _publish_and_read(console, cluster, events, directory, lost)
@@ -205,14 +229,17 @@ def run(console: Console, events: Events, directory: Path, *, bookies: int, as_j
 def _publish_and_read(console: Console, cluster: Cluster, events: Events, directory: Path, lost: Lost) -> list[str]:
     cluster.broker.request("PUT", f"/admin/v2/{TOPIC.replace('://', '/')}/partitions", PARTITIONS)
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(directory / "client.log"))
-    client = pulsar.Client(cluster.broker.service_url, logger=logger, operation_timeout_seconds=30)
+    client = pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=30)
     client.subscribe(TOPIC, "demo", initial_position=pulsar.InitialPosition.Earliest).close()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         losing = Losing(console, cluster, progress, lost)
-        state = publish(client, events, progress, losing.lose_one, over_s=min(PUBLISH_S, len(events.rows) / RATE_MIN))
+        over_s, at = min(PUBLISH_S, len(events.rows) / RATE_MIN), 0.5
+        if lost.brokers > 1:
+            over_s, at = 2 * over_s, BROKER_AT
+        state = publish(client, events, progress, losing.lose_one, over_s=over_s, at=at)
         if losing.error is not None:
-            return [f"the loss of a bookie was not made up for: {losing.error!r}"]
+            return [f"a loss was not made up for: {losing.error!r}"]
         losing.check_copies()
         losing.lose_another()
         verdict = Verdict(len(events.rows), state.acknowledged, set())
@@ -230,11 +257,13 @@ def report(console: Console, lost: Lost) -> None:
     table.add_column(justify="right")
     table.add_column()
     table.add_row("published", f"{lost.events:,}", f"{lost.acknowledged_meanwhile:,} of them while copies were missing")
+    if (broker := lost.broker) is not None:
+        table.add_row("taken over", f"{broker.taken_over_s:.1f} s", f"{broker.partitions} of {PARTITIONS} partitions")
     table.add_row("fragments", f"{lost.fragments:,}", f"{lost.fragments_of_killed:,} had lost a copy")
     table.add_row("restored", f"{lost.restored_s:.1f} s", "from kill -9 on, until no fragment named the lost bookie")
     table.add_row("entries", f"{lost.entries:,}", f"looked for on each of their {COPIES} bookies")
     table.add_row("lacking", f"{lost.entries_lacking_copies:,}", "entries without all their copies")
-    table.add_row("received", f"{lost.found:,}", "with a second bookie and the broker killed before")
+    table.add_row("received", f"{lost.found:,}", "with a second bookie and all brokers killed before")
     table.add_row("lost", f"{lost.lost:,}", "acknowledged, yet never delivered")
     table.add_row("duplicates", f"{lost.duplicated:,}", "deduplication is on")
     table.add_row("out of order", f"{lost.out_of_order:,}", "first deliveries, per key")

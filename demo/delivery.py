@@ -63,8 +63,9 @@ def publish(
     halfway: Callable[[Publishing], None],
     *,
     over_s: float = 0.0,
+    at: float = 0.5,
 ) -> Publishing:
-    """Publish everything, ``halfway`` on a thread of its own when half is sent; in ``over_s`` seconds at least."""
+    """Publish everything, ``halfway`` on a thread of its own when ``at`` of it is sent; in ``over_s`` s at least."""
     rows = events.rows
     producer = client.create_producer(
         TOPIC,
@@ -85,7 +86,7 @@ def publish(
     pause = threading.Event()
     started = time.perf_counter()
     for number, (key, line) in enumerate(rows):
-        if number == len(rows) // 2:
+        if number == int(len(rows) * at):
             crash = threading.Thread(target=halfway, args=(state,))
             crash.start()
         if over_s and number % PACED == 0:

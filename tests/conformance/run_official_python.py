@@ -174,6 +174,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="also those not expected yet")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds a test may take")
     parser.add_argument("--json", help="write the outcomes to this file")
+    parser.add_argument("--brokers", type=int, default=1, help="processes that share the topics (standalone --brokers)")
     parser.add_argument("--keep", action="store_true", help="keep data and log, and say where")
     options = parser.parse_args()
     console = Console(width=160)
@@ -190,10 +191,11 @@ def main() -> int:
     folder = scratch / "tests"
     shutil.copytree(source, folder)
     (folder / ".test-token.txt").write_text(TOKEN, encoding="utf-8")
+    brokers = ["--brokers", str(options.brokers)] if options.brokers > 1 else []
     broker = StandaloneProcess(
         scratch / "data",
         log=scratch / "broker.log",
-        arguments=["--config", str(HERE / "python.conf")],
+        arguments=["--config", str(HERE / "python.conf"), *brokers],
         broker_port=BROKER_PORT,
         web_port=WEB_PORT,
     )

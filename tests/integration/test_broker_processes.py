@@ -83,6 +83,11 @@ def test_two_processes_share_topics_and_each_sends_clients_to_the_other(tmp_path
             consumer.acknowledge(message)
         for client in clients:
             client.close()
+        # The bookie is in none of both processes, and its metrics are where a standalone has them.
+        page = process.request("GET", "/metrics").decode()
+        assert 'bookie_SERVER_STATUS{cluster="standalone"} 1' in page
+        assert 'geminga_bookie_connections{cluster="standalone"} ' in page
+        assert page.count("\nprocess_cpu_seconds_total{") == 2
         _check_transaction(process, list(owners))
         assert process.stop() == 0
     log = process.log.read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 import threading
 import time
 import urllib.error
@@ -253,6 +254,36 @@ def test_a_namespace_of_topics_of_both_brokers_is_deleted(cluster: Cluster, tmp_
         ask(second, "DELETE", f"/admin/v2/{name.replace('://', '/')}")
     ask(second, "DELETE", "/admin/v2/namespaces/public/going")
     assert "public/going" not in ask(first, "GET", "/admin/v2/namespaces/public")
+
+
+def test_topics_that_are_not_persistent_are_listed_and_deleted_wherever_they_are(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    first, second = cluster.brokers.values()
+    ask(first, "PUT", "/admin/v2/namespaces/public/passing", {"bundles": {"numBundles": 8}})
+    names = [f"non-persistent://public/passing/{number}" for number in range(8)]
+    client = quiet_client(first.service_url, tmp_path)
+    producers = [client.create_producer(name) for name in names]
+    assert {owner_of(second, name) for name in names} == {first.service_url, second.service_url}
+    for broker in (first, second):
+        assert sorted(ask(broker, "GET", "/admin/v2/non-persistent/public/passing")) == names
+        assert sorted(ask(broker, "GET", "/admin/v2/namespaces/public/passing/topics?mode=ALL")) == names
+        there = quiet_client(broker.service_url, tmp_path)
+        consumer = there.subscribe(
+            re.compile("non-persistent://public/passing/.*"),
+            f"from {broker.web_url}",
+            regex_subscription_mode=pulsar.RegexSubscriptionMode.NonPersistentOnly,
+        )
+        for name, producer in zip(names, producers, strict=True):
+            producer.send(name.encode())
+        assert sorted(consumer.receive(timeout_millis=20_000).data().decode() for _ in names) == names
+        there.close()
+        assert refusal(broker, "DELETE", "/admin/v2/namespaces/public/passing")[0] == 409
+    client.close()
+    for name in names:
+        ask(second, "DELETE", f"/admin/v2/{name.replace('://', '/')}")
+    ask(second, "DELETE", "/admin/v2/namespaces/public/passing")
+    assert "public/passing" not in ask(first, "GET", "/admin/v2/namespaces/public")
 
 
 def refusal(broker: BrokerProcess, method: str, path: str, body: object = None) -> tuple[int, str]:

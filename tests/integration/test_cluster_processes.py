@@ -9,7 +9,7 @@ from pathlib import Path
 import pulsar
 import pytest
 from rich.console import Console
-from tools.chaos.__main__ import PROMISED, SETTINGS, run
+from tools.chaos.__main__ import PROMISED, SETTINGS, Sizes, run
 from tools.chaos.cluster import Cluster
 from tools.chaos.plan import BROKER, ZOOKEEPER, Fault
 
@@ -91,7 +91,10 @@ def test_what_was_acknowledged_outlives_every_process_of_the_cluster(cluster: Cl
 
 
 @pytest.mark.long
-def test_fifty_rounds_of_chaos_lose_nothing(tmp_path: Path) -> None:
-    found = run(50, 1, 5, tmp_path, Console(stderr=True))
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("sizes", [Sizes(), Sizes(brokers=3, zookeepers=3)], ids=["one of each", "three of each"])
+def test_fifty_rounds_of_chaos_lose_nothing(tmp_path: Path, sizes: Sizes) -> None:
+    found = run(50, 1, sizes, tmp_path, Console(stderr=True))
     assert {name: found[name] for name in PROMISED} == dict.fromkeys(PROMISED, 0)
-    assert found["acknowledged"] > 10_000
+    # However slow the machine is: in every round something came through, and much in all.
+    assert found["acknowledged"] > 50 * 20

@@ -1,4 +1,4 @@
-"""``make demo BOOKIES=3`` on a few events."""
+"""``make demo BROKERS=2 BOOKIES=3`` on a few events."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ pytestmark = pytest.mark.integration
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_bookie_that_is_killed_for_good_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_broker_is_taken_over_a_bookie_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text("".join(json.dumps({"repo": f"r{n % 7}", "n": n}) + "\n" for n in range(2_000)))
-    asked = {"BOOKIES": "3", "JSON": "1", "EVENTS": str(events)}
+    asked = {"BROKERS": "2", "BOOKIES": "3", "DEDUP": "1", "JSON": "1", "EVENTS": str(events)}
     done = subprocess.run(
         [sys.executable, "-m", "demo"],
         cwd=ROOT,
@@ -36,3 +36,8 @@ def test_bookie_that_is_killed_for_good_is_replaced_and_nothing_is_lost(tmp_path
     assert (told["entries_lacking_copies"], told["fragments_naming_killed"]) == (0, 0)
     assert told["fragments_of_killed"] > 0
     assert told["joined"] != told["killed"] != told["killed_second"]
+    broker = told["broker"]
+    assert told["brokers"] == 2
+    assert broker["killed"].startswith("pulsar://127.0.0.1:")
+    assert 1 <= broker["partitions"] <= 4
+    assert broker["taken_over_s"] > 0

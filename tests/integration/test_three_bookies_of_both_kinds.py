@@ -162,14 +162,15 @@ class Load:
             producer.stop()
         for producer, consumer in zip(self._producers, self._consumers, strict=True):
             patience = DELIVERY_S * 10
-            while patience and not consumer.has(producer.acknowledged):
+            while patience and not consumer.delivered.has(producer.acknowledged):
                 threading.Event().wait(0.1)
                 patience -= 1
             assert producer.errors == []
             assert len(producer.acknowledged) == producer.sent > 100
             verdict = judge(producer.sent, producer.acknowledged, read_all(self._client, producer.topic))
             assert verdict.is_right, verdict
-            assert undelivered(producer.acknowledged, consumer.delivered) == ()
+            assert undelivered(producer.acknowledged, consumer.delivered.numbers) == ()
+            assert consumer.delivered.out_of_order == []
             consumer.stop()
         self._client.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from functools import partial
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from geminga.managed_ledger.core.acked_entries import PART_ENTRIES, AckedBitmap
@@ -47,6 +47,9 @@ def ids_of(drawn):
 
 @settings(max_examples=40)
 @given(runs, st.integers(0, 3))
+# As many ids as a container has one by one, and one more.
+@example([(0, 8191, 2)], 0)
+@example([(0, 8193, 2)], 1)
 def test_a_part_becomes_a_bit_set_and_a_part_again(drawn, part):
     ids = ids_of(drawn)
     entries = AckedBitmap()
@@ -215,3 +218,17 @@ def test_pulsars_fields_leave_room_for_the_marker_or_stay_out():
     marker = plan.marker(refs)
     assert not pb.PositionInfo.FromString(marker).batchedEntryDeletionIndexInfo
     assert len(pb.PositionInfo.FromString(marker).marker.segments) == 300_000
+
+
+def test_many_holes_are_bit_sets_and_no_more_parts_than_the_limit_asks_for():
+    """Pulsar counts ranges; what takes less room as bit sets is written so, unless the setting forbids it."""
+    state = CursorState(Position(3, -1))
+    for ledger_id in IDS:
+        apply(state, "dense", ledger_id, 1)
+    holes = holes_of(state)
+    assert len(holes) == 300 * len(IDS)
+    asked = {ranges: pulsar_fields(PulsarLimits(ranges), state) for ranges in (300, 301, 900)}
+    assert [sorted(fields.bit_sets) for fields in asked.values()] == [[3], [3, 4], [3, 4, 9]]
+    assert not any(fields.ranges for fields in asked.values())
+    plain = pulsar_fields(PulsarLimits(300, may_be_words=False), state)
+    assert (plain.bit_sets, len(plain.ranges)) == ({}, 300)

@@ -20,6 +20,8 @@ DEFECTS: Final = {
     "a broker that was not told of a new owner sends clients to the one before for good": 6,
     # A watch that is late, or lost, is trusted.
     "watches are trusted: who did not hear that its bundle is gone serves it for good": 15,
+    # Double split.
+    "two brokers split at once, and what the second one writes takes back what the first one wrote": 6,
     # Unload that forgets pending receipts.
     "a topic that is unloaded forgets receipts that are pending": 0,
 }

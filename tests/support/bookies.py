@@ -21,7 +21,8 @@ from geminga.wire.bookkeeper.digest import encode_entries
 from support.old_bookie import OldBookieServer
 
 T = TypeVar("T")
-KEY = b"master key"
+#: Of the length that they have on the wire.
+KEY = b"master key" * 2
 #: Calls until a client has noticed that its bookie is there again.
 RECONNECT_TRIES_MAX = 20
 #: Journals on one disk, ledgers on three.

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from geminga.broker.core.coercion import Json
 from geminga.broker.ownership.bundle_ownership import BundleOwnership
-from geminga.broker.ownership.core.bundles import Bundle
+from geminga.broker.ownership.core.bundles import Bundle, Bundles
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.ports import HERE, Owner, Topics
 from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Runtime
 from support.ownership import endpoints_of
@@ -45,14 +46,27 @@ class Owning:
         #: Who takes what nobody owns.
         self.placed: Owner = HERE
         self.told = Told()
+        #: What it told the policies of cuts, and why that can not be told.
+        self.cuts: list[Bundles] = []
+        self.cuts_error: GemingaError | None = None
         self.ownership = BundleOwnership(
-            metadata, runtime.clock, lambda: Endpoints(endpoints_of(me)), self._policies_of, self._place
+            metadata,
+            runtime.clock,
+            lambda: Endpoints(endpoints_of(me)),
+            self._policies_of,
+            self._place,
+            keep_cuts=self._keep_cuts,
         )
         self.ownership.listen(self.told)
         self.ownership.start()
 
     async def _policies_of(self, namespace: str) -> Mapping[str, Json] | None:
         return {"bundles": {"numBundles": 4}} if namespace in self.known else None
+
+    async def _keep_cuts(self, _: str, bundles: Bundles) -> None:
+        if self.cuts_error is not None:
+            raise self.cuts_error
+        self.cuts.append(bundles)
 
     async def _place(self, _: Bundle) -> Owner:
         return self.placed

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from geminga.broker.ownership.core.bundles import Bundle, topic_hash
+from geminga.broker.ownership.core.local_policies import bundles_in, decode_local_policies, local_policies_path
 from geminga.broker.ownership.core.owner_data import OWNERS_PATH, decode_owner
 from geminga.broker.ownership.ports import Elsewhere, Here
 from geminga.model.errors import GemingaError
@@ -69,6 +70,19 @@ def check_owners(cluster: ClusterWorld, excuses: Excuses) -> None:
             )
             holders.append(broker)
         assert len(holders) <= 1, f"{cluster.world.now:.3f} s: {name} is open at {holders}"
+    check_claims(cluster, excuses)
+
+
+def check_claims(cluster: ClusterWorld, excuses: Excuses) -> None:
+    """No hash is in what two say they serve, and have nodes for; but who can not know yet."""
+    claims: list[tuple[int, int, str]] = []
+    for broker, member in cluster.members.items():
+        if not excuses.has(broker):
+            has_node = set(own_ranges(cluster, broker))
+            owned = ((bundle.lower, bundle.upper) for bundle in member.ownership.owned)
+            claims += [(*ends, broker) for ends in owned if ends in has_node]
+    for (_, upper, one), (lower, _, other) in itertools.pairwise(sorted(claims)):
+        assert one == other or upper <= lower, f"{cluster.world.now:.3f} s: {one} and {other} both serve {lower:#x}"
 
 
 def own_ranges(cluster: ClusterWorld, broker: str) -> list[tuple[int, int]]:
@@ -95,6 +109,15 @@ def check_bundles(cluster: ClusterWorld) -> None:
         for bundle in member.ownership.owned
     )
     assert served == owned, f"served is {served}, and owned is {owned}"
+
+
+def check_cuts(cluster: ClusterWorld, cuts: set[int]) -> None:
+    """Splits that were answered hold."""
+    path = local_policies_path(NAMESPACE)
+    node = cluster.metadata.state.tree.get(path)
+    assert node is not None
+    boundaries = bundles_in(NAMESPACE, decode_local_policies(NAMESPACE, node.value)).boundaries
+    assert cuts <= set(boundaries), f"cut at {sorted(cuts)}, and stored is {boundaries}"
 
 
 def _owned(cluster: ClusterWorld) -> list[tuple[tuple[int, int], str]]:

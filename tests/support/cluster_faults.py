@@ -9,11 +9,12 @@ from typing import Final
 from geminga.broker.ownership.bundle_ownership import ROUND_MS, BundleOwnership
 from geminga.broker.ownership.core.bundles import Bundle
 from geminga.broker.ownership.core.owner_data import owner_path
+from geminga.broker.ownership.ports import Elsewhere
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn
 from geminga.sim import SimNode
-from support.cluster_bookie_faults import BookieFaults
+from support.cluster_bookie_faults import SPANS_S, BookieFaults
 from support.cluster_checks import Excuses
 from support.cluster_metadata_node import LATE_MS_MAX, SESSION_MS, TOLD_S
 from support.cluster_traffic import CLIENTS
@@ -45,11 +46,18 @@ KINDS: Final = (
     "disk full",
     "bundles unloaded",
     "bundle split",
+    "bundles split at once",
+    "bundle sent",
     "bundle robbed",
     "ownership raced",
 )
 #: As they are counted.
-LABELS: Final = tuple(f"cluster.{kind}" for kind in (*KINDS, "watches lost", "bundle was split", "broker usurped"))
+LABELS: Final = tuple(
+    f"cluster.{kind}"
+    for kind in (*KINDS, "watches lost", "bundle was split", "split struck", "broker usurped", "bundle went there")
+)
+#: In so many seconds a split is done where nothing is slow: what strikes it does so within.
+SPLIT_S: Final = 0.01
 
 
 class Faults(BookieFaults):
@@ -59,6 +67,8 @@ class Faults(BookieFaults):
         super().__init__(cluster)
         self.network = cluster.world.network
         self.excuses = excuses
+        #: Where bundles begin that a split answered with; nothing puts them together again.
+        self.cuts: set[int] = set()
         kinds: dict[str, Callable[[], Awaitable[None]]] = {
             "broker crashed": self.crash_broker,
             "broker stopped": self.stop_broker,
@@ -81,6 +91,8 @@ class Faults(BookieFaults):
             "disk full": self.fill_disk,
             "bundles unloaded": self.unload,
             "bundle split": self.split,
+            "bundles split at once": self.split_at_once,
+            "bundle sent": self.send,
             "ownership raced": self.race,
             "bundle robbed": self.rob,
         }
@@ -206,6 +218,10 @@ class Faults(BookieFaults):
         for broker in self._up():
             self.world.node(broker).run(partial(self._serve, broker, names))
 
+    def _race(self, broker: str) -> None:
+        if broker in self._up():
+            self.world.node(broker).run(partial(self._serve, broker, list(NAMES)))
+
     async def unload(self) -> None:
         """Under load; the next to ask decides who is next."""
         if (name := self._broker()) is None:
@@ -219,22 +235,112 @@ class Faults(BookieFaults):
 
         self.world.node(name).run(release)
 
+    async def send(self) -> None:
+        """A bundle is unloaded with a destination: the leader is told, then the owner lets go, and it is asked for."""
+        leaders = [one for one in self._up() if self._leads(one)]
+        owners = [one for one in self._up() if self.cluster.members[one].ownership.owned]
+        if not leaders or not owners:
+            return
+        owner = self.rng.choice(owners)
+        member, placement = self.cluster.members[owner], self.cluster.members[leaders[0]].placement
+        bundle, destination = self.rng.choice(member.ownership.owned), self.rng.choice(self._up())
+        there = self.cluster.members[destination]
+        assert placement is not None
+        placement.send(bundle, there.broker_id)
+        names = [name for name in NAMES if bundle.has(name)]
+
+        async def release(_: SimNode) -> None:
+            await member.ownership.release([bundle])
+            for name in names:
+                # As clients do that were sent away.
+                await self._ask(owner, name)
+            if bundle in there.ownership.owned:
+                self.world.points.hits["cluster.bundle went there"] += 1
+
+        self.world.node(owner).run(release)
+
+    def _leads(self, name: str) -> bool:
+        election = self.cluster.members[name].election
+        return election is not None and election.is_leader
+
+    async def _ask(self, asked: str, name: TopicName) -> None:
+        """Follow one lookup from broker to broker; nothing where nobody can tell."""
+        is_authoritative = False
+        for _ in BROKERS:
+            member = self.cluster.members.get(asked)
+            if member is None:
+                return
+            try:
+                owner = await member.ownership.owner_of(name, is_authoritative=is_authoritative)
+            except GemingaError:
+                return
+            if not isinstance(owner, Elsewhere) or owner.is_owner:
+                return
+            asked = owner.endpoints.default.broker_url.removeprefix("pulsar://").partition(":")[0]
+            is_authoritative = owner.is_chosen
+
     async def split(self) -> None:
         """Sometimes twice at once, elsewhere or at the same key, while other things happen to the bundle."""
-        if (name := self._broker()) is None:
+        if (name := self._broker()) is not None:
+            self._begin_split(name)
+
+    async def split_at_once(self) -> None:
+        """By all brokers, each one of its own; one of them is struck in the middle, or nobody is told of anything."""
+        up = self._up()
+        is_told, cuts = self.rng.random() < 0.5, self.rng.choice((1, 2, None))
+        if not is_told:
+            for name in up:
+                faults = self.cluster.metadata.faults[name]
+                self.later(SPLIT_S, setattr, faults, "watch_lost_percent", faults.watch_lost_percent)
+                faults.watch_lost_percent = 100
+        begun = [name for name in self.rng.sample(up, len(up)) if self._begin_split(name, cuts)]
+        if not begun:
             return
+        self.later(self.rng.uniform(SPLIT_S, 1), self._race, self.rng.choice(BROKERS))
+        struck = begun[0]
+        strike = self.rng.choice((None, self._crash, self._stall, self.cluster.metadata.expire, self._be_uncertain))
+        if strike is not None:
+            self.world.points.hits["cluster.split struck"] += 1
+            self.excuses.give(struck, max(SPANS_S) * 1.3 + TOLD_S)
+            self.later(self.rng.uniform(0, SPLIT_S), strike, struck)
+
+    def _begin_split(self, name: str, cuts: int | None = None) -> bool:
+        """``cuts``: so many, once; None: as it comes. Whether there was something to split."""
         ownership = self.cluster.members[name].ownership
         owned = [bundle for bundle in ownership.owned if bundle.upper - bundle.lower > SPLIT_RANGE_MIN]
         if not owned or len(owned) > BUNDLES_MAX:
-            return
+            return False
         bundle = self.rng.choice(owned)
-        for _ in range(self.rng.choice((1, 2))):
-            keys = {self.rng.randrange(bundle.lower + 1, bundle.upper) for _ in range(self.rng.choice((1, 2)))}
+        for _ in range(self.rng.choice((1, 2)) if cuts is None else 1):
+            count = self.rng.choice((1, 2)) if cuts is None else cuts
+            keys = {self.rng.randrange(bundle.lower + 1, bundle.upper) for _ in range(count)}
             self.world.node(name).run(partial(self._split, ownership, bundle, sorted(keys)))
+        return True
+
+    def _crash(self, name: str) -> None:
+        if name in self._up():
+            self.cluster.crash(name)
+            self._come_back(name)
+
+    def _stall(self, name: str) -> None:
+        if name in self._up():
+            seconds = self.span_s()
+            self.world.pause(self.world.node(name), seconds)
+            self._usurp_later(name, seconds)
+
+    def _be_uncertain(self, name: str) -> None:
+        faults = self.cluster.metadata.faults[name]
+        faults.unknown_before_percent = faults.unknown_after_percent = 40
+        self.later(SPLIT_S, self._be_certain, name)
+
+    def _be_certain(self, name: str) -> None:
+        faults = self.cluster.metadata.faults[name]
+        faults.unknown_before_percent = faults.unknown_after_percent = 0
 
     async def _split(self, ownership: BundleOwnership, bundle: Bundle, keys: list[int], _: SimNode) -> None:
         try:
-            await ownership.split(bundle, keys)
+            parts = await ownership.split(bundle, keys)
+            self.cuts.update(part.lower for part in parts)
             self.world.points.hits["cluster.bundle was split"] += 1
         except GemingaError:
             return

@@ -14,7 +14,16 @@ from typing import Final
 
 from geminga.runtime import spawn
 from geminga.sim import SimWorld
-from support.cluster_checks import Excuses, check_bundles, check_lookups, check_order, check_owners, said, stored
+from support.cluster_checks import (
+    Excuses,
+    check_bundles,
+    check_cuts,
+    check_lookups,
+    check_order,
+    check_owners,
+    said,
+    stored,
+)
 from support.cluster_faults import Faults
 from support.cluster_traffic import Traffic
 from support.cluster_world import NAMES, ClusterWorld
@@ -62,6 +71,7 @@ class ClusterStory:
 
     async def _check(self, traffic: Traffic) -> None:
         check_bundles(self.cluster)
+        check_cuts(self.cluster, self.faults.cuts)
         await check_lookups(self.cluster)
         found = {}
         for name in NAMES:

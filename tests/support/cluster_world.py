@@ -13,6 +13,8 @@ from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.coercion import Json
+from geminga.broker.ownership.core.bundles import Bundles
+from geminga.broker.ownership.core.local_policies import with_cuts
 from geminga.broker.ownership.membership import Membership
 from geminga.broker.policies.client_event_reader import ClientEventReader
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
@@ -156,7 +158,12 @@ class ClusterWorld:
             found = await resources.find_namespace_policies(namespace)
             return None if found is None else found.document
 
-        membership = Membership(runtime, metadata, policies_of, session_timeout_ms=SESSION_MS, version="test")
+        async def keep_cuts(namespace: str, bundles: Bundles) -> None:
+            await resources.namespaces.update(namespace, lambda document: with_cuts(namespace, document, bundles))
+
+        membership = Membership(
+            runtime, metadata, policies_of, keep_cuts=keep_cuts, session_timeout_ms=SESSION_MS, version="test"
+        )
         client = gc.connect(f"pulsar://{node.name}:{PORT}", runtime=runtime, **CLIENT)
         broker = Broker(
             runtime,

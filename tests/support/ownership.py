@@ -94,6 +94,12 @@ class TableOwnership:
             return Unknown("it is on its way")
         return Elsewhere(Endpoints(endpoints_of(owner)), is_owner=not self.table.is_asking)
 
+    def doubt(self, name: TopicName) -> None:
+        """The table says it already."""
+
+    async def bundles_elsewhere(self, namespace: str) -> list[tuple[str, Elsewhere]]:
+        return []
+
     def listen(self, listener: OwnershipListener) -> None:
         self.listeners.insert(0, listener)
 

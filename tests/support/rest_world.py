@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -14,8 +14,8 @@ from geminga.broker.rest.stats import TopicStatistics
 from geminga.broker.service import Broker
 
 
-def rest_application(broker: Broker) -> ASGIApp:
-    """The application for a broker, put together as the composition root does it."""
+def rest_application(broker: Broker, **settings: Any) -> ASGIApp:
+    """The application for a broker, put together as the composition root does it; ``settings`` of the context."""
     statistics = TopicStatistics(broker.runtime.clock, broker)
     context = RestContext(
         status=broker,
@@ -36,6 +36,7 @@ def rest_application(broker: Broker) -> ASGIApp:
         version="test",
         access=broker.access,
         transactions=broker.use_transactions if broker.late_transactions is not None else None,
+        **settings,
     )
     return application_maker(context)()
 

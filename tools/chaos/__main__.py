@@ -14,21 +14,22 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pulsar
 from rich.console import Console
 
 from tools.chaos.cluster import Cluster
 from tools.chaos.history import judge, undelivered
-from tools.chaos.load import Consuming, Publishing, read_all
-from tools.chaos.plan import plan
+from tools.chaos.load import RATE, Consuming, Moving, Publishing, read_all
+from tools.chaos.plan import kind_of, plan
 
 #: Sessions are short, so that some faults outlast them and some do not.
 SESSION_MS: Final = 6000
-#: Seconds until everything published is delivered, once nothing fails any more.
-DRAIN_S: Final = 120.0
-TOPICS: Final = (("chaos-batched", True), ("chaos-unbatched", False))
+#: Seconds without anything new, once nothing fails any more, until what was not delivered counts as lost on the way.
+DRAIN_S: Final = 60.0
+#: Of the clients: as long as a fault and a slow start after it.
+OPERATION_S: Final = 60
 #: Copies as in Pulsar's ``broker.conf``, striped over three; small ledgers, so that there are many.
 SETTINGS: Final = {
     "managedLedgerDefaultEnsembleSize": 3,
@@ -43,61 +44,115 @@ SETTINGS: Final = {
 }
 
 
-def run(rounds: int, seed: int, bookies: int, directory: Path, console: Console, *, brokers: int = 1) -> dict[str, Any]:
+class Sizes(NamedTuple):
+    """How many processes of each kind."""
+
+    bookies: int = 5
+    brokers: int = 1
+    zookeepers: int = 1
+
+
+class Load:
+    """Two topics for each broker, one of them batched; of each topic a producer and two subscriptions."""
+
+    def __init__(self, cluster: Cluster, directory: Path, *, topics: int, seed: int) -> None:
+        logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(directory / "client.log"))
+        self._clients = [
+            pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=OPERATION_S) for _ in range(2)
+        ]
+        self.client = self._clients[0]
+        names = [f"persistent://public/default/chaos-{number}" for number in range(topics)]
+        rate = RATE // topics
+        self.producers = [
+            Publishing(self.client, name, batching=number % 2 == 0, rate=rate) for number, name in enumerate(names)
+        ]
+        self.consumers = [Consuming(self.client, name) for name in names]
+        self.moving = [Moving(self._clients, name, seed=seed) for name in names]
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages with a receipt, of all topics."""
+        return sum(len(each.acknowledged) for each in self.producers)
+
+    def drain(self) -> None:
+        """End publishing, and wait until everything is delivered to every subscription, or nothing new is."""
+        for each in self.producers:
+            each.stop()
+        seen, since = -1, time.monotonic()
+        while time.monotonic() - since < DRAIN_S:
+            if all(
+                one.delivered.has(producer.acknowledged)
+                for group in (self.consumers, self.moving)
+                for one, producer in zip(group, self.producers, strict=True)
+            ):
+                return
+            now = sum(len(one.delivered.numbers) for group in (self.consumers, self.moving) for one in group)
+            if now > seen:
+                seen, since = now, time.monotonic()
+            threading.Event().wait(0.2)
+
+    def close(self) -> None:
+        """End consuming, and everything else."""
+        for each in (*self.consumers, *self.moving):
+            each.stop()
+        for client in self._clients:
+            client.close()
+
+    def found(self) -> dict[str, int]:
+        """What there is to be read now, held against what was sent, and what was delivered."""
+        found: Counter[str] = Counter()
+        for producer, consumer, moving in zip(self.producers, self.consumers, self.moving, strict=True):
+            verdict = judge(producer.sent, producer.acknowledged, read_all(self.client, producer.topic))
+            found["acknowledged"] += len(producer.acknowledged)
+            found["refused"] += len(producer.errors)
+            for name, numbers in verdict._asdict().items():
+                found[name] += len(numbers)
+            for one in (consumer.delivered, moving.delivered):
+                found["undelivered"] += len(undelivered(producer.acknowledged, one.numbers))
+                found["deliveredAgain"] += one.again
+            found["misdelivered"] += len(consumer.delivered.out_of_order)
+            found["moves"] += moving.moves
+        return dict(found)
+
+
+def run(rounds: int, seed: int, sizes: Sizes, directory: Path, console: Console) -> dict[str, Any]:
     """All rounds; what was found."""
-    faults = plan(seed, rounds, bookies, SESSION_MS / 1000, brokers=brokers)
-    cluster = Cluster(directory, bookies=bookies, brokers=brokers, session_ms=SESSION_MS, broker_settings=SETTINGS)
+    bookies, brokers, zookeepers = sizes
+    faults = plan(seed, rounds, bookies, SESSION_MS / 1000, brokers=brokers, zookeepers=zookeepers)
+    cluster = Cluster(
+        directory,
+        bookies=bookies,
+        brokers=brokers,
+        zookeepers=zookeepers,
+        session_ms=SESSION_MS,
+        broker_settings=SETTINGS,
+    )
     try:
         cluster.start()
-        logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(directory / "client.log"))
-        client = pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=60)
-        producers = [Publishing(client, f"persistent://public/default/{name}", batching=on) for name, on in TOPICS]
-        consumers = [Consuming(client, each.topic) for each in producers]
+        load = Load(cluster, directory, topics=2 * brokers, seed=seed)
         started = time.monotonic()
         for number, fault in enumerate(faults, 1):
             threading.Event().wait(fault.before_s)
             cluster.fail(fault)
             threading.Event().wait(fault.away_s)
             cluster.repair(fault)
-            acknowledged = sum(len(each.acknowledged) for each in producers)
             console.print(
                 f"round {number} of {rounds}: {fault.kind} {fault.who} for {fault.away_s:.1f} s; "
-                f"{acknowledged:,} acknowledged",
+                f"{load.acknowledged:,} acknowledged",
                 highlight=False,
             )
-        for each in producers:
-            each.stop()
-        deadline = time.monotonic() + DRAIN_S
-        while time.monotonic() < deadline and not all(
-            consumer.has(producer.acknowledged) for consumer, producer in zip(consumers, producers, strict=True)
-        ):
-            threading.Event().wait(0.2)
-        found = _found(client, producers, consumers)
-        for consumer in consumers:
-            consumer.stop()
-        client.close()
+        load.drain()
+        found = load.found()
+        load.close()
         seconds = time.monotonic() - started
-        kinds = Counter(f"{fault.kind} {fault.who.partition('-')[0]}" for fault in faults)
+        kinds = Counter(f"{fault.kind} {kind_of(fault.who)}" for fault in faults)
         return {"seed": seed, "rounds": rounds, "seconds": round(seconds, 1), **found, "faults": dict(kinds)}
     finally:
         cluster.close()
 
 
-def _found(client: pulsar.Client, producers: list[Publishing], consumers: list[Consuming]) -> dict[str, Any]:
-    found: Counter[str] = Counter()
-    for producer, consumer in zip(producers, consumers, strict=True):
-        verdict = judge(producer.sent, producer.acknowledged, read_all(client, producer.topic))
-        found["acknowledged"] += len(producer.acknowledged)
-        found["refused"] += len(producer.errors)
-        for name, numbers in verdict._asdict().items():
-            found[name] += len(numbers)
-        found["undelivered"] += len(undelivered(producer.acknowledged, consumer.delivered))
-        found["deliveredAgain"] += consumer.again
-    return dict(found)
-
-
 #: Whatever of these is not zero is a broken promise.
-PROMISED: Final = ("lost", "out_of_order", "duplicated", "invented", "undelivered")
+PROMISED: Final = ("lost", "out_of_order", "duplicated", "invented", "undelivered", "misdelivered")
 
 
 def main() -> int:
@@ -107,13 +162,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the plan (1)")
     parser.add_argument("--bookies", type=int, default=5, choices=range(3, 8), help="3 to 7 (5)")
     parser.add_argument("--brokers", type=int, default=1, choices=range(1, 6), help="1 to 5 (1)")
+    parser.add_argument("--zookeepers", type=int, default=1, choices=(1, 3, 5), help="1, 3 or 5 (1)")
     parser.add_argument("--keep", metavar="DIR", help="keep data and logs there")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON line")
     options = parser.parse_args()
     console = Console(stderr=True, soft_wrap=True)
     directory = Path(options.keep or tempfile.mkdtemp(prefix="geminga-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
-    found = run(options.rounds, options.seed, options.bookies, directory, console, brokers=options.brokers)
+    sizes = Sizes(options.bookies, options.brokers, options.zookeepers)
+    found = run(options.rounds, options.seed, sizes, directory, console)
     broken = [name for name in PROMISED if found[name]]
     if options.json:
         print(json.dumps(found))

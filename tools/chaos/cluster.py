@@ -9,8 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tools.chaos.plan import ZOOKEEPER, Fault, bookie_name, broker_name
+from tools.chaos.plan import (
+    ZOOKEEPER,
+    ZOOKEEPER_LEADER,
+    ZOOKEEPER_QUORUM,
+    Fault,
+    bookie_name,
+    broker_name,
+    zookeeper_name,
+)
 from tools.standalone_process import StandaloneProcess
+from tools.zookeeper_quorum import ZooKeeperQuorum
 from tools.zookeeper_server import ZooKeeperServer
 
 START_S: Final = 120.0
@@ -72,12 +81,16 @@ class Cluster:
         session_ms: int,
         broker_settings: Mapping[str, object],
         brokers: int = 1,
+        zookeepers: int = 1,
         bookie_settings: Mapping[str, object] | None = None,
         sync: bool = False,
     ) -> None:
         """``sync``: ZooKeeper's log reaches the disk as well, as in earnest."""
         self.directory = directory
-        self.zookeeper = ZooKeeperServer(directory / "zookeeper", sync=sync)
+        self.zookeeper = ZooKeeperQuorum(directory / "zookeeper", zookeepers, sync=sync)
+        self._zookeepers = {zookeeper_name(number): server for number, server in enumerate(self.zookeeper.servers)}
+        #: Of a fault of ZooKeeper's that lasts, whom it met.
+        self._away: list[ZooKeeperServer] = []
         self._session_ms = session_ms
         self._bookie_settings = dict(bookie_settings or {})
         self._broker_settings = {"metadataStoreSessionTimeoutMillis": session_ms, **broker_settings}
@@ -137,19 +150,21 @@ class Cluster:
 
     def fail(self, fault: Fault) -> None:
         """Kill or pause it."""
-        if fault.kind == "pause":
-            os.kill(self._pid(fault.who), signal.SIGSTOP)
-        elif fault.who == ZOOKEEPER:
-            self.zookeeper.kill()
+        if fault.who.startswith(ZOOKEEPER):
+            self._away = self._servers(fault.who)
+            for server in self._away:
+                server.pause() if fault.kind == "pause" else server.kill()
+        elif fault.kind == "pause":
+            os.kill(self._process(fault.who).pid, signal.SIGSTOP)
         else:
             self._process(fault.who).kill()
 
     def repair(self, fault: Fault) -> None:
         """Start it again, or let it go on. One that ended meanwhile, as who lost its session may, is started again."""
-        if fault.kind == "pause":
-            os.kill(self._pid(fault.who), signal.SIGCONT)
-        elif fault.who == ZOOKEEPER:
-            self.zookeeper.start()
+        if fault.who.startswith(ZOOKEEPER):
+            self._repair_zookeeper(fault)
+        elif fault.kind == "pause":
+            os.kill(self._process(fault.who).pid, signal.SIGCONT)
         else:
             process = self._process(fault.who)
             process.launch()
@@ -158,6 +173,25 @@ class Cluster:
             if not process.is_running:
                 process.launch()
                 process.wait_ready(START_S)
+
+    def _repair_zookeeper(self, fault: Fault) -> None:
+        for server in self._away:
+            if fault.kind == "pause":
+                server.resume()
+            else:
+                server.launch()
+        self._away = []
+        self.zookeeper.wait_served()
+
+    def _servers(self, who: str) -> list[ZooKeeperServer]:
+        """Whom a fault of ZooKeeper's means now."""
+        if who not in (ZOOKEEPER_LEADER, ZOOKEEPER_QUORUM):
+            return [self._zookeepers[who]]
+        leader = self.zookeeper.leader()
+        # Without one for a moment, as after an election that goes on, anybody will do.
+        first = leader or self.zookeeper.servers[0]
+        count = 1 if who == ZOOKEEPER_LEADER else self.zookeeper.majority
+        return [first, *(server for server in self.zookeeper.servers if server is not first)][:count]
 
     def close(self) -> None:
         """kill -9 for everybody."""
@@ -170,9 +204,3 @@ class Cluster:
 
     def _process(self, who: str) -> StandaloneProcess:
         return self.brokers[who] if who in self.brokers else self.bookies[who]
-
-    def _pid(self, who: str) -> int:
-        if who == ZOOKEEPER:
-            assert self.zookeeper.process is not None
-            return self.zookeeper.process.pid
-        return self._process(who).pid

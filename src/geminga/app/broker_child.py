@@ -11,20 +11,27 @@ import asyncio
 import gc
 import os
 import sys
-from typing import Final, NoReturn
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from geminga.app.broker_server import Storage
 from geminga.app.config import Config, config_from
 from geminga.app.config_sources import ConfigEntry
 from geminga.app.core.broker_children import ChildPlan, child_entries, decode_plan
-from geminga.app.data_directory import METADATA_SOCKET
+from geminga.app.data_directory import METADATA_SOCKET, METRICS_SOCKET
 from geminga.app.event_loop import loop_factory
 from geminga.app.member_broker import MemberBrokerServer
 from geminga.app.process import Place, serve
 from geminga.app.process_life import EXIT_FATAL, configure_logging, end_at_once, keep_freed_memory, raise_open_files
 from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.model.errors import GemingaError
+from geminga.runtime import Runtime
 from geminga.runtime.ports import FatalHandler
+
+if TYPE_CHECKING:
+    from geminga.app.core.metric_rows import MetricRow
+    from geminga.app.storage_metrics import StorageMetrics
 
 _STDIN: Final = 0
 
@@ -37,6 +44,8 @@ class ChildBrokerServer(MemberBrokerServer):
         config = _config_of(plan)
         super().__init__(config, session_timeout_ms=plan.session_timeout_ms, on_fatal=on_fatal)
         self._plan = plan
+        #: Of the parent; made by the first question.
+        self._metrics: StorageMetrics | None = None
 
     async def _open_storage(self) -> Storage:
         runtime, plan = self._open_runtime(), self._plan
@@ -51,7 +60,22 @@ class ChildBrokerServer(MemberBrokerServer):
         # Ids of a standalone's bookies look like addresses; whoever listens there is another's bookie.
         pool = await self._follow_bookies(runtime, metadata, asks_unlisted=False)
         peers = self._peers(runtime, metadata)
-        return Storage(runtime, metadata, pool, peers=peers, metadata_url=f"sqlite:{plan.directory}")
+        return Storage(
+            runtime,
+            metadata,
+            pool,
+            metrics_elsewhere=partial(self._storage_metrics, runtime) if plan.number == 0 else None,
+            peers=peers,
+            metadata_url=f"sqlite:{plan.directory}",
+        )
+
+    async def _storage_metrics(self, runtime: Runtime) -> Sequence[MetricRow]:
+        """Of the parent; loaded when somebody asks."""
+        from geminga.app.storage_metrics import StorageMetrics
+
+        if self._metrics is None:
+            self._metrics = StorageMetrics(runtime, os.path.join(self._plan.directory, METRICS_SOCKET))
+        return await self._metrics.rows()
 
 
 def _config_of(plan: ChildPlan) -> Config:

@@ -42,6 +42,7 @@ from geminga.runtime import Listener, Runtime, get_logger
 from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
+    from geminga.app.core.metric_rows import MetricRow
     from geminga.broker.ownership.endpoints import Endpoints
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
@@ -84,6 +85,8 @@ class Storage(NamedTuple):
     ledger_metadata: MetadataStore | None = None
     #: Metrics of bookies in this process.
     labelled: Sequence[tuple[Labels, Source]] = ()
+    #: What asks for the metrics of the process that has the bookies, if that is another one of the same standalone.
+    metrics_elsewhere: Callable[[], Awaitable[Sequence[MetricRow]]] | None = None
     #: With whom the broker shares topics; None: it is alone.
     peers: Peers | None = None
     #: Where the metadata are, as ``metadataStoreUrl`` would say it.
@@ -317,7 +320,9 @@ class BrokerServer(ABC):
                 *self._sources,
             ),
             labelled=storage.labelled,
+            elsewhere=storage.metrics_elsewhere,
         )
+        load = self._config.load
         return RestContext(
             status=broker,
             topics=broker.administered,
@@ -328,6 +333,8 @@ class BrokerServer(ABC):
             lookup=broker.lookup,
             ownership=broker.ownership,
             membership=None if storage.peers is None else storage.peers.membership,
+            split_algorithm="" if load is None else load.split_algorithm,
+            flow_limits=None if load is None else load.flow_limits,
             ledgers=broker.ledgers,
             clock=broker.runtime.clock,
             disk=broker.runtime.disk,

@@ -27,6 +27,8 @@ PROCESS_FILE: Final = "process.json"
 METADATA_FILE: Final = "metadata.sqlite"
 #: Where broker processes reach the metadata store, and each bookie by its name.
 METADATA_SOCKET: Final = "metadata.socket"
+#: Where the first of them asks for the metrics of the process that has both.
+METRICS_SOCKET: Final = "metrics.socket"
 
 # What may lie in a directory that nothing was ever started in: a file system's own, and our unfinished first write.
 _ALLOWED_IN_NEW: Final = frozenset(("lost+found", f"{FORMAT_FILE}.tmp", PROCESS_FILE, f"{PROCESS_FILE}.tmp"))

@@ -17,7 +17,9 @@ from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
 from geminga.broker.core.coercion import Json
+from geminga.broker.ownership.core.bundles import Bundles
 from geminga.broker.ownership.core.choosing import Chooser
+from geminga.broker.ownership.core.local_policies import with_cuts
 from geminga.broker.ownership.membership import Membership
 from geminga.broker.peers.http_client import PeerHttp
 from geminga.broker.peers.topics import PeerTopics
@@ -75,10 +77,14 @@ class MemberBrokerServer(BrokerServer):
             found = await resources.find_namespace_policies(namespace)
             return None if found is None else found.document
 
+        async def keep_cuts(namespace: str, bundles: Bundles) -> None:
+            await resources.namespaces.update(namespace, lambda document: with_cuts(namespace, document, bundles))
+
         membership = Membership(
             runtime,
             metadata,
             policies_of,
+            keep_cuts=keep_cuts,
             session_timeout_ms=self._session_timeout_ms,
             version=__version__,
             chooser=chooser,

@@ -17,11 +17,13 @@ from geminga.app.broker_server import Addresses, Storage
 from geminga.app.config import Config
 from geminga.app.config_sources import ConfigEntry
 from geminga.app.core.broker_children import Assignment, ChildPlan, refuse_shared_ports
-from geminga.app.data_directory import METADATA_SOCKET, bookie_socket
+from geminga.app.data_directory import METADATA_SOCKET, METRICS_SOCKET, bookie_socket
 from geminga.app.event_loop import loop_factory
 from geminga.app.process import Place, serve
 from geminga.app.process_life import end_at_once, raise_open_files
+from geminga.app.process_metrics import process_metrics
 from geminga.app.standalone import StandaloneServer
+from geminga.app.storage_metrics import serve_metrics
 from geminga.bookie import LocalBookie
 from geminga.bookie.registration import Registration
 from geminga.bookie.serving import TakenPort
@@ -30,6 +32,7 @@ from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.ports import MetadataStore
 from geminga.metadata.socket.server import MetadataServer
 from geminga.model.errors import DataDirectoryError
+from geminga.model.exposition import Labels, Source
 from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.runtime import Runtime, get_logger
 from geminga.runtime.ports import FatalHandler
@@ -65,6 +68,8 @@ class SharedStorageServer(StandaloneServer):
         self._directory = data_dir
         self._log_level = log_level
         self.children: BrokerChildren | None = None
+        #: Metrics of the bookies' connections.
+        self._served: list[tuple[Labels, Source]] = []
 
     async def _start(self) -> Addresses:
         storage = await self._open_storage()
@@ -75,6 +80,7 @@ class SharedStorageServer(StandaloneServer):
         server = await self._serve_metadata(storage, token)
         for name, bookie in self._bookies.opened.items():
             await self._serve_bookie(runtime, metadata, name, bookie)
+        await self._serve_metrics(storage)
         return await self._start_children(token, server)
 
     async def _serve_metadata(self, storage: Storage, token: str) -> MetadataServer:
@@ -96,6 +102,7 @@ class SharedStorageServer(StandaloneServer):
             raise DataDirectoryError(f"can not listen on {path}: {error.strerror or error}") from error
         frame_bytes_max = max(FRAME_BYTES_MAX, self._config.broker.message_bytes_max + FRAME_PADDING_BYTES)
         server = await taken.serve(bookie, frame_bytes_max)
+        self._served.append(((("bookie", name),) if len(self._bookies.opened) > 1 else (), server.metrics))
         self._closers.append((f"{name}'s server", server.close))
         bookie_id = next(key for key, one in self._bookies.by_id.items() if one is bookie)
         registration = Registration(metadata, bookie_id, encode_local_service_info(path))
@@ -103,6 +110,17 @@ class SharedStorageServer(StandaloneServer):
         self._closers.append((f"{name}'s registration", registration.end))
         bookie.watch(registration.set)
         registration.set(bookie.availability)
+
+    async def _serve_metrics(self, storage: Storage) -> None:
+        path = os.path.join(self._directory, METRICS_SOCKET)
+        sources: list[tuple[Labels, Source]] = [((("process", "storage"),), process_metrics), *storage.labelled]
+        sources += [((), source) for source in self._sources]
+        sources += self._served
+        try:
+            listener = await serve_metrics(storage.runtime, path, sources)
+        except OSError as error:
+            raise DataDirectoryError(f"can not listen on {path}: {error.strerror or error}") from error
+        self._closers.append(("metrics socket", listener.close))
 
     async def _start_children(self, token: str, server: MetadataServer) -> Addresses:
         config = self._config.server

@@ -7,7 +7,7 @@ Names and labels are those that Pulsar's dashboards use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.rest.stats import TopicStatistics, backlog_bytes, totals_out
@@ -22,6 +22,7 @@ from geminga.model.histogram import Spread
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
     from geminga.model.exposition import Labels, Page, Source
+    from geminga.model.histogram import Quantiles
 
 #: ``SubscriptionStats``.
 Stats = dict[str, object]
@@ -97,7 +98,7 @@ BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_
 class Metrics:
     """Writes the text; made once per process."""
 
-    __slots__ = ("_broker", "_cluster", "_has_topic_level", "_sources", "_statistics")
+    __slots__ = ("_broker", "_cluster", "_elsewhere", "_has_topic_level", "_sources", "_statistics")
 
     def __init__(
         self,
@@ -108,16 +109,25 @@ class Metrics:
         has_topic_level: bool,
         sources: Iterable[Source] = (),
         labelled: Iterable[tuple[Labels, Source]] = (),
+        elsewhere: Callable[[], Awaitable[Iterable[tuple[Labels, Mapping[str, float | Quantiles]]]]] | None = None,
     ) -> None:
-        """``labelled``: sources of which there may be several with the same names, and what tells them apart."""
+        """``labelled``: sources of which there may be several with the same names, and what tells them apart.
+
+        ``elsewhere``: asks for what such sources say in a process that belongs to this one.
+        """
         self._broker = broker
         self._statistics = statistics
         self._cluster = cluster
         self._has_topic_level = has_topic_level
         self._sources = (*(((), source) for source in sources), *labelled)
+        self._elsewhere = elsewhere
 
-    def text(self) -> str:
-        """All metrics as they are now."""
+    async def page(self) -> str:
+        """All metrics as they are now, here and elsewhere."""
+        return self.text(await self._elsewhere() if self._elsewhere is not None else ())
+
+    def text(self, elsewhere: Iterable[tuple[Labels, Mapping[str, float | Quantiles]]] = ()) -> str:
+        """All metrics as they are now in this process; ``elsewhere``: what was said in others."""
         from geminga.model.exposition import Page  # not at a start, for nobody has asked
 
         page = Page()
@@ -152,6 +162,8 @@ class Metrics:
         self._add_transactions(page, cluster)
         for labels, source in self._sources:
             page.add_source(source, (*cluster, *labels))
+        for labels, said in elsewhere:
+            page.add_said(said, (*cluster, *labels))
         return page.text()
 
     @staticmethod

@@ -177,6 +177,7 @@ class Broker:
             is_closing=lambda: self.is_closing,
             dropped=self.recount_unacked,
             part=self,
+            others_non_persistent=None if self._elsewhere is None else self._elsewhere.non_persistent,
         )
 
     def _new_partitions(self) -> Partitions:
@@ -204,6 +205,7 @@ class Broker:
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,
+            unload_fenced=self.registry.unload_fenced,
             drop_soon=self.registry.drop_soon,
             rules=self.policies.rules,
             admit_consumer=self.schemas.admit_consumer,

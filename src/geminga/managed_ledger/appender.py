@@ -3,7 +3,8 @@
 Made by the first append. Entries are confirmed in the order they were appended, over rollovers too: a new
 ledger gets its first entry only when everything in the one before is confirmed. After a failed write the
 ledger is closed at its last confirmed entry, so that entries reported as failed are not in the log, and later
-appends go to a new one.
+appends go to a new one. What was appended behind a failed entry, before its caller was told, fails as well: whoever
+sends it again finds nothing in front of it that came later.
 
 A full ledger that can be written is left once the next one is made, not before: while none can be made (metadata
 out of reach, too few bookies) it takes entries beyond its limits, unless its quorums are no longer those wanted.
@@ -99,6 +100,8 @@ class Appender:
         "_new",
         "_opened_ms",
         "_pending",
+        "_refused",
+        "_refusing",
         "_retry_error",
         "_retry_ms",
         "_rollover",
@@ -127,6 +130,9 @@ class Appender:
         self._pending: deque[_Pending] = deque()
         #: Not written yet: the ledger is being switched. Bounded by what producers may have pending.
         self._waiting: deque[tuple[Sequence[bytes], AppendDone, int, float]] = deque()
+        #: Appends that were refused, and whose callers are told in the next turn of the loop; and why.
+        self._refusing = 0
+        self._refused: GemingaError | None = None
         self._drained: asyncio.Future[None] | None = None
         #: The next ledger is being made; the open one may be written meanwhile.
         self._is_making = False
@@ -161,7 +167,12 @@ class Appender:
         count = len(entries)
         now_s = self._clock.monotonic()
         handle = self._handle
-        if handle is not None and self.state is AppenderState.OPEN and count <= self._room_entries:
+        if (
+            handle is not None
+            and self.state is AppenderState.OPEN
+            and count <= self._room_entries
+            and not self._refusing
+        ):
             size_bytes = sum(map(len, entries))
             if size_bytes <= self._room_bytes:
                 self._room_entries -= count
@@ -174,6 +185,9 @@ class Appender:
     def _append_slowly(self, entries: Sequence[bytes], done: AppendDone, index: int, since_s: float) -> None:
         """Write what fits into the open ledger, part by part; the rest waits for the next one."""
         invariant(entries, f"{self._managed.name}: append of no entries")
+        if self._refusing and self._refused is not None:
+            self._refuse(entries, done, index, self._refused)
+            return
         while index < len(entries):
             state = self.state
             if state is AppenderState.STOPPED:
@@ -223,10 +237,17 @@ class Appender:
         elif self.state is AppenderState.OPEN:
             _log.warning("%s: a write to ledger %d failed: %s", self._managed.name, self._ledger_id, error)
             self.state = AppenderState.FAILED
+        self._fail_waiting(error)
 
     def _refuse(self, entries: Sequence[bytes], done: AppendDone, index: int, error: GemingaError) -> None:
+        self._refusing += 1
+        self._refused = error
         result = AppendResult(-1, -1, index, len(entries) - index, error)
-        asyncio.get_running_loop().call_soon(done, result)
+        asyncio.get_running_loop().call_soon(self._tell_refused, done, result)
+
+    def _tell_refused(self, done: AppendDone, result: AppendResult) -> None:
+        self._refusing -= 1
+        done(result)
 
     # ---- rollover
 

@@ -50,7 +50,11 @@ class Page:
 
     def add_source(self, source: Source, labels: Labels) -> None:
         """What ``source`` says now."""
-        for name, found in source().items():
+        self.add_said(source(), labels)
+
+    def add_said(self, values: Mapping[str, float | Quantiles], labels: Labels) -> None:
+        """What a source said."""
+        for name, found in values.items():
             if isinstance(found, Quantiles):
                 # Of what succeeded: nothing else is timed.
                 self.add_summary(name, (*labels, ("success", "true")), found)

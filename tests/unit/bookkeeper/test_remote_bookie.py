@@ -13,7 +13,10 @@ import pytest
 from geminga import sim
 from geminga.bookie.serving import BookieServer
 from geminga.bookkeeper import MemoryBookie
-from geminga.bookkeeper.remote import RemoteBookie, channel, reads, remote_bookie
+from geminga.bookkeeper.remote import RemoteBookie, kept_connection, reads, remote_bookie
+from geminga.bookkeeper.remote.add_channel import AddChannel
+from geminga.bookkeeper.remote.channel import Channel
+from geminga.bookkeeper.remote.kept_connection import KeptConnection
 from geminga.model.bookie_port import Availability, LacResult
 from geminga.model.errors import DiskFullError, NoSuchEntryError, StorageError
 from geminga.sim import SimNode, SimWorld
@@ -77,7 +80,7 @@ def test_nobody_listens():
         assert place.remote.availability is Availability.DOWN
         await place.server.run(place.serve)
         # It looks again by itself.
-        await place.world.sleep(channel.RECONNECT_S_MAX + 1)
+        await place.world.sleep(kept_connection.RECONNECT_S_MAX + 1)
         assert place.seen == [Availability.DOWN, Availability.WRITABLE]
         assert await place.calls.add(3, 0, entries_of(3, 0, 1)) is None
 
@@ -101,7 +104,7 @@ def test_bookie_that_dies_with_requests_under_way():
         assert place.seen == [Availability.DOWN]
         place.bookie.holds_replies = False
         await place.world.restart(place.server, place.serve)
-        await place.world.sleep(channel.RECONNECT_S_MAX + 1)
+        await place.world.sleep(kept_connection.RECONNECT_S_MAX + 1)
         assert place.seen == [Availability.DOWN, Availability.WRITABLE]
         assert isinstance(await place.calls.lac(3), LacResult)
 
@@ -116,7 +119,7 @@ def test_answer_that_comes_too_late_is_passed_over():
         error = await place.calls.add(3, 0, entries_of(3, 0, 1))
         assert is_no_absence(error)
         assert "did not answer" in str(error)
-        assert channel.ANSWER_TIMEOUT_S <= loop.time() - start < channel.ANSWER_TIMEOUT_S + 1
+        assert kept_connection.ANSWER_TIMEOUT_S <= loop.time() - start < kept_connection.ANSWER_TIMEOUT_S + 1
         place.bookie.release()
         assert await place.calls.add(3, 1, entries_of(3, 1, 1)) is None
         assert place.seen == []
@@ -156,22 +159,94 @@ def test_read_only_bookie_is_left_alone_for_a_while():
     run(main)
 
 
-def test_too_much_without_an_answer_is_refused(monkeypatch):
-    monkeypatch.setattr(channel, "OUTSTANDING_BYTES_MAX", 10_000)
+@pytest.mark.parametrize("key", [KEY, b"a key that version 2 has no room for"])
+def test_too_much_without_an_answer_is_refused(monkeypatch, key: bytes):
+    monkeypatch.setattr(kept_connection, "OUTSTANDING_BYTES_MAX", 10_000)
 
     async def main(place: Place) -> None:
         place.bookie.holds_replies = True
         entries = entries_of(3, 0, 400)
-        adding = asyncio.ensure_future(place.calls.add_each(3, range(400), entries))
+        adding = [
+            asyncio.ensure_future(place.calls.add(3, first, entries[first : first + 10], key=key))
+            for first in range(0, 400, 10)
+        ]
         while not place.bookie.entry_ids(3):
             await place.world.sleep(0.01)
         place.bookie.release()
-        answers = await adding
-        refused = [entry_id for entry_id, error in answers.items() if error is not None]
-        assert 0 < len(refused) < 400
-        assert refused == list(range(refused[0], 400))
-        assert is_no_absence(answers[399])
-        assert await place.calls.add(3, 0, entries[:1]) is None
+        answers = await asyncio.gather(*adding)
+        refused = [number for number, error in enumerate(answers) if error is not None]
+        assert 0 < len(refused) < 40
+        assert refused == list(range(refused[0], 40))
+        assert is_no_absence(answers[39])
+        assert await place.calls.add(3, 0, entries[:1], key=key) is None
+
+    run(main)
+
+
+def test_entry_that_is_sent_again_while_it_is_under_way_has_an_answer_of_its_own():
+    async def main(place: Place) -> None:
+        place.bookie.holds_replies = True
+        entries = entries_of(3, 0, 4)
+        first = asyncio.ensure_future(place.calls.add_each(3, range(4), entries))
+        while len(place.bookie.entry_ids(3)) < 4:
+            await place.world.sleep(0.01)
+        again = asyncio.ensure_future(place.calls.add_each(3, range(1, 3), entries[1:3]))
+        recovery = asyncio.ensure_future(place.calls.add_each(3, range(4), entries, recovery=True))
+        while len(place.bookie._held) < 3:
+            await place.world.sleep(0.01)
+        # The later ones are answered first, and the first one is not.
+        for reply in place.bookie._held[:0:-1]:
+            reply()
+        del place.bookie._held[1:]
+        assert await again == dict.fromkeys(range(1, 3))
+        assert await recovery == dict.fromkeys(range(4))
+        assert not first.done()
+        place.bookie.release()
+        assert await first == dict.fromkeys(range(4))
+
+    run(main)
+
+
+def test_late_answer_is_nobodys_and_the_entry_can_be_sent_again():
+    async def main(place: Place) -> None:
+        place.bookie.holds_replies = True
+        entries = entries_of(3, 0, 3)
+        assert all(map(is_no_absence, (await place.calls.add_each(3, range(3), entries)).values()))
+        again = asyncio.ensure_future(place.calls.add_each(3, range(4), entries_of(3, 0, 4)))
+        while len(place.bookie._held) < 2:
+            await place.world.sleep(0.01)
+        place.bookie._held.pop(0)()
+        await place.world.sleep(0.1)
+        assert not again.done()  # entry 3 has no answer
+        place.bookie.release()
+        assert await again == dict.fromkeys(range(4))
+        assert place.seen == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [AddChannel, Channel])
+def test_connection_that_is_lost_by_itself_is_seen_and_made_again(kind: type[KeptConnection]):
+    async def main(place: Place) -> None:
+        assert await place.calls.add(3, 0, entries_of(3, 0, 1)) is None
+        assert await place.calls.read(3, 0) == entries_of(3, 0, 1)
+        place.bookie.holds_replies = True
+        adding = asyncio.ensure_future(place.calls.add(3, 1, entries_of(3, 1, 1)))
+        fencing = asyncio.ensure_future(place.calls.fence(4))
+        while len(place.bookie._held) < 2:
+            await place.world.sleep(0.01)
+        lost = next(each for each in (place.remote._adds, place.remote._channel) if type(each) is kind)
+        assert lost._link is not None
+        lost._link._transport.abort()
+        # What was asked on the other one is answered.
+        failed, other = (adding, fencing) if kind is AddChannel else (fencing, adding)
+        assert is_no_absence(await failed)
+        assert place.seen == [Availability.DOWN]
+        place.bookie.release()
+        assert await other is None
+        await place.world.sleep(kept_connection.RECONNECT_S_MAX + 1)
+        assert place.seen == [Availability.DOWN, Availability.WRITABLE]
+        assert await place.calls.add(3, 1, entries_of(3, 1, 1)) is None
 
     run(main)
 
@@ -283,7 +358,7 @@ def test_bookie_without_batch_reads_is_read_entry_by_entry_until_it_is_another()
         # Another version of it, at the same place.
         place.world.crash(place.server)
         await place.world.restart(place.server, place.serve)
-        await place.world.sleep(channel.RECONNECT_S_MAX + 1)
+        await place.world.sleep(kept_connection.RECONNECT_S_MAX + 1)
         place.bookie.read_calls = 0
         assert await place.calls.read(3, *range(100)) == entries
         assert place.bookie.read_calls == 1

@@ -9,7 +9,7 @@ from geminga.bookie.serving import BookieServer
 from geminga.bookkeeper import MemoryBookie
 from geminga.bookkeeper.core.addresses import BookieAddress
 from geminga.bookkeeper.remote import ListedBookie, RemoteBookiePool, pool
-from geminga.bookkeeper.remote.channel import RECONNECT_S_MAX
+from geminga.bookkeeper.remote.kept_connection import RECONNECT_S_MAX
 from geminga.model.bookie_port import Availability, BookiePool
 from geminga.model.errors import StorageError
 from geminga.sim import SimNode, SimWorld

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
 import geminga.client as gc
 from geminga.client._client import Client
 from geminga.client._interceptors import ProducerInterceptor
-from geminga.client._transport.link import Link
+from geminga.client._transport.link import LASTED_MS, Link
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -96,6 +97,34 @@ def test_error_that_time_mends_is_tried_again(kind: type[gc.PulsarException]) ->
 
     run_against(script, scenario)
     assert len(made) == 5
+
+
+def test_producer_that_is_accepted_and_can_not_store_comes_back_less_and_less_often() -> None:
+    made: list[float] = []
+    refused = 10
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PRODUCER:
+            made.append(asyncio.get_running_loop().time())
+        if command.type == Type.SEND:
+            can_store = len(made) > refused and (len(made) > refused + 1 or command.send.sequence_id == 0)
+            return receipt(command) if can_store else [close_producer()]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t", send_timeout_millis=0)
+        await producer.send(b"first")
+        await wait_ms(LASTED_MS)
+        # What worked for a while starts small again when it is lost.
+        await producer.send(b"second")
+
+    run_against(script, scenario, initial_backoff_ms=100, maximum_backoff_ms=60_000)
+    waits = [later - earlier for earlier, later in itertools.pairwise(made)]
+    assert len(waits) == refused + 1
+    growing, last = waits[:-1], waits[-1] - LASTED_MS / 1000
+    assert all(wait >= 1.2 * before or wait > 4 for before, wait in itertools.pairwise(growing))
+    assert 4 < growing[-1] < 6
+    assert last < 0.5
 
 
 @pytest.mark.parametrize("joined", [True, False])

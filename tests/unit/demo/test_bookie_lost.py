@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 from demo.__main__ import refusal
 from demo.bookie_lost import Lost
+from demo.broker_lost import BrokerLost, told
 from demo.verdict import Verdict
 from tools.chaos.copies import Copies
 
@@ -79,3 +80,20 @@ def test_number_of_bookies_that_can_not_be_shown_is_refused(asked: str) -> None:
 def test_cluster_and_transactions_are_not_shown_at_once() -> None:
     assert "expected one of them" in refusal("3", txn=True)
     assert refusal("", txn=True) == ""
+    assert refusal("3", "2", txn=True).startswith("BROKERS and TXN are two demonstrations")
+
+
+@pytest.mark.parametrize("asked", ["0", "6", "-2", "two", "2.0", "٢"])
+def test_number_of_brokers_that_can_not_be_shown_is_refused(asked: str) -> None:
+    assert "expected a number of brokers from 1 to 5" in refusal("3", asked, txn=False)
+
+
+def test_broker_that_served_nothing_shows_nothing() -> None:
+    lost = Lost(3, 2, killed="c", fragments_of_killed=1, brokers=2, broker=BrokerLost("pulsar://a:1"))
+    assert lost.failures() == ["broker pulsar://a:1 served nothing: its loss shows nothing"]
+    lost.broker = BrokerLost("pulsar://a:1", partitions=1)
+    assert lost.failures() == []
+
+
+def test_owners_are_told_with_their_partitions() -> None:
+    assert told({1: "b", 0: "a", 2: "b"}) == "a: 0; b: 1, 2"

@@ -113,6 +113,50 @@ def test_failed_write_is_reported_and_later_appends_go_to_a_new_ledger(in_world)
     in_world(scenario)
 
 
+def test_what_waits_for_a_ledger_behind_a_failed_write_fails_as_well(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 8)
+        w.bookie.add_error, w.bookie.holds_replies = DiskFullError("full"), True
+        # Two fill the ledger, and the others wait for the next one.
+        first = asyncio.ensure_future(append(ml, [b"lost%d" % i for i in range(5)]))
+        second = asyncio.ensure_future(append(ml, [b"later"]))
+        await w.world.sleep(0.1)
+        assert not first.done()
+        w.bookie.add_error = None
+        w.bookie.release()
+        results = [*await first, *await second]
+        assert [(r.index, r.count) for r in results] == [(0, 2), (2, 3), (0, 1)]
+        assert all(isinstance(r.error, DiskFullError) for r in results)
+        await w.fill(ml, 1, "next")
+        again = await w.reopen()
+        assert await read_all(again.new_non_durable_cursor("r", EARLIEST)) == [
+            *(b"m%d" % i for i in range(8)),
+            b"next0",
+        ]
+
+    in_world(scenario)
+
+
+def test_what_comes_before_a_refusal_was_told_is_refused_too(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 2 * CAS_ATTEMPTS_MAX)
+        (result,) = await append(ml, [b"no ledger"])
+        assert isinstance(result.error, MetadataError)
+        w.faults.next_writes.clear()
+        results = []
+        ml.append([b"refused"], results.append)
+        # In the same turn of the loop it could be written again.
+        ml._appender._retry_ms = 0
+        ml.append([b"behind it"], results.append)
+        await w.world.sleep(0.1)
+        assert [isinstance(result.error, MetadataError) for result in results] == [True, True]
+        await w.fill(ml, 1)
+
+    in_world(scenario)
+
+
 def test_failed_write_that_was_stored_is_not_in_the_log(in_world):
     async def scenario(w):
         ml = await w.open()
@@ -245,7 +289,7 @@ def test_roll_that_fails_leaves_no_append_unanswered(in_world, is_dead):
         (first,) = await written
         assert isinstance(first.error, DiskFullError if is_dead else type(None))
         (second,) = await asyncio.wait_for(waiting, 10)
-        assert isinstance(second.error, MetadataError)
+        assert isinstance(second.error, DiskFullError if is_dead else MetadataError)
         (third,) = await asyncio.wait_for(append(ml, [b"later"]), 10)
         assert isinstance(third.error, MetadataError)
 

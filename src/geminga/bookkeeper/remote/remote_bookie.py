@@ -1,9 +1,12 @@
 """A bookie reached by its wire protocol: ``model.bookie_port.Bookie`` over the network, Geminga's bookie or Apache's.
 
-Two connections: version 3 for everything but batch reads, which only version 2 has (and only from 4.17 on). Both are
-made when they are needed; the first is made again by itself, so that it is noticed when a bookie comes back. Whether it
-can be used is what was seen of it last: it counts as writable until a connection fails, and again some time after it
-said that it is read-only.
+Three connections: in version 2 one for adds, which cost the least so (``add_channel``), and one for batch reads, which
+only that version has (and only from 4.17 on); in version 3 one for all else, for recovery's adds, and for an entry that
+is sent again while it is under way, since version 2 could not tell the answers apart. All are made when they are
+needed; the first and the last are made again by themselves, so that it is noticed when a bookie comes back. Whether it
+can be used is what was seen of it last: it counts as writable until either of them fails, again when the one in version
+3 is made anew (the other is tried at once then), or the one that failed is; and some time after it said that it is
+read-only.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Final
 
 from google.protobuf.message import Message
 
+from geminga.bookkeeper.remote.add_channel import AddChannel
 from geminga.bookkeeper.remote.channel import Channel
 from geminga.bookkeeper.remote.reads import BatchReads, EntriesRead, failure_of
 from geminga.model.bookie_port import (
@@ -48,7 +52,14 @@ from geminga.wire.bookkeeper.answers import (
     ReadLacAnswer,
 )
 from geminga.wire.bookkeeper.availability import decode_availability
-from geminga.wire.bookkeeper.codes import VERSION_2, VERSION_3, OperationType, StatusCode, error_of_status
+from geminga.wire.bookkeeper.codes import (
+    MASTER_KEY_BYTES,
+    VERSION_2,
+    VERSION_3,
+    OperationType,
+    StatusCode,
+    error_of_status,
+)
 from geminga.wire.bookkeeper.digest import read_header, read_lac_ids
 
 #: How long a bookie that said it is read-only is left alone.
@@ -59,6 +70,9 @@ FRAME_BYTES_PULSAR: Final = MESSAGE_SIZE_BYTES_MAX_DEFAULT + FRAME_PADDING_BYTES
 FRAME_ROOM_BYTES: Final = 128
 #: An entry begins with them.
 _HEADER_BYTES: Final = 32
+#: Which connection it is.
+_MAIN: Final = "main"
+_ADDS: Final = "adds"
 
 
 class RemoteBookie:
@@ -73,7 +87,17 @@ class RemoteBookie:
         self._loop = asyncio.get_running_loop()
         self._availability = AvailabilityState(Availability.WRITABLE)
         channel = partial(Channel, runtime, bookie_id, host, port, frame_bytes_max=frame_bytes_max)
-        self._channel = channel(VERSION_3, on_state=self._state_changed, keeps_connected=True)
+        self._channel = channel(VERSION_3, on_state=partial(self._state_changed, _MAIN), keeps_connected=True)
+        self._adds = AddChannel(
+            runtime,
+            bookie_id,
+            host,
+            port,
+            on_state=partial(self._state_changed, _ADDS),
+            on_read_only=self._saw_read_only,
+        )
+        #: Connections that failed, and are not there again.
+        self._failed: set[str] = set()
         self._batch_reads = BatchReads(bookie_id)
         self._batches = channel(VERSION_2, on_state=lambda _: None, keeps_connected=False)
         self._read_only_timer: asyncio.TimerHandle | None = None
@@ -86,6 +110,7 @@ class RemoteBookie:
         """End its connections; what is outstanding fails."""
         if self._read_only_timer is not None:
             self._read_only_timer.cancel()
+        await self._adds.close()
         await self._channel.close()
         await self._batches.close()
         self._availability.set(Availability.DOWN)
@@ -102,16 +127,21 @@ class RemoteBookie:
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """See ``Bookie.add_entries``: one request an entry, answered in as many groups as answers come."""
+        """See ``Bookie.add_entries``: one request an entry, answered in one group unless they end differently."""
         error = _ledger_error(ledger_id) or ids_error(ledger_id, entry_ids, entries)
-        largest = 0 if error is not None else max(map(len, entries)) + len(master_key) + FRAME_ROOM_BYTES
-        if largest > self._frame_bytes_max:
+        entry_bytes = sum(map(len, entries))
+        room = self._frame_bytes_max - len(master_key) - FRAME_ROOM_BYTES
+        if error is None and entry_bytes > room and max(map(len, entries)) > room:
             # The bookie would close the connection, with all that is outstanding on it.
+            largest = max(map(len, entries)) + self._frame_bytes_max - room
             error = StorageError(f"bookie {self._id}: a frame of {largest} bytes: at most {self._frame_bytes_max}")
         if error is not None:
             done(entry_ids, error)
             return
-        group = _AddGroup(self, done, f"bookie {self._id}, ledger {ledger_id}")
+        if not recovery and len(master_key) == MASTER_KEY_BYTES and self._adds.takes(ledger_id, entry_ids):
+            self._adds.send(ledger_id, entry_ids, entries, entry_bytes, master_key, done)
+            return
+        group = _AddGroup(self._saw_read_only, done, f"bookie {self._id}, ledger {ledger_id}")
         for entry_id, entry in zip(entry_ids, entries, strict=True):
             make = partial(_add, ledger_id, entry_id, master_key, entry, recovery)
             self._channel.send(make, group.answered, entry_id)
@@ -253,15 +283,23 @@ class RemoteBookie:
 
     # ---- what is seen of it
 
-    def _state_changed(self, is_connected: bool) -> None:
-        if is_connected:
-            self._batch_reads.connected()
+    def _state_changed(self, which: str, is_connected: bool) -> None:
         if not is_connected:
+            self._failed.add(which)
             self._availability.set(Availability.DOWN)
-        elif self._availability.current is Availability.DOWN:
+            return
+        self._failed.discard(which)
+        if which == _MAIN:
+            self._batch_reads.connected()
+            if _ADDS in self._failed:
+                self._failed.clear()
+                self._adds.connect()
+        elif self._failed:
+            self._channel.connect()
+        if not self._failed and self._availability.current is Availability.DOWN:
             self._availability.set(Availability.WRITABLE)
 
-    def saw_read_only(self) -> None:
+    def _saw_read_only(self) -> None:
         """It refused an add for that."""
         if self._availability.current is Availability.WRITABLE:
             self._availability.set(Availability.READ_ONLY)
@@ -273,12 +311,12 @@ class RemoteBookie:
 
 
 class _AddGroup:
-    """The adds of one call: their answers of one turn of the loop are told together."""
+    """The adds of one call in version 3: their answers of one turn of the loop are told together."""
 
-    __slots__ = ("_bookie", "_done", "_errors", "_good", "_story")
+    __slots__ = ("_done", "_errors", "_good", "_on_read_only", "_story")
 
-    def __init__(self, bookie: RemoteBookie, done: AddDone, story: str) -> None:
-        self._bookie = bookie
+    def __init__(self, on_read_only: Callable[[], None], done: AddDone, story: str) -> None:
+        self._on_read_only = on_read_only
         self._done = done
         self._story = story
         self._good: list[int] = []
@@ -295,7 +333,7 @@ class _AddGroup:
             return
         error = failure_of(answer, self._story)
         if not isinstance(answer, StorageError) and answer.status == StatusCode.EREADONLY:
-            self._bookie.saw_read_only()
+            self._on_read_only()
         self._errors.setdefault(f"{type(error).__name__} {error}", (error, []))[1].append(entry_id)
 
     def _tell(self) -> None:

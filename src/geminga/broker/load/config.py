@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from geminga.broker.load.core.reports import MODULAR_MANAGER, Weights
+from geminga.broker.ownership.core.bundle_split import ALGORITHMS, RANGE_EQUALLY_DIVIDE, FlowLimits
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import setting
 
@@ -112,6 +113,16 @@ class LoadConfig:
     bundle_messages_max: int = setting("loadBalancerNamespaceBundleMaxMsgRate", 30_000, "messages/s > 0", minimum=1)
     bundle_mb_max: int = setting("loadBalancerNamespaceBundleMaxBandwidthMbytes", 100, "MiB/s > 0", minimum=1)
     namespace_bundles_max: int = setting("loadBalancerNamespaceMaximumBundles", 128, "an integer > 0", minimum=1)
+    #: Where a bundle is cut, if nobody says it.
+    split_algorithm: str = setting(
+        "defaultNamespaceBundleSplitAlgorithm", RANGE_EQUALLY_DIVIDE, " or ".join(ALGORITHMS), choices=ALGORITHMS
+    )
+    flow_threshold_percent: int = setting("flowOrQpsDifferenceThresholdPercentage", 10, _PERCENT, minimum=0)
+
+    @property
+    def flow_limits(self) -> FlowLimits:
+        """When a bundle carries too much for ``flow_or_qps_equally_divide``."""
+        return FlowLimits(self.bundle_messages_max, self.bundle_mb_max, self.flow_threshold_percent)
 
     def check(self) -> None:
         """What no single setting says. Raises ConfigurationError."""

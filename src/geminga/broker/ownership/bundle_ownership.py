@@ -14,9 +14,9 @@ from typing import Any, Final
 from geminga.broker.ownership.core.bundles import Bundle, Bundles, topic_hash, whole
 from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
 from geminga.broker.ownership.endpoints import Endpoints
-from geminga.broker.ownership.namespace_bundles import NamespaceBundles, PoliciesOf
+from geminga.broker.ownership.namespace_bundles import KeepCuts, NamespaceBundles, PoliciesOf
 from geminga.broker.ownership.owner_nodes import LETTING_GO, OwnerNodes, owner_in, owner_of_endpoints
-from geminga.broker.ownership.ports import HERE, Here, Owner, OwnershipListener, Topics, Unknown
+from geminga.broker.ownership.ports import HERE, Elsewhere, Here, Owner, OwnershipListener, Topics, Unknown
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent, Unsubscribe
 from geminga.model.errors import (
     BadVersionError,
@@ -54,6 +54,7 @@ _CLOSING: Final = Unknown("this broker is closing")
 _BUSY: Final = Unknown("this broker is asked for too many bundles at once")
 _FULL: Final = Unknown(f"this broker owns {OWN_BUNDLES_MAX} bundles, and no more")
 _RESTLESS: Final = Unknown("its bundle changes hands")
+_IN_DOUBT: Final = Unknown("another broker opened a log of its bundle, whose node can not be read now")
 
 _log = get_logger(__name__)
 
@@ -83,13 +84,18 @@ class BundleOwnership:
         policies_of: PoliciesOf,
         place: Placement,
         *,
+        keep_cuts: KeepCuts | None = None,
         part: Part | None = None,
     ) -> None:
-        """``endpoints``: this broker's listeners. ``part`` hears of what was not expected."""
+        """``endpoints``: this broker's listeners. ``keep_cuts`` of splits, in the policies; None: nowhere else.
+
+        ``part`` hears of what was not expected.
+        """
         self._metadata = metadata
         self._clock = clock
         self._endpoints = endpoints
         self._place = place
+        self._keep_cuts = keep_cuts
         self._part = part
         self._listeners: list[OwnershipListener] = []
         self._due = asyncio.Event()
@@ -98,6 +104,8 @@ class BundleOwnership:
         self._own: dict[Bundle, _Owned] = {}
         #: Those whose nodes are to be looked at before the next round.
         self._doubted: set[Bundle] = set()
+        #: Those of which another broker opened a log: they are nobody's here until their nodes were looked at.
+        self._met_fence: set[Bundle] = set()
         self._splitting: set[Bundle] = set()
         self._questions: dict[tuple[str, Bundle], asyncio.Task[Owner | GemingaError | None]] = {}
         #: Counts sessions: what began in another one is void.
@@ -147,9 +155,11 @@ class BundleOwnership:
 
     async def owner_of_bundle(self, bundle: Bundle, *, is_authoritative: bool = False) -> Owner:
         """The same for a bundle that its namespace is cut into."""
+        if bundle in self._met_fence and bundle in self._own:
+            await self._once("doubt", bundle, lambda: self._look_at(bundle))
         owned = self._own.get(bundle)
         if owned is not None:
-            return LETTING_GO if owned.is_leaving else HERE
+            return LETTING_GO if owned.is_leaving else _IN_DOUBT if bundle in self._met_fence else HERE
         known = self._others.known(bundle)
         if known is not None:
             return known
@@ -170,6 +180,20 @@ class BundleOwnership:
     async def bundles_of(self, namespace: str) -> Bundles | None:
         """How ``tenant/namespace`` is cut; None if there is no such namespace. Raises StorageError."""
         return await self._bundles.get(namespace)
+
+    def doubt(self, name: TopicName) -> None:
+        """See ``Ownership.doubt``: the news of a node that went was lost, or has not come yet."""
+        bundles = self._bundles.known(name.namespace)
+        for bundle in [bundles.find(name)] if bundles is not None else [one for one in self._own if one.has(name)]:
+            if bundle in self._own:
+                self._met_fence.add(bundle)
+                self._doubt(bundle)
+
+    async def bundles_elsewhere(self, namespace: str) -> list[tuple[str, Elsewhere]]:
+        """See ``Ownership.bundles_elsewhere``."""
+        cut = await self.bundles_of(namespace)
+        found = [(bundle, await self.owner_now(bundle)) for bundle in (cut.all() if cut is not None else ())]
+        return [(bundle.range, owner) for bundle, owner in found if isinstance(owner, Elsewhere)]
 
     def listen(self, listener: OwnershipListener) -> None:
         """See ``Ownership.listen``."""
@@ -339,6 +363,12 @@ class BundleOwnership:
             self._due.set()
         _log.info("bundle %s was split into %s", bundle, ", ".join(part.range for part in parts))
         await self._take_away(bundle, session)
+        if self._keep_cuts is not None:
+            try:
+                await self._keep_cuts(bundle.namespace, after)
+            except GemingaError as error:
+                # They say how other clusters begin; this one goes by its local policies.
+                _log.warning("the policies of namespace %s do not say yet how it is cut: %s", bundle.namespace, error)
         return parts
 
     async def _give_back(self, namespace: str, parts: list[Bundle], session: int) -> None:
@@ -383,6 +413,7 @@ class BundleOwnership:
             one.unwatch()
             if self._own.get(one.bundle) is one:
                 del self._own[one.bundle]
+                self._met_fence.discard(one.bundle)
             one.gone.set()
 
     # ---- following the session and the nodes
@@ -455,6 +486,7 @@ class BundleOwnership:
             return
         if session != self._session or owned.is_leaving:
             return
+        self._met_fence.discard(bundle)
         if node is None or not node.stat.is_own:
             _log.warning("bundle %s was taken from this broker", bundle)
             owned.is_leaving = True

@@ -17,7 +17,7 @@ from geminga.broker.ownership.core.choosing import Chooser, FewestBundles
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.leader_election import LeaderElection
 from geminga.broker.ownership.live_brokers import LiveBrokers
-from geminga.broker.ownership.namespace_bundles import PoliciesOf
+from geminga.broker.ownership.namespace_bundles import KeepCuts, PoliciesOf
 from geminga.broker.ownership.owner_nodes import owner_of_endpoints
 from geminga.broker.ownership.placement import LeaderPlacement
 from geminga.broker.ownership.ports import Owner, Unknown
@@ -43,10 +43,14 @@ class Membership:
         *,
         session_timeout_ms: int,
         version: str,
+        keep_cuts: KeepCuts | None = None,
         chooser: Chooser | None = None,
         part: Part | None = None,
     ) -> None:
-        """``chooser``: the rule by which this broker chooses who takes a bundle, where it leads."""
+        """``keep_cuts``: see :class:`BundleOwnership`.
+
+        ``chooser``: the rule by which this broker chooses who takes a bundle, where it leads.
+        """
         self._runtime = runtime
         self._metadata = metadata
         self._session_timeout_ms = session_timeout_ms
@@ -57,7 +61,13 @@ class Membership:
         self._is_leaving = False
         self.brokers = LiveBrokers(metadata, part=part)
         self.ownership = BundleOwnership(
-            metadata, runtime.clock, lambda: self.endpoints, policies_of, self._place, part=part
+            metadata,
+            runtime.clock,
+            lambda: self.endpoints,
+            policies_of,
+            self._place,
+            keep_cuts=keep_cuts,
+            part=part,
         )
         #: The rest is made when it is known where this broker is.
         self.registration: BrokerRegistration | None = None

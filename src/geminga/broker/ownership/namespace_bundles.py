@@ -33,6 +33,8 @@ _LONG_AGO_MS: Final = float("-inf")
 
 #: The (global) policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError.
 PoliciesOf = Callable[[str], Awaitable[Mapping[str, Json] | None]]
+#: Add the cuts of a namespace to its (global) policies, from which other clusters begin. Raises GemingaError.
+KeepCuts = Callable[[str, Bundles], Awaitable[None]]
 
 
 class _Remembered(NamedTuple):
@@ -64,6 +66,11 @@ class NamespaceBundles:
         for one in self._remembered.values():
             one.unwatch()
         self._remembered.clear()
+
+    def known(self, namespace: str) -> Bundles | None:
+        """What is remembered, however old."""
+        found = self._remembered.get(namespace)
+        return None if found is None else found.bundles
 
     async def get(self, namespace: str) -> Bundles | None:
         """The bundles of ``tenant/namespace``; None if there is no such namespace. Raises StorageError."""

@@ -66,5 +66,11 @@ class Ownership(Protocol):
         A partition has an owner of its own. Raises StorageError.
         """
 
+    def doubt(self, name: TopicName) -> None:
+        """Somebody else opened what is stored of the topic: ``owner_of`` answers again when that was looked into."""
+
+    async def bundles_elsewhere(self, namespace: str) -> list[tuple[str, Elsewhere]]:
+        """The bundles of ``tenant/namespace`` that other brokers own now: range and owner. Raises StorageError."""
+
     def listen(self, listener: OwnershipListener) -> None:
         """Tell ``listener`` of what comes and goes, until the end; the one that came last is told first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.broker.ownership.ports import HERE, Owner, OwnershipListener
+from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, OwnershipListener
 from geminga.model.topic_name import TopicName
 
 
@@ -14,6 +14,13 @@ class SoleOwnership:
     async def owner_of(self, name: TopicName, *, is_authoritative: bool = False) -> Owner:
         """Here."""
         return HERE
+
+    def doubt(self, name: TopicName) -> None:
+        """There is nobody else."""
+
+    async def bundles_elsewhere(self, namespace: str) -> list[tuple[str, Elsewhere]]:
+        """None."""
+        return []
 
     def listen(self, listener: OwnershipListener) -> None:
         """There is nothing to tell."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -103,6 +104,26 @@ class PeerTopics:
         answer = await self.ask(name, "DELETE", "", query=f"force={'true' if force else 'false'}")
         if answer.status != 404:
             require_good(answer)
+
+    async def non_persistent(self, namespace: str) -> set[str]:
+        """Names of the non-persistent topics that others have loaded. Raises UnavailableError, StorageError.
+
+        Asked of the owner of each bundle: half a list would make consumers of a pattern leave topics that are there.
+        """
+        bundles = await self._ownership.bundles_elsewhere(namespace)
+        path = f"/admin/v2/non-persistent/{namespace}"
+        answers = await asyncio.gather(
+            *(self.ask_at(owner.endpoints.default, "GET", f"{path}/{bundle}") for bundle, owner in bundles)
+        )
+        found: set[str] = set()
+        for answer in answers:
+            if not answer.is_good:  # its bundle was split or moved in this moment, say
+                raise UnavailableError(f"{answer.reason} (the broker at {answer.url})")
+            names = answer.json() if answer.body else []
+            if not isinstance(names, list):
+                raise UnavailableError(f"the broker at {answer.url} answered a list of topics that is none")
+            found.update(name for name in names if isinstance(name, str))
+        return found
 
     async def is_in_use(self, name: TopicName) -> bool:
         """Whether producers or consumers are connected to it at its owner. Raises UnavailableError, ..."""

@@ -30,6 +30,7 @@ from geminga.model.errors import (
     ConflictError,
     GemingaError,
     InvalidTopicNameError,
+    LedgerFencedError,
     NotAllowedError,
     PreconditionFailedError,
     TooManyRequestsError,
@@ -49,6 +50,8 @@ _log = get_logger(__name__)
 
 #: Topics unloaded at the same time when the broker closes, or loses them.
 UNLOADS_AT_ONCE: Final = 256
+#: How often the policies of a topic are applied while it is loaded, where they change each time.
+APPLY_ATTEMPTS_MAX: Final = 100
 #: Characters of a name that a client may make a topic of: as long as the administration's paths take them.
 LOCAL_NAME_CHARACTERS_MAX: Final = 512
 
@@ -69,11 +72,13 @@ class TopicRegistry:
         "_loading",
         "_make_topic",
         "_namespaces",
+        "_others_non_persistent",
         "_ownership",
         "_part",
         "_partitioned",
         "_policy_changes",
         "_resources",
+        "_taken",
         "loaded",
     )
 
@@ -95,9 +100,12 @@ class TopicRegistry:
         is_closing: Callable[[], bool],
         dropped: Callable[[], None],
         part: Part,
+        others_non_persistent: Callable[[str], Awaitable[set[str]]] | None = None,
     ) -> None:
-        """``levels``: what a namespace's policies come to. ``policy_changes``: counts changes of policies, of
-        whatever. ``is_closing``: nothing is loaded any more.
+        """``others_non_persistent``: those of a namespace that other brokers have; None: there are none.
+
+        ``levels``: what a namespace's policies come to. ``policy_changes``: counts changes of policies,
+        of whatever. ``is_closing``: nothing is loaded any more.
 
         ``dropped``: a topic that broke was let go as it was.
         """
@@ -111,6 +119,7 @@ class TopicRegistry:
         self._partitioned = partitioned
         self._levels = levels
         self._policy_changes = policy_changes
+        self._others_non_persistent = others_non_persistent
         self._failures = failures
         self._clock = clock
         self._is_closing = is_closing
@@ -120,6 +129,8 @@ class TopicRegistry:
         #: By full name.
         self.loaded: dict[str, Topic] = {}
         self._loading: dict[str, asyncio.Future[Topic | GemingaError]] = {}
+        #: Of these, those that were taken meanwhile: they are let go of, not registered.
+        self._taken: set[str] = set()
         #: Topics being unloaded or deleted.
         self._ending: dict[str, asyncio.Future[None]] = {}
 
@@ -167,6 +178,11 @@ class TopicRegistry:
     async def unload(self, name: TopicName) -> None:
         """Send its clients away and close it; nothing if it is not loaded."""
         await self._end(name, delete=False)
+
+    async def unload_fenced(self, name: TopicName) -> None:
+        """Another broker opened its ledger, rightly or not: whose it is is found out anew, then it may be loaded."""
+        self._ownership.doubt(name)
+        await self.unload(name)
 
     def drop_soon(self, topic: Topic) -> None:
         """A topic broke: cut its clients off and let go of it, saving nothing that it made of what is stored."""
@@ -242,28 +258,18 @@ class TopicRegistry:
             spawn(self._unload_all(stale), name=f"unload {len(stale)} topics of before", part=self._part)
 
     async def taken(self, topics: Topics) -> None:
-        """Unload them, also those whose loading began while they were ours: for these nobody serves on."""
+        """Unload them; those whose loading began while they were ours are never served."""
         loads = {key: load for key, load in self._loading.items() if topics(TopicName.parse(key))}
-        await self._unload_loaded(topics)
-        if loads:
-            await asyncio.gather(*(self._unload_after(key, load) for key, load in loads.items()))
-            await self._unload_loaded(topics)
-
-    async def _unload_after(self, key: str, load: asyncio.Future[Topic | GemingaError]) -> None:
-        """What a load opened is closed when it ends, not served until the slowest of all has ended."""
-        await asyncio.wait((load,))
-        topic = self.loaded.get(key)
-        if topic is not None:
-            await self._unload_all([topic.name])
-
-    async def _unload_loaded(self, topics: Topics) -> None:
+        self._taken.update(loads)
         await self._unload_all([topic.name for topic in self.loaded.values() if topics(topic.name)])
+        if loads:
+            await asyncio.wait(loads.values())
 
     async def require_here(self, name: TopicName) -> None:
         """Raise TopicNotServedError, upon which clients look it up again, unless the topic is this broker's."""
         owner = await self._ownership.owner_of(name)
         if not isinstance(owner, Here):
-            raise TopicNotServedError(f"Topic {name} is not served by this broker, look it up again")
+            raise _not_served(name)
 
     async def _load(self, name: TopicName, *, create: bool, is_for_deletion: bool = False) -> Topic:
         key = str(name)
@@ -302,10 +308,14 @@ class TopicRegistry:
         result: Topic | GemingaError = UnavailableError(f"loading {name} was cut short")
         try:
             result = await self._load_now(name, create=create, is_for_deletion=is_for_deletion)
+        except LedgerFencedError as error:
+            self._ownership.doubt(name)
+            result = error
         except GemingaError as error:
             result = error
         finally:
             del self._loading[str(name)]
+            self._taken.discard(str(name))
             load.set_result(result)
 
     async def until_loaded(self, *beginnings: str) -> None:
@@ -337,14 +347,21 @@ class TopicRegistry:
         changes = self._policy_changes()
         try:
             await topic.load()
+            for _ in range(APPLY_ATTEMPTS_MAX):
+                if self._policy_changes() == changes:
+                    break
+                # Whoever changed policies meanwhile told those that were loaded.
+                changes = self._policy_changes()
+                await topic.apply_policies()
+            else:
+                raise UnavailableError(f"the policies of {name} change all the time")
+            if str(name) in self._taken:
+                raise _not_served(name)
         except GemingaError:
             # By the next time another broker may have had the topic: what is open would be out of date then.
             await topic.drop_storage()
             raise
         self.loaded[str(name)] = topic
-        if self._policy_changes() != changes:
-            # Whoever changed policies meanwhile told those that were loaded.
-            await topic.apply_policies()
         return topic
 
     async def _drop(self, topic: Topic) -> None:
@@ -454,7 +471,7 @@ class TopicRegistry:
         """Raise PreconditionFailedError if ``count`` more are more than the namespace may have."""
         policies = await self.require_namespace(name)
         limit = self._levels(policies).value(MAX_TOPICS)
-        if limit and len(await self.list(name.namespace, mode=TopicMode.ALL)) + count > limit:
+        if limit and len(await self.list(name.namespace, mode=TopicMode.ALL, is_local=True)) + count > limit:
             raise PreconditionFailedError("Exceed maximum number of topics in namespace.")
 
     # ---- partitioned topics
@@ -497,11 +514,18 @@ class TopicRegistry:
     # ---- lists
 
     async def list(
-        self, namespace: str, *, mode: TopicMode = TopicMode.PERSISTENT, has_system: bool = False
+        self,
+        namespace: str,
+        *,
+        mode: TopicMode = TopicMode.PERSISTENT,
+        has_system: bool = False,
+        is_local: bool = False,
     ) -> list[str]:
         """Full names of the topics of ``tenant/namespace`` (partitions one by one), sorted.
 
         ``has_system``: also the broker's own, which clients and administrators do not see; never logs of transactions.
+        ``is_local``: without the non-persistent topics of other brokers, which only they know; else UnavailableError
+        is raised where one of them does not answer.
         """
         found: list[str] = []
         is_own = namespace == SYSTEM_NAMESPACE
@@ -515,7 +539,10 @@ class TopicRegistry:
                 if is_shown:
                     found.append(f"persistent://{namespace}/{local}")
         if mode is not TopicMode.PERSISTENT:
-            found += await self._non_persistent(namespace, turns)
+            here = await self._non_persistent(namespace, turns)
+            if self._others_non_persistent is not None and not is_local:
+                here |= await self._others_non_persistent(namespace)
+            found += here
         found.sort()  # nearly sorted, so that it takes time linear in their number
         return found
 
@@ -548,6 +575,10 @@ class _Load:
     def broke(self, what: str, error: BaseException) -> None:
         """Whoever waits for it was told; it may be tried again after a while."""
         self._failures.note(Kind.TOPIC, self._key, what, error, is_held=True)
+
+
+def _not_served(name: TopicName) -> TopicNotServedError:
+    return TopicNotServedError(f"Topic {name} is not served by this broker, look it up again")
 
 
 def _not_found(name: TopicName) -> TopicNotFoundError:

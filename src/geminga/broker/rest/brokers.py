@@ -118,7 +118,7 @@ async def refuse_dynamic_configuration(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Prometheus text."""
-    return Response(context_of(request).metrics.text(), media_type=CONTENT_TYPE)
+    return Response(await context_of(request).metrics.page(), media_type=CONTENT_TYPE)
 
 
 def _require_ready(status: BrokerStatus) -> None:

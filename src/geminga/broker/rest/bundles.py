@@ -145,17 +145,17 @@ def _send_to(request: Request, membership: Membership, bundle: Bundle, destinati
 
 
 async def split_bundle(request: Request) -> Response:
-    """Split a bundle by ``splitAlgorithmName`` (default: in the middle), at its owner; topics stay open.
+    """Split a bundle by ``splitAlgorithmName`` at its owner; topics stay open.
 
-    The body may be hashes to split at. With ``unload`` the parts are let go of afterwards. Where the algorithm finds
-    nothing to split nothing happens.
+    Else by ``defaultNamespaceBundleSplitAlgorithm``. The body may be hashes to split at. With ``unload`` the parts are
+    let go of afterwards. Where the algorithm finds nothing to split nothing happens.
     """
     context, namespace = context_of(request), namespace_of(request)
     positions = _positions(await json_body(request))
-    algorithm = request.query_params.get("splitAlgorithmName") or RANGE_EQUALLY_DIVIDE
+    algorithm = request.query_params.get("splitAlgorithmName") or context.split_algorithm or RANGE_EQUALLY_DIVIDE
     bundle = (await cut_of(context, namespace)).named(path_text(request, "bundle"))
     # What is wrong with the request is told by any broker.
-    split_keys(algorithm, bundle, {}, positions)
+    split_keys(algorithm, bundle, {}, positions, context.flow_limits)
     membership = context.membership
     if membership is None:
         raise PreconditionFailedError("a broker that is alone serves every bundle: there is nothing to split them for")
@@ -164,7 +164,7 @@ async def split_bundle(request: Request) -> Response:
     if away is not None:
         return away
     loads = {str(topic.name): _load_of(context, topic) for topic in _topics_in(context, [bundle])}
-    keys = split_keys(algorithm, bundle, loads, positions)
+    keys = split_keys(algorithm, bundle, loads, positions, context.flow_limits)
     if keys:
         parts = await membership.ownership.split(bundle, keys)
         if flag(request, "unload"):

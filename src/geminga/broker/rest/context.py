@@ -21,6 +21,7 @@ from geminga.runtime import Clock
 from geminga.runtime.ports import Disk
 
 if TYPE_CHECKING:
+    from geminga.broker.ownership.core.bundle_split import FlowLimits
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.transactions.service import TransactionService
 
@@ -43,6 +44,10 @@ class RestContext:
     ownership: Ownership
     #: This broker's part in a cluster of several; None: it is alone.
     membership: Membership | None = None
+    #: Where its bundles are cut, if nobody says it: an algorithm's name; empty: in the middle.
+    split_algorithm: str = ""
+    #: When a bundle carries too much to be one; None: Pulsar's defaults.
+    flow_limits: FlowLimits | None = None
     ledgers: ManagedLedgerFactory
     clock: Clock
     disk: Disk

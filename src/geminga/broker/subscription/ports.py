@@ -94,6 +94,10 @@ class SubscriptionServices(Protocol):
         """Send a topic's clients away and close it."""
         ...
 
+    def unload_fenced(self, name: TopicName) -> Coroutine[None, None, None]:
+        """The same where another broker opened what is stored of it."""
+        ...
+
     def recount_unacked(self) -> None:
         """A dispatcher was thrown away as it was."""
         ...

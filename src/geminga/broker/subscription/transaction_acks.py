@@ -216,7 +216,8 @@ class TransactionAcks:
         _log.warning(
             "%s %s: closed, its transactions may be another broker's: %s", topic.name, self._subscription.name, error
         )
-        spawn(services.unload(topic.name), name=f"unload {topic.name}", part=services.whole)
+        unload = services.unload_fenced if isinstance(error, LedgerFencedError) else services.unload
+        spawn(unload(topic.name), name=f"unload {topic.name}", part=services.whole)
 
     # ---- what transactions do
 

@@ -253,7 +253,7 @@ class TopicDeduplication(TopicPart):
             # Another broker owns the topic now: what is stored is its to say.
             if not self._topic.is_closing:
                 services, name = self._topic.services, self._topic.name
-                spawn(services.unload(name), name=f"unload fenced {name}", part=services.whole)
+                spawn(services.unload_fenced(name), name=f"unload fenced {name}", part=services.whole)
             return
         except StorageError as error:
             _log.warning("%s: can not read the tail after a failed write: %s", self._topic.name, error)

@@ -225,7 +225,10 @@ class PersistentTopic(Topic):
         turn, self._turn = self._turn, None
         if turn is not None:
             with Contained(self, "an append", is_last=True):
-                self.ledger.append(turn.entries, turn.appended)
+                if turn.error is None:
+                    self.ledger.append(turn.entries, turn.appended)
+                else:
+                    turn.appended(AppendResult(-1, -1, 0, len(turn.entries), turn.error))
 
     def published(self, batch: PublishBatch, result: AppendResult) -> None:
         """Entries are on stable storage and answered."""
@@ -248,7 +251,7 @@ class PersistentTopic(Topic):
         """Another broker owns the topic now, or did: whoever loads it next reads what that one stored."""
         services = self.services
         if not self.is_closing:
-            spawn(services.unload(self.name), name=f"unload fenced {self.name}", part=services.whole)
+            spawn(services.unload_fenced(self.name), name=f"unload fenced {self.name}", part=services.whole)
 
     def _tell_failure(self, story: str) -> None:
         told, at_s = self._failure_told
@@ -266,6 +269,9 @@ class PersistentTopic(Topic):
             hook(batch, error)
         if not is_terminal(error):
             producer.disconnect()
+            if self._turn is not None:
+                # Clients send again what failed and all that came after it.
+                self._turn.error = error
             if isinstance(error, LedgerFencedError):
                 self._unload_fenced()
         if batch.is_answered:

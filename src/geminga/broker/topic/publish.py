@@ -214,7 +214,7 @@ class PublishBatch:
 class TurnAppend:
     """Batches of several producers that one turn of the loop brought: they go to the managed ledger with one append."""
 
-    __slots__ = ("_batches", "_next", "_part", "entries")
+    __slots__ = ("_batches", "_next", "_part", "entries", "error")
 
     def __init__(self, batch: PublishBatch, entries: list[bytes], part: Part | None = None) -> None:
         """``part``: whose failure it is if the answers can not be given."""
@@ -223,6 +223,8 @@ class TurnAppend:
         self._batches = [batch]
         #: Index of the first batch that is not done.
         self._next = 0
+        #: What was before it could not be stored, so that it is not stored either.
+        self.error: GemingaError | None = None
 
     def add(self, batch: PublishBatch, entries: list[bytes]) -> None:
         """Put a batch at the end."""

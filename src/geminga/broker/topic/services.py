@@ -49,6 +49,8 @@ class TopicServices:
     # ---- the topic's life, as others decide it
     #: Send its clients away and close it.
     unload: Callable[[TopicName], Coroutine[None, None, None]]
+    #: The same where another broker opened what is stored of it.
+    unload_fenced: Callable[[TopicName], Coroutine[None, None, None]]
     #: It broke: cut its clients off and let go of it without saving; returns at once.
     drop_soon: Callable[[Topic], None]
 

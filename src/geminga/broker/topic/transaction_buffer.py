@@ -384,7 +384,8 @@ class TransactionBuffer(TopicPart):
         services, name = self._topic.services, self._topic.name
         _log.warning("%s: closed, for nobody knows whether a transaction's entry was stored: %s", name, error)
         if not self._topic.is_closing:
-            spawn(services.unload(name), name=f"unload {name}", part=services.whole)
+            unload = services.unload_fenced if isinstance(error, LedgerFencedError) else services.unload
+            spawn(unload(name), name=f"unload {name}", part=services.whole)
 
     # ---- ends
 

@@ -2,7 +2,8 @@
 
 The first attempt is awaited by whoever makes the producer or consumer, retriable errors are tried again until the
 operation timeout. After that, a loss starts a task that tries until it succeeds, is closed, or fails with an error
-that trying again can not mend.
+that trying again can not mend. An attachment that ends at once, as where a broker accepts a producer and can not store
+what it sends, is one more attempt that failed: the delays go on growing.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ _MENDED_BY_TIME: Final = (
     ErrorGettingAuthenticationData,
     WrongProtocol,
 )
+#: What was attached for so long has worked: after a loss the delays start small again.
+LASTED_MS: Final = 1_000
+#: The longest delay where it can be attached, but does not last: what is missing may be there at any moment.
+UNLASTING_MS_MAX: Final = 5_000
 
 
 class Link:
@@ -51,6 +56,7 @@ class Link:
     __slots__ = (
         "_assigned_url",
         "_attach",
+        "_attached_ms",
         "_backoff",
         "_cluster",
         "_is_wanted",
@@ -75,6 +81,8 @@ class Link:
         self._on_failed = on_failed
         self._backoff = Backoff(cluster.options.initial_backoff_ms, cluster.options.maximum_backoff_ms)
         self._task: asyncio.Task[None] | None = None
+        #: When it was attached last; None once that counts no more.
+        self._attached_ms: float | None = None
         self._assigned_url = ""
         #: The next attempt need not wait for its delay.
         self._is_wanted = asyncio.Event()
@@ -115,6 +123,7 @@ class Link:
         if connection.is_closed:
             raise NotConnected(f"{self.topic}: the connection was lost as soon as it was attached")
         self.connection = connection
+        self._attached_ms = self._now_ms()
 
     async def _reconnect(self) -> None:
         try:
@@ -122,7 +131,6 @@ class Link:
                 await self._rest(self._next_delay_ms())
                 outcome = await attempt_await(self._attempt_in_time())
                 if not isinstance(outcome, Raised):
-                    self._backoff.reset()
                     return
                 # What nobody foresaw ends the trying, not those who wait for it.
                 error = as_client_error(outcome.error, f"reconnecting {self.topic}")
@@ -152,8 +160,15 @@ class Link:
             raise Timeout(f"reconnecting {self.topic} took too long") from None
 
     def _next_delay_ms(self) -> float:
-        runtime = self._cluster.runtime
-        return self._backoff.next_ms(runtime.clock.monotonic() * 1000, runtime.rng.random())
+        now_ms, attached_ms = self._now_ms(), self._attached_ms
+        self._attached_ms = None
+        if attached_ms is not None and now_ms - attached_ms >= LASTED_MS:
+            self._backoff.reset()
+        delay_ms = self._backoff.next_ms(now_ms, self._cluster.runtime.rng.random())
+        return delay_ms if attached_ms is None else min(delay_ms, UNLASTING_MS_MAX)
+
+    def _now_ms(self) -> float:
+        return self._cluster.runtime.clock.monotonic() * 1000
 
     def _attempt_limit_s(self) -> float:
         return 2 * self._cluster.timeout_s

@@ -316,6 +316,31 @@ def test_failed_write_is_answered_and_the_producer_disconnected_then_it_goes_on(
     run_with_broker(scenario)
 
 
+def test_what_comes_in_the_turn_of_a_failure_does_not_overtake_what_failed() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="p")
+        await topic_of(world).create_subscription("keeper", EARLIEST)
+        await client.publish(0)
+        world.bookie.add_error, world.bookie.holds_replies = DiskFullError("no space left on device"), True
+        client.send_message(1)
+        await turns(10)
+        client.send_message(2)
+        assert topic_of(world)._turn is not None
+        world.bookie.add_error, world.bookie.holds_replies = None, False
+        world.bookie.release()
+        assert (await client.expect(Type.SEND_ERROR)).send_error.sequence_id == 1
+        await client.expect(Type.CLOSE_PRODUCER)
+        await turns(50)
+        assert topic_of(world).ledger.entry_count == 1
+        await client.create_producer(producer_name="p", epoch=1)
+        for sequence_id in (1, 2):
+            await publish_patiently(client, sequence_id)
+        assert topic_of(world).ledger.entry_count == 3
+
+    run_with_broker(scenario)
+
+
 async def publish_patiently(client: Client, sequence_id: int) -> None:
     """Publish, coming back as a client does while the ledger is being replaced."""
     for _ in range(20):

@@ -199,6 +199,40 @@ def test_a_bundle_that_was_taken_away_is_served_no_more(is_told):
     run(story)
 
 
+@pytest.mark.parametrize("is_rightly", [True, False])
+def test_a_fence_that_was_met_has_the_node_read_again_before_anything_is_opened(is_rightly):
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        pair.stores["a"].faults.watch_lost_percent = 100
+        if is_rightly:
+            pair.take_node()
+            assert await pair.b.ask(is_authoritative=True) is HERE
+        assert await pair.a.ask() is HERE
+        pair.a.ownership.doubt(ONE)
+        owner = await pair.a.ask()
+        await pair.world.sleep(0.1)
+        if not is_rightly:
+            assert owner is HERE
+            assert pair.a.told.words == ["given"]
+            return
+        assert owner is not HERE
+        assert pair.a.told.words == ["given", "taken"]
+        assert url(await pair.a.ask()) == "pulsar://b:6650"
+
+    run(story)
+
+
+def test_after_a_fence_nothing_is_opened_while_nobody_can_read_the_node():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        await pair.stores["a"].close()
+        pair.a.ownership.doubt(ONE)
+        assert isinstance(await pair.a.ask(), Unknown)
+        assert pair.a.ownership.owned == [BUNDLE]
+
+    run(story)
+
+
 def test_news_of_other_things_and_damage_elsewhere_keep_no_round_from_coming():
     async def story(pair: Pair):
         assert await pair.a.ask() is HERE
@@ -301,6 +335,16 @@ def test_without_the_metadata_store_what_is_served_is_served_on_and_nothing_new_
     run(story)
 
 
+def test_a_split_is_done_where_the_policies_can_not_be_told_of_it():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        pair.a.cuts_error = UnavailableError("not now")
+        assert len(await _split(pair, [BUNDLE.lower + 1])) == 2
+        assert len(pair.a.ownership.owned) == 2
+
+    run(story)
+
+
 async def _split(pair: Pair, keys: list[int]) -> list[Bundle]:
     return await pair.a.ownership.split(BUNDLE, keys)
 
@@ -316,6 +360,7 @@ def test_a_split_bundle_is_served_on_in_its_parts(faults):
         parts = await _split(pair, [middle])
         assert [(part.lower, part.upper) for part in parts] == [(BUNDLE.lower, middle), (middle, BUNDLE.upper)]
         assert pair.a.ownership.owned == parts
+        assert [middle in told.boundaries for told in pair.a.cuts] == [True]
         assert not pair.server.tree.exists(PATH)
         assert await pair.a.ask() is HERE
         assert url(await pair.b.ask(is_authoritative=True)) == "pulsar://a:6650"

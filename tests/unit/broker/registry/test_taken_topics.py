@@ -95,6 +95,32 @@ def test_taken_topic_is_closed_before_another_one_has_finished_loading() -> None
     run(scenario, keep_alive_interval_s=1_000_000)
 
 
+def test_topic_that_is_taken_while_it_is_loaded_is_never_registered() -> None:
+    async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
+        world.metadata.faults.delay_ms_max = 20
+        loading = asyncio.ensure_future(world.broker.get_topic(OTHER, create=True))
+        while world.ledgers.get(OTHER.managed_ledger_name) is None:
+            await pass_ms(1)
+        # Its policies change while it reads them, and again: then they can not be read for long.
+        for _ in range(100):
+            world.broker.namespaces.forget(OTHER.namespace)
+            await pass_ms(1)
+        world.metadata.faults.delay_ms_max = 60_000
+        world.broker.namespaces.forget(OTHER.namespace)
+        await pass_ms(100)
+        assert not loading.done()
+        assert not world.broker.topics
+        giving = asyncio.ensure_future(table.give([OTHER], "b"))
+        with pytest.raises(TopicNotServedError):
+            await loading
+        assert not world.broker.topics
+        await giving
+        assert world.ledgers.get(OTHER.managed_ledger_name) is None
+        world.metadata.faults.delay_ms_max = 0
+
+    run(scenario, keep_alive_interval_s=1_000_000)
+
+
 def test_topic_that_ended_loading_is_closed_while_another_one_is_stuck() -> None:
     stuck_name = TopicName.parse("persistent://public/default/stuck")
 
@@ -107,8 +133,8 @@ def test_topic_that_ended_loading_is_closed_while_another_one_is_stuck() -> None
         while not any("/other" in path for path in world.ledgers._opening):
             await pass_ms(1)
         giving = asyncio.ensure_future(table.give([OTHER, stuck_name], "b"))
-        await loading
-        await pass_ms(1000)
+        with pytest.raises(TopicNotServedError):
+            await loading
         assert not world.broker.topics
         assert not giving.done()
         del loads[str(stuck_name)]

@@ -6,6 +6,11 @@ import json
 
 import pytest
 
+from geminga.app.cluster_config import ClusterConfig
+from geminga.app.config import cluster_config_from
+from geminga.app.config_sources import ConfigEntry
+from geminga.broker.ownership.core.bundle_split import FlowLimits
+from geminga.model.errors import ConfigurationError
 from geminga.model.topic_name import TopicName
 from support.broker_world import BrokerWorld
 from support.policy_levels import run_quietly
@@ -35,6 +40,29 @@ def test_a_bundle_of_a_broker_that_is_alone_is_unloaded_and_nothing_of_the_other
         assert not world.broker.topics
 
     run_quietly(scenario)
+
+
+def test_bundles_are_split_as_configured_where_nobody_says_how() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker, split_algorithm="specified_positions_divide")
+        answer = await ask(application, "PUT", f"{NAMESPACE}/0x00000000_0x40000000/split", b"")
+        assert (answer.status, "needs the positions" in answer.reason) == (412, True)
+
+    run_quietly(scenario)
+
+
+def test_a_cluster_is_split_by_its_own_limits() -> None:
+    entries = [
+        ConfigEntry("loadBalancerNamespaceBundleMaxMsgRate", "500", "test"),
+        ConfigEntry("loadBalancerNamespaceBundleMaxBandwidthMbytes", "7", "test"),
+        ConfigEntry("flowOrQpsDifferenceThresholdPercentage", "20", "test"),
+        ConfigEntry("defaultNamespaceBundleSplitAlgorithm", "flow_or_qps_equally_divide", "test"),
+    ]
+    load = cluster_config_from(entries, ClusterConfig).load
+    assert load is not None
+    assert (load.flow_limits, load.split_algorithm) == (FlowLimits(500, 7, 20), "flow_or_qps_equally_divide")
+    with pytest.raises(ConfigurationError, match="defaultNamespaceBundleSplitAlgorithm"):
+        cluster_config_from([ConfigEntry("defaultNamespaceBundleSplitAlgorithm", "halves", "test")], ClusterConfig)
 
 
 @pytest.mark.parametrize(

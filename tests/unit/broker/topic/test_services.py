@@ -66,6 +66,7 @@ def test_topic_lives_and_breaks_without_a_broker() -> None:
             failures=Failures(runtime.clock),
             whole=SimpleNamespace(broke=None),
             unload=nothing,
+            unload_fenced=nothing,
             drop_soon=dropped.append,
             rules=rules,
             admit_consumer=nothing,

@@ -29,6 +29,9 @@ class Given:
             return HERE
         return Unknown()
 
+    def doubt(self, name: TopicName) -> None:
+        """Nobody else has any."""
+
     def listen(self, listener: OwnershipListener) -> None:
         if type(listener).__name__ == "LateTransactions":
             self.listener = listener

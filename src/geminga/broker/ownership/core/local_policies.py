@@ -77,6 +77,16 @@ def with_bundles(document: Mapping[str, Json], bundles: Bundles) -> Document:
     return {**document, "bundles": bundles_data(bundles)}
 
 
+def with_cuts(namespace: str, policies: Mapping[str, Json], bundles: Bundles) -> Document:
+    """A namespace's (global) policies with these cuts too: another split may have told its own before.
+
+    Raises CorruptionError.
+    """
+    before = bundles_in(namespace, first_local_policies(namespace, policies))
+    both = bundles_of(namespace, sorted({*before.boundaries, *bundles.boundaries}))
+    return with_bundles(policies, both)
+
+
 def first_local_policies(namespace: str, policies: Mapping[str, Json]) -> Document:
     """What they begin with, by the namespace's (global) policies. Raises CorruptionError.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.core.coercion import Document
-from geminga.broker.ownership.core.bundles import equal_bundles, whole
+from geminga.broker.ownership.core.bundles import bundles_of, equal_bundles, whole
 from geminga.broker.ownership.core.local_policies import (
     bundles_in,
     decode_local_policies,
@@ -13,6 +13,7 @@ from geminga.broker.ownership.core.local_policies import (
     first_local_policies,
     local_policies_path,
     with_bundles,
+    with_cuts,
 )
 from geminga.model.errors import CorruptionError
 
@@ -66,3 +67,14 @@ def test_policies_that_cut_nothing_sensible_are_refused() -> None:
         first_local_policies(NAMESPACE, {"bundles": {"boundaries": ["0x00000001", "0xffffffff"]}})
     with pytest.raises(CorruptionError, match="1 to 65536 bundles, not 70000"):
         first_local_policies(NAMESPACE, {"bundles": {"numBundles": 70_000}})
+
+
+def test_policies_are_told_of_cuts_beside_what_another_split_told() -> None:
+    before = {"bundles": {"boundaries": ["0x00000000", "0x40000000", "0xffffffff"], "numBundles": 2}, "ttl": 3}
+    after = with_cuts("public/default", before, bundles_of("public/default", [0, 0x80000000, 0xFFFFFFFF]))
+    boundaries = ["0x00000000", "0x40000000", "0x80000000", "0xffffffff"]
+    assert after == {"bundles": {"boundaries": boundaries, "numBundles": 3}, "ttl": 3}
+    # Policies that say nothing but how many.
+    five = bundles_of("public/default", [0, 5, 0xFFFFFFFF])
+    after = with_cuts("public/default", {"bundles": {"numBundles": 2}}, five)
+    assert after["bundles"] == {"boundaries": ["0x00000000", "0x00000005", "0x80000000", "0xffffffff"], "numBundles": 3}
