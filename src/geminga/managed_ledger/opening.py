@@ -39,7 +39,9 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
             if node is None:
                 raise
         else:
-            return ManagedLedger(services, home, name, fresh, record)
+            made = ManagedLedger(services, home, name, fresh, record)
+            made.stored.is_new = True
+            return made
     known = MetadataNode(node.stat.version, node.stat.created_ms)
     ml = ManagedLedger(services, home, name, known, decode_managed_ledger_info(node.value))
     await _recover_end(ml, services)

@@ -33,6 +33,7 @@ class StoredList:
         "_metadata",
         "_name",
         "_node",
+        "is_new",
         "ledgers",
         "properties",
         "terminated_position",
@@ -64,6 +65,8 @@ class StoredList:
         )
         self.terminated_position = record.terminated
         self.properties: dict[str, str] = dict(record.properties)
+        #: There was none of that name: opening it made it.
+        self.is_new = False
         self._name = name
         self._node = node
         self._metadata = metadata

@@ -21,6 +21,7 @@ from geminga.broker.policies.core.readers import TopicCreation
 from geminga.broker.policies.core.rows.limits import AUTO_TOPIC_CREATION, MAX_TOPICS
 from geminga.broker.policies.rules import Levels
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
+from geminga.broker.registry.new_topics import may_be_new
 from geminga.broker.registry.ports import Belongings, MakeTopic, PartitionedCalls
 from geminga.broker.resources import Document, Policies, Resources
 from geminga.broker.topic.base import Topic
@@ -343,7 +344,12 @@ class TopicRegistry:
             ledgers = self._ledgers
             if not create and not await ledgers.exists(name.managed_ledger_name):
                 raise _not_found(name)
-            topic = self._make_topic(name, await ledgers.open(name.managed_ledger_name))
+            ledger = await ledgers.open(name.managed_ledger_name)
+            if ledger.stored.is_new and not (create and await may_be_new(self._resources, name)):
+                self._namespaces.forget(name.namespace)
+                await ledgers.delete(name.managed_ledger_name)
+                raise _not_found(name)
+            topic = self._make_topic(name, ledger)
         changes = self._policy_changes()
         try:
             await topic.load()

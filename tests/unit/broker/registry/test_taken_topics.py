@@ -14,7 +14,7 @@ from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.rest.targets import partitions_or_self
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
-from geminga.model.errors import GemingaError, ServerError, TopicNotServedError
+from geminga.model.errors import GemingaError, ServerError, TopicNotFoundError, TopicNotServedError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -330,6 +330,39 @@ def test_watchers_of_both_brokers_hear_of_topics_of_each() -> None:
         for client in clients:
             update = (await client.expect(pb.BaseCommand.WATCH_TOPIC_UPDATE)).watchTopicUpdate
             assert list(update.deleted_topics) == [str(NAME)]
+
+    run_two(scenario)
+
+
+@pytest.mark.parametrize("is_partition", [False, True])
+def test_who_did_not_hear_of_a_deletion_leaves_no_topic_behind(is_partition: bool) -> None:
+    async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
+        namespace = "public/passing"
+        whole = TopicName.parse(f"persistent://{namespace}/whole")
+        name = TopicName.parse(f"{whole}-partition-0") if is_partition else whole
+        await a.broker.resources.namespaces.create(namespace, {"replication_clusters": ["standalone"]})
+        if is_partition:
+            await a.broker.create_partitioned_topic(whole, 2)
+        await table.give([name], "b")
+        assert await b.broker.registry.require_namespace(name)
+        b.metadata.faults.watch_lost_percent = 100
+        # As one that was cut off after it deleted what it found, and before it deletes the rest.
+        if is_partition:
+            found = await a.broker.resources.partitioned_topics.find_stored(whole)
+            assert found is not None
+            await a.broker.ledgers.delete(name.managed_ledger_name)
+            b.metadata.faults.delay_ms_max = 20
+            loading = asyncio.ensure_future(b.broker.get_topic(name, create=True))
+            while not b.ledgers._opening:
+                await pass_ms(1)
+            await a.broker.resources.partitioned_topics.mark_deleted(whole, True, partitions=found.partitions)
+        else:
+            await delete_namespace_and_topics(a.broker.administered, namespace)
+            loading = asyncio.ensure_future(b.broker.get_topic(name, create=True))
+        with pytest.raises(TopicNotFoundError):
+            await loading
+        assert not b.broker.topics
+        assert not await a.broker.topic_exists(name)
 
     run_two(scenario)
 

@@ -1,0 +1,22 @@
+"""Topics that were made a moment ago: whether namespace and partitioned topic still want them.
+
+Brokers remember policies, and hear of a deletion late or, for a minute, never. Whoever deletes a namespace or a
+partitioned topic writes so first, and looks at what is there then; whoever makes a topic makes its ledger first, and
+reads then whether it may: one of the two finds what the other one wrote.
+"""
+
+from __future__ import annotations
+
+from geminga.broker.resources import Resources
+from geminga.model.topic_name import TopicName
+
+
+async def may_be_new(resources: Resources, name: TopicName) -> bool:
+    """False: the topic's namespace, or the topic of which it is a partition, is deleted. Raises MetadataError."""
+    policies = await resources.find_namespace_policies(name.namespace)
+    if policies is None or policies.is_deleted:
+        return False
+    if not name.is_partition:
+        return True
+    found = await resources.partitioned_topics.find_stored(name)
+    return found is None or not found.is_deleted

@@ -1,0 +1,34 @@
+"""A topic made a moment ago is wanted unless namespace or partitioned topic are deleted."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.registry.new_topics import may_be_new
+from geminga.model.topic_name import TopicName
+from support.broker_world import BrokerWorld, run_with_broker
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wanted"),
+    [
+        ("persistent://public/default/one", True),
+        ("persistent://public/default/one-partition-0", True),
+        ("persistent://public/default/whole-partition-0", True),
+        ("persistent://public/default/going-partition-0", False),
+        ("persistent://public/going/one", False),
+        ("persistent://public/gone/one", False),
+    ],
+)
+def test_what_is_deleted_takes_no_new_topics(text: str, is_wanted: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        resources = world.broker.resources
+        for local in ("whole", "going"):
+            await world.broker.create_partitioned_topic(TopicName.parse(f"persistent://public/default/{local}"), 2)
+        going = TopicName.parse("persistent://public/default/going")
+        await resources.partitioned_topics.mark_deleted(going, True, partitions=2)
+        await resources.namespaces.create("public/going", {"replication_clusters": ["standalone"]})
+        await resources.namespaces.set_policy("public/going", "deleted", True)
+        assert await may_be_new(resources, TopicName.parse(text)) is is_wanted
+
+    run_with_broker(scenario)
