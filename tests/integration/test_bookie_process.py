@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -171,6 +172,28 @@ def get(port: int, path: str) -> tuple[int, str]:
         return response.status, response.read().decode()
     finally:
         connection.close()
+
+
+def test_one_that_is_started_read_only_serves_what_it_has_and_takes_nothing(tmp_path: Path) -> None:
+    async def write(calls: Calls) -> None:
+        assert await calls.add(3, 0, entries_of(3, 0, 5)) is None
+
+    async def look(calls: Calls) -> None:
+        assert await calls.read(3, *range(5)) == entries_of(3, 0, 5)
+        assert await calls.add(3, 5, entries_of(3, 5, 1)) is not None
+        assert await calls.add(4, 0, entries_of(4, 0, 1)) is not None
+
+    bookie = BookieProcess(tmp_path / "b")
+    bookie.start()
+    talk(bookie.port, write)
+    assert bookie.stop() == 0
+    again = BookieProcess(tmp_path / "b", *HTTP, "--set", "forceReadOnlyBookie=true", port=bookie.port)
+    again.start()
+    try:
+        talk(again.port, look)
+        assert json.loads(get(again.ready["httpPort"], "/api/v1/bookie/state")[1])["readOnly"] is True
+    finally:
+        again.kill()
 
 
 def test_answers_http_where_it_is_asked_to(tmp_path: Path) -> None:

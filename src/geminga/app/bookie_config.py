@@ -47,6 +47,8 @@ class BookieServerConfig:
     bookie_id: str = setting(
         "bookieId", "", "letters, digits and :._-, not readonly; empty: advertised address and port"
     )
+    #: It takes no entries, and serves what it has: the step before it is given up.
+    force_read_only: bool = setting("forceReadOnlyBookie", False, "true or false")
     #: BookKeeper's newer name of ``journalDirectory``, which it passes.
     journal_directories: tuple[str, ...] = setting("journalDirectories", (), "paths")
     metadata_service_uri: str = setting(

@@ -132,6 +132,8 @@ class BookieProcessServer:
             self._closers.append(("metadata store", metadata.close))
         bookie = await self._open(runtime, address, metadata)
         self._closers.append(("bookie", bookie.close))
+        if self._config.server.force_read_only:
+            bookie.stay_read_only()
         server = await taken.serve(bookie, self._config.server.frame_bytes_max)
         self._closers.append(("bookie's server", server.close))
         if metadata is not None:
@@ -212,6 +214,8 @@ class BookieProcessServer:
             _log.warning(
                 "advertisedAddress=%s, but only this machine is listened to (bindAddress=%s)", address.host, bind
             )
+        if self._config.server.force_read_only:
+            _log.warning("read-only: forceReadOnlyBookie=true")
         http = self._config.http()
         if http is not None and not is_loopback(http.host):
             _log.warning(

@@ -92,6 +92,7 @@ class LocalBookie:
         self.stats: BookieStats = storage.stats
         #: False while the disk is full or nearly so: adds fail with ``DiskFullError``. Read by every add.
         self.is_writable = True
+        self._stays_read_only = False
         #: Share of the disk that was in use at the last look; None before the first one.
         self.disk_usage: float | None = None
         self._availability = AvailabilityState(Availability.WRITABLE)
@@ -264,7 +265,9 @@ class LocalBookie:
         if self._failed is not None:
             return self._failed
         if not self.is_writable:
-            return DiskFullError(f"the disk of {self._storage.directory} is full")
+            is_wanted = self._stays_read_only
+            full = f"the disk of {self._storage.directory} is full"
+            return DiskFullError("the bookie was started read-only" if is_wanted else full)
         states = self._states
         known_key = states.master_keys.get(ledger_id)
         if known_key is None:
@@ -520,6 +523,12 @@ class LocalBookie:
         if self._flush_failed is not None:
             raise self._flush_failed
 
+    def stay_read_only(self) -> None:
+        """Take no entries any more in this life, whatever room there is; what is stored is read as before."""
+        self._stays_read_only = True
+        self.is_writable = False
+        self._availability.set(Availability.READ_ONLY)
+
     def _became_full(self, error: StorageError) -> None:
         if self.is_writable:
             _log.error("bookie becomes read-only: %s", error)
@@ -567,7 +576,7 @@ class LocalBookie:
             if usage > self._config.disk_usage_threshold:
                 self._became_full(DiskFullError(f"{usage:.1%} of the disk of {self._storage.directory} is used"))
                 return
-            if self.is_writable or self._is_closed:
+            if self.is_writable or self._is_closed or self._stays_read_only:
                 return
             await self._journal.resume()
             if self._cache.flushing is not None:

@@ -55,6 +55,25 @@ def test_what_is_bounded_is_shared_by_the_parts() -> None:
     on_node(main)
 
 
+def test_one_that_is_to_stay_read_only_does_whatever_room_there_is_and_serves_what_it_has() -> None:
+    async def main(world: SimWorld, node: SimNode, bookie: SpreadBookie) -> None:
+        heard: list[Availability] = []
+        bookie.watch(heard.append)
+        calls = Calls(bookie)
+        assert await calls.add(1, 0, entries_of(1, 0, 2)) is None
+        bookie.stay_read_only()
+        for part in bookie.parts:
+            await part.probe_disk()
+        refused = await calls.add(2, 0, entries_of(2, 0, 1))
+        assert isinstance(refused, DiskFullError)
+        assert "started read-only" in str(refused)
+        assert await calls.read(1, 0, 1) == entries_of(1, 0, 2)
+        await bookie.close()
+        assert heard == [Availability.READ_ONLY, Availability.DOWN]
+
+    on_node(main)
+
+
 def test_it_takes_new_entries_only_while_all_parts_do() -> None:
     """A new ledger may belong to any of them; the others go on serving what is theirs."""
 

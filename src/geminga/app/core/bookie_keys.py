@@ -50,12 +50,6 @@ GROUPS: Final = (
         quiet=_OFF,
     ),
     Unbuilt(
-        "Read-only from the start",
-        "it takes entries as long as its disk has room",
-        _keys("forceReadOnlyBookie"),
-        quiet=_OFF,
-    ),
-    Unbuilt(
         "Index directories",
         "the index lies with the entry logs",
         _keys("indexDirectories"),
