@@ -1,142 +1,126 @@
-"""A cluster of Apache's processes gets Geminga's brokers, one at a time and under load, and Apache's again.
+"""A whole cluster of Apache's processes becomes Geminga's, one process at a time under load, and Apache's again.
 
-The step is ``examples/cluster/replace_broker.py``, as an operator runs it.
+Two brokers, three bookies, auto-recovery, with data. Each way is one run of ``examples/cluster/migrate.py``, as an
+operator runs it; between the two some ledgers go to the lake and are in the lake alone.
 """
 
 from __future__ import annotations
 
-import os
-import shlex
-import signal
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pulsar
 import pytest
-from tools.interop.apache_broker import ApacheBroker
-from tools.interop.apache_standalone import free_ports
+from tools.interop.artifacts import pinned_version
 from tools.zookeeper_server import ZooKeeperServer
 
-from geminga.app.cluster_metadata import initialize
-from geminga.app.core.cluster_options import ClusterOptions
-from support.apache_cluster import apaches_bookies
+from support.cluster_yard import LIMIT_S, Yard, apaches_cluster, environment
+from support.official import quiet_client
 from support.rest import Rest
-from support.source_tree import ROOT
-from support.steady_load import SteadyLoad, wait_until_healthy
+from support.steady_load import SteadyLoad
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
-CLUSTER: Final = "east"
-SESSION_MS: Final = 4000
-TOPICS: Final = [f"persistent://public/default/moved-{number}" for number in range(6)]
-STOP: Final = """
-import os, signal, sys
-from tools.process_tree import wait_gone
-pid = int(sys.argv[1])
-os.kill(pid, signal.SIGTERM)
-sys.exit(bool(wait_gone([pid], 60)))
-"""
+TOPICS: Final = [f"persistent://public/default/moved-{number}" for number in range(4)]
+#: Written before anything moves, and read when all is over.
+OLD: Final = "persistent://public/default/old"
+OLD_COUNT: Final = 600
+#: Of the subscription there, before: everything up to the first, and each tenth behind that.
+ACKNOWLEDGED: Final = {*range(100), *range(100, OLD_COUNT, 10)}
 
 
-class Place:
-    """An address at which one broker after the other runs."""
-
-    def __init__(self, directory: Path, zookeeper: ZooKeeperServer, name: str) -> None:
-        self._directory = directory / name
-        self._directory.mkdir()
-        self._metadata = f"zk:{zookeeper.hosts}"
-        self.broker_port, self.web_port = free_ports(2)
-        self._pid = self._directory / "pid"
-
-    @property
-    def id(self) -> str:
-        return f"127.0.0.1:{self.web_port}"
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.id}"
-
-    def start(self, make: str) -> str:
-        """The command that starts a broker of this make, and returns."""
-        return shlex.join(
-            ["sh", "-c", f"{self._program(make)} >> {self._log} 2>&1 < /dev/null & echo $! > {self._pid}"]
-        )
-
-    def _program(self, make: str) -> str:
-        if make == "apache":
-            broker = ApacheBroker(self._directory, log=self._log, metadata=self._metadata, cluster=CLUSTER)
-            broker.broker_port, broker.web_port = self.broker_port, self.web_port
-            return shlex.join(broker.command())
-        ports = ["--broker-port", str(self.broker_port), "--web-port", str(self.web_port)]
-        program = [sys.executable, "-m", "geminga", "broker", "--metadata", self._metadata, *ports]
-        settings = {"clusterName": CLUSTER, "metadataStoreSessionTimeoutMillis": SESSION_MS}
-        return shlex.join(
-            [*program, *(part for item in settings.items() for part in ("--set", "=".join(map(str, item))))]
-        )
-
-    @property
-    def _log(self) -> Path:
-        return self._directory / "log"
-
-    def stop(self) -> str:
-        """The command that stops whoever runs here, and returns when it has ended."""
-        return shlex.join([sys.executable, "-c", STOP, self._pid.read_text().strip()])
-
-    def kill(self) -> None:
-        if self._pid.exists():
-            try:
-                os.kill(int(self._pid.read_text()), signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+def write_old(url: str, directory: Path) -> None:
+    """Data from before, and a subscription with holes."""
+    client = quiet_client(url, directory)
+    consumer = client.subscribe(OLD, "kept", consumer_type=pulsar.ConsumerType.Shared)
+    producer = client.create_producer(OLD)
+    for number in range(OLD_COUNT):
+        producer.send_async(b"%d" % number, lambda *_: None)
+    producer.flush()
+    for _ in range(OLD_COUNT):
+        message = consumer.receive(timeout_millis=30_000)
+        if int(message.data()) in ACKNOWLEDGED:
+            consumer.acknowledge(message)
+    client.close()
 
 
-@contextmanager
-def ended(places: list[Place]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for place in places:
-            place.kill()
+def read_all(url: str, directory: Path, topic: str) -> list[int]:
+    client = quiet_client(url, directory)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(int(reader.read_next(timeout_millis=60_000).data()))
+    client.close()
+    return found
 
 
-def replace(place: Place, other: Place, make: str) -> None:
-    program = [sys.executable, str(ROOT / "examples" / "cluster" / "replace_broker.py"), "--admin", other.url]
-    program += [
-        "--broker",
-        place.id,
-        "--namespace",
-        "public/default",
-        "--stop",
-        place.stop(),
-        "--start",
-        place.start(make),
-    ]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
-    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    print(done.stdout.strip())
+def left_of_old(url: str, directory: Path) -> set[int]:
+    """What the subscription from before has not acknowledged."""
+    client = quiet_client(url, directory)
+    consumer = client.subscribe(OLD, "kept", consumer_type=pulsar.ConsumerType.Shared)
+    found = set()
+    while True:
+        try:
+            found.add(int(consumer.receive(timeout_millis=5000).data()))
+        except pulsar.Timeout:
+            break
+    client.close()
+    return found
 
 
-def test_brokers_become_ours_and_apaches_again_under_load(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    first, second = places = [Place(tmp_path, zookeeper, name) for name in ("one", "two")]
-    with apaches_bookies(zookeeper, tmp_path), ended(places):
-        urls = f"pulsar://127.0.0.1:{first.broker_port},127.0.0.1:{second.broker_port}"
-        metadata = f"zk:{zookeeper.hosts}"
-        initialize(ClusterOptions(CLUSTER, first.url, metadata, broker_service_url=urls.partition(",")[0], bundles=16))
-        for place in places:
-            subprocess.run(shlex.split(place.start("apache")), check=True)
-        for place in places:
-            wait_until_healthy(place.url)
-        with SteadyLoad(urls, tmp_path, TOPICS) as load:
-            for make in ("geminga", "apache"):
-                for place, other in ((first, second), (second, first)):
-                    replace(place, other, make)
-                versions = {Rest(place.url).get("brokers/version").body.decode() for place in places}
-                assert (versions == {"4.2.4"}) == (make == "apache")
+def into_the_lake_alone(yard: Yard, url: str) -> int:
+    """All closed ledgers of the topic from before; how many they are then."""
+    path = OLD.replace("://", "/")
+    program = [sys.executable, "-m", "geminga", "lake", "offload", OLD, "--wait", "--admin-url", url]
+    subprocess.run(program, check=True, timeout=LIMIT_S, env=environment())
+    for _ in range(LIMIT_S):
+        ledgers = json.loads(Rest(url).get(f"{path}/lake").body)["ledgers"]
+        alone = sum(ledger["isOffloaded"] and not ledger["isOnBookies"] for ledger in ledgers)
+        if alone and alone == sum(ledger["isOffloaded"] for ledger in ledgers):
+            return alone
+        yard.pause.wait(1)
+    raise AssertionError(ledgers)
+
+
+def refused_start(yard: Yard) -> str:
+    """What our bookie says under the id of one of Apache's, in an empty directory."""
+    words = ["bookie", "--data", str(yard.directory / "refused"), "--port", "0", "--metadata", f"zk:{yard.hosts}"]
+    done = subprocess.run(
+        yard.ours(*words, bookieId="apache-0"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_a_whole_cluster_becomes_ours_and_apaches_again_under_load(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    with apaches_cluster(zookeeper, tmp_path) as yard:
+        admin = f"http://{yard.web('one')}"
+        write_old(yard.urls, tmp_path)
+        assert "apache-0" in refused_start(yard)
+        with SteadyLoad(yard.urls, tmp_path, TOPICS) as load:
+            yard.migrate(yard.plan("geminga", {f"apache-{n}": f"ours-{n}" for n in range(3)}))
+            assert pinned_version() not in yard.versions()
+            assert read_all(yard.urls, tmp_path, OLD) == [*range(OLD_COUNT)]
+            assert into_the_lake_alone(yard, admin) > 3
+            assert read_all(yard.urls, tmp_path, OLD) == [*range(OLD_COUNT)]
+            yard.migrate(yard.plan("apache", {f"ours-{n}": f"apache-{n + 3}" for n in range(3)}))
+        assert yard.versions() == {pinned_version()}
         assert load.missing() == 0
-        assert sum(map(len, load.sent.values())) > 500
         assert load.received == load.sent  # in order for each key of each topic
-        print(sum(map(len, load.sent.values())), "messages")
+        sent: dict[str, list[int]] = {topic: [] for topic in TOPICS}
+        for (topic, _), numbers in load.sent.items():
+            sent[topic] += numbers
+        assert sum(map(len, sent.values())) > 1000
+        for topic in TOPICS:
+            assert read_all(yard.urls, tmp_path, topic) == sorted(sent[topic])
+        assert read_all(yard.urls, tmp_path, OLD) == [*range(OLD_COUNT)]
+        assert left_of_old(yard.urls, tmp_path) == set(range(OLD_COUNT)) - ACKNOWLEDGED
+        print(sum(map(len, sent.values())), "messages")
