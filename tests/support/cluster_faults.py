@@ -9,11 +9,11 @@ from typing import Final
 from geminga.broker.ownership.bundle_ownership import ROUND_MS, BundleOwnership
 from geminga.broker.ownership.core.bundles import Bundle
 from geminga.broker.ownership.core.owner_data import owner_path
-from geminga.broker.ownership.ports import Elsewhere
+from geminga.broker.ownership.ports import Elsewhere, Owner
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn
-from geminga.sim import SimNode
+from geminga.sim import NodeCrashedError, SimNode
 from support.cluster_bookie_faults import SPANS_S, BookieFaults
 from support.cluster_checks import Excuses
 from support.cluster_metadata_node import LATE_MS_MAX, SESSION_MS, TOLD_S
@@ -249,35 +249,37 @@ class Faults(BookieFaults):
         placement.send(bundle, there.broker_id)
         names = [name for name in NAMES if bundle.has(name)]
 
-        async def release(_: SimNode) -> None:
-            await member.ownership.release([bundle])
-            for name in names:
-                # As clients do that were sent away.
-                await self._ask(owner, name)
+        async def release() -> None:
+            try:
+                await self.world.node(owner).run(lambda _: member.ownership.release([bundle]))
+                for name in names:
+                    # As clients do that were sent away.
+                    await self._ask(owner, name)
+            except (GemingaError, NodeCrashedError):
+                return
             if bundle in there.ownership.owned:
                 self.world.points.hits["cluster.bundle went there"] += 1
 
-        self.world.node(owner).run(release)
+        spawn(release(), name=f"send {bundle} to {destination}")
 
     def _leads(self, name: str) -> bool:
         election = self.cluster.members[name].election
         return election is not None and election.is_leader
 
     async def _ask(self, asked: str, name: TopicName) -> None:
-        """Follow one lookup from broker to broker; nothing where nobody can tell."""
+        """Follow one lookup from broker to broker. Raises GemingaError, NodeCrashedError."""
         is_authoritative = False
         for _ in BROKERS:
-            member = self.cluster.members.get(asked)
-            if member is None:
+            if asked not in self.cluster.members:
                 return
-            try:
-                owner = await member.ownership.owner_of(name, is_authoritative=is_authoritative)
-            except GemingaError:
-                return
+            owner = await self.world.node(asked).run(partial(self._owner_at, asked, name, is_authoritative))
             if not isinstance(owner, Elsewhere) or owner.is_owner:
                 return
             asked = owner.endpoints.default.broker_url.removeprefix("pulsar://").partition(":")[0]
             is_authoritative = owner.is_chosen
+
+    async def _owner_at(self, asked: str, name: TopicName, is_authoritative: bool, _: SimNode) -> Owner:
+        return await self.cluster.members[asked].ownership.owner_of(name, is_authoritative=is_authoritative)
 
     async def split(self) -> None:
         """Sometimes twice at once, elsewhere or at the same key, while other things happen to the bundle."""
