@@ -16,7 +16,7 @@ from geminga.broker.core.coercion import Json
 from geminga.broker.ownership.core.bundles import Bundles
 from geminga.broker.ownership.core.local_policies import with_cuts
 from geminga.broker.ownership.membership import Membership
-from geminga.broker.policies.client_event_reader import ClientEventReader
+from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
@@ -173,7 +173,7 @@ class ClusterWorld:
             resources,
             version="test",
             ownership=membership.ownership,
-            event_reader=ClientEventReader(lambda: client),
+            tables_elsewhere=ClientTables(lambda: client),
         )
         await initialize_cluster(resources, ClusterSetup("c", {"serviceUrl": "http://a:8080"}))
         await membership.join(endpoints_of(node.name))

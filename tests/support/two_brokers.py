@@ -17,7 +17,7 @@ from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.ports import Elsewhere, Ownership
-from geminga.broker.policies.client_event_reader import ClientEventReader
+from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
@@ -119,7 +119,7 @@ class Cluster:
         reader = None
         if self.reads_events:
             client = gc.connect(f"pulsar://{self.url}", runtime=runtime, **CLIENT)
-            reader = ClientEventReader(lambda: client)
+            reader = ClientTables(lambda: client)
         broker = Broker(
             runtime,
             metadata,
@@ -128,7 +128,7 @@ class Cluster:
             Resources(metadata),
             version="test",
             ownership=self.ownership_of(node, metadata),
-            event_reader=reader,
+            tables_elsewhere=reader,
         )
         self.begin_ownership(broker)
         await broker.start(endpoints_of(node.name))

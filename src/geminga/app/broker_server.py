@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
     from geminga.broker.peers.topics import PeerTopics
-    from geminga.broker.policies.ports import EventReader
+    from geminga.broker.topic.table import TablesElsewhere
     from geminga.model.exposition import Labels, Source
 
 #: Of transactions, where the broker has them; Pulsar's default.
@@ -97,7 +97,7 @@ class Peers(NamedTuple):
     """Other brokers, which share what this one stands on."""
 
     membership: Membership
-    event_reader: EventReader
+    tables_elsewhere: TablesElsewhere
     #: What asks them, given the ownership and this broker's listeners.
     topics: Callable[[Ownership, Callable[[], Endpoints]], PeerTopics]
 
@@ -252,7 +252,7 @@ class BrokerServer(ABC):
             resources,
             version=__version__,
             ownership=None if peers is None else peers.membership.ownership,
-            event_reader=None if peers is None else peers.event_reader,
+            tables_elsewhere=None if peers is None else peers.tables_elsewhere,
             peers=None if peers is None else peers.topics,
         )
         self.broker = broker

@@ -21,9 +21,9 @@ from geminga.broker.ownership.core.bundles import Bundles
 from geminga.broker.ownership.core.choosing import Chooser
 from geminga.broker.ownership.core.local_policies import with_cuts
 from geminga.broker.ownership.membership import Membership
+from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.peers.http_client import PeerHttp
 from geminga.broker.peers.topics import PeerTopics
-from geminga.broker.policies.client_event_reader import ClientEventReader
 from geminga.broker.resources import Resources
 from geminga.client import Client, connect
 from geminga.metadata.ports import MetadataStore
@@ -98,7 +98,8 @@ class MemberBrokerServer(BrokerServer):
                 self._client = connect(url, runtime=runtime, maximum_backoff_ms=CLIENT_BACKOFF_MS)
             return self._client
 
-        return Peers(membership, ClientEventReader(client), partial(PeerTopics, PeerHttp(runtime), client))
+        topics = partial(PeerTopics, PeerHttp(runtime), client, membership.brokers.is_gemingas)
+        return Peers(membership, ClientTables(client), topics)
 
     async def _close_client(self) -> None:
         if self._client is not None:

@@ -21,6 +21,7 @@ from geminga.model.topic_name import (
     SYSTEM_NAMESPACE,
     TRANSACTION_LOG_CURSOR,
     TRANSACTION_LOG_PREFIX,
+    TRANSACTION_SNAPSHOT_INDEXES,
     TRANSACTION_SNAPSHOTS,
     TopicName,
 )
@@ -82,6 +83,10 @@ class Service(Protocol):
         """It begins to wait for the end of a transaction."""
         ...
 
+    def table_written(self, name: TopicName) -> None:
+        """Others published in a topic of snapshots here."""
+        ...
+
     async def close(self) -> None:
         """Close all."""
         ...
@@ -135,6 +140,11 @@ class LateTransactions:
         """It is deleted, with what was kept in it."""
         if self.used is not None:
             self.used.forget_namespace(namespace)
+
+    def table_written(self, name: TopicName) -> None:
+        """Others published in a topic of snapshots here; where none was read yet, it is read when it is asked for."""
+        if self.used is not None:
+            self.used.table_written(name)
 
     # ---- life
 
@@ -195,8 +205,11 @@ class LateTransactions:
 
     async def has_snapshots(self, topic: TopicName) -> bool:
         """Whether topics of its namespace had transactions. Raises MetadataError."""
-        name = TopicName(topic.domain, topic.tenant, topic.namespace_name, TRANSACTION_SNAPSHOTS)
-        return await self._ledgers.exists(name.managed_ledger_name)
+        for local_name in (TRANSACTION_SNAPSHOTS, TRANSACTION_SNAPSHOT_INDEXES):
+            name = TopicName(topic.domain, topic.tenant, topic.namespace_name, local_name)
+            if await self._ledgers.exists(name.managed_ledger_name):
+                return True
+        return False
 
     async def with_logs(self, topic: TopicName, subscriptions: Collection[str]) -> list[str]:
         """Those that acknowledged in transactions. Raises MetadataError."""

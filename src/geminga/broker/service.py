@@ -34,7 +34,6 @@ from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.policies.following import PolicyFollowing
-from geminga.broker.policies.ports import EventReader
 from geminga.broker.policies.rules import broker_levels
 from geminga.broker.policies.service import PolicyService
 from geminga.broker.policies.topic_policies import TopicPolicyStore
@@ -52,6 +51,7 @@ from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.registered_parts import PARTS
 from geminga.broker.topic.services import TopicServices
+from geminga.broker.topic.table import TablesElsewhere
 from geminga.broker.topic.throttling import broker_throttles
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.broker.upkeep.inactive_topics import InactiveTopics
@@ -61,7 +61,7 @@ from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import ConflictError, UnavailableError
 from geminga.model.histogram import Latencies
 from geminga.model.position import Position
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import Runtime, get_logger, spawn
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ class Broker:
         *,
         version: str = "",
         ownership: Ownership | None = None,
-        event_reader: EventReader | None = None,
+        tables_elsewhere: TablesElsewhere | None = None,
         peers: Callable[[Ownership, Callable[[], Endpoints]], PeerTopics] | None = None,
         access: Access = OPEN,
     ) -> None:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
-        ``event_reader`` reads policies where another broker keeps them; None: that is refused.
+        ``tables_elsewhere``: policies and snapshots whose topics other brokers serve; None: they are refused.
 
         ``peers`` makes what asks other brokers, given the ownership and this broker's listeners; None: what would need
         them is refused.
@@ -123,7 +123,7 @@ class Broker:
         self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections.open)
         #: Which topics are this broker's.
         self.ownership = ownership if ownership is not None else SoleOwnership()
-        self.event_reader = event_reader
+        self.tables_elsewhere = tables_elsewhere
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
         self.registry = self._new_registry()
@@ -210,6 +210,7 @@ class Broker:
             rules=self.policies.rules,
             admit_consumer=self.schemas.admit_consumer,
             find_schema=self.schemas.find,
+            table_written=self._table_written,
             transactions=self.late_transactions,
             publish_latency=self.publish_latency,
             recent_candidates=self.recent_candidates,
@@ -238,6 +239,7 @@ class Broker:
             self.ownership,
             count=count,
             part=self,
+            tables_elsewhere=self.tables_elsewhere,
             snapshots_of=None if self._elsewhere is None else self._elsewhere.snapshots,
             participants_of=None if self._elsewhere is None else self._elsewhere.participants,
         )
@@ -304,6 +306,12 @@ class Broker:
     def _make_topic(self, name: TopicName, ledger: ManagedLedger | None) -> Topic:
         services = self.topic_services
         return NonPersistentTopic(services, name) if ledger is None else PersistentTopic(services, name, ledger)
+
+    def _table_written(self, name: TopicName) -> None:
+        if name.local_name == CHANGE_EVENTS:
+            self.policies.topics.told(name.namespace)
+        elif self.late_transactions is not None:
+            self.late_transactions.table_written(name)
 
     async def _policies_of(self, name: TopicName) -> Document:
         return await self.policies.topics.judged(name)

@@ -130,6 +130,11 @@ class TopicName:
         return local in _SYSTEM_LOCAL_NAMES or local.endswith(PENDING_ACK_SUFFIX) or self.namespace == SYSTEM_NAMESPACE
 
     @property
+    def is_table(self) -> bool:
+        """Whether brokers keep a table in it: the newest message of each key counts."""
+        return self.is_persistent and self.local_name in _SYSTEM_LOCAL_NAMES
+
+    @property
     def is_of_transactions(self) -> bool:
         """See :func:`is_of_transactions`."""
         return is_of_transactions(self.namespace, self.local_name)

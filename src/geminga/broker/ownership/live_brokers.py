@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from geminga.broker.ownership.core.broker_data import BROKERS_PATH, RegisteredBroker, broker_path, decode_broker
+from geminga.broker.ownership.core.broker_data import (
+    BROKERS_PATH,
+    RegisteredBroker,
+    broker_path,
+    decode_broker,
+    is_gemingas,
+)
 from geminga.broker.ownership.rounds import Rounds
 from geminga.metadata.ports import MetadataStore, SessionEvent, Unsubscribe
 from geminga.model.errors import CorruptionError, MetadataError
@@ -53,6 +59,11 @@ class LiveBrokers:
     def find(self, broker_id: str) -> RegisteredBroker | None:
         """None: it is not there."""
         return self._brokers.get(broker_id)
+
+    def is_gemingas(self, broker_id: str) -> bool:
+        """Whether it is there, and of this make."""
+        found = self.find(broker_id)
+        return found is not None and is_gemingas(found.document)
 
     def listen(self, changed: Callable[[], None]) -> None:
         """``changed`` is called when brokers came or went, until the end."""

@@ -1,8 +1,9 @@
-"""Snapshots of transaction buffers that another broker keeps: it owns their topic, whose messages have one writer.
+"""Snapshots of transaction buffers that another broker keeps: it owns their topic, and has read it.
 
-What the two say to each other is Geminga's own: ``/admin/v3/transactions/bufferSnapshot/TENANT/NAMESPACE/TOPIC``, a
-JSON object with the position (``ledgerId``, ``entryId``) and ``aborts``: lists of the two numbers of a transaction and
-the two of the position of its abort.
+A broker of another make is not asked: its topic is read and written as by any client
+(:mod:`geminga.broker.peers.client_tables`). What two of this make say to each other is Geminga's own:
+``/admin/v3/transactions/bufferSnapshot/TENANT/NAMESPACE/TOPIC``, a JSON object with the position (``ledgerId``,
+``entryId``) and ``aborts``: lists of the two numbers of a transaction and the two of the position of its abort.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class PeerSnapshots:
     async def find(self, topic: str) -> BufferSnapshot | None:
         """As the port says."""
         name = TopicName.parse(topic)
-        if await self._peers.is_here(snapshots_topic(name)):
+        if await self._is_read_here(name):
             return await self._local.find(topic)
         answer = await self._ask(name, "GET")
         if answer.status == 204:
@@ -75,7 +76,7 @@ class PeerSnapshots:
     async def put(self, topic: str, snapshot: BufferSnapshot) -> None:
         """As the port says."""
         name = TopicName.parse(topic)
-        if await self._peers.is_here(snapshots_topic(name)):
+        if await self._is_read_here(name):
             await self._local.put(topic, snapshot)
         else:
             require_good(await self._ask(name, "PUT", json.dumps(snapshot_json(snapshot)).encode()))
@@ -83,10 +84,14 @@ class PeerSnapshots:
     async def remove(self, topic: str) -> None:
         """As the port says."""
         name = TopicName.parse(topic)
-        if await self._peers.is_here(snapshots_topic(name)):
+        if await self._is_read_here(name):
             await self._local.remove(topic)
         else:
             require_good(await self._ask(name, "DELETE"))
+
+    async def _is_read_here(self, name: TopicName) -> bool:
+        topic = snapshots_topic(name)
+        return await self._peers.is_here(topic) or await self._peers.is_at_another_make(topic)
 
     async def _ask(self, name: TopicName, method: str, body: bytes = b"") -> Answer:
         path = f"{PATH}/{name.namespace}/{quote(name.local_name, safe='')}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from geminga.broker.ownership.core.broker_data import broker_id_of
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import no_owner
 from geminga.broker.ownership.ports import Elsewhere, Here, Ownership, Unknown
@@ -38,12 +39,21 @@ _REFUSALS: Final[dict[int, type[GemingaError]]] = {
 class PeerTopics:
     """See the module."""
 
-    __slots__ = ("_client", "_http", "_own", "_ownership")
+    __slots__ = ("_client", "_http", "_is_gemingas", "_own", "_ownership")
 
     def __init__(
-        self, http: PeerHttp, client: Callable[[], Client], ownership: Ownership, own: Callable[[], Endpoints]
+        self,
+        http: PeerHttp,
+        client: Callable[[], Client],
+        is_gemingas: Callable[[str], bool],
+        ownership: Ownership,
+        own: Callable[[], Endpoints],
     ) -> None:
-        """``client`` of the cluster. ``own``: this broker's listeners."""
+        """``client`` of the cluster. ``is_gemingas``: whether a broker, by its id, is there and of this make.
+
+        ``own``: this broker's listeners.
+        """
+        self._is_gemingas = is_gemingas
         self._http = http
         self._client = client
         self._ownership = ownership
@@ -52,6 +62,19 @@ class PeerTopics:
     async def is_here(self, name: TopicName) -> bool:
         """Whether this broker serves it. Raises StorageError."""
         return isinstance(await self._ownership.owner_of(name), Here)
+
+    async def is_at_another_make(self, name: TopicName) -> bool:
+        """Whether only what Pulsar's protocol has can be asked of who serves it, or is to. Raises StorageError.
+
+        So it is where nobody can tell; a broker of this make answers that, too.
+        """
+        owner = await self._ownership.owner_of(name)
+        return not isinstance(owner, Here) and not (isinstance(owner, Elsewhere) and self.is_of_this_make(owner))
+
+    def is_of_this_make(self, owner: Elsewhere) -> bool:
+        """Whether it is Geminga's."""
+        default = owner.endpoints.default
+        return self._is_gemingas(broker_id_of(default.web_url or default.web_url_tls))
 
     async def ask(self, name: TopicName, method: str, rest: str, *, query: str = "", body: bytes = b"") -> Answer:
         """What the owner of the topic answers at the topic's path with ``rest`` behind it; raises as below."""
@@ -76,8 +99,12 @@ class PeerTopics:
     # ---- policies of topics, written by who owns their events
 
     async def keeps_policies_here(self, name: TopicName) -> bool:
-        """Whether this broker writes the policies of a topic. Raises StorageError."""
-        return await self.is_here(policies_topic(name))
+        """Whether this broker writes the policies of a topic: they are here, or at a broker of another make.
+
+        That one is told by messages alone. Raises StorageError.
+        """
+        events = policies_topic(name)
+        return await self.is_here(events) or await self.is_at_another_make(events)
 
     async def forget_policies(self, name: TopicName) -> None:
         """The topic is being deleted: so are its policies, by who keeps them. Raises UnavailableError, StorageError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from geminga.broker.ownership.ports import Ownership
@@ -12,7 +12,7 @@ from geminga.broker.resources.policies import Policies
 from geminga.broker.schema.registry import SchemaRegistry
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.services import TopicServices
-from geminga.broker.topic.table import TableMessage
+from geminga.broker.topic.table import TablesElsewhere
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
 
@@ -74,17 +74,6 @@ class Schemas(Protocol):
         ...
 
 
-class EventReader(Protocol):
-    """Reads at the owner of the topic, whichever broker that is."""
-
-    async def follow(self, name: TopicName, heard: Callable[[TableMessage], Awaitable[None]]) -> Callable[[], None]:
-        """Have ``heard`` called with every event in order: with those stored before the call until it returns.
-
-        Returns what ends it; after that nothing is heard. Raises UnavailableError, and what ``heard`` raises.
-        """
-        ...
-
-
 class EventsBroker(LoadedTopics, Protocol):
     """What the store of topic policies needs of the broker that keeps the events."""
 
@@ -109,8 +98,8 @@ class EventsBroker(LoadedTopics, Protocol):
         ...
 
     @property
-    def event_reader(self) -> EventReader | None:
-        """Reads what another broker keeps; None: that is refused."""
+    def tables_elsewhere(self) -> TablesElsewhere | None:
+        """Events that another broker serves; None: they are refused."""
         ...
 
     async def get_topic(self, name: TopicName, *, create: bool) -> Topic:

@@ -3,14 +3,15 @@
 The newest event of a topic holds all its policies. A namespace's events are read once, when one of its topics is
 first loaded, and kept in memory (:mod:`geminga.broker.topic.table`); a change is on stable storage before it holds.
 
-Events are written by the broker that owns their topic. Another one, which serves topics of that namespace, reads them
-there (``EventReader``) and goes on listening; when their topic changes hands, both begin anew.
+The broker that owns their topic reads and writes its log. Another one, which serves topics of that namespace, follows
+and writes them there as a client does; so does Apache's broker, whose events are heard by who owns the topic. When the
+topic changes hands, what was read is forgotten.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from geminga.broker.ownership.ports import Here, Topics
@@ -19,7 +20,7 @@ from geminga.broker.policies.ports import EventsBroker
 from geminga.broker.resources.documents import Document
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.broker.topic.retention import INTERNAL_CURSOR_PREFIX
-from geminga.broker.topic.table import TableMessage, TableValue, TopicTable
+from geminga.broker.topic.table import Table, TableMessage, TableValue, TopicTable
 from geminga.model.errors import (
     ConflictError,
     CorruptionError,
@@ -28,10 +29,12 @@ from geminga.model.errors import (
     NotAllowedError,
 )
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
-from geminga.runtime import Contained, get_logger
+from geminga.runtime import Contained, get_logger, spawn
 
 _log = get_logger(__name__)
 
+#: Of the events, in the registry.
+SCHEMA_NAME: Final = "PulsarEvent"
 #: Keeps the events from being trimmed.
 EVENTS_CURSOR: Final = f"{INTERNAL_CURSOR_PREFIX}topic-policies"
 
@@ -43,61 +46,91 @@ class NamespaceEvents:
         "_broker",
         "_busy",
         "_changed",
-        "_end",
+        "_heard",
+        "_is_loaded",
         "_kept",
         "_table",
         "name",
         "policies",
     )
 
-    def __init__(self, broker: EventsBroker, namespace: str, changed: Callable[[TopicName], Awaitable[None]]) -> None:
-        """``changed``: another broker stored policies of the (partitioned) topic."""
+    def __init__(self, broker: EventsBroker, namespace: str, changed: Callable[[set[TopicName]], None]) -> None:
+        """``changed``: somebody else stored policies of these (partitioned) topics."""
         self._broker = broker
         self._changed = changed
-        #: What ends the reading of another broker's events.
-        self._end: Callable[[], None] | None = None
+        #: Topics of which events came since the first ones were read, that nobody was told of.
+        self._heard: set[TopicName] = set()
+        self._is_loaded = False
         self.name = TopicName.parse(f"persistent://{namespace}/{CHANGE_EVENTS}")
         #: By full name of the (partitioned) topic.
         self.policies: dict[str, TopicPolicies] = {}
-        self._table = TopicTable(
+        self._table: Table[events.EventSchema] = self._own_table()
+        #: By key, events that somebody wrote: what we do not know of them is written again with each change.
+        self._kept: dict[str, events.Kept] = {}
+        #: One change at a time: each begins with what the one before it left.
+        self._busy = asyncio.Lock()
+
+    def _own_table(self) -> Table[events.EventSchema]:
+        broker = self._broker
+        return TopicTable(
             self.name,
             cursor=EVENTS_CURSOR,
-            schema_name="PulsarEvent",
+            schema_name=SCHEMA_NAME,
             parse=events.schema_of,
             open_topic=broker.get_topic,
             exists=broker.topic_exists,
             registry=broker.schemas.registry,
             clock=broker.runtime.clock,
         )
-        #: By key, events that somebody wrote: what we do not know of them is written again with each change.
-        self._kept: dict[str, events.Kept] = {}
-        #: One change at a time: each begins with what the one before it left.
-        self._busy = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read what is stored. Raises GemingaError; then nothing is known and the next call begins again."""
-        reader = self._broker.event_reader
-        if reader is not None and not isinstance(await self._broker.ownership.owner_of(self.name), Here):
-            self._end = await reader.follow(self.name, self._heard)
-            return
-        policies: dict[str, TopicPolicies] = {}
-
-        async def take(event: TableMessage) -> None:
-            await self._apply(event, policies)
-
-        await self._table.read(take)
-        self.policies = policies
+        """Read what is stored. Raises GemingaError; then nothing is known."""
+        broker = self._broker
+        elsewhere = broker.tables_elsewhere
+        if elsewhere is not None and not isinstance(await broker.ownership.owner_of(self.name), Here):
+            self._table = elsewhere.open(
+                self.name,
+                schema_name=SCHEMA_NAME,
+                parse=events.schema_of,
+                exists=_is_to_be,
+                registry=broker.schemas.registry,
+            )
+        await self._table.read(self._take, self._tell)
+        if self._table.was_compacted:
+            await self._rewrite()
+        self._is_loaded = True
 
     def end(self) -> None:
         """Nothing is heard any more."""
-        if self._end is not None:
-            self._end()
-            self._end = None
+        self._table.end()
 
-    async def _heard(self, event: TableMessage) -> None:
+    def told(self) -> None:
+        """Somebody else published events here."""
+        self._table.told()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this broker's own log has them."""
+        return isinstance(self._table, TopicTable)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is known that there are events that were not read; always, where another broker has them."""
+        return self._table.is_behind
+
+    async def catch_up(self) -> None:
+        """Read all that is stored now. Raises GemingaError."""
+        await self._table.catch_up()
+
+    async def _take(self, event: TableMessage) -> None:
         name = await self._apply(event, self.policies)
-        if name is not None and self._end is not None:
-            await self._changed(name)
+        if name is not None and self._is_loaded:
+            self._heard.add(name)
+
+    def _tell(self) -> None:
+        heard, self._heard = self._heard, set()
+        if heard:
+            self._changed(heard)
 
     async def update(self, name: TopicName, change: Callable[[Document], Document], *, is_all: bool = False) -> None:
         """Change the policies of one topic; on return the change is on stable storage. Raises GemingaError.
@@ -105,6 +138,7 @@ class NamespaceEvents:
         ``is_all``: those for all clusters go.
         """
         async with self._busy:
+            await self._table.catch_up()
             before = self.policies.get(str(name)) or NO_TOPIC_POLICIES
             changed: Document = {k: v for k, v in change(dict(before.document)).items() if v is not None}
             changes = [self._change(name, changed)] if changed != before.document else []
@@ -112,9 +146,9 @@ class NamespaceEvents:
                 changes.append(self._change(name, {}, is_global=True))
             if not changes:
                 return
-            await self._table.append([self._event(one) for one in changes])
-            for one in changes:
-                self._put(self.policies, one)
+            if await self._table.append([self._event(one) for one in changes]):
+                for one in changes:
+                    self._put(self.policies, one)
             if self._table.is_worn(len(self.policies)):
                 await self._rewrite()
 
@@ -174,15 +208,22 @@ class NamespaceEvents:
             self._kept.pop(event, None)
 
 
+async def _is_to_be(_name: TopicName) -> bool:
+    """Events elsewhere are followed before there are any: their topic is made, as Apache's brokers do."""
+    return True
+
+
 class TopicPolicyStore:
     """Policies of all topics, namespace by namespace."""
 
-    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "changes")
+    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "_told", "changes")
 
     def __init__(self, broker: EventsBroker) -> None:
         self._broker = broker
         self._namespaces: dict[str, NamespaceEvents] = {}
         self._loading: dict[str, asyncio.Lock] = {}
+        #: Namespaces in which others published events while they were being read.
+        self._told: set[str] = set()
         #: Counts changes, of whichever topic.
         self.changes = 0
         #: Counts topics of events that changed hands: what was read meanwhile is not kept.
@@ -203,11 +244,41 @@ class TopicPolicyStore:
             if topics(known.name):
                 self.forget_namespace(namespace)
 
-    async def get(self, name: TopicName) -> TopicPolicies | None:
-        """What the topic (of a partition: its partitioned topic) has of its own; None: nothing. Raises GemingaError."""
+    def told(self, namespace: str) -> None:
+        """Others published events of it here: loaded topics follow soon, and who asks is answered by them at once."""
+        if namespace in self._loading:
+            self._told.add(namespace)
+        known = self._namespaces.get(namespace)
+        if known is not None:
+            known.told()
+            spawn(self._catch_up(known), name=f"read policies of {namespace}", part=self._broker)
+
+    @staticmethod
+    async def _catch_up(known: NamespaceEvents) -> None:
+        try:
+            await known.catch_up()
+        except GemingaError as error:
+            # Whoever asks next reads them, or is told that they can not be read.
+            _log.warning("policies that others stored in %s can not be read now: %s", known.name, error)
+
+    async def get(self, name: TopicName, *, is_exact: bool = False) -> TopicPolicies | None:
+        """What the topic (of a partition: its partitioned topic) has of its own; None: nothing. Raises GemingaError.
+
+        ``is_exact``: with what was stored before the call wherever the events are; else what another broker has just
+        stored may be missing, and loaded topics follow a moment later.
+        """
         if not self._broker.config.topic_policies or name.is_system:
             return None
         events_of = await self._namespace(name.namespace)
+        while events_of.is_behind and (is_exact or events_of.is_here):
+            try:
+                await events_of.catch_up()
+                break
+            except GemingaError:
+                before, events_of = events_of, await self._namespace(name.namespace)
+                if events_of is before:
+                    raise
+                # Their topic changed hands meanwhile.
         return events_of.policies.get(str(name.partitioned_topic)) if events_of.policies else None
 
     async def update(self, name: TopicName, change: Callable[[Document], Document]) -> None:
@@ -229,17 +300,21 @@ class TopicPolicyStore:
             if topic.name.partitioned_topic == whole and not topic.is_closing:
                 await topic.apply_policies()
 
-    async def _heard(self, whole: TopicName) -> None:
-        """Another broker changed them."""
-        try:
-            with Contained(self._broker, "following policies"):
-                await self._changed(whole)
-        except GemingaError as error:
-            _log.warning("%s: changed policies could not be applied: %s", whole, error)
+    def _heard(self, names: set[TopicName]) -> None:
+        """Others changed them."""
+        spawn(self._follow(names), name=f"apply policies of {len(names)} topics", part=self._broker)
+
+    async def _follow(self, names: set[TopicName]) -> None:
+        for whole in names:
+            try:
+                with Contained(self._broker, "following policies"):
+                    await self._changed(whole)
+            except GemingaError as error:
+                _log.warning("%s: changed policies could not be applied: %s", whole, error)
 
     async def judged(self, name: TopicName) -> Document:
         """What a topic has of its own, to be given to :meth:`forget_topic`. Raises GemingaError."""
-        found = await self.get(name) or NO_TOPIC_POLICIES
+        found = await self.get(name, is_exact=True) or NO_TOPIC_POLICIES
         # Those for all clusters go too: they are part of the judgement.
         return {**found.document, "": dict(found.for_all)} if found else {}
 
@@ -282,11 +357,15 @@ class TopicPolicyStore:
                 try:
                     await read.load()
                 except GemingaError as error:
+                    read.end()
                     _log.warning("policies of the topics of %s could not be read: %s", namespace, error)
                     raise
                 if moves == self._moves:
                     known = self._namespaces[namespace] = read
+                    if namespace in self._told:
+                        known.told()
                 else:
                     read.end()
+                self._told.discard(namespace)
         self._loading.pop(namespace, None)
         return known

@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from geminga.broker.core.coercion import NotBuiltError
 from geminga.broker.ownership.ports import Ownership
-from geminga.broker.peers.topics import policies_topic
 from geminga.broker.rest import (
     broker_stats,
     brokers,
@@ -42,12 +41,11 @@ from geminga.broker.rest import (
 )
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.doors import decided
-from geminga.broker.rest.owners import at_owner
+from geminga.broker.rest.owners import at_owner, at_owner_of
 from geminga.broker.rest.requests import context_of, error_response, topic_of
 from geminga.broker.rest.routing import SegmentRouter, distinct, unbuilt_routes
 from geminga.broker.rest.spreading import over_partitions
 from geminga.model.errors import GemingaError, StorageError
-from geminga.model.topic_name import TopicName
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
 
 _log = get_logger(__name__)
@@ -58,11 +56,6 @@ DISCARDED_BYTES_MAX: Final = 1 << 20
 
 def _ownership(request: Request) -> Ownership:
     return context_of(request).ownership
-
-
-def _policies_topic_of(request: Request) -> TopicName:
-    """Policies of a namespace's topics are written by who owns the topic that keeps them."""
-    return policies_topic(topic_of(request))
 
 
 #: Every row that is built.
@@ -84,7 +77,7 @@ ROUTES = distinct(
         *at_owner(over_partitions(subscriptions.ROUTES), topic_of, _ownership),
         *at_owner(over_partitions(messages.ROUTES), topic_of, _ownership),
         *partitions.ROUTES,
-        *at_owner(topic_policies.ROUTES, _policies_topic_of, _ownership),
+        *at_owner_of(topic_policies.ROUTES, topic_policies.whose, _ownership),
         *topics.LISTS,
         *at_owner(over_partitions(topics.ROUTES), topic_of, _ownership),
         *transactions.where_enabled(transactions.OF_CLUSTER),

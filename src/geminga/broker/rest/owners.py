@@ -6,7 +6,7 @@ brokers do not agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import wraps
 from typing import Final
 
@@ -25,19 +25,33 @@ from geminga.model.topic_name import TopicName
 AUTHORITATIVE: Final = "authoritative"
 
 
+#: Whose owner answers a request; None: whoever was asked.
+Whose = Callable[[Request], Awaitable[TopicName | None]]
+
+
 def at_owner(
     routes: Iterable[Route], topic: Callable[[Request], TopicName], ownership: Callable[[Request], Ownership]
 ) -> list[Route]:
     """The same routes; each request is answered by the owner of the ``topic`` that it acts on."""
-    return [_wrapped(route, topic, ownership) for route in routes]
+
+    async def whose(request: Request) -> TopicName | None:
+        return topic(request)
+
+    return at_owner_of(routes, whose, ownership)
 
 
-def _wrapped(route: Route, topic: Callable[[Request], TopicName], ownership: Callable[[Request], Ownership]) -> Route:
+def at_owner_of(routes: Iterable[Route], whose: Whose, ownership: Callable[[Request], Ownership]) -> list[Route]:
+    """The same, where it has to be found out whose owner answers."""
+    return [_wrapped(route, whose, ownership) for route in routes]
+
+
+def _wrapped(route: Route, whose: Whose, ownership: Callable[[Request], Ownership]) -> Route:
     handler: Handler = route.endpoint
 
     @wraps(handler)
     async def serve(request: Request) -> Response:
-        away = await _sent_away(request, topic(request), ownership(request))
+        topic = await whose(request)
+        away = None if topic is None else await _sent_away(request, topic, ownership(request))
         return await handler(request) if away is None else away
 
     return route.answered_by(serve)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import PolicyName, reading, writing
 from geminga.broker.core.coercion import BodyError, NotBuiltError, number_of, shown
+from geminga.broker.peers.topics import policies_topic
 from geminga.broker.policies.core.rates import dispatch_rate_of
 from geminga.broker.policies.core.row import Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.rows import ROWS
@@ -24,6 +25,7 @@ from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.unbuilt import NON_PERSISTENT_POLICIES, refuse_parameter
 from geminga.broker.rest.namespace_policies import quota_type
+from geminga.broker.rest.owners import is_authoritative
 from geminga.broker.rest.requests import (
     NO_BODY,
     RestError,
@@ -45,6 +47,23 @@ _SINGLE_RATE: Final = f"{TOPIC_PATH}/{{subscription}}/dispatchRate"
 _SINGLE: Final = "subscriptionPolicies"
 
 
+async def whose(request: Request) -> TopicName | None:
+    """Whose owner answers: that of the events, who keeps all policies of the namespace.
+
+    Where that is a broker of another make, the topic's own, as in Pulsar; of a partitioned topic anybody.
+    """
+    topics, name = context_of(request).topics, topic_of(request)
+    events, elsewhere = policies_topic(name), topics.elsewhere
+    if elsewhere is None:
+        return events
+    if is_authoritative(request) and await elsewhere.is_here(name):
+        # Sent by who keeps to Pulsar's rule.
+        return None
+    if not await elsewhere.is_at_another_make(events):
+        return events
+    return None if await is_partitioned(topics, name) else name
+
+
 async def _existing_topic(request: Request) -> TopicName:
     refuse_parameter(request.query_params, "isGlobal")
     topics, name = context_of(request).topics, topic_of(request)
@@ -58,7 +77,7 @@ async def _existing_topic(request: Request) -> TopicName:
 
 
 async def _document(request: Request, name: TopicName) -> Document:
-    found = await context_of(request).policies.topics.get(name)
+    found = await context_of(request).policies.topics.get(name, is_exact=True)
     return dict(found.document) if found is not None else {}
 
 

@@ -12,11 +12,13 @@ from geminga.broker.topic.parts import TopicPart
 from geminga.broker.topic.persistence import LedgerPersistence
 from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.broker.topic.retention import Retention
+from geminga.broker.topic.written_tables import WrittenTable
 
 #: In the order in which they are made and asked. The last one remembers what it admits: nobody refuses
 #: behind it. The transaction buffer, which comes with a topic's first transaction, is behind all of them.
 PARTS: Final[tuple[type[TopicPart], ...]] = (
     Retention,
+    WrittenTable,
     LedgerPersistence,
     BacklogQuotas,
     MessageSize,

@@ -66,6 +66,9 @@ class TopicServices:
     #: What topics and subscriptions keep of transactions; None: the broker has none.
     transactions: KeptTransactions | None = None
 
+    #: Others published in a topic in which this broker keeps a table.
+    table_written: Callable[[TopicName], None] | None = None
+
     # ---- what topics and subscriptions of a broker have in common
     #: From the arrival of entries to their receipts.
     publish_latency: Latencies

@@ -1,6 +1,8 @@
 """A table kept in one of the broker's own topics, as Pulsar keeps them: the newest message of each key counts.
 
-The topic is read once and the table is kept in memory by who uses it. A cursor of the broker's own keeps the messages
+The topic is read once and the table is kept in memory by who uses it. Others may write to it, too, as producers
+(another make of broker does): what they stored is read when it is told (:meth:`Table.told`), in the order of the log. A
+cursor of the broker's own keeps the messages
 from being trimmed; when most of them are superseded, the live ones are written again and it moves on. A crash in
 between leaves both, which means the same. Values are Avro; the schema each was written with is in the registry.
 """
@@ -15,18 +17,21 @@ from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
+from geminga.managed_ledger import AppendResult, ManagedCursor
 from geminga.model.errors import CorruptionError, NotAllowedError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Clock, Turns
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, COMPACTION_CURSOR, decode_compacted
 from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
 
 #: One read of the messages.
 READ_ENTRIES: Final = 500
 READ_BYTES: Final = 4 << 20
+#: Of what was compacted: as many at a time, of which each may be as large as a message.
+COMPACTED_ENTRIES: Final = 16
 #: Messages applied in one turn of the loop, where that takes no longer than a turn may.
 MESSAGES_PER_TURN: Final = 50
 #: Superseded messages that are not worth writing the live ones again.
@@ -37,6 +42,7 @@ SUPERSEDED_BYTES_MAX: Final = 16 << 20
 PRODUCER_NAME: Final = "geminga-broker"
 
 S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 
 
 class TableMessage(NamedTuple):
@@ -73,8 +79,93 @@ class OpenTopic(Protocol):
     def __call__(self, name: TopicName, *, create: bool) -> Awaitable[Topic]: ...
 
 
+#: Takes a message as the next of its table; may raise GemingaError.
+Take = Callable[[TableMessage], Awaitable[None]]
+
+
+class Table(Protocol[S_co]):
+    """A table, whoever serves its topic; what is awaited may raise GemingaError.
+
+    ``S`` is a schema that is ready to read with.
+    """
+
+    @property
+    def name(self) -> TopicName:
+        """Its topic."""
+        ...
+
+    async def read(self, take: Take, heard: Callable[[], None] | None = None) -> None:
+        """Give every message in order to ``take``, and later ones when they are known of.
+
+        ``heard`` is called when later ones were taken. What ``take`` raises is raised; then nothing is known.
+        """
+        ...
+
+    @property
+    def was_compacted(self) -> bool:
+        """Whether what was read is not all in the topic: :meth:`rewrite` puts it there."""
+        ...
+
+    def told(self) -> None:
+        """Others wrote: :meth:`catch_up` has something to do."""
+        ...
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is known that there is something to be read."""
+        ...
+
+    async def catch_up(self) -> None:
+        """Give all that is stored now."""
+        ...
+
+    async def at(self, positions: Sequence[Position]) -> dict[Position, TableMessage]:
+        """The messages of these entries, as far as there are any."""
+        ...
+
+    async def schema(self, encoded_version: bytes) -> S_co:
+        """The schema of a version as messages have it; raises CorruptionError if there is none."""
+        ...
+
+    async def append(self, values: Sequence[TableValue]) -> bool:
+        """Store messages, all or (after a GemingaError) nobody knows.
+
+        True: they are the next ones, and count as read; so it is where nothing was ever read. False: others were
+        stored before them, and all were taken.
+        """
+        ...
+
+    def is_worn(self, live: int, live_bytes: int | None = None) -> bool:
+        """Whether most messages are superseded, where ``live`` keys have a value, or most bytes, if theirs are told."""
+        ...
+
+    async def rewrite(self, values: Sequence[TableValue]) -> None:
+        """Store all that is live once more, and let go of everything before; nothing where others just wrote."""
+        ...
+
+    def end(self) -> None:
+        """Nothing is given any more."""
+        ...
+
+
+class TablesElsewhere(Protocol):
+    """Tables whose topics other brokers serve."""
+
+    def open(
+        self,
+        name: TopicName,
+        *,
+        schema_name: str,
+        parse: Callable[[bytes], S],
+        exists: Callable[[TopicName], Awaitable[bool]],
+        registry: SchemaRegistry,
+    ) -> Table[S]:
+        """As of :class:`TopicTable`."""
+        ...
+
+
 class TopicTable(Generic[S]):
-    """See the module. ``S`` is a schema that is ready to read with."""
+    """See the module; :class:`Table`, of a topic that this broker serves."""
 
     __slots__ = (
         "_bytes",
@@ -82,14 +173,21 @@ class TopicTable(Generic[S]):
         "_cursor",
         "_cursor_name",
         "_exists",
+        "_heard",
         "_messages",
+        "_name",
         "_open_topic",
         "_parse",
+        "_reading",
         "_registry",
         "_schema_name",
         "_schemas",
+        "_seen",
+        "_take",
+        "_told",
+        "_told_read",
         "_topic",
-        "name",
+        "was_compacted",
     )
 
     def __init__(
@@ -105,7 +203,7 @@ class TopicTable(Generic[S]):
         clock: Clock,
     ) -> None:
         """``parse`` makes a schema of the registry ready; it may raise CorruptionError."""
-        self.name = name
+        self._name = name
         self._cursor_name = cursor
         self._schema_name = schema_name
         self._parse = parse
@@ -121,36 +219,121 @@ class TopicTable(Generic[S]):
         #: Of their data.
         self._bytes = 0
         self._schemas: dict[int, S] = {}
+        self._take: Take | None = None
+        self._heard: Callable[[], None] | None = None
+        #: Up to here all messages were taken; None: none is known of.
+        self._seen: Position | None = None
+        #: How often others wrote, and how often of it was read.
+        self._told = self._told_read = 0
+        #: Some of what was read is not in the topic itself: it is to be written again, for whoever reads only that.
+        self.was_compacted = False
+        #: One reads at a time.
+        self._reading = asyncio.Lock()
+
+    @property
+    def name(self) -> TopicName:
+        """As of :class:`Table`."""
+        return self._name
 
     # ---- reading
 
-    async def read(self, take: Callable[[TableMessage], Awaitable[None]]) -> None:
-        """Give every message in order. Raises GemingaError, also what ``take`` raises; then nothing is known."""
+    async def read(self, take: Take, heard: Callable[[], None] | None = None) -> None:
+        """As of :class:`Table`."""
+        self._take, self._heard = take, heard
         if not await self._exists(self.name):
             return
+        async with self._reading:
+            await self._read_on()
+
+    def told(self) -> None:
+        """As of :class:`Table`."""
+        self._told += 1
+
+    @property
+    def is_behind(self) -> bool:
+        """As of :class:`Table`: so it is until what was told of has been read."""
+        return self._told != self._told_read
+
+    async def catch_up(self) -> None:
+        """As of :class:`Table`; nothing where nobody said that there is more."""
+        if not self.is_behind:
+            return
+        async with self._reading:
+            if self.is_behind:
+                await self._read_on()
+        if self._heard is not None:
+            self._heard()
+
+    async def _read_on(self) -> None:
+        """Who calls it holds the lock."""
+        assert self._take is not None
+        told = self._told
         # As it is there it is not created, so that it can be read in a namespace that is being deleted, too.
-        ledger = (await self._open(create=False)).ledger
-        assert self._cursor is not None
-        position, count, size = ledger.next_position(self._cursor.mark_delete_position), 0, 0
+        topic = await self._open(create=False)
+        ledger = topic.ledger
         turns = Turns(self._clock, steps_max=MESSAGES_PER_TURN)
+        if self._seen is None:
+            self._seen = await self._read_compacted(topic, turns)
+        position = ledger.next_position(self._begin())
         while entries := await ledger.read_range(position, READ_ENTRIES, READ_BYTES):
             for entry in entries:
                 if turns.is_over():
                     await turns.next()
-                message = message_of(entry)
+                message = message_of(entry.data, entry.position)
                 if message is not None:
-                    size += len(message.data)
-                    await take(message)
-            count += len(entries)
-            position = ledger.next_position(entries[-1].position)
-        self._messages, self._bytes = count, size
+                    self._bytes += len(message.data)
+                    await self._take(message)
+            self._messages += len(entries)
+            self._seen = entries[-1].position
+            position = ledger.next_position(self._seen)
+        self._told_read = told
+
+    async def _read_compacted(self, topic: PersistentTopic, turns: Turns) -> Position | None:
+        """What another make of broker compacted, and may have trimmed; up to where. None: nothing that is needed."""
+        assert self._take is not None
+        assert self._cursor is not None
+        log = topic.ledger
+        compaction = log.cursors.get(COMPACTION_CURSOR)
+        if compaction is None:
+            return None
+        # By what follows: where all before was trimmed, both may stand at its end, in whichever ledger.
+        if log.next_position(compaction.mark_delete_position) < log.next_position(self._cursor.mark_delete_position):
+            return None
+        ledger_id = compaction.properties.get(COMPACTED_LEDGER)
+        if ledger_id is None:
+            return None
+        ledger = await topic.services.ledgers.bookkeeper.open_ledger(ledger_id, recover=False)
+        first, last = 0, ledger.last_add_confirmed
+        while first <= last:
+            entries = await ledger.read_entries(first, min(last, first + COMPACTED_ENTRIES - 1))
+            for data in entries:
+                if turns.is_over():
+                    await turns.next()
+                kept = decode_compacted(data)
+                message = message_of(kept.entry, kept.position)
+                if message is not None:
+                    await self._take(message)
+            first += len(entries)
+        self.was_compacted = True
+        return compaction.mark_delete_position
+
+    def _begin(self) -> Position:
+        if self._seen is None:
+            assert self._cursor is not None
+            self._seen = self._cursor.mark_delete_position
+        return self._seen
+
+    def end(self) -> None:
+        """As of :class:`Table`: nobody tells it any more."""
+        self._heard = None
 
     async def at(self, positions: Sequence[Position]) -> dict[Position, TableMessage]:
         """The messages of these entries, as far as there are any. Raises GemingaError."""
         if not await self._exists(self.name):
             return {}
         entries = await (await self._open(create=False)).ledger.read(positions)
-        return {entry.position: message for entry in entries if (message := message_of(entry)) is not None}
+        found = {entry.position: message_of(entry.data, entry.position) for entry in entries}
+        return {position: message for position, message in found.items() if message is not None}
 
     async def schema(self, encoded_version: bytes) -> S:
         """The schema of a version as messages have it; raises CorruptionError if there is none, MetadataError."""
@@ -165,8 +348,25 @@ class TopicTable(Generic[S]):
 
     # ---- writing
 
-    async def append(self, values: Sequence[TableValue]) -> Position:
-        """Store messages, all or (after a GemingaError) nobody knows; the position of the first."""
+    async def append(self, values: Sequence[TableValue]) -> bool:
+        """As of :class:`Table`."""
+        topic, entries = await self._encoded(values)
+        first, last = await self._append(topic, entries)
+        if self._take is None:
+            return True
+        async with self._reading:
+            is_next = not self.is_behind and topic.ledger.next_position(self._begin()) == first
+            if is_next:
+                self._seen = last
+                self._messages += len(entries)
+                self._bytes += _size(values)
+            else:
+                await self._read_on()
+        if not is_next and self._heard is not None:
+            self._heard()
+        return is_next
+
+    async def _encoded(self, values: Sequence[TableValue]) -> tuple[PersistentTopic, list[bytes]]:
         topic = await self._open(create=True)
         versions: dict[bytes, int] = {}
         entries = []
@@ -174,14 +374,19 @@ class TopicTable(Generic[S]):
             if value.schema not in versions:
                 versions[value.schema] = await self._version_of(value.schema)
             entries.append(self._encode(value, versions[value.schema]))
+        return topic, entries
+
+    @staticmethod
+    async def _append(topic: PersistentTopic, entries: list[bytes]) -> tuple[Position, Position]:
+        """Where the first and the last one are."""
         stored: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        first: list[AppendResult] = []
+        results: list[AppendResult] = []
         left = len(entries)
 
         def done(result: AppendResult) -> None:
             nonlocal left
             left -= result.count
-            first.append(result)
+            results.append(result)
             if (result.error is not None or not left) and not stored.done():
                 stored.set_result(result)
 
@@ -189,24 +394,34 @@ class TopicTable(Generic[S]):
         result = await stored
         if result.error is not None:
             raise result.error
-        self._messages += len(entries)
-        self._bytes += _size(values)
-        return Position(first[0].ledger_id, first[0].first_entry_id)
+        first = Position(results[0].ledger_id, results[0].first_entry_id)
+        return first, Position(result.ledger_id, result.first_entry_id + result.count - 1)
 
     def is_worn(self, live: int, live_bytes: int | None = None) -> bool:
-        """Whether most messages are superseded, where ``live`` keys have a value, or most bytes, if theirs are told."""
-        if self._messages > 2 * live + SUPERSEDED_MAX:
+        """As of :class:`Table`."""
+        if self.was_compacted or self._messages > 2 * live + SUPERSEDED_MAX:
             return True
         return live_bytes is not None and self._bytes > 2 * live_bytes + SUPERSEDED_BYTES_MAX
 
     async def rewrite(self, values: Sequence[TableValue]) -> None:
-        """Store all that is live once more, and let go of everything before. Raises GemingaError."""
+        """As of :class:`Table`."""
         if self._cursor is None or not values:
             return
-        first = await self.append(values)
-        topic = await self._open(create=True)
+        topic, entries = await self._encoded(values)
+        if self.is_behind or topic.pending_batches:
+            # What somebody else is writing of one of the keys would be older than what is written of it now.
+            return
+        seen = self._begin()
+        first, last = await self._append(topic, entries)
+        async with self._reading:
+            if topic.ledger.next_position(seen) != first:
+                # Another change of ours was between: all is read, and the messages before it are kept until next time.
+                await self._read_on()
+                return
+            self._seen = max(self._seen or last, last)
         self._cursor.acknowledge_cumulative(topic.ledger.previous_position(first))
         self._messages, self._bytes = len(values), _size(values)
+        self.was_compacted = False
 
     # ---- inside
 
@@ -245,9 +460,9 @@ def _size(values: Sequence[TableValue]) -> int:
     return sum(len(value.data) for value in values if value.data is not None)
 
 
-def message_of(entry: Entry) -> TableMessage | None:
+def message_of(data: bytes, position: Position) -> TableMessage | None:
     """What an entry says; None: nothing of a table."""
-    metadata, offset = split_entry(entry.data)
+    metadata, offset = split_entry(data)
     if metadata is None or metadata.marker_type:
         return None
     problem = ""
@@ -256,8 +471,8 @@ def message_of(entry: Entry) -> TableMessage | None:
     return TableMessage(
         text_of(metadata.partition_key),
         metadata.null_value,
-        entry.data[offset:],
+        data[offset:],
         metadata.schema_version,
-        f"{entry.position}",
+        f"{position}",
         problem,
     )

@@ -8,12 +8,14 @@ from typing import Protocol
 from geminga.broker.config import BrokerConfig
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.schema.registry import SchemaRegistry
+from geminga.broker.topic.table import TablesElsewhere
 from geminga.broker.transactions.alarm import HeldBackAlarm
 from geminga.broker.transactions.coordinators import Coordinators
 from geminga.broker.transactions.participants import LoadTopics, LocalParticipants
 from geminga.broker.transactions.pending_ack_logs import LedgerPendingAckLogs
 from geminga.broker.transactions.snapshots import OpenTopics, TopicSnapshots
 from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
 from geminga.transaction.coordinator import CoordinatorConfig
 from geminga.transaction.ports import BufferSnapshots, HoldsBack, Participants, Registrations
@@ -39,13 +41,15 @@ class TransactionService:
         *,
         count: Callable[[], Awaitable[int]],
         part: Part,
+        tables_elsewhere: TablesElsewhere | None = None,
         snapshots_of: Callable[[BufferSnapshots], BufferSnapshots] | None = None,
         participants_of: Callable[[Participants], Participants] | None = None,
     ) -> None:
-        """``count``: how many coordinators the cluster has. ``snapshots_of``, ``participants_of``: those of the whole
-        cluster, given this broker's own; None: they are all here."""
+        """``count``: how many coordinators the cluster has. ``tables_elsewhere``: snapshots whose topics other brokers
+        serve. ``snapshots_of``, ``participants_of``: those of the whole cluster, given this broker's own; None: they
+        are all here."""
         #: Kept by this broker.
-        self.own_snapshots = TopicSnapshots(topics, schemas, runtime.clock, ownership)
+        self.own_snapshots = TopicSnapshots(topics, schemas, runtime.clock, ownership, tables_elsewhere)
         self.snapshots: BufferSnapshots = (
             self.own_snapshots if snapshots_of is None else snapshots_of(self.own_snapshots)
         )
@@ -74,3 +78,7 @@ class TransactionService:
     def forget_namespace(self, namespace: str) -> None:
         """It is deleted."""
         self.own_snapshots.forget(namespace)
+
+    def table_written(self, name: TopicName) -> None:
+        """Others published in a topic of snapshots here."""
+        self.own_snapshots.told(name)

@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from geminga.broker.ownership.ports import Ownership, Topics
+from geminga.broker.ownership.ports import Here, Ownership, Topics
 from geminga.broker.schema.registry import SchemaRegistry
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.retention import INTERNAL_CURSOR_PREFIX
-from geminga.broker.topic.table import TableMessage, TableValue, TopicTable
+from geminga.broker.topic.table import Table, TableMessage, TablesElsewhere, TableValue, TopicTable
 from geminga.broker.transactions.snapshot_records import (
     INDEXES_SCHEMA,
     SEGMENT_SCHEMA,
@@ -30,7 +30,7 @@ from geminga.broker.transactions.snapshot_records import (
     snapshot_head,
     snapshot_tail,
 )
-from geminga.model.errors import CorruptionError
+from geminga.model.errors import CorruptionError, GemingaError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import (
     TRANSACTION_SNAPSHOT_INDEXES,
@@ -50,6 +50,12 @@ _log = get_logger(__name__)
 
 #: Keeps the snapshots from being trimmed.
 SNAPSHOTS_CURSOR: Final = f"{INTERNAL_CURSOR_PREFIX}transaction-snapshots"
+#: Of the tables' records in the registry, by local name of their topics.
+SCHEMA_NAMES: Final = {
+    TRANSACTION_SNAPSHOTS: "TransactionBufferSnapshot",
+    TRANSACTION_SNAPSHOT_INDEXES: "TransactionBufferSnapshotIndexes",
+    TRANSACTION_SNAPSHOT_SEGMENTS: "TransactionBufferSnapshotSegment",
+}
 #: Aborted transactions that are written or read in one step of a turn, and such steps.
 ABORTS_AT_ONCE: Final = 200
 STEPS_PER_TURN: Final = 5
@@ -77,27 +83,55 @@ class OpenTopics(Protocol):
         ...
 
 
+class SnapshotTables:
+    """The tables of snapshots, each where its topic is served."""
+
+    __slots__ = ("_clock", "_elsewhere", "_ownership", "_registry", "_topics")
+
+    def __init__(
+        self,
+        topics: OpenTopics,
+        registry: SchemaRegistry,
+        clock: Clock,
+        ownership: Ownership,
+        elsewhere: TablesElsewhere | None,
+    ) -> None:
+        """``elsewhere``: those of topics that other brokers serve; None: they are refused."""
+        self._topics = topics
+        self._registry = registry
+        self._clock = clock
+        self._ownership = ownership
+        self._elsewhere = elsewhere
+
+    async def open(self, name: TopicName) -> Table[Schema]:
+        """Raises StorageError."""
+        topics, schema_name = self._topics, SCHEMA_NAMES[name.local_name]
+        if self._elsewhere is not None and not isinstance(await self._ownership.owner_of(name), Here):
+            return self._elsewhere.open(
+                name, schema_name=schema_name, parse=parse_schema, exists=topics.exists, registry=self._registry
+            )
+        return TopicTable(
+            name,
+            cursor=SNAPSHOTS_CURSOR,
+            schema_name=schema_name,
+            parse=parse_schema,
+            open_topic=topics.get,
+            exists=topics.exists,
+            registry=self._registry,
+            clock=self._clock,
+        )
+
+
 class NamespaceSnapshots:
     """The snapshots of one namespace's topics."""
 
     __slots__ = ("_busy", "_bytes", "_clock", "_indexes", "_segmented", "_segments", "_stored", "_table", "name")
 
-    def __init__(self, namespace: str, topics: OpenTopics, registry: SchemaRegistry, clock: Clock) -> None:
-        def table(local_name: str, schema_name: str) -> TopicTable[Schema]:
-            return TopicTable(
-                TopicName.parse(f"persistent://{namespace}/{local_name}"),
-                cursor=SNAPSHOTS_CURSOR,
-                schema_name=schema_name,
-                parse=parse_schema,
-                open_topic=topics.get,
-                exists=topics.exists,
-                registry=registry,
-                clock=clock,
-            )
-
-        self._table = table(TRANSACTION_SNAPSHOTS, "TransactionBufferSnapshot")
-        self._indexes = table(TRANSACTION_SNAPSHOT_INDEXES, "TransactionBufferSnapshotIndexes")
-        self._segments = table(TRANSACTION_SNAPSHOT_SEGMENTS, "TransactionBufferSnapshotSegment")
+    def __init__(self, table: Table[Schema], indexes: Table[Schema], segments: Table[Schema], clock: Clock) -> None:
+        """Of :data:`SCHEMA_NAMES`."""
+        self._table = table
+        self._indexes = indexes
+        self._segments = segments
         self._clock = clock
         self.name = self._table.name
         #: By full name of the topic.
@@ -111,15 +145,29 @@ class NamespaceSnapshots:
 
     async def load(self) -> None:
         """Read what is stored. Raises GemingaError; then nothing is known and the next call begins again."""
-        found: dict[str, Stored] = {}
-        segmented: dict[str, SegmentedSnapshot] = {}
-        await self._table.read(lambda message: self._take(message, found))
-        await self._indexes.read(lambda message: self._take_index(message, segmented))
-        self._stored, self._segmented = found, segmented
-        self._bytes = sum(len(each.data) for each in found.values())
+        await self._table.read(self._take)
+        await self._indexes.read(self._take_index)
+
+    def end(self) -> None:
+        """Nothing is heard any more."""
+        for table in (self._table, self._indexes, self._segments):
+            table.end()
+
+    def told(self, name: TopicName) -> None:
+        """Somebody else published in one of the topics."""
+        for table in (self._table, self._indexes):
+            if table.name == name:
+                table.told()
+
+    async def _catch_up(self) -> None:
+        """Read what others stored since. Raises GemingaError."""
+        for table in (self._table, self._indexes):
+            if table.is_behind:
+                await table.catch_up()
 
     async def find(self, topic: str) -> BufferSnapshot | None:
         """The newest of a topic; None: it never had a transaction. Raises GemingaError."""
+        await self._catch_up()
         stored, segmented = self._stored.get(topic), self._segmented.get(topic)
         single = None if stored is None else await self._decoded(topic, stored)
         if segmented is None or not prefers_segments(single, segmented):
@@ -156,8 +204,8 @@ class NamespaceSnapshots:
                 await self._remove(topic)
                 return
             data = await self._encoded(topic, snapshot)
-            await self._table.append([TableValue(topic, data, SNAPSHOT_SCHEMA)])
-            self._keep(topic, Stored(data))
+            if await self._table.append([TableValue(topic, data, SNAPSHOT_SCHEMA)]):
+                self._keep(topic, Stored(data))
             if self._table.is_worn(len(self._stored), self._bytes):
                 await self._table.rewrite([await self._value(*each) for each in list(self._stored.items())])
 
@@ -204,24 +252,25 @@ class NamespaceSnapshots:
             return BufferSnapshot(EARLIEST)
 
     async def _remove(self, topic: str) -> None:
+        await self._catch_up()
         segmented = self._segmented.get(topic)
         if segmented is not None:
             keys = [f"multiple-{each.sequence_id}-{topic}" for each in segmented.segments]
             if keys:
                 await self._segments.append([TableValue(key, None, SEGMENT_SCHEMA) for key in keys])
             await self._indexes.append([TableValue(topic, None, INDEXES_SCHEMA)])
-            del self._segmented[topic]
-        if topic in self._stored:
-            await self._table.append([TableValue(topic, None, SNAPSHOT_SCHEMA)])
+            self._segmented.pop(topic, None)
+        if topic in self._stored and await self._table.append([TableValue(topic, None, SNAPSHOT_SCHEMA)]):
             self._keep(topic, None)
 
-    async def _take(self, message: TableMessage, found: dict[str, Stored]) -> None:
+    async def _take(self, message: TableMessage) -> None:
         if message.is_null and not message.problem:
-            found.pop(message.key, None)
+            self._keep(message.key, None)
         elif message.key:
-            found[message.key] = Stored(message.data, message.schema_version, message.problem)
+            self._keep(message.key, Stored(message.data, message.schema_version, message.problem))
 
-    async def _take_index(self, message: TableMessage, found: dict[str, SegmentedSnapshot]) -> None:
+    async def _take_index(self, message: TableMessage) -> None:
+        found = self._segmented
         try:
             _check_plain(message)
             if message.is_null:
@@ -237,13 +286,19 @@ class NamespaceSnapshots:
 
 
 class TopicSnapshots:
-    """The snapshots of all topics: :class:`BufferSnapshots` for this broker's."""
+    """The snapshots of all topics: :class:`BufferSnapshots` by what is in the tables, whoever serves their topics."""
 
-    __slots__ = ("_clock", "_loading", "_moves", "_namespaces", "_registry", "_topics")
+    __slots__ = ("_clock", "_loading", "_moves", "_namespaces", "_tables")
 
-    def __init__(self, topics: OpenTopics, registry: SchemaRegistry, clock: Clock, ownership: Ownership) -> None:
-        self._topics = topics
-        self._registry = registry
+    def __init__(
+        self,
+        topics: OpenTopics,
+        registry: SchemaRegistry,
+        clock: Clock,
+        ownership: Ownership,
+        elsewhere: TablesElsewhere | None = None,
+    ) -> None:
+        self._tables = SnapshotTables(topics, registry, clock, ownership, elsewhere)
         self._clock = clock
         self._namespaces: dict[str, NamespaceSnapshots] = {}
         self._loading: dict[str, asyncio.Lock] = {}
@@ -266,7 +321,20 @@ class TopicSnapshots:
     def forget(self, namespace: str) -> None:
         """The namespace is deleted."""
         self._moves += 1
-        self._namespaces.pop(namespace, None)
+        self._drop(namespace)
+
+    def told(self, name: TopicName) -> None:
+        """Others published in a topic of snapshots here."""
+        # What is being read is read again.
+        self._moves += name.namespace in self._loading
+        known = self._namespaces.get(name.namespace)
+        if known is not None:
+            known.told(name)
+
+    def _drop(self, namespace: str) -> None:
+        known = self._namespaces.pop(namespace, None)
+        if known is not None:
+            known.end()
 
     def given(self, topics: Topics) -> None:
         """What another broker stored is read anew."""
@@ -278,9 +346,9 @@ class TopicSnapshots:
 
     def _forget_moved(self, topics: Callable[[TopicName], bool]) -> None:
         self._moves += 1
-        for namespace, known in list(self._namespaces.items()):
-            if topics(known.name):
-                del self._namespaces[namespace]
+        for namespace in list(self._namespaces):
+            if any(topics(name) for name in _names(namespace)):
+                self._drop(namespace)
 
     async def _of(self, topic: str) -> NamespaceSnapshots:
         namespace = TopicName.parse(topic).namespace
@@ -291,12 +359,23 @@ class TopicSnapshots:
             known = self._namespaces.get(namespace)
             while known is None:
                 moves = self._moves
-                read = NamespaceSnapshots(namespace, self._topics, self._registry, self._clock)
-                await read.load()
+                table, indexes, segments = [await self._tables.open(name) for name in _names(namespace)]
+                read = NamespaceSnapshots(table, indexes, segments, self._clock)
+                try:
+                    await read.load()
+                except GemingaError:
+                    read.end()
+                    raise
                 if moves == self._moves:
                     known = self._namespaces[namespace] = read
+                else:
+                    read.end()
         self._loading.pop(namespace, None)
         return known
+
+
+def _names(namespace: str) -> list[TopicName]:
+    return [TopicName.parse(f"persistent://{namespace}/{local_name}") for local_name in SCHEMA_NAMES]
 
 
 def _check_plain(message: TableMessage) -> None:

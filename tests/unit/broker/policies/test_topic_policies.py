@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 
@@ -17,11 +18,14 @@ from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic import table
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import NotAllowedError
+from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, COMPACTION_CURSOR, CompactedEntry, encode_compacted
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.ledgers import Appends
 from support.policy_levels import NAME, NAMESPACE, SMALL_LEDGERS, run_quietly, seconds, set_topic, topic_of
 from support.turn_probe import TurnProbe
 
@@ -313,6 +317,54 @@ def test_policies_of_many_topics_are_read_in_many_turns() -> None:
         assert probe.longest_s < 0.05, probe.what
 
     run_quietly(scenario)
+
+
+def test_policies_that_another_broker_compacted_and_trimmed_are_read_and_written_again() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        other = TopicName.parse(f"persistent://{NAMESPACE}/other")
+        await set_topic(world, "messageTTLInSeconds", 5)
+        await world.broker.policies.topics.update(other, lambda _: {"messageTTLInSeconds": 6})
+        await compact_as_another_make(world)
+        await world.broker.policies.topics.update(other, lambda found: {**found, "maxProducerPerTopic": 3})
+        for _ in range(2):
+            await world.restart()
+            assert await document_of(world) == {"messageTTLInSeconds": 5}
+            assert await document_of(world, other) == {"messageTTLInSeconds": 6, "maxProducerPerTopic": 3}
+        # Whoever reads the topic alone finds all of it, too.
+        log = (await events_topic(world)).ledger
+        found = [
+            table.message_of(each.data, each.position)
+            for each in await log.read_range(log.first_position, 100, 1 << 20)
+        ]
+        assert {message.key for message in found if message is not None} == {TOPIC, str(other)}
+
+    run_with_broker(scenario)
+
+
+async def compact_as_another_make(world: BrokerWorld) -> None:
+    """What is live goes to a ledger that a cursor names, and nothing keeps the rest; as Pulsar's brokers leave it."""
+    log = (await events_topic(world)).ledger
+    kept = [
+        encode_compacted(CompactedEntry(each.position, each.data))
+        for each in await log.read_range(log.first_position, 100, 1 << 20)
+    ]
+    handle = await world.broker.ledgers.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+    assert await Appends(handle).append_and_wait(*kept) is None
+    await handle.close()
+    compaction = await log.open_cursor(COMPACTION_CURSOR, initial=EARLIEST)
+    done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    compaction.acknowledge_cumulative(
+        log.last_confirmed_position, done=done.set_result, properties={COMPACTED_LEDGER: handle.ledger_id}
+    )
+    await done
+    await log.delete_cursor(EVENTS_CURSOR)
+    log.set_retention(retention_ms=0, retention_bytes=0)
+    await log.roll()
+    await log.trim()
+    assert log.entry_count == 0
+    await world.restart()
+    await topic_of(world)
 
 
 def newer_schema() -> bytes:

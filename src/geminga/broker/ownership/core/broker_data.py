@@ -45,13 +45,23 @@ class RegisteredBroker(NamedTuple):
     document: Mapping[str, Json]
 
 
+#: Begins the version that a broker of Geminga's says it is.
+_MAKE: Final = "geminga-"
+
+
+def is_gemingas(document: Mapping[str, Json]) -> bool:
+    """Whether who says this of itself is a broker of this make; others answer no requests that Pulsar does not have."""
+    version = document.get("brokerVersionString")
+    return isinstance(version, str) and version.startswith(_MAKE)
+
+
 def registration(broker_id: str, owner: OwnerData, *, version: str, started_ms: int) -> Document:
     """Pulsar's ``LocalBrokerData``, without what is measured."""
     listeners: Document = {name: _members(one, _OF_LISTENER) for name, one in owner.listeners.items()}
     return {
         "brokerId": broker_id,
         **_members(owner.default, _OF_BROKER),
-        "brokerVersionString": f"geminga-{version}",
+        "brokerVersionString": f"{_MAKE}{version}",
         "startTimestamp": started_ms,
         "persistentTopicsEnabled": True,
         "nonPersistentTopicsEnabled": True,

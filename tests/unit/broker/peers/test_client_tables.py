@@ -11,7 +11,7 @@ from geminga import sim
 from geminga.broker.service import Broker
 from geminga.model.errors import TopicNotServedError
 from geminga.model.topic_name import TopicName
-from support.two_brokers import PLAIN, Cluster
+from support.two_brokers import BROKERS, PLAIN, Cluster
 
 T = TypeVar("T")
 NAME = TopicName.parse(PLAIN[0])
@@ -34,6 +34,12 @@ class Stage:
         await self.at(
             broker,
             lambda one: one.policies.topics.update(NAME, lambda found: {**found, "messageTTLInSeconds": seconds}),
+        )
+
+    async def set_maximum(self, broker: str, producers: int) -> None:
+        await self.at(
+            broker,
+            lambda one: one.policies.topics.update(NAME, lambda found: {**found, "maxProducerPerTopic": producers}),
         )
 
     async def ttl_ms(self, broker: str = "b") -> int:
@@ -77,23 +83,50 @@ def test_policies_that_come_first_when_the_topic_is_there_already_are_heard_of()
     run(story)
 
 
-def test_events_that_change_hands_are_read_and_written_by_their_owner() -> None:
+def test_events_that_change_hands_are_read_and_written_at_their_owner() -> None:
     async def story(stage: Stage) -> None:
         await stage.set_ttl("a", 7)
         assert await stage.ttl_ms() == 7000
-        with pytest.raises(TopicNotServedError):
-            await stage.set_ttl("b", 8)
         await stage.cluster.table.give([EVENTS], "b")
         await stage.set_ttl("b", 8)
         assert await stage.ttl_ms() == 8000
-        with pytest.raises(TopicNotServedError):
-            await stage.set_ttl("a", 9)
         # The other way round: who kept them hears of what is stored now.
         await stage.cluster.table.give([NAME], "a")
         assert await stage.ttl_ms("a") == 8000
         await stage.set_ttl("b", 6)
         await stage.world.sleep(SOON_S)
         assert await stage.ttl_ms("a") == 6000
+
+    run(story)
+
+
+def test_what_another_broker_writes_as_a_client_is_known_at_the_owner_when_it_is_stored() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.set_ttl("a", 7)
+        for seconds in (8, None, 9):
+            await stage.set_ttl("b", seconds)
+            assert await stage.ttl_ms() == (seconds or 0) * 1000
+            found = await stage.at("a", lambda one: one.policies.topics.get(NAME))
+            assert (found.document["messageTTLInSeconds"] if found else None) == seconds
+        # Changes of both come one after the other, each with what the one before it left.
+        await stage.set_maximum("a", 4)
+        await stage.set_ttl("b", 5)
+        await stage.set_maximum("a", 6)
+        for broker in BROKERS:
+            found = await stage.at(broker, lambda one: one.policies.topics.get(NAME, is_exact=True))
+            assert found is not None
+            assert found.document == {"messageTTLInSeconds": 5, "maxProducerPerTopic": 6}
+
+    run(story)
+
+
+def test_loaded_topics_of_the_owner_follow_what_another_broker_writes_also_the_first_of_all() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.cluster.table.give([NAME], "a")
+        assert await stage.ttl_ms("a") == 0
+        await stage.set_ttl("b", 5)
+        await stage.world.sleep(SOON_S)
+        assert await stage.ttl_ms("a") == 5000
 
     run(story)
 
