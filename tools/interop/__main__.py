@@ -61,6 +61,7 @@ SUITES: Final = [
         "tests/interop/test_bookkeeper_cluster.py",
     ),
     ("subscriptions go from a broker of one make to the other", "tests/interop/test_cursor_takeover.py"),
+    ("brokers of both makes in one cluster", "tests/interop/test_mixed_cluster.py"),
     ("auto-recovery of both makes in one cluster", "tests/interop/test_bookkeeper_autorecovery.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),
