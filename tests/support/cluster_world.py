@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import geminga.client as gc
 from geminga.bookie.serving.server import BOOKIE_PORT
@@ -24,13 +24,19 @@ from geminga.metadata import MemoryMetadataStore
 from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.model.errors import GemingaError, StorageError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import spawn
+from geminga.runtime import Runtime, spawn
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH
 from support.bookie_ensemble import SMALL, FarBookie
 from support.client_world import CLIENT, PORT
 from support.cluster_metadata_node import SESSION_MS, MetadataNode
 from support.ownership import endpoints_of
+from support.rest_world import rest_application
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from geminga.broker.peers.topics import PeerTopics
 
 BROKERS: Final = ("a", "b", "c")
 BOOKIES: Final = tuple(f"bookie-{number}" for number in range(5))
@@ -55,8 +61,12 @@ BOOKIE: Final = replace(SMALL, disk_check_interval_ms=5000, flush_interval_ms=50
 class ClusterWorld:
     """See the module."""
 
-    def __init__(self, world: SimWorld) -> None:
+    def __init__(self, world: SimWorld, *, has_peers: bool = False) -> None:
+        """``has_peers``: brokers ask each other over REST."""
         self.world = world
+        self.has_peers = has_peers
+        #: The REST of each broker that is up, where they have peers.
+        self.applications: dict[str, ASGIApp] = {}
         self.rng = world.rng("cluster")
         self.deduplicates = self.rng.random() < 0.5
         #: Logs are whole; else what everybody acknowledged is trimmed.
@@ -174,6 +184,7 @@ class ClusterWorld:
             version="test",
             ownership=membership.ownership,
             tables_elsewhere=ClientTables(lambda: client),
+            peers=self._peers(runtime, lambda: client, membership) if self.has_peers else None,
         )
         await initialize_cluster(resources, ClusterSetup("c", {"serviceUrl": "http://a:8080"}))
         await membership.join(endpoints_of(node.name))
@@ -182,12 +193,26 @@ class ClusterWorld:
         membership.stand_for_election()
         self.brokers[node.name] = broker
         self.members[node.name] = membership
+        if self.has_peers:
+            self.applications[node.name] = rest_application(
+                broker, cluster_name="c", membership=membership, force_delete_namespace=True
+            )
+
+    def _peers(
+        self, runtime: Runtime, client: Callable[[], gc.Client], membership: Membership
+    ) -> Callable[..., PeerTopics]:
+        from geminga.broker.peers.topics import PeerTopics
+        from support.cluster_peers import SimPeerHttp
+
+        http = SimPeerHttp(runtime, self.world, self.applications)
+        return partial(PeerTopics, http, client, membership.brokers.is_gemingas)
 
     def crash(self, name: str) -> None:
         """Its session ends when the metadata node notices."""
         self.world.crash(self.world.node(name))
         self.brokers.pop(name, None)
         self.members.pop(name, None)
+        self.applications.pop(name, None)
         self.stores.pop(name, None)
 
     async def stop(self, name: str) -> None:

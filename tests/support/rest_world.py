@@ -14,7 +14,7 @@ from geminga.broker.rest.stats import TopicStatistics
 from geminga.broker.service import Broker
 
 
-def rest_application(broker: Broker, **settings: Any) -> ASGIApp:
+def rest_application(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> ASGIApp:
     """The application for a broker, put together as the composition root does it; ``settings`` of the context."""
     statistics = TopicStatistics(broker.runtime.clock, broker)
     context = RestContext(
@@ -30,9 +30,9 @@ def rest_application(broker: Broker, **settings: Any) -> ASGIApp:
         clock=broker.runtime.clock,
         disk=broker.runtime.disk,
         config=broker.config,
-        metrics=Metrics(broker, statistics, cluster="standalone", has_topic_level=True),
+        metrics=Metrics(broker, statistics, cluster=cluster_name, has_topic_level=True),
         statistics=statistics,
-        cluster="standalone",
+        cluster=cluster_name,
         version="test",
         access=broker.access,
         transactions=broker.use_transactions if broker.late_transactions is not None else None,

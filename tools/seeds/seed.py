@@ -26,6 +26,7 @@ SCENARIOS: Final = {
     "bundles": ("support.bundle_brokers", "bundle_brokers"),
     "brokers": ("support.two_brokers", "two_brokers"),
     "cluster": ("support.cluster_story", "cluster_story"),
+    "cluster-deletions": ("support.cluster_deletions", "cluster_deletions"),
 }
 #: As lines of the log name transactions, which were there before the others.
 RING_SCENARIO: Final = "token_ring"

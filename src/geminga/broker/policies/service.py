@@ -49,7 +49,7 @@ class PolicyService:
     async def levels_of(self, name: TopicName) -> Levels:
         """The levels of a topic as they are now. Raises StorageError."""
         namespace = await self._namespaces.policies(name.namespace)
-        return self.levels(namespace, await self._of_topic(name))
+        return self.levels(namespace, await self._of_topic(name, namespace))
 
     async def rules_now(self, name: TopicName) -> TopicRules | None:
         """By the namespace's policies as they are stored now; None: there is no such namespace. Raises StorageError.
@@ -66,10 +66,13 @@ class PolicyService:
         namespace = await self._namespaces.policies(name.namespace)
         if name.is_system:
             return self._system
-        topic = await self._of_topic(name)
+        topic = await self._of_topic(name, namespace)
         return self.levels(namespace, topic).rules() if topic else self._rules_of(name.namespace, namespace)
 
-    async def _of_topic(self, name: TopicName) -> TopicPolicies:
+    async def _of_topic(self, name: TopicName, namespace: Policies | None) -> TopicPolicies:
+        if namespace is not None and namespace.is_deleted:
+            # Their events are not served any more, and go with all else: what is loaded is loaded to be deleted.
+            return NO_TOPIC_POLICIES
         found = await self.topics.get(name) if name.is_persistent else None
         return found or NO_TOPIC_POLICIES
 

@@ -20,3 +20,12 @@ async def may_be_new(resources: Resources, name: TopicName) -> bool:
         return True
     found = await resources.partitioned_topics.find_stored(name)
     return found is None or not found.is_deleted
+
+
+async def may_have_partitions(resources: Resources, name: TopicName) -> bool:
+    """False: the partitioned topic is not there any more, or it or its namespace is being deleted.
+
+    Raises MetadataError.
+    """
+    found = await resources.partitioned_topics.find_stored(name)
+    return found is not None and not found.is_deleted and await may_be_new(resources, name)

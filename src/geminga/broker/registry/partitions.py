@@ -20,6 +20,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from geminga.broker.config import BrokerConfig
+from geminga.broker.registry.new_topics import may_have_partitions
 from geminga.broker.registry.ports import TopicsElsewhere
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import PartitionedTopic, Resources
@@ -107,7 +108,13 @@ class Partitions:
                 raise ConflictError("This topic already exists")
             await registry.check_topic_limit(name, partitions)
             await self._resources.create_partitioned_topic(name, partitions, properties)
-            await self._make(name, range(partitions))
+            try:
+                await self._make(name, range(partitions))
+            except TopicNotFoundError:
+                found = await self._resources.partitioned_topics.find_stored(name)
+                if found is not None and not found.is_deleted:
+                    await self._resources.delete_partitioned_topic(name, expected_version=found.version)
+                raise
 
     async def create_missing(self, name: TopicName) -> None:
         """Create those partitions that are not there, with the subscriptions of the first; raises NotFoundError."""
@@ -320,6 +327,10 @@ class Partitions:
             await self._registry.require_namespace(name)
             names = [name.with_partition(index) for index in indexes[start : start + PARTITIONS_AT_ONCE]]
             await asyncio.gather(*(ledgers.create(partition.managed_ledger_name) for partition in names))
+        if indexes and not await may_have_partitions(self._resources, name):
+            for index in indexes:
+                await ledgers.delete_unused(name.with_partition(index).managed_ledger_name)
+            raise TopicNotFoundError(f"{name} was deleted while its partitions were made")
 
     async def _copy_subscriptions(self, name: TopicName, indexes: range | list[int]) -> None:
         """The durable subscriptions of partition 0 begin with the first message of the new partitions, too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.registry.new_topics import may_be_new
+from geminga.broker.registry.new_topics import may_be_new, may_have_partitions
 from geminga.model.topic_name import TopicName
 from support.broker_world import BrokerWorld, run_with_broker
 
@@ -29,6 +29,10 @@ def test_what_is_deleted_takes_no_new_topics(text: str, is_wanted: bool) -> None
         await resources.partitioned_topics.mark_deleted(going, True, partitions=2)
         await resources.namespaces.create("public/going", {"replication_clusters": ["standalone"]})
         await resources.namespaces.set_policy("public/going", "deleted", True)
-        assert await may_be_new(resources, TopicName.parse(text)) is is_wanted
+        name = TopicName.parse(text)
+        assert await may_be_new(resources, name) is is_wanted
+        if name.is_partition:
+            whole = name.partitioned_topic
+            assert await may_have_partitions(resources, whole) is (whole.local_name == "whole")
 
     run_with_broker(scenario)

@@ -99,6 +99,22 @@ def test_creation_that_a_stop_cuts_off_is_completed_with_the_subscriptions_of_th
     run_with_broker(scenario)
 
 
+def test_partitions_of_a_namespace_that_another_broker_deletes_meanwhile_are_taken_back() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        broker, namespace = world.broker, "public/passing"
+        name = TopicName.parse(f"persistent://{namespace}/whole")
+        await broker.resources.namespaces.create(namespace, {"replication_clusters": ["standalone"]})
+        await broker.registry.require_namespace(name)
+        world.metadata.faults.watch_lost_percent = 100
+        await broker.resources.namespaces.set_policy(namespace, "deleted", True)
+        with pytest.raises(TopicNotFoundError):
+            await broker.create_partitioned_topic(name, 3)
+        assert await broker.ledgers.encoded_names(f"{namespace}/persistent") == []
+        assert await broker.resources.partitioned_topics.find_stored(name) is None
+
+    run_with_broker(scenario)
+
+
 def test_growth_that_a_stop_cuts_off_is_not_seen_and_the_same_request_completes_it() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.broker.create_partitioned_topic(NAME, 2)

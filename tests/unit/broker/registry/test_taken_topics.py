@@ -334,6 +334,24 @@ def test_watchers_of_both_brokers_hear_of_topics_of_each() -> None:
     run_two(scenario)
 
 
+def test_a_topic_of_a_namespace_that_goes_is_deleted_without_the_policies_that_another_broker_keeps() -> None:
+    async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
+        namespace = "public/passing"
+        name = TopicName.parse(f"persistent://{namespace}/one")
+        await a.broker.resources.namespaces.create(namespace, {"replication_clusters": ["standalone"]})
+        for ledger in (name, TopicName.parse(f"persistent://{namespace}/__change_events")):
+            await b.broker.ledgers.create(ledger.managed_ledger_name)
+        await table.give([name], "b")
+        with pytest.raises(TopicNotServedError, match="__change_events"):
+            await b.broker.get_topic(name, create=False)
+        await a.broker.resources.namespaces.set_policy(namespace, "deleted", True)
+        await pass_ms(100)
+        await b.broker.delete_topic(name, force=True, is_namespace_going=True)
+        assert not await a.broker.topic_exists(name)
+
+    run_two(scenario)
+
+
 @pytest.mark.parametrize("is_partition", [False, True])
 def test_who_did_not_hear_of_a_deletion_leaves_no_topic_behind(is_partition: bool) -> None:
     async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:

@@ -1,0 +1,39 @@
+"""Topics and namespaces of whole clusters are deleted under all that can go wrong: for good, and in the end always."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.sim.seeds import run_seeds
+from support.cluster_deletions import LABELS, cluster_deletions
+from support.planted_defects import planted
+
+SHORT_SEEDS = 12
+LONG_SEEDS = 400
+
+
+def test_what_was_deleted_is_gone_and_can_be_made_again() -> None:
+    run_seeds(cluster_deletions, range(SHORT_SEEDS)).check(hits_min=1, labels=LABELS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_what_was_deleted_is_gone_and_can_be_made_again_over_many_seeds() -> None:
+    run_seeds(cluster_deletions, range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS)).check(hits_min=20, labels=LABELS)
+
+
+#: By what ``tools/mutants/packages`` says of them, with the seed of its writing, which is tried first.
+DEFECTS = {
+    "a namespace that is being deleted asks for policies that nobody serves any more, and is never gone": 1,
+    "who did not hear of a deletion makes topics in a namespace that is gone": 191,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("why", DEFECTS)
+def test_planted_defect_is_caught(why: str) -> None:
+    with planted(why):
+        failures = run_seeds(cluster_deletions, [DEFECTS[why], *range(LONG_SEEDS)], failures_max=1).failures
+    assert failures
+    run_seeds(cluster_deletions, [failures[0].seed]).check(labels=())
