@@ -421,3 +421,22 @@ def test_coordinators_of_one_make_end_what_began_at_the_other(
             assert await everything(client, topic) == [b"%d" % number for number in range(1, 2 * COORDINATORS, 2)]
 
     run(cluster, story)
+
+
+def test_bundle_goes_where_it_is_sent_also_while_geminga_leads(cluster: MixedCluster, namespace: str) -> None:
+    """The last of all, for the broker that led is another one afterwards."""
+    apache = cluster.brokers["apache"]
+    apache.kill()
+
+    def leader() -> object:
+        found = cluster.rest("geminga").get("brokers/leaderBroker").json
+        return found["brokerId"] if found else None
+
+    eventually(leader, cluster.id("geminga"))
+    apache.start()
+    assert leader() == cluster.id("geminga")
+    topic = f"{namespace}/sent"
+    cluster.owner(topic)
+    for make, asked in itertools.product((*MAKES, *MAKES), MAKES):
+        cluster.move(topic, make, asked=asked)
+        assert [cluster.owner(topic, each) for each in MAKES] == [make, make]

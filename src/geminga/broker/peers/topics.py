@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from geminga.broker.ownership.core.broker_data import broker_id_of
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import no_owner
 from geminga.broker.ownership.ports import Elsewhere, Here, Ownership, Unknown
@@ -73,6 +72,8 @@ class PeerTopics:
 
     def is_of_this_make(self, owner: Elsewhere) -> bool:
         """Whether it is Geminga's."""
+        from geminga.broker.ownership.core.broker_data import broker_id_of
+
         default = owner.endpoints.default
         return self._is_gemingas(broker_id_of(default.web_url or default.web_url_tls))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -42,6 +42,9 @@ from geminga.model.errors import NotFoundError, PreconditionFailedError, Unavail
 
 if TYPE_CHECKING:
     from geminga.broker.ownership.membership import Membership
+
+#: Where a bundle is to go: a parameter for the leader.
+DESTINATION: Final = "destinationBroker"
 
 
 async def cut_of(context: RestContext, namespace: str) -> Bundles:
@@ -110,7 +113,7 @@ async def unload_bundle(request: Request) -> Response:
     context, namespace = context_of(request), namespace_of(request)
     bundle = (await cut_of(context, namespace)).named(path_text(request, "bundle"))
     membership = context.membership
-    destination = request.query_params.get("destinationBroker", "").removeprefix("http://").removeprefix("https://")
+    destination = request.query_params.get(DESTINATION, "").removeprefix("http://").removeprefix("https://")
     if destination and destination not in active_brokers(context):
         raise RestError(409, "Not allowed unload namespace bundle to inactive destination broker")
     if membership is None:
@@ -187,7 +190,8 @@ def _at_owner(request: Request, bundle: Bundle, owner: Owner) -> Response | None
         return None
     if direction is Direction.TRY_AGAIN or not isinstance(owner, Elsewhere):
         raise no_owner(f"bundle {bundle}", owner)
-    return redirection(request, owner.endpoints.default, is_authoritative=owner.is_chosen)
+    # The leader was told where it is to go: Apache's broker would send who asks for that back to the leader, and so on.
+    return redirection(request, owner.endpoints.default, is_authoritative=owner.is_chosen, without=DESTINATION)
 
 
 def _topics_in(context: RestContext, bundles: Sequence[Bundle]) -> list[Topic]:

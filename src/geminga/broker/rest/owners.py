@@ -74,16 +74,18 @@ def is_authoritative(request: Request) -> bool:
     return request.query_params.get(AUTHORITATIVE, "").lower() == "true"
 
 
-def redirection(request: Request, there: Endpoint, *, is_authoritative: bool = True) -> Response:
+def redirection(
+    request: Request, there: Endpoint, *, is_authoritative: bool = True, without: str = AUTHORITATIVE
+) -> Response:
     """307 to the same path and query at another broker; raises UnavailableError without a URL.
 
-    ``is_authoritative``: it is not sent on from there.
+    ``is_authoritative``: it is not sent on from there. ``without``: a parameter that was done here.
     """
     url = there.web_url_tls if request.url.scheme == "https" else there.web_url
     if not url:
         raise UnavailableError("the topic is served by a broker without a web service for this scheme")
     query = request.scope["query_string"].decode("latin-1")
-    kept = [item for item in query.split("&") if item and item.partition("=")[0] != AUTHORITATIVE]
+    kept = [item for item in query.split("&") if item and item.partition("=")[0] not in (AUTHORITATIVE, without)]
     kept.append(f"{AUTHORITATIVE}={'true' if is_authoritative else 'false'}")
     location = f"{url.rstrip('/')}{request.scope['path']}?{'&'.join(kept)}"
     return Response(status_code=307, headers={"Location": location})

@@ -23,13 +23,14 @@ from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Clock, Turns
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, COMPACTION_CURSOR, decode_compacted
 from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
 
 #: One read of the messages.
 READ_ENTRIES: Final = 500
 READ_BYTES: Final = 4 << 20
+#: Stands at the last message that another make of broker compacted.
+COMPACTION_CURSOR: Final = "__compaction"
 #: Of what was compacted: as many at a time, of which each may be as large as a message.
 COMPACTED_ENTRIES: Final = 16
 #: Messages applied in one turn of the loop, where that takes no longer than a turn may.
@@ -296,6 +297,8 @@ class TopicTable(Generic[S]):
         compaction = log.cursors.get(COMPACTION_CURSOR)
         if compaction is None:
             return None
+        from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, decode_compacted
+
         # By what follows: where all before was trimmed, both may stand at its end, in whichever ledger.
         if log.next_position(compaction.mark_delete_position) < log.next_position(self._cursor.mark_delete_position):
             return None

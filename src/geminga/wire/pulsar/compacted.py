@@ -20,10 +20,8 @@ from geminga.model.errors import CorruptionError
 from geminga.model.position import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
-#: Names the ledger, among the numbers that are saved with the position of :data:`COMPACTION_CURSOR`.
+#: Names the ledger, among the numbers that are saved with the position of the cursor ``__compaction``.
 COMPACTED_LEDGER: Final = "CompactedTopicLedger"
-#: Stands at the last message that was compacted.
-COMPACTION_CURSOR: Final = "__compaction"
 _SIZE_BYTES: Final = 4
 
 

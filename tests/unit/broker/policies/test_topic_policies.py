@@ -21,7 +21,7 @@ from geminga.model.errors import NotAllowedError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, COMPACTION_CURSOR, CompactedEntry, encode_compacted
+from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, CompactedEntry, encode_compacted
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
@@ -352,7 +352,7 @@ async def compact_as_another_make(world: BrokerWorld) -> None:
     handle = await world.broker.ledgers.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
     assert await Appends(handle).append_and_wait(*kept) is None
     await handle.close()
-    compaction = await log.open_cursor(COMPACTION_CURSOR, initial=EARLIEST)
+    compaction = await log.open_cursor(table.COMPACTION_CURSOR, initial=EARLIEST)
     done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     compaction.acknowledge_cumulative(
         log.last_confirmed_position, done=done.set_result, properties={COMPACTED_LEDGER: handle.ledger_id}
