@@ -53,8 +53,9 @@ class Line:
         self.finished: set[str] = set()
         self.lives: dict[str, int] = {}
         self.is_subscribed = asyncio.Event()
-        #: The last of each key, by where it came first; of Key_Shared.
+        #: What came to anybody.
         self._received: set[Where] = set()
+        #: The last of each key, by where it came first; of Key_Shared.
         self._last: dict[tuple[str, str], Where] = {}
 
     @property
@@ -96,9 +97,16 @@ class Line:
     async def consume(self, client: gc.Client) -> None:
         """One consumer after the other."""
         while not self.is_over:
-            consumer = await self._insist(lambda: self._subscribe(client))
+            before: frozenset[Where] = frozenset()
+
+            async def subscribe() -> gc.Consumer[bytes]:
+                nonlocal before
+                # Before it is asked for: what is dispatched at once may be acknowledged elsewhere before that is known.
+                before = frozenset(self.acknowledged)
+                return await self._subscribe(client)
+
+            consumer = await self._insist(subscribe)
             self.is_subscribed.set()
-            before = frozenset(self.acknowledged)
             try:
                 await self._receive(consumer, before)
                 await consumer.close()
@@ -107,7 +115,6 @@ class Line:
                     raise
 
     async def _receive(self, consumer: gc.Consumer[bytes], before: frozenset[Where]) -> None:
-        received: set[Where] = set()
         last: dict[str, Where] = {}
         for _ in range(self.rng.choice((5, 20, 60))):
             try:
@@ -118,11 +125,12 @@ class Line:
             told = said(message.data())
             assert told.topic == self.topic, f"{told} came from {self.topic}"
             assert place not in before, f"{place} was acknowledged, with a response, and came again"
-            if place not in received and self.kind in KINDS[:2]:
+            if place not in self._received and self.kind in KINDS[:2]:
+                # What an earlier consumer received may come again later: its acknowledgement was not stored.
                 assert last.get(place.topic, place) <= place, f"{place} came after {last[place.topic]}"
                 last[place.topic] = place
-            received.add(place)
             self._check_key(message.partition_key(), place)
+            self._received.add(place)
             if self.rng.random() * 100 < ACKNOWLEDGED_PERCENT:
                 self.consumed.add(told)
                 await self._acknowledge(consumer, message, place)
@@ -130,7 +138,6 @@ class Line:
     def _check_key(self, key: str, place: Where) -> None:
         if self.kind is not gc.ConsumerType.KeyShared or place in self._received:
             return
-        self._received.add(place)
         last = self._last.get((place.topic, key), place)
         assert last <= place, f"{place} of key {key} came after {last}"
         self._last[place.topic, key] = place
