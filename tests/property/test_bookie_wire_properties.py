@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from struct import pack
 
@@ -14,10 +15,11 @@ from geminga.model.bookie_port import ID_MAX
 from geminga.model.errors import ProtocolError
 from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
 from geminga.wire.bookkeeper import v2, v3, v3_answers
+from geminga.wire.bookkeeper.add_stream import encode_run_answers
 from geminga.wire.bookkeeper.answers import AddAnswer, BatchReadAnswer, ReadAnswer
 from geminga.wire.bookkeeper.availability import decode_availability, encode_availability
 from geminga.wire.bookkeeper.codes import OperationType, StatusCode, v2_code
-from geminga.wire.bookkeeper.requests import AddRequest, BatchReadRequest, ReadRequest
+from geminga.wire.bookkeeper.requests import AddRequest, AddRunRequest, BatchReadRequest, ReadRequest, Request
 from geminga.wire.bookkeeper.stream import AnswerDecoder, RequestDecoder
 from support.bookie_wire import request_frames
 
@@ -161,6 +163,68 @@ def test_cut_in_pieces_the_answers_are_the_same(requests, size) -> None:
     pieces = AnswerDecoder(3)
     found = [answer for place in range(0, len(stream), size) for answer in pieces.feed(stream[place : place + size])]
     assert found == expected
+
+
+def in_order(requests: Sequence[Request]) -> list[Request]:
+    """Runs as the adds that they are; plain adds of version 2 that nothing stands between in the order of ledgers."""
+    found: list[Request] = []
+    plain: list[AddRequest] = []
+    for request in requests:
+        if isinstance(request, AddRunRequest):
+            assert request.size_bytes == sum(map(len, request.entries))
+            assert request.stop - request.first == len(request.entries)
+            plain += [
+                AddRequest(2, 0, request.ledger_id, entry_id, request.master_key, entry, False)
+                for entry_id, entry in enumerate(request.entries, request.first)
+            ]
+        elif (
+            isinstance(request, AddRequest)
+            and request == request._replace(version=2, recovery=False)
+            and (not request.high_priority and not request.txn_id and not request.deferred_sync)
+        ):
+            plain.append(request)
+        else:
+            found += [*sorted(plain, key=lambda add: add.ledger_id), request]
+            plain = []
+    return [*found, *sorted(plain, key=lambda add: add.ledger_id)]
+
+
+@st.composite
+def plain_adds(draw: st.DrawFn) -> bytes:
+    """Frames as a broker sends them: mostly plain adds of a few ledgers that go on, and what may come between."""
+    next_ids = {ledger_id: draw(st.integers(0, 3)) for ledger_id in range(3)}
+    stream = b""
+    for _ in range(draw(st.integers(1, 12))):
+        ledger_id = draw(st.integers(0, 2))
+        entry_id = next_ids[ledger_id] + draw(st.sampled_from([0, 0, 0, 0, 1, -1]))
+        next_ids[ledger_id] = entry_id + 1
+        entry = pack(">qqq", ledger_id, entry_id, -1) + draw(st.binary(max_size=9))
+        key = draw(st.sampled_from([b"k" * 20, b"k" * 20, b"x" * 20]))
+        is_recovery = draw(st.integers(0, 9)) == 0
+        stream += v2.encode_add(key, entry, recovery=is_recovery, high_priority=draw(st.integers(0, 9)) == 0)
+        if draw(st.integers(0, 5)) == 0:
+            stream += draw(st.sampled_from([v2.encode_read(ledger_id, -1), b"\x00\x00\x00\x04\x02\x01\x00\x00"]))
+    return stream
+
+
+@given(plain_adds(), st.lists(st.integers(1, 200), max_size=6))
+def test_gathered_adds_are_those_that_came(stream, sizes) -> None:
+    plain, gathered = RequestDecoder(), RequestDecoder(gathers_adds=True)
+    expected = plain.feed(stream)
+    found: list[Request] = []
+    place = 0
+    for size in [*sizes, len(stream)]:
+        found += gathered.feed(stream[place : place + size])
+        place += size
+    assert in_order(found) == in_order(expected)
+    assert (str(gathered.error), gathered.version) == (str(plain.error), plain.version)
+    runs = [request for request in found if isinstance(request, AddRunRequest)]
+    for run in runs:
+        answers = encode_run_answers(run.ledger_id, range(run.first, run.stop), 0)
+        adds = [
+            AddRequest(2, 0, run.ledger_id, each, run.master_key, b"", False) for each in range(run.first, run.stop)
+        ]
+        assert answers == v2.encode_add_answers(adds, 0)
 
 
 def is_version_3(body: bytes) -> bool:

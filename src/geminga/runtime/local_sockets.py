@@ -19,6 +19,9 @@ from typing import Final
 
 #: Bytes of a path that an address of a Unix socket holds; the field has one more, for the end (Linux; others 104).
 ADDRESS_BYTES_MAX: Final = 107 if os.path.isdir("/proc/self/fd") else 103
+#: Of a connection, as far as the kernel lets (``net.core.wmem_max``): what the other end may be behind before who sends
+#: must wait for it. The kernel's default, 208 KiB, is twenty entries of 10 KB: each end wakes the other for so few.
+SEND_BUFFER_BYTES: Final = 1024 * 1024
 #: Who may connect.
 SOCKET_MODE: Final = 0o600
 
@@ -41,6 +44,11 @@ def bound_local(path: str) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def widen(sock: socket.socket) -> None:
+    """Give a connection its buffer."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
 def remove_local(path: str) -> None:

@@ -137,6 +137,10 @@ class AsyncioListener:
                 self._pause(sock, error)
                 return
             connection.setblocking(False)
+            if self._path:
+                from geminga.runtime.local_sockets import widen
+
+                widen(connection)
             if limit is not None and connection.fileno() >= limit - self._keep_free:
                 self._refuse(connection, limit)
             else:
@@ -263,12 +267,13 @@ class AsyncioNetwork:
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """See ``Network.connect_local``; raises OSError."""
-        from geminga.runtime.local_sockets import short_address
+        from geminga.runtime.local_sockets import short_address, widen
 
         loop = asyncio.get_running_loop()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
+            widen(sock)
             with short_address(path) as address:
                 await loop.sock_connect(sock, address)
             return await loop.create_unix_connection(protocol_factory, sock=sock)

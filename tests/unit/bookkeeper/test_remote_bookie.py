@@ -414,7 +414,7 @@ def test_old_and_new_bookies_are_read_alike(seed: int):
             bytes_max = rng.choice((None, 1, 5000, 100_000))
             results = await place.calls.read(3, *wanted, bytes_max=bytes_max)
             assert len(results) == len(wanted) or bytes_max is not None
-            found.append([result if isinstance(result, bytes) else type(result) for result in results])
+            found.append([type(result) if isinstance(result, StorageError) else bytes(result) for result in results])
         return found
 
     answers: list[list[Any]] = []

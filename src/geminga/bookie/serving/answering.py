@@ -24,7 +24,7 @@ def add_answers(requests: Sequence[AddRequest], status: int) -> bytes:
 
 
 def as_bytes(results: Sequence[EntryData | StorageError]) -> list[bytes | StorageError]:
-    """What was found, views copied: an answer is put together of bytes."""
+    """What was found, views copied: an answer of one entry is put together of bytes."""
     return [bytes(result) if isinstance(result, memoryview) else result for result in results]
 
 
@@ -54,10 +54,12 @@ def lac_of(entry: bytes) -> int:
     return max(lac, -1)
 
 
-def batch_entries(request: BatchReadRequest, results: Sequence[bytes | StorageError], bytes_max: int) -> list[bytes]:
+def batch_entries(
+    request: BatchReadRequest, results: Sequence[EntryData | StorageError], bytes_max: int
+) -> list[EntryData]:
     """The entries of the answer: the first ones, as long as they are there and fit into a frame of ``bytes_max``."""
     size = v2.BATCH_ANSWER_BYTES + v2.ENTRY_SIZE_BYTES
-    entries: list[bytes] = []
+    entries: list[EntryData] = []
     for result in results:
         if isinstance(result, StorageError):
             break

@@ -1,9 +1,10 @@
 """One client's connection to a bookie: requests in, calls of the bookie's port, answers out.
 
-Adds go to the bookie at once, those of one read and ledger as one call; answers of a turn of the loop leave with one
-write. Reads take turns with those of other connections (``server``), but fences, reads of the last entry and those of
-high priority do not wait. What is not answered yet is counted in bytes: a connection that has too many is not read, and
-neither is one that does not take its answers. A request whose connection went is carried out, and not answered.
+Adds go to the bookie at once, those of one read and ledger as one call (plain ones of version 2, which is how brokers
+send them, without a value for each); answers of a turn of the loop leave with one write. Reads take turns with those of
+other connections (``server``), but fences, reads of the last entry and those of high priority do not wait. What is not
+answered yet is counted in bytes: a connection that has too many is not read, and neither is one that does not take its
+answers. A request whose connection went is carried out, and not answered.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from geminga.model.bookie_port import IDS_END, EntryData, LacResult
 from geminga.model.errors import NoSuchEntryError, StorageError
 from geminga.runtime import get_logger
 from geminga.wire.bookkeeper import v2, v3
+from geminga.wire.bookkeeper.add_stream import encode_run_answers
 from geminga.wire.bookkeeper.codes import ENTRY_ID_LAST, VERSION_3, StatusCode, status_of_error
 from geminga.wire.bookkeeper.digest import read_lac_ids
 from geminga.wire.bookkeeper.requests import (
     AddRequest,
+    AddRunRequest,
     BatchReadRequest,
     ReadRequest,
     RefusedRequest,
@@ -63,10 +66,11 @@ class BookieConnection(asyncio.Protocol):
         self.server = server
         self.bookie = server.bookie
         self._loop = asyncio.get_running_loop()
-        self._decoder = RequestDecoder(server.frame_bytes_max)
+        self._decoder = RequestDecoder(server.frame_bytes_max, gathers_adds=True)
         self._transport: asyncio.Transport | None = None
         #: Answers of this turn of the loop.
-        self._answers: list[bytes] = []
+        self._answers: list[EntryData] = []
+        self._answer_bytes = 0
         #: What is not answered yet.
         self._unanswered_bytes = 0
         self._is_reading_paused = False
@@ -126,7 +130,10 @@ class BookieConnection(asyncio.Protocol):
             # What follows an add on a connection is begun after it.
             self._add(adds)
             adds = []
-            self._handle(request)
+            if isinstance(request, AddRunRequest):
+                self._add_run(request)
+            else:
+                self._handle(request)
         self._add(adds)
         if self._decoder.error is not None and self._transport is not None:
             _log.warning("bookie: the connection of %s is closed: %s", self.peer, self._decoder.error)
@@ -150,24 +157,30 @@ class BookieConnection(asyncio.Protocol):
         self._unanswered_bytes += size_bytes
         self.server.count(size_bytes)
 
-    def answer(self, request: Request, answer: bytes) -> None:
-        """The answer of one request."""
+    def answer(self, request: Request, *parts: EntryData) -> None:
+        """The answer of one request, in parts."""
         self._count(-_cost(request))
-        self.write(answer)
+        self.write(*parts)
         self.update_flow()
 
-    def write(self, answers: bytes) -> None:
+    def write(self, *parts: EntryData) -> None:
         """Answers, which leave together with the others of this turn."""
         if self._transport is None:
             return
         if not self._answers:
             self._loop.call_soon(self._flush)
-        self._answers.append(answers)
+        self._answers += parts
+        self._answer_bytes += sum(map(len, parts))
 
     def _flush(self) -> None:
-        if self._answers and self._transport is not None:
-            self._transport.write(b"".join(self._answers))
-        self._answers.clear()
+        answers, self._answers = self._answers, []
+        size_bytes, self._answer_bytes = self._answer_bytes, 0
+        if not answers or self._transport is None:
+            return
+        if size_bytes >= limits.WRITE_PIECES_BYTES_MIN * len(answers):
+            self._transport.writelines(answers)
+        else:
+            self._transport.write(b"".join(answers))
 
     def update_flow(self) -> None:
         """Read on, or do not, by what is unanswered here and at the whole server."""
@@ -231,6 +244,26 @@ class BookieConnection(asyncio.Protocol):
         polls = self.server.polls
         if error is None and polls.is_awaited:
             polls.grew(requests[0].ledger_id, max(lac_of(request.entry) for request in requests))
+
+    def _add_run(self, run: AddRunRequest) -> None:
+        entry_ids: Sequence[int] = (run.first,) if len(run.entries) == 1 else range(run.first, run.stop)
+        done = partial(self._added_run, run)
+        self.bookie.add_entries(
+            run.ledger_id, entry_ids, run.entries, master_key=run.master_key, recovery=False, done=done
+        )
+
+    def _added_run(self, run: AddRunRequest, entry_ids: Sequence[int], error: StorageError | None) -> None:
+        """These adds of a run ended so."""
+        if len(entry_ids) == len(run.entries):
+            self._count(-_cost(run))
+        else:
+            entry_bytes = sum(len(run.entries[entry_id - run.first]) for entry_id in entry_ids)
+            self._count(-entry_bytes - limits.REQUEST_BYTES * len(entry_ids))
+        self.write(encode_run_answers(run.ledger_id, entry_ids, add_status(error)))
+        self.update_flow()
+        polls = self.server.polls
+        if error is None and polls.is_awaited:
+            polls.grew(run.ledger_id, max(lac_of(run.entries[entry_id - run.first]) for entry_id in entry_ids))
 
     # ---- everything else
 
@@ -317,12 +350,11 @@ class BookieConnection(asyncio.Protocol):
         done: Callable[[], None] | None = None,
     ) -> None:
         if isinstance(results[0], StorageError):
-            answer = read_refusal(request, status_of_error(results[0]))
+            answer: list[EntryData] = [read_refusal(request, status_of_error(results[0]))]
         else:
             room = min(request.bytes_max, self.server.frame_bytes_max)
-            entries = batch_entries(request, as_bytes(results), room)
-            answer = v2.encode_batch_read_answer(request, StatusCode.EOK, entries)
-        self.answer(request, answer)
+            answer = v2.batch_read_answer_parts(request, StatusCode.EOK, batch_entries(request, results, room))
+        self.answer(request, *answer)
         if done is not None:
             done()
 
@@ -430,4 +462,6 @@ def known_lac(result: LacResult) -> int:
 
 def _cost(request: Request) -> int:
     """What an unanswered request counts as, bytes."""
+    if isinstance(request, AddRunRequest):
+        return limits.REQUEST_BYTES * len(request.entries) + request.size_bytes
     return limits.REQUEST_BYTES + (len(request.entry) if isinstance(request, AddRequest) else 0)

@@ -12,6 +12,8 @@ SERVER_BYTES_MAX: Final = 64 * 1024 * 1024
 REQUEST_BYTES: Final = 512
 #: Answers of a connection that its client does not take: beyond, none of its reads is carried out, nor it read.
 OUTPUT_BYTES_MAX: Final = 1024 * 1024
+#: From this mean size of their parts on the answers of a turn are not put together before they are written.
+WRITE_PIECES_BYTES_MIN: Final = 2048
 #: Seconds in which a request that was begun must be whole, and a client that is behind must take its answers: what
 #: either holds is held for nobody. A connection between two requests may be silent for ever, as pools of clients are.
 STUCK_S_MAX: Final = 60.0

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from geminga.bookkeeper.remote.channel import Channel
-from geminga.model.bookie_port import ID_MAX, ReadDone
+from geminga.model.bookie_port import ID_MAX, EntryData, ReadDone
 from geminga.model.errors import NoSuchEntryError, StorageError
 from geminga.runtime import get_logger
 from geminga.wire.bookkeeper import v2, v3
@@ -108,7 +108,7 @@ class EntriesRead:
         #: The connection that was lost under a batch read, by number; 0: none was. The rest is asked for one by one.
         self._loss = 0
         self._lost_before = 0
-        self._results: list[bytes | StorageError] = []
+        self._results: list[EntryData | StorageError] = []
         self._size_bytes = 0
         #: Single reads under way: by place, and how many.
         self._found: dict[int, bytes | StorageError] = {}
@@ -203,7 +203,7 @@ class EntriesRead:
         if not self._missing:
             self._take([self._found[place] for place in sorted(self._found)])
 
-    def _take(self, results: Sequence[bytes | StorageError]) -> None:
+    def _take(self, results: Sequence[EntryData | StorageError]) -> None:
         """The next results, in order: as many as the limit lets."""
         for result in results:
             size = 0 if isinstance(result, StorageError) else len(result)

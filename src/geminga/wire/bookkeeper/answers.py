@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from geminga.model.bookie_port import EntryData
+
 
 class AddAnswer(NamedTuple):
     """Of an add."""
@@ -39,7 +41,7 @@ class BatchReadAnswer(NamedTuple):
     status: int
     ledger_id: int
     entry_id: int
-    entries: list[bytes]
+    entries: list[EntryData]
 
 
 class ReadLacAnswer(NamedTuple):

@@ -28,6 +28,24 @@ class AddRequest(NamedTuple):
     high_priority: bool = False
 
 
+class AddRunRequest:
+    """Plain adds of version 2 that came in one read: entries of one ledger that follow each other, with one master key.
+
+    What :class:`AddRequest` says one by one, for a bookie that is sent most of its entries so.
+    """
+
+    __slots__ = ("entries", "first", "ledger_id", "master_key", "size_bytes", "stop")
+
+    def __init__(self, ledger_id: int, first: int, master_key: bytes) -> None:
+        self.ledger_id = ledger_id
+        self.master_key = master_key
+        #: Entries are ``first`` to ``stop - 1``.
+        self.first = self.stop = first
+        self.entries: list[bytes] = []
+        #: Of all entries.
+        self.size_bytes = 0
+
+
 class ReadRequest(NamedTuple):
     """Read an entry; ``entry_id`` -1 is the last one."""
 
@@ -140,6 +158,7 @@ class RefusedRequest(NamedTuple):
 
 Request: TypeAlias = (
     AddRequest
+    | AddRunRequest
     | ReadRequest
     | BatchReadRequest
     | WriteLacRequest

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from geminga.model.errors import ProtocolError
 from geminga.wire.bookkeeper import v2, v3, v3_answers
+from geminga.wire.bookkeeper.add_stream import AddRuns
 from geminga.wire.bookkeeper.answers import Answer
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX, VERSION_2, VERSION_3
 from geminga.wire.bookkeeper.frame import FrameDecoder
@@ -19,11 +20,12 @@ from geminga.wire.bookkeeper.requests import Request
 class RequestDecoder:
     """The requests of one connection; never raises."""
 
-    __slots__ = ("_frames", "error", "version")
+    __slots__ = ("_frames", "_runs", "error", "version")
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        """``frame_bytes_max``: of one frame with its size."""
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, gathers_adds: bool = False) -> None:
+        """``frame_bytes_max``: of one frame with its size. ``gathers_adds``: plain ones of version 2 come as runs."""
         self._frames = FrameDecoder(frame_bytes_max)
+        self._runs = AddRuns() if gathers_adds else None
         #: 3 until a frame came that is no message of version 3; 2 from then on, for versions 0 to 2.
         self.version = VERSION_3
         #: Why the connection must be closed; what came before was given. None while it may go on.
@@ -39,20 +41,31 @@ class RequestDecoder:
         requests: list[Request] = []
         if self.error is not None:
             return requests
-        data, spans = self._frames.feed(data)
-        for start, end in spans:
+        runs = self._runs
+        for frame, start, end in self._frames.feed(data):
+            if runs is not None and self.version == VERSION_2:
+                run = runs.take(frame, start, end)
+                if run is True:
+                    continue
+                if run:
+                    requests.append(run)
+                    continue
+                runs.end()
             if self.version == VERSION_3:
-                request = v3.decode_request(data, start, end)
+                request = v3.decode_request(frame, start, end)
                 if request is not None:
                     requests.append(request)
                     continue
                 self.version = VERSION_2
             try:
-                requests.append(v2.decode_request(data, start, end))
+                requests.append(v2.decode_request(frame, start, end))
             except ProtocolError as error:
                 self.error = error
-                return requests
-        self.error = self._frames.error
+                break
+        else:
+            self.error = self._frames.error
+        if runs is not None:
+            runs.end()
         return requests
 
 
@@ -73,11 +86,10 @@ class AnswerDecoder:
         answers: list[Answer] = []
         if self.error is not None:
             return answers
-        data, spans = self._frames.feed(data)
         decode = self._decode
         try:
-            for start, end in spans:
-                answers.append(decode(data, start, end))
+            for frame, start, end in self._frames.feed(data):
+                answers.append(decode(frame, start, end))
         except ProtocolError as error:
             self.error = error
             return answers

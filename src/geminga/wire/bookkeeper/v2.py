@@ -14,6 +14,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from geminga.model.bookie_port import EntryData
 from geminga.model.errors import ProtocolError
 from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
 from geminga.wire.bookkeeper.answers import AddAnswer, Answer, AuthAnswer, BatchReadAnswer, ReadAnswer
@@ -56,6 +57,8 @@ ANSWER_BYTES: Final = _ANSWER.size - 4
 #: Of the answer to a batch read, and in front of each entry in it.
 BATCH_ANSWER_BYTES: Final = ANSWER_BYTES + _LONG.size
 ENTRY_SIZE_BYTES: Final = 4
+#: An entry of so many bytes in a batch read is a view of the answer: who takes its payload out copies it anyway.
+VIEW_BYTES_MIN: Final = 2048
 #: What an entry begins with and every bookie reads: ids and last add confirmed.
 ENTRY_HEAD_BYTES: Final = 24
 
@@ -245,17 +248,22 @@ def encode_read_answer(request: ReadRequest, status: int, entry: bytes = b"") ->
     return _ANSWER.pack(size, header, v2_code(status), request.ledger_id, request.entry_id) + entry
 
 
-def encode_batch_read_answer(request: BatchReadRequest, status: int, entries: Sequence[bytes] = ()) -> bytes:
-    """The answer of a batch read: each entry behind its size."""
+def batch_read_answer_parts(
+    request: BatchReadRequest, status: int, entries: Sequence[EntryData] = ()
+) -> list[EntryData]:
+    """The answer of a batch read, to be written one behind the other: each entry behind its size."""
     header = packet_header(request.version, _BATCH)
     size = BATCH_ANSWER_BYTES + sum(map(len, entries)) + ENTRY_SIZE_BYTES * len(entries)
-    parts = [
-        _ANSWER.pack(size, header, v2_code(status), request.ledger_id, request.entry_id),
-        _LONG.pack(request.txn_id),
-    ]
+    head = _ANSWER.pack(size, header, v2_code(status), request.ledger_id, request.entry_id)
+    parts: list[EntryData] = [head + _LONG.pack(request.txn_id)]
     for entry in entries:
         parts += (_INT.pack(len(entry)), entry)
-    return b"".join(parts)
+    return parts
+
+
+def encode_batch_read_answer(request: BatchReadRequest, status: int, entries: Sequence[EntryData] = ()) -> bytes:
+    """The same as one."""
+    return b"".join(batch_read_answer_parts(request, status, entries))
 
 
 def decode_answer(data: bytes, start: int, end: int) -> Answer:
@@ -285,8 +293,8 @@ def decode_answer(data: bytes, start: int, end: int) -> Answer:
     return BatchReadAnswer(request_id, status, ledger_id, entry_id, _entries(data, position + _LONG.size, end))
 
 
-def _entries(data: bytes, position: int, end: int) -> list[bytes]:
-    entries: list[bytes] = []
+def _entries(data: bytes, position: int, end: int) -> list[EntryData]:
+    entries: list[EntryData] = []
     while position < end:
         if end - position < ENTRY_SIZE_BYTES:
             raise ProtocolError(f"{end - position} bytes at the end of a batch: no size of an entry fits")
@@ -294,6 +302,7 @@ def _entries(data: bytes, position: int, end: int) -> list[bytes]:
         position += ENTRY_SIZE_BYTES
         if size > end - position:
             raise ProtocolError(f"an entry of {size} bytes where {end - position} are left of a batch")
-        entries.append(data[position : position + size])
-        position += size
+        stop = position + size
+        entries.append(data[position:stop] if size < VIEW_BYTES_MIN else memoryview(data)[position:stop])
+        position = stop
     return entries

@@ -346,3 +346,32 @@ def test_requests_of_a_connection_that_went_are_carried_out_and_counted_off():
         assert server.unanswered_bytes == 0
 
     serve(main, bookie)
+
+
+@pytest.mark.parametrize("answered", [0, 1, 2])
+def test_adds_of_one_read_are_one_call_a_ledger_however_they_are_answered(answered: int):
+    bookie = MemoryBookie()
+    bookie.answers_in_groups_of = answered
+
+    async def main(_: MemoryBookie, server: BookieServer, connect: Connect) -> None:
+        wire = await connect(2)
+        await wire.ask(v2.encode_auth("x", b""))  # it speaks version 2 from here on
+        three, four = adds_2(3, 0, entries_of(3, 0, 5)), adds_2(4, 7, entries_of(4, 7, 5))
+        mixed = [add for pair in zip(three, four, strict=True) for add in pair]
+        answers = await wire.ask(*mixed)
+        assert bookie.add_calls == 2
+        for ledger_id, first in ((3, 0), (4, 7)):
+            told = [answer for answer in answers if isinstance(answer, AddAnswer) and answer.ledger_id == ledger_id]
+            assert told == [AddAnswer(0, 0, ledger_id, entry_id) for entry_id in range(first, first + 5)]
+        # What is not plain, or does not follow, is not gathered, and what comes behind it is not begun before it.
+        again, recovery = adds_2(3, 4, entries_of(3, 4, 1)), adds_2(3, 9, entries_of(3, 9, 1), recovery=True)
+        await wire.ask(*again, *recovery, *adds_2(3, 5, entries_of(3, 5, 2)))
+        assert 5 <= bookie.add_calls <= 6  # the last one may have come in two reads
+        fence = v2.encode_read(3, -1, fence_key=KEY)
+        late, good = adds_2(3, 7, entries_of(3, 7, 1)), adds_2(4, 12, entries_of(4, 12, 1))
+        answers = await wire.ask(fence, *late, *good)
+        assert AddAnswer(0, StatusCode.EFENCED, 3, 7) in answers
+        assert AddAnswer(0, 0, 4, 12) in answers
+        assert server.unanswered_bytes == 0
+
+    serve(main, bookie)
