@@ -221,7 +221,7 @@ def wire(bench: Bench) -> list[Row]:
     for size, (count, in_flight) in WIRE.items():
         seen: dict[str, list[Row]] = {}
         for turn in range(bench.rounds):
-            for name in ("inside", "wire v3", "wire v2", "client v3"):
+            for name in ("inside", "wire v3", "wire v2", "client"):
                 seen.setdefault(name, []).append(_wire_turn(bench, name, turn, size, count, in_flight))
         inside = statistics.median(case["rate"] for case in seen["inside"])
         for name, cases in seen.items():
@@ -244,7 +244,7 @@ WAYS = {
     "inside": "in the process, with its ledger client",
     "wire v3": "process, requests made beforehand, version 3",
     "wire v2": "process, requests made beforehand, version 2",
-    "client v3": "process, our ledger client (version 3)",
+    "client": "process, our ledger client",
 }
 
 
@@ -258,7 +258,7 @@ def _wire_turn(bench: Bench, name: str, turn: int, size: int, count: int, in_fli
             shutil.rmtree(directory, ignore_errors=True)
     with bookie(bench) as process:
         before = process.cpu_seconds()
-        if name == "client v3":
+        if name == "client":
             answer = entry_load("client", bookies=process.ready["bookieId"], quorums=(1, 1, 1), **common)
         else:
             answer = entry_load("wire", port=process.port, version=int(name[-1]), count=count, **common)

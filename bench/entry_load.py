@@ -173,7 +173,7 @@ class _NoLedgers:
 
 
 async def client(runtime: Runtime, o: Options) -> Answer:
-    """Bookies of ``bookies`` (``host:port,...``), by version 3."""
+    """Bookies of ``bookies`` (``host:port,...``), as brokers reach them."""
     pool = RemoteBookiePool(runtime)
     addresses = parse_bookie_list(o["bookies"])
     pool.set_listed({bookie_id: ListedBookie(address) for bookie_id, address in addresses.items()})
