@@ -57,13 +57,13 @@ class Verdict:
     problem: str
 
 
-def build_go() -> list[str]:
-    """The command that runs the Go program; raises ToolError."""
+def build_go(part: str = "") -> list[str]:
+    """The command that runs the Go program, or the one in a folder beside it; raises ToolError."""
     go = shutil.which("go")
     if go is None:
         raise ToolError("go: not here; install Go 1.25 or newer")
-    program = BUILD / "go-peers"
-    _build([go, "build", "-o", str(program), "."], PROGRAMS / "go")
+    program = BUILD / f"go-{part or 'peers'}"
+    _build([go, "build", "-o", str(program), f"./{part}"], PROGRAMS / "go")
     return [str(program)]
 
 
