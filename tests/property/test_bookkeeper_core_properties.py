@@ -14,6 +14,7 @@ from geminga.bookkeeper.core.ensemble_change import change_ensemble, rebase_chan
 from geminga.bookkeeper.core.placement import Placement
 from geminga.bookkeeper.core.reads import ReadVerdict, RecoveryRead, worst_error
 from geminga.bookkeeper.core.recovery import (
+    READ_FIRST,
     CloseLedger,
     FenceAndReadLac,
     LacQuorum,
@@ -377,9 +378,35 @@ def test_recovery_never_ends_below_the_last_fragment():
     recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
     assert next(recovery) == MarkInRecovery()
     assert recovery.send(metadata.with_state(LedgerState.IN_RECOVERY)) == FenceAndReadLac(("b",))
-    assert recovery.send(-1) == ReadForward(metadata.fragments, 2, 10)
+    assert recovery.send(-1) == ReadForward(metadata.fragments, 2, READ_FIRST)
     close = recovery.send((entries[2],))
     assert close == CloseLedger(metadata.fragments, 2, 3)
+
+
+def test_recovery_asks_for_few_entries_that_are_not_there():
+    """Each is asked for by itself, of each bookie: a topic that was idle has none behind the one after its LAC."""
+    entries = encode_entries(1, 0, -1, 0, [b"x"] * 40)
+    metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)),))
+
+    def reads(lac, batch_size):
+        recovery = recover_ledger(metadata, batch_size=batch_size, **CHANCE)
+        next(recovery)
+        recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
+        command, asked = recovery.send(lac), []
+        while isinstance(command, ReadForward | WriteBack):
+            if isinstance(command, WriteBack):
+                command = recovery.send(WriteBackResult(True, {}, ()))
+                continue
+            asked.append((command.first_entry_id, command.count))
+            found = entries[command.first_entry_id : command.first_entry_id + command.count]
+            command = recovery.send(tuple(found))
+        assert command == CloseLedger(metadata.fragments, 39, 40)
+        return asked
+
+    assert reads(38, 100) == [(38, 3)]
+    assert reads(39, 100) == [(39, 3)]
+    assert reads(0, 10) == [(0, 3), (3, 6), (9, 10), (19, 10), (29, 10), (39, 10)]
+    assert reads(38, 1) == [(38, 1), (39, 1), (40, 1)]
 
 
 def test_missing_acknowledged_entry_is_damage_not_the_end():

@@ -185,6 +185,7 @@ class ClusterWorld:
             ownership=membership.ownership,
             tables_elsewhere=ClientTables(lambda: client),
             peers=self._peers(runtime, lambda: client, membership) if self.has_peers else None,
+            silent=membership.silent,
         )
         await initialize_cluster(resources, ClusterSetup("c", {"serviceUrl": "http://a:8080"}))
         await membership.join(endpoints_of(node.name))

@@ -254,6 +254,7 @@ class BrokerServer(ABC):
             ownership=None if peers is None else peers.membership.ownership,
             tables_elsewhere=None if peers is None else peers.tables_elsewhere,
             peers=None if peers is None else peers.topics,
+            silent=None if peers is None else peers.membership.silent,
         )
         self.broker = broker
         self._closers.append(("broker", broker.close))

@@ -32,6 +32,7 @@ from geminga.broker.late_transactions import LateTransactions
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
+from geminga.broker.ownership.silent_brokers import SilentBrokers
 from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.rules import broker_levels
@@ -90,13 +91,14 @@ class Broker:
         ownership: Ownership | None = None,
         tables_elsewhere: TablesElsewhere | None = None,
         peers: Callable[[Ownership, Callable[[], Endpoints]], PeerTopics] | None = None,
+        silent: SilentBrokers | None = None,
         access: Access = OPEN,
     ) -> None:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
         ``tables_elsewhere``: policies and snapshots whose topics other brokers serve; None: they are refused.
 
         ``peers`` makes what asks other brokers, given the ownership and this broker's listeners; None: what would need
-        them is refused.
+        them is refused. ``silent``: those of them that were killed.
         ``access``: who is let in, and to what.
         """
         self.runtime = runtime
@@ -129,7 +131,7 @@ class Broker:
         self.registry = self._new_registry()
         self.partitions = self._new_partitions()
         #: Where clients go for a topic.
-        self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace)
+        self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent)
         self._topic_watches: TopicWatches | None = None
         #: Held by what takes long and many turns of the loop: each of them gets its turn beside everything else, so
         #: that their number must have a bound. Nothing waits for a client while it holds it.

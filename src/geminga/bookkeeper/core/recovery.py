@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 #: Ensemble changes while writing back one batch, before recovery gives up.
 WRITE_BACK_ATTEMPTS_MAX: Final = 16
+#: Entries that are read first: the one at the LAC, the one behind it, which of a writer that was idle is the last, and
+#: one that is not there. Then twice as many each time: what is absent is asked for entry by entry, of each bookie.
+READ_FIRST: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +133,9 @@ def recover_ledger(metadata: LedgerMetadata, *, batch_size: int, placement: Plac
     written = fragments
     next_entry_id = max(lac, 0)
     last_entry_id, length_bytes = lac, 0
+    count = min(READ_FIRST, batch_size)
     while True:
-        entries = yield ReadForward(fragments, next_entry_id, batch_size)
+        entries = yield ReadForward(fragments, next_entry_id, count)
         assert isinstance(entries, tuple)
         if not entries and next_entry_id <= lac:
             raise CorruptionError(f"entry {next_entry_id} was acknowledged and is on no bookie of {fragments}")
@@ -143,8 +147,9 @@ def recover_ledger(metadata: LedgerMetadata, *, batch_size: int, placement: Plac
             written = yield from _write_back(written, first, unconfirmed, replace)
         next_entry_id += len(entries)
         last_entry_id = max(lac, next_entry_id - 1)
-        if len(entries) < batch_size:
+        if len(entries) < count:
             break
+        count = min(2 * count, batch_size)
     invariant(last_entry_id >= lac, f"recovery would cut at {last_entry_id}, below the LAC {lac}")
     closed = yield CloseLedger(written, last_entry_id, length_bytes)
     assert isinstance(closed, LedgerMetadata)

@@ -27,6 +27,15 @@ async def _lookup(services: CommandServices, connection: Connection, request: pb
         listener = request.advertised_listener_name or connection.listener
         name = TopicName.parse(request.topic)
         place = await services.lookup.find(name, listener, is_authoritative=request.authoritative)
+        wait = await services.lookup.wait_for(place)
+        if wait is not None:
+            # Thousands of a connection may wait; it is read on meanwhile.
+            connection.request_done()
+            try:
+                await wait
+            finally:
+                connection.request_begins()
+            place = await services.lookup.find(name, listener, is_authoritative=request.authoritative)
     except GemingaError as error:
         connection.write(commands.lookup_failed(request.request_id, error.server_error, connection.told(error)))
         return

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from geminga.broker.ownership.core.direction import Direction, direct_lookup
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import Elsewhere, Ownership, Unknown
+from geminga.broker.ownership.silent_brokers import SilentBrokers
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 
@@ -20,23 +21,30 @@ class Place(NamedTuple):
     is_to_ask: bool = False
     #: With authority: that broker is the one.
     is_authoritative: bool = True
+    #: The broker's listener for those who name none; None: it is this broker.
+    elsewhere: Endpoint | None = None
 
 
 class TopicLookup:
     """See the module."""
 
-    __slots__ = ("_own", "_ownership", "_require_namespace")
+    __slots__ = ("_own", "_ownership", "_require_namespace", "_silent")
 
     def __init__(
         self,
         ownership: Ownership,
         own: Callable[[], Endpoints],
         require_namespace: Callable[[TopicName], Awaitable[object]],
+        silent: SilentBrokers | None = None,
     ) -> None:
-        """``own``: this broker's listeners. ``require_namespace`` raises TopicNotFoundError where there is none."""
+        """``own``: this broker's listeners. ``require_namespace`` raises TopicNotFoundError where there is none.
+
+        ``silent``: other brokers that were killed; None: there are no others.
+        """
         self._ownership = ownership
         self._own = own
         self._require_namespace = require_namespace
+        self._silent = silent
 
     async def find(self, name: TopicName, listener: str = "", *, is_authoritative: bool = False) -> Place:
         """Where to go through ``listener`` (empty: the default); ``is_authoritative``: another broker sent the client.
@@ -52,7 +60,16 @@ class TopicLookup:
         if direction is Direction.TRY_AGAIN or not isinstance(owner, Elsewhere):
             raise no_owner(name, owner)
         is_to_ask = direction is Direction.ASK_THERE
-        return Place(owner.endpoints.find(listener), is_to_ask, is_authoritative=owner.is_chosen)
+        return Place(owner.endpoints.find(listener), is_to_ask, owner.is_chosen, owner.endpoints.default)
+
+    async def wait_for(self, place: Place) -> Awaitable[None] | None:
+        """What a client waits for instead of being told of ``place``, and then the topic is looked up once more.
+
+        Its broker was killed and metadata names it still. None: nothing is to be waited for.
+        """
+        if self._silent is None or place.elsewhere is None or not await self._silent.is_silent(place.elsewhere):
+            return None
+        return self._silent.wait(place.elsewhere)
 
 
 def no_owner(name: TopicName | str, owner: object) -> UnavailableError:

@@ -22,6 +22,7 @@ from geminga.broker.ownership.owner_nodes import owner_of_endpoints
 from geminga.broker.ownership.placement import LeaderPlacement
 from geminga.broker.ownership.ports import Owner, Unknown
 from geminga.broker.ownership.registration import BrokerRegistration
+from geminga.broker.ownership.silent_brokers import SilentBrokers
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import UnavailableError
 from geminga.runtime import Part, Runtime
@@ -60,6 +61,7 @@ class Membership:
         self._endpoints: Endpoints | None = None
         self._is_leaving = False
         self.brokers = LiveBrokers(metadata, part=part)
+        self.silent = SilentBrokers(runtime, self.brokers, part=part)
         self.ownership = BundleOwnership(
             metadata,
             runtime.clock,
@@ -116,6 +118,7 @@ class Membership:
         )
         await self.registration.begin(encode_document(document))
         await self.brokers.start()
+        self.silent.start()
         self.ownership.start()
 
     def stand_for_election(self) -> None:
@@ -134,6 +137,7 @@ class Membership:
         for start in range(0, len(owned), LEAVING_AT_ONCE):
             await self.ownership.release(owned[start : start + LEAVING_AT_ONCE])
         await self.ownership.close()
+        await self.silent.close()
         await self.brokers.close()
 
     async def _place(self, bundle: Bundle) -> Owner:

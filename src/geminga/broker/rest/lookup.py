@@ -23,7 +23,12 @@ async def lookup(request: Request) -> Response:
     name = topic_of(request)
     if await topics.resources.namespaces.find(name.namespace) is None:
         raise NotFoundError("Namespace not found")
-    place = await context_of(request).lookup.find(name, listener, is_authoritative=is_authoritative(request))
+    places = context_of(request).lookup
+    place = await places.find(name, listener, is_authoritative=is_authoritative(request))
+    wait = await places.wait_for(place)
+    if wait is not None:
+        await wait
+        place = await places.find(name, listener, is_authoritative=is_authoritative(request))
     endpoint = place.endpoint
     if place.is_to_ask:
         return redirection(request, endpoint, is_authoritative=place.is_authoritative)
