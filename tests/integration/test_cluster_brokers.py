@@ -332,6 +332,41 @@ def test_a_bundle_goes_where_it_is_sent_and_its_clients_follow(cluster: Cluster,
     client.close()
 
 
+def test_clients_of_a_bundle_that_moves_go_straight_to_its_new_owner(cluster: Cluster, tmp_path: Path) -> None:
+    (name,) = topics("straight", 1)
+    brokers = list(cluster.brokers.values())
+    log = tmp_path / "straight.log"
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(log))
+    client = pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=20)
+    producer = client.create_producer(name, send_timeout_millis=0, batching_enabled=False)
+    consumer = client.subscribe(name, "sub")
+    path = f"/admin/v2/namespaces/{NAMESPACE}/{bundle_of(brokers[0], name)}/unload"
+
+    def send(payload: bytes) -> None:
+        producer.send(payload)
+        message = consumer.receive(timeout_millis=20_000)
+        consumer.acknowledge(message)
+        assert message.data() == payload
+
+    def told() -> tuple[int, int]:
+        """Lookups, and reconnections."""
+        text = log.read_text()
+        return text.count(f"Lookup response for {name}"), text.count("Schedule reconnection")
+
+    # Wherever it is: at the end of the first move it is at the first broker.
+    ask(brokers[1], "PUT", f"{path}?destinationBroker={brokers[0].web_url.removeprefix('http://')}")
+    send(b"first")
+    lookups, reconnections = told()
+    for number in range(1, 5):
+        there = brokers[number % 2]
+        ask(brokers[0], "PUT", f"{path}?destinationBroker={there.web_url.removeprefix('http://')}")
+        send(b"%d" % number)
+        assert owner_of(brokers[0], name) == there.service_url
+    # The producer and the consumer, once each.
+    assert told() == (lookups, reconnections + 2 * 4)
+    client.close()
+
+
 def test_a_bundle_is_split_under_its_clients(cluster: Cluster, tmp_path: Path) -> None:
     first, second = cluster.brokers.values()
     ask(first, "PUT", "/admin/v2/namespaces/public/split", {"bundles": {"numBundles": 1}})

@@ -100,6 +100,9 @@ class TableOwnership:
     async def bundles_elsewhere(self, namespace: str) -> list[tuple[str, Elsewhere]]:
         return []
 
+    def departure_of(self, name: TopicName) -> None:
+        """Clients are told at once."""
+
     def listen(self, listener: OwnershipListener) -> None:
         self.listeners.insert(0, listener)
 

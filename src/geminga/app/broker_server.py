@@ -257,6 +257,8 @@ class BrokerServer(ABC):
             silent=None if peers is None else peers.membership.silent,
         )
         self.broker = broker
+        if peers is not None and broker.administered.elsewhere is not None:
+            peers.membership.ownership.departures.ask_through(broker.administered.elsewhere)
         self._closers.append(("broker", broker.close))
         await self._start_beside(storage, bookkeeper)
         self._shortage.look()

@@ -209,6 +209,7 @@ class Broker:
             unload=self.registry.unload,
             unload_fenced=self.registry.unload_fenced,
             drop_soon=self.registry.drop_soon,
+            departure_of=self.ownership.departure_of,
             rules=self.policies.rules,
             admit_consumer=self.schemas.admit_consumer,
             find_schema=self.schemas.find,

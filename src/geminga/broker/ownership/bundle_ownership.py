@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from geminga.broker.ownership.core.bundles import Bundle, Bundles, topic_hash, whole
 from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
+from geminga.broker.ownership.departures import Departure, Departures
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import KeepCuts, NamespaceBundles, PoliciesOf
 from geminga.broker.ownership.owner_nodes import LETTING_GO, OwnerNodes, owner_in, owner_of_endpoints
@@ -101,6 +102,8 @@ class BundleOwnership:
         self._due = asyncio.Event()
         self._bundles = NamespaceBundles(metadata, clock, policies_of, self._due.set)
         self._others = OwnerNodes(metadata, clock)
+        #: Whose clients are told of the next owner.
+        self.departures = Departures(place, self.owner_now)
         self._own: dict[Bundle, _Owned] = {}
         #: Those whose nodes are to be looked at before the next round.
         self._doubted: set[Bundle] = set()
@@ -194,6 +197,10 @@ class BundleOwnership:
         cut = await self.bundles_of(namespace)
         found = [(bundle, await self.owner_now(bundle)) for bundle in (cut.all() if cut is not None else ())]
         return [(bundle.range, owner) for bundle, owner in found if isinstance(owner, Elsewhere)]
+
+    def departure_of(self, name: TopicName) -> Departure | None:
+        """See ``Ownership.departure_of``."""
+        return self.departures.of(name)
 
     def listen(self, listener: OwnershipListener) -> None:
         """See ``Ownership.listen``."""
@@ -304,10 +311,16 @@ class BundleOwnership:
         groups = [leaving[at : at + WRITES_AT_ONCE] for at in range(0, len(leaving), WRITES_AT_ONCE)]
         for group in groups:
             await asyncio.gather(*(self._disable_node(one.bundle, session) for one in group))
-        await self._taken(_topics_of([one.bundle for one in leaving]))
-        for group in groups:
-            await asyncio.gather(*(self._take_away(one.bundle, session) for one in group))
-            self._end(group)
+        bundles = [one.bundle for one in leaving]
+        departure, is_given = self.departures.begin(_topics_of(bundles)), False
+        try:
+            await self._taken(departure.topics)
+            for group in groups:
+                await asyncio.gather(*(self._take_away(one.bundle, session) for one in group))
+                self._end(group)
+            is_given = session == self._session
+        finally:
+            await self.departures.end(departure, bundles, is_given=is_given)
 
     async def _take_away(self, bundle: Bundle, session: int) -> None:
         """Its node, however long that takes in this session."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.ownership.departures import Departure
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,9 @@ class Ownership(Protocol):
 
     async def bundles_elsewhere(self, namespace: str) -> list[tuple[str, Elsewhere]]:
         """The bundles of ``tenant/namespace`` that other brokers own now: range and owner. Raises StorageError."""
+
+    def departure_of(self, name: TopicName) -> Departure | None:
+        """Where the clients of a topic wait that is being given away now; None: it goes nowhere."""
 
     def listen(self, listener: OwnershipListener) -> None:
         """Tell ``listener`` of what comes and goes, until the end; the one that came last is told first."""

@@ -22,5 +22,8 @@ class SoleOwnership:
         """None."""
         return []
 
+    def departure_of(self, name: TopicName) -> None:
+        """No topic goes anywhere."""
+
     def listen(self, listener: OwnershipListener) -> None:
         """There is nothing to tell."""

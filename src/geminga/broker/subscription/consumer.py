@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.consumer_state import ConsumerState
@@ -17,6 +18,7 @@ from geminga.broker.subscription.rates import Rates
 from geminga.model import Position
 from geminga.runtime import Buffer, Contained, Part
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED, entry_head
 from geminga.wire.pulsar.hot import encode_message_head
 from geminga.wire.pulsar.message_head import MessageHeadEncoder
@@ -88,6 +90,13 @@ class ConsumerConnection(Protocol):
 
     def send_command(self, command: pb.BaseCommand) -> None:
         """Send a command without payload."""
+        ...
+
+    #: The advertised listener through which it came; empty: the default one.
+    listener: str
+
+    def write_soon(self, data: bytes) -> None:
+        """Send with everything else of this turn of the loop."""
         ...
 
 
@@ -336,12 +345,8 @@ class Consumer(ConsumerState):
 
     def notify_closed(self) -> None:
         """CLOSE_CONSUMER."""
-        self.connection.send_command(
-            pb.BaseCommand(
-                type=pb.BaseCommand.CLOSE_CONSUMER,
-                close_consumer=pb.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=UNREQUESTED),
-            )
-        )
+        farewell = partial(commands.close_consumer, self.consumer_id, UNREQUESTED)
+        self.subscription.topic.send_away(self.connection, farewell)
 
     def connection_lost(self) -> None:
         """The connection ended."""

@@ -9,6 +9,7 @@ from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
+from geminga.broker.ownership.departures import Farewell, Leaving
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.broker.subscription.limits import TopicLimits, UnackedLimits
 from geminga.broker.subscription.throttling import DispatchThrottle
@@ -119,6 +120,10 @@ class SubscriptionTopic(Protocol):
     @property
     def limits(self) -> TopicLimits:
         """What it may have."""
+        ...
+
+    def send_away(self, connection: Leaving, farewell: Farewell) -> None:
+        """Send the command that closes a consumer, now or when the topic's next owner is there."""
         ...
 
     def broke(self, what: str, error: BaseException) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.failures import Kind, subscription_name
+from geminga.broker.ownership.departures import Departure, Farewell, Leaving
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
 from geminga.broker.policies.core.rows.limits import AUTO_SUBSCRIPTION_CREATION
 from geminga.broker.policies.rules import TopicRules
@@ -59,6 +60,7 @@ class Topic:
     __slots__ = (
         "_access",
         "bytes_in",
+        "departure",
         "has_chunks",
         "is_closing",
         "is_encryption_required",
@@ -95,6 +97,8 @@ class Topic:
         self.last_active_s = services.runtime.clock.monotonic()
         #: It is being unloaded or deleted: nothing new may attach.
         self.is_closing = False
+        #: It goes to another broker: its clients are told of that one, when it is there.
+        self.departure: Departure | None = None
         #: How many producers, consumers and subscriptions it may have.
         self.limits = NO_LIMITS
         #: What broker, namespace and topic want.
@@ -392,8 +396,9 @@ class Topic:
         )
 
     async def detach_all(self) -> None:
-        """Send every producer and consumer away; their clients look the topic up again."""
+        """Send every producer and consumer away; their clients look the topic up again, or are told where it is."""
         self.is_closing = True
+        self.departure = self.services.departure_of(self.name)
         self._end_rates()
         for producer in list(self.producers.values()):
             producer.disconnect()
@@ -404,6 +409,13 @@ class Topic:
                 _log.warning("%s: a subscription was not closed cleanly: %s", self.name, result)
             elif result is not None:
                 raise result
+
+    def send_away(self, connection: Leaving, farewell: Farewell) -> None:
+        """Send the command that closes a producer or consumer of the topic, now or when its next owner is there."""
+        if self.departure is None:
+            connection.write_soon(farewell("", ""))
+        else:
+            self.departure.add(self.name, connection, farewell)
 
     def broke(self, what: str, error: BaseException) -> None:
         """It can not be trusted any more: its clients are cut off, and it is loaded anew from what is stored."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.producer_access import AccessMode
@@ -33,6 +34,7 @@ class ProducerConnection(RatedConnection, Protocol):
     peer: str
     client_version: str
     supports_partial_producer: bool
+    listener: str
 
     @property
     def producers(self) -> MutableMapping[int, Producer]:
@@ -213,7 +215,7 @@ class Producer:
         connection = self.connection
         if connection.producers.get(self.producer_id) is self:
             connection.producer_closed_by_broker(self.producer_id)
-            connection.write_soon(commands.close_producer(self.producer_id, UNREQUESTED))
+            self.topic.send_away(connection, partial(commands.close_producer, self.producer_id, UNREQUESTED))
 
     def disconnect_soon(self) -> None:
         """Like :meth:`disconnect`, once everything before is answered: what was refused is sent again, in order."""

@@ -10,6 +10,7 @@ from geminga.broker.config import BrokerConfig
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
+from geminga.broker.ownership.departures import Departure
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.subscription.ports import PendingAckLogs
 from geminga.broker.topic.ports import KeptTransactions
@@ -53,6 +54,8 @@ class TopicServices:
     unload_fenced: Callable[[TopicName], Coroutine[None, None, None]]
     #: It broke: cut its clients off and let go of it without saving; returns at once.
     drop_soon: Callable[[Topic], None]
+    #: It is closed because another broker is to have it; None: nobody is.
+    departure_of: Callable[[TopicName], Departure | None] = lambda _: None
 
     # ---- policies
     #: The rules of a topic: its own, its namespace's, the broker's.

@@ -191,24 +191,24 @@ def producer_success(
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=answer))
 
 
-def close_producer(producer_id: int, request_id: int) -> bytes:
-    """CLOSE_PRODUCER, as a broker tells a client to look its topic up again."""
-    return encode_command(
-        pb.BaseCommand(
-            type=pb.BaseCommand.CLOSE_PRODUCER,
-            close_producer=pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id),
-        )
-    )
+def close_producer(producer_id: int, request_id: int, url: str = "", url_tls: str = "") -> bytes:
+    """CLOSE_PRODUCER, as a broker tells a client to look its topic up again, or that the broker at ``url`` has it."""
+    close = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
+    if url:
+        close.assignedBrokerServiceUrl = url
+    if url_tls:
+        close.assignedBrokerServiceUrlTls = url_tls
+    return encode_command(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=close))
 
 
-def close_consumer(consumer_id: int, request_id: int) -> bytes:
-    """CLOSE_CONSUMER, as a broker tells a client to look its topic up again."""
-    return encode_command(
-        pb.BaseCommand(
-            type=pb.BaseCommand.CLOSE_CONSUMER,
-            close_consumer=pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id),
-        )
-    )
+def close_consumer(consumer_id: int, request_id: int, url: str = "", url_tls: str = "") -> bytes:
+    """CLOSE_CONSUMER, as a broker tells a client to look its topic up again, or that the broker at ``url`` has it."""
+    close = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
+    if url:
+        close.assignedBrokerServiceUrl = url
+    if url_tls:
+        close.assignedBrokerServiceUrlTls = url_tls
+    return encode_command(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=close))
 
 
 def lookup_connect(request_id: int, broker_url: str, broker_url_tls: str, *, is_authoritative: bool) -> bytes:

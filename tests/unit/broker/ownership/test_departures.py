@@ -1,0 +1,142 @@
+"""Clients of topics that are given away: told when the next owner is there, and by which address; never left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from geminga import sim
+from geminga.broker.ownership.core.bundles import Bundle, equal_bundles
+from geminga.broker.ownership.departures import TAKEN_S_MAX, Departures
+from geminga.broker.ownership.endpoints import Endpoint, Endpoints
+from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, Unknown
+from geminga.model.errors import UnavailableError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
+
+BUNDLES = equal_bundles("t/n", 4).all()
+NEXT = Endpoints(
+    [
+        Endpoint("internal", "pulsar://next:6650", "pulsar+ssl://next:6651"),
+        Endpoint("out", "pulsar://next.example:7000"),
+    ]
+)
+
+
+def topic_in(bundle: Bundle) -> TopicName:
+    names = (TopicName.parse(f"persistent://t/n/topic-{number}") for number in range(1000))
+    return next(name for name in names if bundle.has(name))
+
+
+class Client:
+    def __init__(self, listener: str = "") -> None:
+        self.listener = listener
+        self.heard: list[bytes] = []
+
+    def write_soon(self, data: bytes) -> None:
+        self.heard.append(data)
+
+
+def farewell(url: str, url_tls: str) -> bytes:
+    return f"{url} {url_tls}".strip().encode()
+
+
+class Cluster:
+    """Nobody has a bundle until it is asked for; ``place`` is who is to take it."""
+
+    def __init__(self, place: Owner = Elsewhere(NEXT, is_owner=False)) -> None:
+        self.place = place
+        self.asked: list[str] = []
+        self.owned: set[str] = set()
+        self.answer_ms: float = 0
+        self.error: UnavailableError | None = None
+        self.departures = Departures(self.placed, self.owner_now)
+        self.departures.ask_through(self)
+
+    async def placed(self, bundle: Bundle) -> Owner:
+        return self.place
+
+    async def owner_now(self, bundle: Bundle) -> Owner | None:
+        return Elsewhere(NEXT) if self.owned else None
+
+    async def ask_at(self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b"") -> object:
+        self.asked.append(f"{method} {endpoint.broker_url} {path}?{query}")
+        if self.error is not None:
+            raise self.error
+        await wait_ms(self.answer_ms)
+        self.owned.add(path)
+        return None
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def scenario(world: sim.SimWorld) -> None:
+        await world.node("broker").run(lambda _: main())
+
+    sim.run(scenario, seed=1)
+
+
+async def leave(cluster: Cluster, clients: list[Client], *, is_given: bool = True) -> None:
+    name = topic_in(BUNDLES[1])
+    departure = cluster.departures.begin(BUNDLES[1].has)
+    assert cluster.departures.of(name) is departure
+    assert cluster.departures.of(topic_in(BUNDLES[0])) is None
+    for client in clients:
+        departure.add(name, client, farewell)
+    assert not any(client.heard for client in clients)
+    await cluster.departures.end(departure, [BUNDLES[1]], is_given=is_given)
+    assert cluster.departures.of(name) is None
+
+
+def test_clients_are_told_of_the_next_owner_by_their_own_listener_once_it_has_the_bundle() -> None:
+    async def main() -> None:
+        cluster, clients = Cluster(), [Client(), Client("out"), Client("nowhere")]
+        await leave(cluster, clients)
+        assert [client.heard for client in clients] == [
+            [b"pulsar://next:6650 pulsar+ssl://next:6651"],
+            [b"pulsar://next.example:7000"],
+            [b""],
+        ]
+        (asked,) = cluster.asked
+        assert asked.startswith("GET pulsar://next:6650 /lookup/v2/topic/persistent/t/n/topic-")
+        assert asked.endswith("?authoritative=true")
+
+    run(main)
+
+
+def test_who_has_no_clients_to_tell_asks_nobody() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await leave(cluster, [])
+        assert not cluster.asked
+
+    run(main)
+
+
+def test_clients_are_sent_away_without_an_address_where_there_is_no_next_owner() -> None:
+    async def main() -> None:
+        for place in (HERE, Unknown()):
+            cluster, client = Cluster(place), Client()
+            await leave(cluster, [client])
+            assert (client.heard, cluster.asked) == ([b""], [])
+        cluster, client = Cluster(), Client()
+        await leave(cluster, [client], is_given=False)
+        assert (client.heard, cluster.asked) == ([b""], [])
+        cluster.error = UnavailableError("it does not answer")
+        client.heard.clear()
+        await leave(cluster, [client])
+        assert client.heard == [b""]
+
+    run(main)
+
+
+def test_a_next_owner_that_takes_its_time_is_not_waited_for() -> None:
+    async def main() -> None:
+        cluster, client = Cluster(), Client()
+        cluster.answer_ms = 60_000
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        await leave(cluster, [client])
+        assert TAKEN_S_MAX <= loop.time() - since < TAKEN_S_MAX + 0.1
+        assert client.heard == [b""]
+
+    run(main)
