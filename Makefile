@@ -39,7 +39,7 @@ MUTATED_FRAMES ?= 100000
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo kills chaos takeover spark-kills test test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
+.PHONY: help setup demo kills chaos balance takeover spark-kills test test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ kills: $(STAMP) ## the example of transactions, killed 200 times with its broker
 
 chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1 ZOOKEEPERS=1)
 	@$(BIN)/python -m tools.chaos --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json)
+
+balance: $(STAMP) ## 64 bundles under uneven load on one broker, two join: how evenly they share it, in rounds of a minute (ROUNDS=10 SEED=)
+	@$(BIN)/python -m tools.balance $(if $(JSON),--json) shedding --rounds $(if $(filter command line environment,$(origin ROUNDS)),$(ROUNDS),10) --seed $(or $(DRAW),1)
 
 takeover: $(STAMP) ## one of three brokers is killed under official clients: how soon its topics answer again (TOPICS=500 USED=all)
 	@$(BIN)/python -m tools.balance $(if $(JSON),--json) takeover --topics $(or $(TOPICS),500) $(if $(USED),--used $(USED))

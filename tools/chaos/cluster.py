@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -118,16 +118,24 @@ class Cluster:
         settings = {"zkTimeout": self._session_ms, **self._bookie_settings}
         return BookieProcess(self.directory / name, log=self.directory / f"{name}.log", settings=settings)
 
-    def start(self) -> None:
-        """All of them; raises StartError."""
+    def start(self, *, is_whole: bool = True) -> None:
+        """All of them, or one broker for now; raises StartError."""
         self.zookeeper.start()
         # One broker makes what the cluster begins with, the others find it.
-        for group in ((*self.bookies.values(), self.broker), [*self.brokers.values()][1:]):
-            for process in group:
-                process.zookeeper = self.metadata_uri
-                process.launch()
-            for process in group:
-                process.wait_ready(START_S)
+        self._start([*self.bookies.values(), self.broker])
+        if is_whole:
+            self.start_rest()
+
+    def start_rest(self) -> None:
+        """The brokers but the first."""
+        self._start([*self.brokers.values()][1:])
+
+    def _start(self, group: Sequence[BookieProcess | BrokerProcess]) -> None:
+        for process in group:
+            process.zookeeper = self.metadata_uri
+            process.launch()
+        for process in group:
+            process.wait_ready(START_S)
 
     def join(self) -> BookieProcess:
         """One more bookie, with an empty directory."""

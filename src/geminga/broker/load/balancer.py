@@ -75,6 +75,8 @@ class LoadBalancer:
         self._task: asyncio.Task[None] | None = None
         #: What could not be read was told.
         self._told: set[str] = set()
+        #: What could not be read of isolation policies when they were read last.
+        self._policy_problems: tuple[str, ...] = ()
         #: Since the start: moves made, brokers that gave something away in a round, splits.
         self.moves = 0
         self.brokers_relieved = 0
@@ -196,11 +198,16 @@ class LoadBalancer:
         if node is None:
             return NO_ISOLATION
         try:
-            return decode_isolation(path, node.value)
+            found = decode_isolation(path, node.value)
         except CorruptionError as error:
             raise MetadataError(
                 f"isolation policies can not be read, and nothing moves without them: {error}"
             ) from error
+        for problem in found.problems:
+            if problem not in self._policy_problems:
+                _log.warning("%s", problem)
+        self._policy_problems = found.problems
+        return found
 
     async def _domains(self) -> dict[str, str]:
         if not self._config.failure_domains:

@@ -22,6 +22,8 @@ NEXT = Endpoints(
     ]
 )
 
+CHOSEN = Elsewhere(NEXT, is_owner=False)
+
 
 def topic_in(bundle: Bundle) -> TopicName:
     names = (TopicName.parse(f"persistent://t/n/topic-{number}") for number in range(1000))
@@ -44,7 +46,7 @@ def farewell(url: str, url_tls: str) -> bytes:
 class Cluster:
     """Nobody has a bundle until it is asked for; ``place`` is who is to take it."""
 
-    def __init__(self, place: Owner = Elsewhere(NEXT, is_owner=False)) -> None:
+    def __init__(self, place: Owner = CHOSEN) -> None:
         self.place = place
         self.asked: list[str] = []
         self.owned: set[str] = set()

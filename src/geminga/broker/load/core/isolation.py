@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -34,13 +34,15 @@ def host_of(broker: str) -> str:
 class _Patterns:
     """Regular expressions one of which has to match as a whole, in linear time."""
 
-    def __init__(self, path: str, patterns: Iterable[str]) -> None:
+    def __init__(self, patterns: Iterable[str], tell: Callable[[str], None]) -> None:
+        """One that can not be read matches nothing; ``tell`` gets a sentence of it."""
         self._compiled: list[LinearPattern] = []
         for pattern in patterns:
             compiled = LinearPattern.compile(pattern)
             if compiled is None:
-                raise CorruptionError(f"metadata node {path}: {pattern!r} is no regular expression, or none for RE2")
-            self._compiled.append(compiled)
+                tell(f"{pattern!r} is no regular expression, or none for RE2: it matches nothing")
+            else:
+                self._compiled.append(compiled)
 
     def match(self, value: str) -> bool:
         return any(pattern.matches_text(value) for pattern in self._compiled)
@@ -59,8 +61,12 @@ class IsolationPolicy(NamedTuple):
 class Isolation:
     """All policies of a cluster, in the order in which they stand."""
 
-    def __init__(self, policies: Mapping[str, IsolationPolicy] = MappingProxyType({})) -> None:
+    def __init__(
+        self, policies: Mapping[str, IsolationPolicy] = MappingProxyType({}), problems: Sequence[str] = ()
+    ) -> None:
         self._policies = list(policies.values())
+        #: What of the policies can not be read, and is left out: a sentence each, with the policy's name.
+        self.problems = tuple(problems)
 
     def brokers_for(self, namespace: str, brokers: Collection[str]) -> list[str]:
         """Those of ``brokers`` that bundles of a namespace may go to, in that order."""
@@ -81,14 +87,28 @@ NO_ISOLATION: Final = Isolation()
 
 
 def decode_isolation(path: str, value: bytes) -> Isolation:
-    """Raises CorruptionError naming the path."""
+    """What can not be read of a policy is left out, and told in ``problems``; the others hold.
+
+    Raises CorruptionError naming the path where the document itself can not be read.
+    """
     document = document_of(path, value)
-    return Isolation({name: _policy(path, part(path, document, name)) for name in document})
+    policies: dict[str, IsolationPolicy] = {}
+    problems: list[str] = []
+    for name in document:
+
+        def tell(problem: str, name: str = name) -> None:
+            problems.append(f"metadata node {path}: policy {name!r}: {problem}")
+
+        try:
+            policies[name] = _policy(path, part(path, document, name), tell)
+        except CorruptionError as error:
+            problems.append(f"policy {name!r} is left out: {error}")
+    return Isolation(policies, problems)
 
 
-def _policy(path: str, document: Mapping[str, Json]) -> IsolationPolicy:
+def _policy(path: str, document: Mapping[str, Json], tell: Callable[[str], None]) -> IsolationPolicy:
     namespaces, primary, secondary = (
-        _Patterns(path, texts(path, document, name)) for name in ("namespaces", "primary", "secondary")
+        _Patterns(texts(path, document, name), tell) for name in ("namespaces", "primary", "secondary")
     )
     failover = part(path, document, "auto_failover_policy")
     kind = text(path, failover, "policy_type")
