@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from geminga.broker.topic.producer import Producer
 
 #: Ids of producers closed by the broker, whose late SENDs are dropped instead of closing the connection.
-CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 1000
+CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 10_000
 
 
 class ConnectionMembers(ConnectionLife):

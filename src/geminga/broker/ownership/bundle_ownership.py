@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
+from geminga.broker.core.departure import Departure
 from geminga.broker.ownership.core.bundles import Bundle, Bundles, topic_hash, whole
 from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
-from geminga.broker.ownership.departures import Departure, Departures
+from geminga.broker.ownership.departures import Departures
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import KeepCuts, NamespaceBundles, PoliciesOf
 from geminga.broker.ownership.owner_nodes import LETTING_GO, OwnerNodes, owner_in, owner_of_endpoints

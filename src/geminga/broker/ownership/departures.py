@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 from urllib.parse import quote
 
+from geminga.broker.core.departure import DepartingClient, Departure
 from geminga.broker.ownership.core.bundles import Bundle, topic_hash
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import Elsewhere, Owner, Topics
@@ -21,41 +22,7 @@ from geminga.runtime import get_logger
 #: Seconds in which the next owner of a bundle has taken it; else its clients look for it themselves.
 TAKEN_S_MAX: Final = 2.0
 
-#: The command that sends a client away, given the new owner's URLs without and with TLS; empty: they are not told.
-Farewell = Callable[[str, str], bytes]
-
 _log = get_logger(__name__)
-
-
-class Leaving(Protocol):
-    """A client's connection."""
-
-    #: The advertised listener through which it came; empty: the default one.
-    listener: str
-
-    def write_soon(self, data: bytes) -> None:
-        """Send with everything else of this turn of the loop."""
-
-
-class _Client(NamedTuple):
-    topic: TopicName
-    connection: Leaving
-    farewell: Farewell
-
-
-class Departure:
-    """Topics that are being given away, and their clients, which are not told yet."""
-
-    __slots__ = ("clients", "topics")
-
-    def __init__(self, topics: Topics) -> None:
-        self.topics = topics
-        #: As many as were connected.
-        self.clients: list[_Client] = []
-
-    def add(self, topic: TopicName, connection: Leaving, farewell: Farewell) -> None:
-        """A client that is to be told."""
-        self.clients.append(_Client(topic, connection, farewell))
 
 
 class Asking(Protocol):
@@ -104,14 +71,14 @@ class Departures:
         given: dict[str, list[Bundle]] = {}
         for one in bundles if is_given and self._asking is not None else ():
             given.setdefault(one.namespace, []).append(one)
-        by_bundle: dict[Bundle | None, list[_Client]] = {}
+        by_bundle: dict[Bundle | None, list[DepartingClient]] = {}
         for client in departure.clients:
             value = topic_hash(str(client.topic))
             bundle = next((one for one in given.get(client.topic.namespace, ()) if one.has_hash(value)), None)
             by_bundle.setdefault(bundle, []).append(client)
         await asyncio.gather(*(self._tell(bundle, clients) for bundle, clients in by_bundle.items()))
 
-    async def _tell(self, bundle: Bundle | None, clients: Sequence[_Client]) -> None:
+    async def _tell(self, bundle: Bundle | None, clients: Sequence[DepartingClient]) -> None:
         endpoints: Endpoints | None = None
         try:
             if bundle is not None:

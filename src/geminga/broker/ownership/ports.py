@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from geminga.broker.core.departure import Departure
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.model.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from geminga.broker.ownership.departures import Departure
 
 
 @dataclass(frozen=True, slots=True)

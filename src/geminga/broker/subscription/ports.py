@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.core.departure import Farewell, Leaving
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
-from geminga.broker.ownership.departures import Farewell, Leaving
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.broker.subscription.limits import TopicLimits, UnackedLimits
 from geminga.broker.subscription.throttling import DispatchThrottle

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.deletion import TopicFacts
+from geminga.broker.core.departure import Departure, Farewell, Leaving
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.failures import Kind, subscription_name
-from geminga.broker.ownership.departures import Departure, Farewell, Leaving
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
 from geminga.broker.policies.core.rows.limits import AUTO_SUBSCRIPTION_CREATION
 from geminga.broker.policies.rules import TopicRules

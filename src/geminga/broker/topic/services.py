@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from geminga.broker.config import BrokerConfig
+from geminga.broker.core.departure import Departure
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
-from geminga.broker.ownership.departures import Departure
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.subscription.ports import PendingAckLogs
 from geminga.broker.topic.ports import KeptTransactions
