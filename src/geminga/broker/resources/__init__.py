@@ -21,6 +21,7 @@ from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
     from geminga.broker.resources.isolation import FailureDomains, IsolationPolicies
+    from geminga.broker.resources.local_policies import AntiAffinity
 
 __all__ = [
     "ClusterSetup",
@@ -55,6 +56,13 @@ class Resources:
         from geminga.broker.resources.isolation import IsolationPolicies
 
         return IsolationPolicies(self._store)
+
+    @property
+    def anti_affinity(self) -> AntiAffinity:
+        """Groups of namespaces that are kept apart, likewise."""
+        from geminga.broker.resources.local_policies import AntiAffinity
+
+        return AntiAffinity(self._store, self.namespaces)
 
     @property
     def failure_domains(self) -> FailureDomains:

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from geminga.broker.core.coercion import NotBuiltError
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.rest import (
+    anti_affinity,
     broker_stats,
     brokers,
     bundle_topics,
@@ -69,6 +70,7 @@ ROUTES = distinct(
         *namespace_policies.ROUTES,
         *namespaces.ROUTES,
         *bundles.ROUTES,
+        *anti_affinity.ROUTES,
         *bundle_topics.ROUTES,
         *lookup.ROUTES,
         *lake.NAMESPACE_ROUTES,

@@ -99,6 +99,31 @@ async def topics(request: Request) -> Response:
     return json_response(tree)
 
 
+async def load_report(request: Request) -> Response:
+    """What this broker says of itself and its load to the others, as they read it last; alone, where it is and how
+    much it serves."""
+    context = context_of(request)
+    membership = context.membership
+    if membership is not None:
+        seen = membership.brokers.find(membership.broker_id)
+        return json_response({**(membership.document if seen is None else seen.document)})
+    found = await _loaded(context)
+    endpoint = context.status.endpoints.default
+    report: Document = {
+        "webServiceUrl": endpoint.web_url,
+        "pulsarServiceUrl": endpoint.broker_url,
+        "brokerVersionString": context.version,
+        "lastUpdate": context.clock.wall_ms(),
+        "numTopics": len(found),
+        "numBundles": len({bundle for bundle, _ in found}),
+        "numProducers": sum(len(topic.producers) for _, topic in found),
+        "numConsumers": sum(len(one.consumers) for _, topic in found for one in topic.subscriptions.values()),
+        "bundles": [*sorted({str(bundle) for bundle, _ in found})],
+        "loadReportType": "LocalBrokerData",
+    }
+    return json_response({key: value for key, value in report.items() if value != ""})
+
+
 async def resource_availability(request: Request) -> Response:
     """409, as from Pulsar's broker with its default load manager."""
     namespace_of(request)
@@ -112,6 +137,7 @@ ROUTES = [
         methods=["GET"],
         needs=SuperUser.LOOK_AT_BROKER,
     ),
+    Route("/admin/v2/broker-stats/load-report", load_report, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route("/admin/v2/broker-stats/topics", topics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route(
         "/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}",

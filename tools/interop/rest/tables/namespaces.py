@@ -106,6 +106,13 @@ STORIES: Final = [
         for number, body in enumerate(_ODD)
     ),
     Story(
+        "anti-affinity",
+        get("namespaces/{ns}/antiAffinity"),
+        post("namespaces/{ns}/antiAffinity"),
+        delete("namespaces/{ns}/antiAffinity"),
+        get("namespaces/x/antiAffinity/x"),
+    ),
+    Story(
         "namespaces that Geminga refuses",
         put("namespaces/public/refused-0", {"bundles": {"numBundles": 129}}),
         put("namespaces/public/refused-1", {"schema_compatibility_strategy": "SIDEWAYS"}),

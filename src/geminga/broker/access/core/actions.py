@@ -114,6 +114,7 @@ class PolicyName(_Word):
     ALL = auto()
     ALLOW_CLUSTERS = auto()
     ALLOW_CUSTOM_METRIC_LABELS = auto()
+    ANTI_AFFINITY = auto()
     AUTO_SUBSCRIPTION_CREATION = auto()
     AUTO_TOPIC_CREATION = auto()
     BACKLOG = auto()

@@ -137,12 +137,9 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"POST /admin/v2/namespaces/{_BUNDLE}/unsubscribe/{{subscription}}",
     ),
     *_routes(
-        "load balancing and isolation",
-        f"GET POST DELETE {_NAMESPACE}/antiAffinity",
-        "GET /admin/v2/namespaces/{cluster}/antiAffinity/{group}",
+        "quotas of bundles",
         "GET POST /admin/v2/resource-quotas",
         f"GET POST DELETE /admin/v2/resource-quotas/{_BUNDLE}",
-        "GET /admin/v2/broker-stats/load-report",
     ),
     *_routes(
         "resource groups",

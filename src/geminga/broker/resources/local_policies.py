@@ -1,0 +1,66 @@
+"""The anti-affinity group of a namespace, in its local policies: which namespaces are kept apart on brokers.
+
+The document is that of ``ownership.core.local_policies``; the cut into bundles and all else in it stay.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from geminga.broker.ownership.core.local_policies import first_local_policies, local_policies_path
+from geminga.broker.resources.documents import Document, DocumentStore
+from geminga.broker.resources.namespaces import Namespaces
+from geminga.model.errors import ConflictError
+
+_GROUP: Final = "namespaceAntiAffinityGroup"
+#: Made by one, gone by another, again and again: then it is given up.
+ATTEMPTS_MAX: Final = 4
+
+
+class AntiAffinity:
+    """Read, set and remove groups. Raises NotFoundError where there is no such namespace, StorageError."""
+
+    __slots__ = ("_namespaces", "_store")
+
+    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
+        self._store = store
+        self._namespaces = namespaces
+
+    async def get(self, namespace: str) -> str | None:
+        """None: it has none."""
+        await self._namespaces.get(namespace)
+        found = await self._store.find(local_policies_path(namespace))
+        group = None if found is None else found.document.get(_GROUP)
+        return group if isinstance(group, str) else None
+
+    async def set(self, namespace: str, group: str | None) -> None:
+        """None: it has none any more. Local policies are made as a cluster makes them where there are none."""
+        policies = await self._namespaces.get(namespace)
+        path = local_policies_path(namespace)
+
+        def change(document: Document) -> Document:
+            return {**document, _GROUP: group}
+
+        for _ in range(ATTEMPTS_MAX):
+            if await self._store.find(path) is not None:
+                await self._store.change(path, change, f"Namespace {namespace} does not exist.")
+                return
+            if group is None:
+                return
+            first = first_local_policies(namespace, policies.document)
+            try:
+                await self._store.create(path, change(first), "")
+            except ConflictError:
+                continue
+            return
+        raise ConflictError(f"the local policies of {namespace} kept changing; try again")
+
+    async def namespaces_of(self, tenant: str, group: str) -> list[str]:
+        """A tenant's namespaces of the group, whatever their case, as Pulsar compares them."""
+        found = []
+        for namespace in await self._namespaces.list(tenant):
+            node = await self._store.find(local_policies_path(namespace))
+            name = None if node is None else node.document.get(_GROUP)
+            if isinstance(name, str) and name.lower() == group.lower():
+                found.append(namespace)
+        return found
