@@ -32,7 +32,6 @@ from geminga.broker.late_transactions import LateTransactions
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
-from geminga.broker.ownership.silent_brokers import SilentBrokers
 from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.rules import broker_levels
@@ -66,6 +65,7 @@ from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import Runtime, get_logger, spawn
 
 if TYPE_CHECKING:
+    from geminga.broker.ownership.silent_brokers import SilentBrokers
     from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.registry.topic_watches import TopicWatches
     from geminga.broker.transactions.service import TransactionService

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from geminga.broker.ownership.core.direction import Direction, direct_lookup
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import Elsewhere, Ownership, Unknown
-from geminga.broker.ownership.silent_brokers import SilentBrokers
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.ownership.silent_brokers import SilentBrokers
 
 
 class Place(NamedTuple):

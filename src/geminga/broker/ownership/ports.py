@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from geminga.broker.core.departure import Departure
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.core.departure import Departure
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.delayed_delivery import TopicDelays
-from geminga.broker.core.departure import Farewell, Leaving
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
@@ -19,6 +18,7 @@ from geminga.runtime import Part, Runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.core.departure import Farewell, Leaving
     from geminga.managed_ledger import ManagedLedger
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.deletion import TopicFacts
-from geminga.broker.core.departure import Departure, Farewell, Leaving
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
@@ -40,6 +39,7 @@ from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.core.departure import Departure, Farewell, Leaving
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.non_persistent import NonPersistentSubscription
     from geminga.broker.subscription.subscription import Subscription

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from geminga.broker.config import BrokerConfig
-from geminga.broker.core.departure import Departure
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
@@ -23,6 +22,7 @@ from geminga.runtime import Part, Runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.core.departure import Departure
     from geminga.broker.schema.core.storage_format import StoredSchema
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import TopicPart
