@@ -499,3 +499,4 @@ def test_brokers_report_their_load(cluster: Cluster) -> None:
             page = answer.read().decode()
         assert "pulsar_lb_cpu_usage" in page
         assert "pulsar_lb_unload_bundle_total" in page
+        assert "geminga_owned_bundles" in page

@@ -90,6 +90,7 @@ class MemberBrokerServer(BrokerServer):
             chooser=chooser,
         )
         self._closers.append(("client of the cluster", self._close_client))
+        self._sources.append(membership.metrics)
 
         def client() -> Client:
             if self._client is None:

@@ -6,7 +6,7 @@ brings clients here: nobody is sent here any more, then this broker leads no mor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from geminga.broker.core.coercion import Document
@@ -94,6 +94,16 @@ class Membership:
     def is_member(self) -> bool:
         """Whether the others see it, as far as it knows: not before it joined, after its session, while it leaves."""
         return self.registration is not None and self.registration.is_registered and not self._is_leaving
+
+    def metrics(self) -> Mapping[str, float]:
+        """Of its part in the cluster, under names of our own."""
+        election = self.election
+        return {
+            "geminga_cluster_brokers": len(self.brokers.all),
+            "geminga_cluster_is_leader": float(election is not None and election.is_leader),
+            "geminga_owned_bundles": len(self.ownership.owned),
+            "geminga_lookups_waiting": self.silent.waiting,
+        }
 
     async def join(self, endpoints: Sequence[Endpoint]) -> None:
         """Register, and own from now on what is asked for here. Raises ConflictError, StorageError.

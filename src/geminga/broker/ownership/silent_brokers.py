@@ -107,6 +107,11 @@ class SilentBrokers:
             return None
         return self._wait(address_of(endpoint), looked)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return self._waiting
+
     # ---- inside
 
     async def _wait(self, address: Address, looked: _Looked) -> None:
