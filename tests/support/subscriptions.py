@@ -76,6 +76,13 @@ class RecordingConnection:
             else:
                 self.commands.append(decoded)
 
+    #: At once: no turn of the loop is waited for.
+    write_soon = write
+
+    @staticmethod
+    def answer_gone(consumer_id: int, answer: Callable[[], None]) -> None:
+        answer()
+
     def write_many(self, parts: list[bytes]) -> None:
         self.write_calls += 1
         self.write(b"".join(parts))
@@ -170,6 +177,11 @@ class RecordedTopic:
         self.bookie = MemoryBookie()
         self.cache = EntryCache(0)
         ledger.add_tail_listener(self._entries_available)
+
+    @staticmethod
+    def send_away(connection: RecordingConnection, farewell: Callable[[str, str], bytes], departs: object) -> None:
+        """It never goes anywhere."""
+        connection.write_soon(farewell("", ""))
 
     async def get(self, name: TopicName, *, create: bool) -> RecordedTopic:
         """As a registry that has this topic alone."""

@@ -24,6 +24,7 @@ class ConnectionMembers(ConnectionLife):
 
     __slots__ = (
         "_closed_producers",
+        "_departing",
         "consumers",
         "list_requests",
         "producers",
@@ -53,6 +54,8 @@ class ConnectionMembers(ConnectionLife):
         #: Requests for lists of topics; the first is under way.
         self.list_requests: deque[pb.CommandGetTopicsOfNamespace] = deque()
         self._closed_producers: dict[int, None] = {}
+        #: Consumers that are gone and whose client is not told yet, with the answers that it gets behind that.
+        self._departing: dict[int, list[Callable[[], None]]] = {}
 
     def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
         """Take a creation out of :attr:`requests`; whether the client still waits for it.
@@ -77,6 +80,31 @@ class ConnectionMembers(ConnectionLife):
         self._closed_producers[producer_id] = None
         if len(self._closed_producers) > CLOSED_PRODUCERS_REMEMBERED_MAX:
             del self._closed_producers[next(iter(self._closed_producers))]
+
+    def consumer_departs(self, consumer_id: int) -> Callable[[], None]:
+        """A consumer is gone, and its client will be told; what is returned is called then."""
+        answers = self._departing[consumer_id] = []
+
+        def told() -> None:
+            if self._departing.get(consumer_id) is answers:
+                del self._departing[consumer_id]
+            for answer in answers:
+                answer()
+                self.request_done()
+
+        return told
+
+    def answer_gone(self, consumer_id: int, answer: Callable[[], None]) -> None:
+        """Give the answer to a command for a consumer that is gone: never before its client is told that it is.
+
+        Clients take the one for a fact about their subscription, and the other for a reason to come again.
+        """
+        answers = self._departing.get(consumer_id)
+        if answers is None:
+            answer()
+        else:
+            self.request_begins()
+            answers.append(answer)
 
     def producer_opened(self, producer_id: int) -> None:
         """A producer id is in use (again): its SENDs count."""

@@ -27,6 +27,8 @@ class DepartingClient(NamedTuple):
     topic: TopicName
     connection: Leaving
     farewell: Farewell
+    #: Called when it is told.
+    told: Callable[[], None] | None
 
 
 class Departure:
@@ -40,6 +42,8 @@ class Departure:
         #: As many as were connected.
         self.clients: list[DepartingClient] = []
 
-    def add(self, topic: TopicName, connection: Leaving, farewell: Farewell) -> None:
+    def add(
+        self, topic: TopicName, connection: Leaving, farewell: Farewell, told: Callable[[], None] | None = None
+    ) -> None:
         """A client that is to be told."""
-        self.clients.append(DepartingClient(topic, connection, farewell))
+        self.clients.append(DepartingClient(topic, connection, farewell, told))

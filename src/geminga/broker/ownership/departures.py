@@ -91,6 +91,8 @@ class Departures:
         finally:
             for client in clients:
                 client.connection.write_soon(client.farewell(*_urls(endpoints, client.connection.listener)))
+                if client.told is not None:
+                    client.told()
 
     async def _hand_over(self, bundle: Bundle, topic: TopicName) -> Endpoints | None:
         """Have the bundle taken by whom the leader chooses, as a client's lookup would; None: by this broker."""

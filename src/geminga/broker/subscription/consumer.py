@@ -99,6 +99,10 @@ class ConsumerConnection(Protocol):
         """Send with everything else of this turn of the loop."""
         ...
 
+    def consumer_departs(self, consumer_id: int) -> Callable[[], None]:
+        """A consumer is gone, and its client will be told; what is returned is called then."""
+        ...
+
 
 class ConsumerSubscription(Part, Protocol):
     """The subscription of a consumer, persistent or not."""
@@ -346,7 +350,10 @@ class Consumer(ConsumerState):
     def notify_closed(self) -> None:
         """CLOSE_CONSUMER."""
         farewell = partial(commands.close_consumer, self.consumer_id, UNREQUESTED)
-        self.subscription.topic.send_away(self.connection, farewell)
+        self.subscription.topic.send_away(self.connection, farewell, self._departs)
+
+    def _departs(self) -> Callable[[], None]:
+        return self.connection.consumer_departs(self.consumer_id)
 
     def connection_lost(self) -> None:
         """The connection ended."""

@@ -167,7 +167,11 @@ def _respond_to_ack(
         code: int = error.server_error  # the model's enum has the numbers of the wire's
         response.error = cast("pb.ServerError", code)
         response.message = connection.told(error)
-    connection.send_command(pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response))
+    answer = partial(connection.send_command, pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response))
+    if isinstance(error, ConsumerNotFoundError):
+        connection.answer_gone(consumer_id, answer)
+    else:
+        answer()
 
 
 def handle_redeliver(connection: CommandConnection, command: pb.BaseCommand) -> None:
@@ -185,7 +189,8 @@ def handle_seek(connection: CommandConnection, command: pb.BaseCommand) -> None:
     request = command.seek
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
-        connection.send_error(request.request_id, ConsumerNotFoundError(f"no consumer {request.consumer_id}"))
+        error = ConsumerNotFoundError(f"no consumer {request.consumer_id}")
+        connection.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
         return
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):
@@ -208,7 +213,8 @@ def handle_unsubscribe(connection: CommandConnection, command: pb.BaseCommand) -
     request = command.unsubscribe
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
-        connection.send_error(request.request_id, NotFoundError(f"Consumer not found {request.consumer_id}"))
+        error = NotFoundError(f"Consumer not found {request.consumer_id}")
+        connection.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
         return
     _answer_after(
         connection,
@@ -257,7 +263,8 @@ def handle_get_last_message_id(connection: CommandConnection, command: pb.BaseCo
     request = command.getLastMessageId
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
-        connection.send_error(request.request_id, NotFoundError("Consumer not found"))
+        error = NotFoundError("Consumer not found")
+        connection.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
         return
     connection.run(_get_last_message_id(connection, request, consumer), f"last message id {consumer.consumer_id}")
 

@@ -81,6 +81,10 @@ class CommandConnection(ConsumerConnection, Part, Protocol):
         """Send ERROR for a request."""
         ...
 
+    def answer_gone(self, consumer_id: int, answer: Callable[[], None]) -> None:
+        """Give the answer to a command for a consumer that is gone, not before its client is told that it is."""
+        ...
+
     def told(self, error: GemingaError) -> str:
         """What the client is told of an error."""
         ...

@@ -122,8 +122,13 @@ class SubscriptionTopic(Protocol):
         """What it may have."""
         ...
 
-    def send_away(self, connection: Leaving, farewell: Farewell) -> None:
-        """Send the command that closes a consumer, now or when the topic's next owner is there."""
+    def send_away(
+        self, connection: Leaving, farewell: Farewell, departs: Callable[[], Callable[[], None]] | None = None
+    ) -> None:
+        """Send the command that closes a consumer, now or when the topic's next owner is there.
+
+        ``departs`` hears of the latter, and gives what is called then.
+        """
         ...
 
     def broke(self, what: str, error: BaseException) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.deletion import TopicFacts
@@ -410,12 +410,17 @@ class Topic:
             elif result is not None:
                 raise result
 
-    def send_away(self, connection: Leaving, farewell: Farewell) -> None:
-        """Send the command that closes a producer or consumer of the topic, now or when its next owner is there."""
+    def send_away(
+        self, connection: Leaving, farewell: Farewell, departs: Callable[[], Callable[[], None]] | None = None
+    ) -> None:
+        """Send the command that closes a producer or consumer of the topic, now or when its next owner is there.
+
+        ``departs`` hears of the latter, and gives what is called then.
+        """
         if self.departure is None:
             connection.write_soon(farewell("", ""))
         else:
-            self.departure.add(self.name, connection, farewell)
+            self.departure.add(self.name, connection, farewell, None if departs is None else departs())
 
     def broke(self, what: str, error: BaseException) -> None:
         """It can not be trusted any more: its clients are cut off, and it is loaded anew from what is stored."""

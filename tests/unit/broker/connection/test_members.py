@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from geminga.broker.connection.members import CLOSED_PRODUCERS_REMEMBERED_MAX
+from geminga.broker.core.departure import Departure
 from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 
@@ -30,6 +32,40 @@ def test_closed_producers_are_remembered_up_to_a_number() -> None:
         assert not client.is_closed
         client.send_message(0, producer_id=0)
         assert client.is_closed
+
+    run_with_broker(scenario)
+
+
+def test_what_a_departing_consumer_is_asked_is_answered_behind_its_end() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.subscribe()
+        connection = client.connection
+        departure = Departure(lambda _: True)
+        topic = world.broker.topics[TOPIC]
+        topic.departure = departure
+        (consumer,) = connection.consumers.values()
+        consumer.disconnect()
+        for number, request in enumerate(
+            (
+                {"type": Type.ACK, "ack": pb.CommandAck(consumer_id=1, ack_type=0, request_id=70)},
+                {"type": Type.SEEK, "seek": pb.CommandSeek(consumer_id=1, request_id=71)},
+                {"type": Type.UNSUBSCRIBE, "unsubscribe": pb.CommandUnsubscribe(consumer_id=1, request_id=72)},
+            )
+        ):
+            client.send(pb.BaseCommand(**request))
+            assert len(connection._departing[1]) == number + 1
+        assert not client.received
+        (leaving,) = departure.clients
+        connection.write_soon(leaving.farewell("pulsar://next:6650", ""))
+        leaving.told()
+        close = (await client.expect(Type.CLOSE_CONSUMER)).close_consumer
+        assert (close.consumer_id, close.assignedBrokerServiceUrl) == (1, "pulsar://next:6650")
+        assert (await client.expect(Type.ACK_RESPONSE)).ackResponse.error == pb.ConsumerNotFound
+        assert [(await client.expect(Type.ERROR)).error.request_id for _ in range(2)] == [71, 72]
+        # From now on there is nothing to wait for.
+        client.send(pb.BaseCommand(type=Type.SEEK, seek=pb.CommandSeek(consumer_id=1, request_id=73)))
+        assert (await client.expect(Type.ERROR)).error.request_id == 73
 
     run_with_broker(scenario)
 

@@ -23,5 +23,6 @@ def test_clients_are_kept_in_the_order_in_which_they_were_to_be_told() -> None:
 
     for name in (names[1], names[0], names[1]):
         departure.add(name, connection, farewell)
-    assert departure.clients == [DepartingClient(name, connection, farewell) for name in (names[1], names[0], names[1])]
+    kept = [DepartingClient(name, connection, farewell, None) for name in (names[1], names[0], names[1])]
+    assert departure.clients == kept
     assert [departure.topics(name) for name in names] == [True, True, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from geminga import sim
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles
@@ -83,7 +84,7 @@ async def leave(cluster: Cluster, clients: list[Client], *, is_given: bool = Tru
     assert cluster.departures.of(name) is departure
     assert cluster.departures.of(topic_in(BUNDLES[0])) is None
     for client in clients:
-        departure.add(name, client, farewell)
+        departure.add(name, client, farewell, partial(client.heard.append, b"told"))
     assert not any(client.heard for client in clients)
     await cluster.departures.end(departure, [BUNDLES[1]], is_given=is_given)
     assert cluster.departures.of(name) is None
@@ -94,9 +95,9 @@ def test_clients_are_told_of_the_next_owner_by_their_own_listener_once_it_has_th
         cluster, clients = Cluster(), [Client(), Client("out"), Client("nowhere")]
         await leave(cluster, clients)
         assert [client.heard for client in clients] == [
-            [b"pulsar://next:6650 pulsar+ssl://next:6651"],
-            [b"pulsar://next.example:7000"],
-            [b""],
+            [b"pulsar://next:6650 pulsar+ssl://next:6651", b"told"],
+            [b"pulsar://next.example:7000", b"told"],
+            [b"", b"told"],
         ]
         (asked,) = cluster.asked
         assert asked.startswith("GET pulsar://next:6650 /lookup/v2/topic/persistent/t/n/topic-")
@@ -119,14 +120,14 @@ def test_clients_are_sent_away_without_an_address_where_there_is_no_next_owner()
         for place in (HERE, Unknown()):
             cluster, client = Cluster(place), Client()
             await leave(cluster, [client])
-            assert (client.heard, cluster.asked) == ([b""], [])
+            assert (client.heard, cluster.asked) == ([b"", b"told"], [])
         cluster, client = Cluster(), Client()
         await leave(cluster, [client], is_given=False)
-        assert (client.heard, cluster.asked) == ([b""], [])
+        assert (client.heard, cluster.asked) == ([b"", b"told"], [])
         cluster.error = UnavailableError("it does not answer")
         client.heard.clear()
         await leave(cluster, [client])
-        assert client.heard == [b""]
+        assert client.heard == [b"", b"told"]
 
     run(main)
 
@@ -139,6 +140,6 @@ def test_a_next_owner_that_takes_its_time_is_not_waited_for() -> None:
         since = loop.time()
         await leave(cluster, [client])
         assert TAKEN_S_MAX <= loop.time() - since < TAKEN_S_MAX + 0.1
-        assert client.heard == [b""]
+        assert client.heard == [b"", b"told"]
 
     run(main)
