@@ -32,6 +32,9 @@ class Given:
     def doubt(self, name: TopicName) -> None:
         """Nobody else has any."""
 
+    def departure_of(self, name: TopicName) -> None:
+        """Clients are told at once."""
+
     def listen(self, listener: OwnershipListener) -> None:
         if type(listener).__name__ == "LateTransactions":
             self.listener = listener
