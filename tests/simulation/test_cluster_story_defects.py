@@ -13,13 +13,13 @@ from support.planted_defects import planted
 #: By what ``tools/mutants/packages`` says of them, with the seed of its writing, which is tried first.
 DEFECTS: Final = {
     # Serve after expiry.
-    "a broker serves on after its session expired": 20,
+    "a broker serves on after its session expired": 30,
     # Ownership without fencing.
-    "the next owner reads the end of a ledger without fencing it: the one before acknowledges what nobody finds": 4,
+    "the next owner reads the end of a ledger without fencing it: the one before acknowledges what nobody finds": 13,
     # Stale lookup cache.
-    "a broker that was not told of a new owner sends clients to the one before for good": 6,
+    "a broker that was not told of a new owner sends clients to the one before for good": 4,
     # A watch that is late, or lost, is trusted.
-    "watches are trusted: who did not hear that its bundle is gone serves it for good": 15,
+    "watches are trusted: who did not hear that its bundle is gone serves it for good": 12,
     # Double split.
     "two brokers split at once, and what the second one writes takes back what the first one wrote": 6,
     # Unload that forgets pending receipts.
