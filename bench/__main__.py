@@ -22,7 +22,7 @@ from rich.table import Table
 from bench import measure
 from bench.bookie_entries import LARGE_BYTES, large_entries, wire
 from bench.bookie_publish import publish as publish_on_bookies
-from bench.bookie_reads import isolation, tail
+from bench.bookie_reads import tail
 from bench.bookie_recovery import recovery
 from bench.broker_cluster import bundles, lookups, takeover
 from bench.broker_processes import broker_processes
@@ -30,6 +30,7 @@ from bench.catch_up import catch_up
 from bench.client import client as measure_client
 from bench.cursor import holes as measure_cursor
 from bench.delayed import delayed
+from bench.isolation import RATE, SIZE, isolation
 from bench.lake import lake
 from bench.measure import DURABLE, Row
 from bench.metadata import metadata
@@ -135,9 +136,9 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         lambda b, _: wire(b),
     ),
     "isolation": (
-        "publish latency beside a reader that catches up at full speed",
+        f"latencies of {SIZE:,} B, {RATE:,}/s, beside a reader that catches up at full speed",
         f"publish: {DURABLE}",
-        lambda b, _: isolation(b),
+        lambda b, o: isolation(b, o.k),
     ),
     "tail": (
         "what a reader at the tail costs the disk: counted by bookie and kernel",
@@ -245,7 +246,7 @@ def main() -> int:
         "-k",
         default="",
         metavar="TEXT",
-        help='peers, transactions: rows whose name contains this, or "a or b"; spark: queries, the same way',
+        help='peers, transactions, isolation: rows whose name contains this, or "a or b"; spark: queries, the same way',
     )
     parser.add_argument(
         "--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default); entries: 4"

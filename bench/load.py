@@ -43,6 +43,8 @@ CONNECT_TIMEOUT_S = 30
 SILENCE_S = 30
 #: The warm-up ends at the latest when this share of all sends is answered.
 WARMUP_SHARE_MAX = 0.2
+#: What is burnt in one go.
+BURN_S = 0.001
 PONG = HEAD.pack(9, 5) + b"\x08\x13\x9a\x01\x00"
 
 
@@ -321,7 +323,20 @@ def subscribe_many(o: dict[str, Any]) -> dict[str, Any]:
     return {"topics": count}
 
 
-MODES = {"publish": publish, "paced": paced, "consume": consume, "subscribe": subscribe_many}
+def burn(o: dict[str, Any]) -> dict[str, Any]:
+    """Use ``share`` of a core until killed, a millisecond at a time, for nothing."""
+    print(json.dumps({"burns": o["share"]}), flush=True)
+    started, used_before = time.perf_counter(), time.process_time()
+    while True:
+        now = time.perf_counter()
+        if time.process_time() - used_before >= (now - started) * o["share"]:
+            time.sleep(BURN_S)
+        else:
+            while time.perf_counter() - now < BURN_S:
+                pass
+
+
+MODES = {"burn": burn, "publish": publish, "paced": paced, "consume": consume, "subscribe": subscribe_many}
 
 
 def main() -> None:
