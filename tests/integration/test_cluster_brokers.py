@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -332,44 +334,62 @@ def test_a_bundle_goes_where_it_is_sent_and_its_clients_follow(cluster: Cluster,
     client.close()
 
 
+#: A process of its own: the official client has one log for all clients of a process.
+STRAIGHT_PROGRAM = """
+import sys, pulsar
+url, topic, log = sys.argv[1:]
+logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, log)
+client = pulsar.Client(url, logger=logger, operation_timeout_seconds=20)
+producer = client.create_producer(topic, send_timeout_millis=0, batching_enabled=False)
+consumer = client.subscribe(topic, "sub")
+for line in sys.stdin:
+    payload = line.strip().encode()
+    producer.send(payload)
+    received = None
+    while received != payload:
+        # What was acknowledged as the topic moved may come again.
+        message = consumer.receive(timeout_millis=20_000)
+        consumer.acknowledge(message)
+        received = message.data()
+    print(line.strip(), flush=True)
+"""
+
+
 def test_clients_of_a_bundle_that_moves_go_straight_to_its_new_owner(cluster: Cluster, tmp_path: Path) -> None:
     (name,) = topics("straight", 1)
     brokers = list(cluster.brokers.values())
     log = tmp_path / "straight.log"
-    logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(log))
-    client = pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=20)
-    producer = client.create_producer(name, send_timeout_millis=0, batching_enabled=False)
-    consumer = client.subscribe(name, "sub")
     path = f"/admin/v2/namespaces/{NAMESPACE}/{bundle_of(brokers[0], name)}/unload"
-
-    def send(payload: bytes) -> None:
-        producer.send(payload)
-        while True:
-            # What was acknowledged as the topic moved may come again.
-            message = consumer.receive(timeout_millis=20_000)
-            consumer.acknowledge(message)
-            if message.data() == payload:
-                return
+    command = [sys.executable, "-c", STRAIGHT_PROGRAM, cluster.service_url, name, str(log)]
 
     def told() -> tuple[int, int]:
         """Lookups, and reconnections."""
         text = log.read_text()
         return text.count(f"Lookup response for {name}"), text.count("Schedule reconnection")
 
-    # A C++ client that reconnects before its first receipt numbers what it sends next from the beginning again.
-    send(b"before")
-    # Wherever it is: at the end of the first move it is at the first broker.
-    ask(brokers[1], "PUT", f"{path}?destinationBroker={brokers[0].web_url.removeprefix('http://')}")
-    send(b"first")
-    lookups, reconnections = told()
-    for number in range(1, 5):
-        there = brokers[number % 2]
-        ask(brokers[0], "PUT", f"{path}?destinationBroker={there.web_url.removeprefix('http://')}")
-        send(b"%d" % number)
-        assert owner_of(brokers[0], name) == there.service_url
-    # The producer and the consumer, once each.
-    assert told() == (lookups, reconnections + 2 * 4)
-    client.close()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+
+        def send(text: str) -> None:
+            program.stdin.write(f"{text}\n")
+            program.stdin.flush()
+            assert program.stdout.readline() == f"{text}\n"
+
+        # A C++ client that reconnects before its first receipt numbers what it sends next from the beginning again.
+        send("before")
+        # Wherever it is: at the end of the first move it is at the first broker.
+        ask(brokers[1], "PUT", f"{path}?destinationBroker={brokers[0].web_url.removeprefix('http://')}")
+        send("first")
+        lookups, reconnections = told()
+        for number in range(1, 5):
+            there = brokers[number % 2]
+            ask(brokers[0], "PUT", f"{path}?destinationBroker={there.web_url.removeprefix('http://')}")
+            send(str(number))
+            assert owner_of(brokers[0], name) == there.service_url
+        # The producer and the consumer, once each.
+        assert told() == (lookups, reconnections + 2 * 4)
+        program.kill()
 
 
 def test_a_bundle_is_split_under_its_clients(cluster: Cluster, tmp_path: Path) -> None:
