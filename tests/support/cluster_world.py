@@ -206,7 +206,7 @@ class ClusterWorld:
         from support.cluster_peers import SimPeerHttp
 
         http = SimPeerHttp(runtime, self.world, self.applications)
-        return partial(PeerTopics, http, client, membership.brokers.is_gemingas)
+        return partial(PeerTopics, http, client, membership.brokers.is_of_another_make)
 
     def crash(self, name: str) -> None:
         """Its session ends when the metadata node notices."""

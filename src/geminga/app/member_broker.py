@@ -99,7 +99,7 @@ class MemberBrokerServer(BrokerServer):
                 self._client = connect(url, runtime=runtime, maximum_backoff_ms=CLIENT_BACKOFF_MS)
             return self._client
 
-        topics = partial(PeerTopics, PeerHttp(runtime), client, membership.brokers.is_gemingas)
+        topics = partial(PeerTopics, PeerHttp(runtime), client, membership.brokers.is_of_another_make)
         return Peers(membership, ClientTables(client), topics)
 
     async def _close_client(self) -> None:

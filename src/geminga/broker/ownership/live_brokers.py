@@ -60,10 +60,10 @@ class LiveBrokers:
         """None: it is not there."""
         return self._brokers.get(broker_id)
 
-    def is_gemingas(self, broker_id: str) -> bool:
-        """Whether it is there, and of this make."""
+    def is_of_another_make(self, broker_id: str) -> bool:
+        """Whether it is there, and not of Geminga's."""
         found = self.find(broker_id)
-        return found is not None and is_gemingas(found.document)
+        return found is not None and not is_gemingas(found.document)
 
     def listen(self, changed: Callable[[], None]) -> None:
         """``changed`` is called when brokers came or went, until the end."""

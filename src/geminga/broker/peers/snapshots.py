@@ -95,4 +95,8 @@ class PeerSnapshots:
 
     async def _ask(self, name: TopicName, method: str, body: bytes = b"") -> Answer:
         path = f"{PATH}/{name.namespace}/{quote(name.local_name, safe='')}"
-        return await self._peers.ask_owner(snapshots_topic(name), method, path, body=body)
+        answer = await self._peers.ask_owner(snapshots_topic(name), method, path, body=body)
+        if answer.status == 404:
+            # Of another make, and about to leave.
+            raise UnavailableError(f"the broker at {answer.url} keeps no snapshots of {name} that it tells of")
+        return answer

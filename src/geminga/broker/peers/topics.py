@@ -38,21 +38,21 @@ _REFUSALS: Final[dict[int, type[GemingaError]]] = {
 class PeerTopics:
     """See the module."""
 
-    __slots__ = ("_client", "_http", "_is_gemingas", "_own", "_ownership")
+    __slots__ = ("_client", "_http", "_is_of_another_make", "_own", "_ownership")
 
     def __init__(
         self,
         http: PeerHttp,
         client: Callable[[], Client],
-        is_gemingas: Callable[[str], bool],
+        is_of_another_make: Callable[[str], bool],
         ownership: Ownership,
         own: Callable[[], Endpoints],
     ) -> None:
-        """``client`` of the cluster. ``is_gemingas``: whether a broker, by its id, is there and of this make.
+        """``client`` of the cluster. ``is_of_another_make``: whether a broker, by its id, is there and not Geminga's.
 
         ``own``: this broker's listeners.
         """
-        self._is_gemingas = is_gemingas
+        self._is_of_another_make = is_of_another_make
         self._http = http
         self._client = client
         self._ownership = ownership
@@ -65,17 +65,15 @@ class PeerTopics:
     async def is_at_another_make(self, name: TopicName) -> bool:
         """Whether only what Pulsar's protocol has can be asked of who serves it, or is to. Raises StorageError.
 
-        So it is where nobody can tell; a broker of this make answers that, too.
+        Where nobody can tell, it is not: who asks is told so at once, and waits for no client.
         """
         owner = await self._ownership.owner_of(name)
-        return not isinstance(owner, Here) and not (isinstance(owner, Elsewhere) and self.is_of_this_make(owner))
-
-    def is_of_this_make(self, owner: Elsewhere) -> bool:
-        """Whether it is Geminga's."""
+        if not isinstance(owner, Elsewhere):
+            return False
         from geminga.broker.ownership.core.broker_data import broker_id_of
 
         default = owner.endpoints.default
-        return self._is_gemingas(broker_id_of(default.web_url or default.web_url_tls))
+        return self._is_of_another_make(broker_id_of(default.web_url or default.web_url_tls))
 
     async def ask(self, name: TopicName, method: str, rest: str, *, query: str = "", body: bytes = b"") -> Answer:
         """What the owner of the topic answers at the topic's path with ``rest`` behind it; raises as below."""
