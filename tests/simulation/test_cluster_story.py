@@ -12,7 +12,7 @@ from geminga.sim.seeds import run_seeds
 from support.cluster_faults import LABELS
 from support.cluster_story import cluster_story
 
-SHORT_SEEDS = 12
+SHORT_SEEDS = 13
 LONG_SEEDS = 300
 
 
