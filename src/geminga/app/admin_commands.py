@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 DEFAULT_ADMIN_URL: Final = "http://localhost:8080"
 #: Seconds a broker may take to answer.
 TIMEOUT_S: Final = 10.0
+#: Brokers that one request may be sent on to.
+REDIRECTS_MAX: Final = 5
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Ask a running broker.")
 _topics = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Topics.")
@@ -56,15 +58,35 @@ def place_of(topic: str) -> str:
     return f"{name.namespace}/{quote(name.local_name, safe='')}"
 
 
+class _Elsewhere(NamedTuple):
+    """Another broker answers that."""
+
+    url: str
+
+
 def ask(admin_url: str, path: str, method: str = "GET", body: object = None) -> object:
-    """The answer's JSON, None for none; raises UnavailableError or NotFoundError with what the broker says."""
+    """The answer's JSON, None for none; raises UnavailableError or NotFoundError with what the broker says.
+
+    Follows the broker to who serves the topic, whatever the method: urllib does so for GET alone.
+    """
+    url = f"{admin_url.rstrip('/')}{path}"
+    for _ in range(REDIRECTS_MAX):
+        answer = _ask_once(url, method, body)
+        if not isinstance(answer, _Elsewhere):
+            return answer
+        url = answer.url
+    from geminga.model.errors import UnavailableError
+
+    raise UnavailableError(f"{admin_url.rstrip('/')}{path}: sent on more than {REDIRECTS_MAX} times, at last to {url}")
+
+
+def _ask_once(url: str, method: str, body: object) -> object:
     import json
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
     from geminga.model.errors import NotFoundError, UnavailableError
 
-    url = f"{admin_url.rstrip('/')}{path}"
     data = b"" if method != "GET" and body is None else None if body is None else json.dumps(body).encode()
     request = Request(url, data, {"Content-Type": "application/json"} if body is not None else {}, method=method)
     try:
@@ -72,6 +94,9 @@ def ask(admin_url: str, path: str, method: str = "GET", body: object = None) -> 
             text = response.read()
             return json.loads(text) if text else None
     except HTTPError as error:
+        place = error.headers.get("Location", "")
+        if error.code == 307 and place.startswith(("http://", "https://")):
+            return _Elsewhere(place)
         reason = error.read().decode(errors="replace")
         try:
             reason = json.loads(reason)["reason"]
