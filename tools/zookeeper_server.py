@@ -182,9 +182,10 @@ class ZooKeeperServer:
             self.process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stand, and nothing is answered."""
+        """SIGSTOP: connections stand, and nothing is answered once this returns, when all its threads have stopped."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT."""
