@@ -35,6 +35,20 @@ TRANSACTION_COORDINATORS: Final = "transaction_coordinator_assign"
 TRANSACTION_LOG_PREFIX: Final = "__transaction_log_"
 #: ... and the cursor of such a log.
 TRANSACTION_LOG_CURSOR: Final = "transaction.subscription"
+#: Cursors of the broker's own on topics: sequence ids of deduplication (Pulsar's name), policies as events of a
+#: namespace, snapshots of transactions. Apache's brokers have others, one for each cluster that they copy to.
+DEDUP_CURSOR: Final = "pulsar.dedup"
+EVENTS_CURSOR: Final = "pulsar.topic-policies"
+SNAPSHOTS_CURSOR: Final = "pulsar.transaction-snapshots"
+_INTERNAL_CURSORS: Final = frozenset((DEDUP_CURSOR, EVENTS_CURSOR, SNAPSHOTS_CURSOR))
+_REPLICATOR_PREFIX: Final = "pulsar.repl."
+#: The cursor of whoever compacts a topic, whose properties say where the compacted messages are (Pulsar's name).
+COMPACTION_CURSOR: Final = "__compaction"
+
+
+def is_internal_cursor(name: str) -> bool:
+    """Whether a cursor belongs to the broker itself, and is no subscription whoever asks for it."""
+    return name in _INTERNAL_CURSORS or name.startswith(_REPLICATOR_PREFIX)
 
 
 def is_hidden(local_name: str) -> bool:

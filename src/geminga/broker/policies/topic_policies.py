@@ -19,7 +19,6 @@ from geminga.broker.policies import events
 from geminga.broker.policies.ports import EventsBroker
 from geminga.broker.resources.documents import Document
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
-from geminga.broker.topic.retention import INTERNAL_CURSOR_PREFIX
 from geminga.broker.topic.table import Table, TableMessage, TableValue, TopicTable
 from geminga.model.errors import (
     ConflictError,
@@ -28,15 +27,13 @@ from geminga.model.errors import (
     InvalidTopicNameError,
     NotAllowedError,
 )
-from geminga.model.topic_name import CHANGE_EVENTS, TopicName
+from geminga.model.topic_name import CHANGE_EVENTS, EVENTS_CURSOR, TopicName
 from geminga.runtime import Contained, get_logger, spawn
 
 _log = get_logger(__name__)
 
 #: Of the events, in the registry.
 SCHEMA_NAME: Final = "PulsarEvent"
-#: Keeps the events from being trimmed.
-EVENTS_CURSOR: Final = f"{INTERNAL_CURSOR_PREFIX}topic-policies"
 
 
 class NamespaceEvents:

@@ -25,7 +25,6 @@ from geminga.broker.registry.ports import TopicsElsewhere
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import PartitionedTopic, Resources
 from geminga.broker.subscription.subscription import decode_cursor_name
-from geminga.broker.topic.retention import is_internal_cursor
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.errors import (
@@ -36,7 +35,7 @@ from geminga.model.errors import (
     TransactionTopicError,
 )
 from geminga.model.position import EARLIEST
-from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName
+from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName, is_internal_cursor
 from geminga.runtime import Clock, Part, get_logger, spawn
 
 _log = get_logger(__name__)

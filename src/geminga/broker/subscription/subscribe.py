@@ -18,6 +18,7 @@ from geminga.model.errors import (
     SubscriptionNotFoundError,
     UnavailableError,
 )
+from geminga.model.topic_name import COMPACTION_CURSOR, TopicName, is_internal_cursor
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 #: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
@@ -36,6 +37,7 @@ async def subscribe(
     ``allow_creation``: what policies say of subscriptions that do not exist. Raises SubscriptionNotFoundError,
     ConsumerBusyError, ConsumerAssignError, NotAllowedError, StorageError.
     """
+    check_subscription_name(topic.name, request.subscription)
     check_consumer_limit(topic, topic.subscriptions.values())
     for _ in range(_ATTEMPTS_MAX):
         subscription = await _subscription_for(topic, request, allow_creation=allow_creation)
@@ -60,6 +62,7 @@ async def create_subscription(
     properties: Mapping[str, str] | None = None,
 ) -> Subscription:
     """The durable subscription ``name``, created at ``position`` (the next entry to read) if it does not exist."""
+    check_subscription_name(topic.name, name)
     existing = topic.subscriptions.get(name)
     if existing is not None:
         return existing
@@ -98,6 +101,15 @@ def check_consumer_limit(topic: SubscriptionTopic, subscriptions: Collection[Con
     limit = topic.limits.consumers
     if limit and is_reached(limit, sum(len(subscription.consumers) for subscription in subscriptions)):
         raise ConsumerBusyError("Topic reached max consumers limit")
+
+
+def check_subscription_name(topic: TopicName, name: str) -> None:
+    """Raise NotAllowedError for a cursor of the broker's own: who acknowledged on one would let go of what it keeps.
+
+    On a topic of the broker's own that of compaction is one, too: its properties say what is read in place of messages.
+    """
+    if is_internal_cursor(name) or (topic.is_system and name == COMPACTION_CURSOR):
+        raise NotAllowedError(f"Subscription with reserved subscription name attempted: {name} on {topic}")
 
 
 def check_subscription_limit(topic: SubscriptionTopic, count: int) -> None:

@@ -20,6 +20,7 @@ from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal, messa
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
 from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnavailableError
 from geminga.model.position import EARLIEST, Position
+from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, next_turn, spawn
 from geminga.wire.pulsar.markers import COMMIT, is_end, transaction_of
@@ -28,8 +29,6 @@ from geminga.wire.pulsar.numbers import as_long
 
 _log = get_logger(__name__)
 
-#: The cursor that keeps the snapshots (Pulsar's name).
-DEDUP_CURSOR: Final = "pulsar.dedup"
 #: Its text property: JSON, of each producer the sequence ids of aborted transactions below its highest stored one, as
 #: pairs of the first and the last.
 FREE_PROPERTY: Final = "geminga.aborted-sequence-ids"

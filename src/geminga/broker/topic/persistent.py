@@ -23,13 +23,13 @@ from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
-from geminga.broker.topic.deduplication import DEDUP_CURSOR, TopicDeduplication
+from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.broker.topic.parts import AdmitHook, HidesHook, Parts
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
-from geminga.broker.topic.retention import Retention, is_internal_cursor
+from geminga.broker.topic.retention import Retention
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult, ManagedLedger
 from geminga.managed_ledger.entry import AppendDone
@@ -40,7 +40,7 @@ from geminga.model.errors import (
     TopicTerminatedError,
 )
 from geminga.model.position import Position
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import DEDUP_CURSOR, TopicName, is_internal_cursor
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
-__all__ = ["PersistentTopic", "Topic", "is_internal_cursor"]
+__all__ = ["PersistentTopic", "Topic"]
 
 _log = get_logger(__name__)
 

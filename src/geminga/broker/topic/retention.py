@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from geminga.broker.core.deletion import system_retention
-from geminga.broker.topic.deduplication import DEDUP_CURSOR
 from geminga.broker.topic.parts import PartTopic, TopicPart
-
-#: Cursors whose names begin so belong to the broker, not to a subscription.
-INTERNAL_CURSOR_PREFIX: Final = "pulsar."
-
-
-def is_internal_cursor(name: str) -> bool:
-    """Whether a cursor belongs to the broker itself (deduplication, replication)."""
-    return name.startswith(INTERNAL_CURSOR_PREFIX)
+from geminga.model.topic_name import DEDUP_CURSOR, is_internal_cursor
 
 
 class Retention(TopicPart):

@@ -20,7 +20,7 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult, ManagedCursor
 from geminga.model.errors import CorruptionError, NotAllowedError
 from geminga.model.position import EARLIEST, Position
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import COMPACTION_CURSOR, TopicName
 from geminga.runtime import Clock, Turns
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
@@ -29,8 +29,6 @@ from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_versi
 #: One read of the messages.
 READ_ENTRIES: Final = 500
 READ_BYTES: Final = 4 << 20
-#: Stands at the last message that another make of broker compacted.
-COMPACTION_CURSOR: Final = "__compaction"
 #: Of what was compacted: as many at a time, of which each may be as large as a message.
 COMPACTED_ENTRIES: Final = 16
 #: Messages applied in one turn of the loop, where that takes no longer than a turn may.
@@ -294,6 +292,7 @@ class TopicTable(Generic[S]):
         assert self._take is not None
         assert self._cursor is not None
         log = topic.ledger
+        # It stands at the last message that another make of broker compacted.
         compaction = log.cursors.get(COMPACTION_CURSOR)
         if compaction is None:
             return None

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from geminga.broker.ownership.ports import Here, Ownership, Topics
 from geminga.broker.schema.registry import SchemaRegistry
 from geminga.broker.topic.base import Topic
-from geminga.broker.topic.retention import INTERNAL_CURSOR_PREFIX
 from geminga.broker.topic.table import Table, TableMessage, TablesElsewhere, TableValue, TopicTable
 from geminga.broker.transactions.snapshot_records import (
     INDEXES_SCHEMA,
@@ -33,6 +32,7 @@ from geminga.broker.transactions.snapshot_records import (
 from geminga.model.errors import CorruptionError, GemingaError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import (
+    SNAPSHOTS_CURSOR,
     TRANSACTION_SNAPSHOT_INDEXES,
     TRANSACTION_SNAPSHOT_SEGMENTS,
     TRANSACTION_SNAPSHOTS,
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-#: Keeps the snapshots from being trimmed.
-SNAPSHOTS_CURSOR: Final = f"{INTERNAL_CURSOR_PREFIX}transaction-snapshots"
 #: Of the tables' records in the registry, by local name of their topics.
 SCHEMA_NAMES: Final = {
     TRANSACTION_SNAPSHOTS: "TransactionBufferSnapshot",

@@ -10,7 +10,6 @@ import fastavro
 import pytest
 
 from geminga.broker.policies import events
-from geminga.broker.policies.topic_policies import EVENTS_CURSOR
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.schema.core.compatibility import Strategy
@@ -19,7 +18,7 @@ from geminga.broker.topic import table
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import NotAllowedError
 from geminga.model.position import EARLIEST
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import EVENTS_CURSOR, TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, CompactedEntry, encode_compacted
 from geminga.wire.pulsar.metadata import encode_entry, split_entry

@@ -10,8 +10,10 @@ from geminga.broker.handlers import consumer
 from geminga.broker.handlers.rows import by_command
 from geminga.broker.subscription import handlers, seek
 from geminga.broker.subscription.stats import subscription_stats
-from geminga.model import EARLIEST, LATEST
-from geminga.model.errors import ServerError
+from geminga.broker.subscription.subscribe import check_subscription_name
+from geminga.model import EARLIEST, LATEST, TopicName
+from geminga.model.errors import NotAllowedError, ServerError
+from geminga.model.topic_name import COMPACTION_CURSOR, DEDUP_CURSOR, EVENTS_CURSOR, SNAPSHOTS_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.subscriptions import Sub, settle, with_topic
 
@@ -65,6 +67,35 @@ def test_subscribe_answers_success_and_repeats_it():
         assert connection.consumers[1].name  # made up
 
     with_topic(scenario)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("name", [DEDUP_CURSOR, EVENTS_CURSOR, SNAPSHOTS_CURSOR, "pulsar.repl.east"])
+def test_subscribe_to_a_cursor_of_the_broker_is_refused(name, durable):
+    """Whoever acknowledged on it would let go of what the broker still needs, and could delete it."""
+
+    async def scenario(topic):
+        own = await topic.ledger.open_cursor(name)
+        await topic.publish("m")
+        connection = topic.connect()
+        request = subscribe_request(topic, durable=durable)
+        request.subscription = name
+        await call(connection, topic, subscribe=request)
+        assert answers(connection) == [(1, ServerError.NOT_ALLOWED_ERROR)]
+        with pytest.raises(NotAllowedError, match="reserved"):
+            await topic.create_subscription(name)
+        assert topic.subscriptions == {}
+        assert topic.ledger.cursors[name] is own
+
+    with_topic(scenario)
+
+
+def test_subscribe_as_compaction_is_refused_on_topics_of_the_broker_alone():
+    """A ledger named in its acknowledgements was read in place of a namespace's policies, and nothing was loaded."""
+    own = TopicName.parse("persistent://public/default/__change_events")
+    with pytest.raises(NotAllowedError, match="reserved"):
+        check_subscription_name(own, COMPACTION_CURSOR)
+    check_subscription_name(TopicName.parse("topic"), COMPACTION_CURSOR)
 
 
 def test_subscribe_twice_at_once_gets_service_not_ready():

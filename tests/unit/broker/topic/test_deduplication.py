@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga.broker.topic.deduplication import DEDUP_CURSOR
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, DiskIOError
 from geminga.model.position import EARLIEST
+from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.topic.retention import is_internal_cursor
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST, Position
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import TopicName, is_internal_cursor
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
@@ -180,3 +179,4 @@ def test_cursors_of_the_broker_are_no_subscriptions() -> None:
     assert is_internal_cursor("pulsar.dedup")
     assert is_internal_cursor("pulsar.repl.other")
     assert not is_internal_cursor("pulsar-sub")
+    assert not is_internal_cursor("pulsar.billing")

@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga.broker.topic.deduplication import DEDUP_CURSOR
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import DEDUP_CURSOR, TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb

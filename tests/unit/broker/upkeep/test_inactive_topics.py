@@ -103,6 +103,20 @@ def test_topic_with_a_subscription_or_a_producer_stays() -> None:
     run_with_broker(scenario, **QUIET)
 
 
+def test_subscription_named_like_a_cursor_of_the_broker_keeps_its_topic_over_a_restart() -> None:
+    """Every name that begins with "pulsar." was taken for a cursor of the broker: the topic went, and its position."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await world.broker.get_topic(NAME, create=True)
+        await topic.create_subscription("pulsar.billing", EARLIEST)
+        await world.restart()
+        assert list((await world.broker.get_topic(NAME, create=False)).subscriptions) == ["pulsar.billing"]
+        await seconds(200)
+        assert await world.broker.topic_exists(NAME)
+
+    run_with_broker(scenario, **QUIET)
+
+
 def test_caught_up_subscriptions_do_not_keep_a_topic_in_that_mode() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await world.broker.get_topic(NAME, create=True)
