@@ -32,6 +32,7 @@ from geminga.broker.load.core.reports import (
     encode_report,
 )
 from geminga.model.errors import CorruptionError
+from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 
 AMOUNTS = st.floats(0, 1e12)
 RATES = st.builds(Rates, *[AMOUNTS] * 4)
@@ -65,6 +66,20 @@ def test_reports_come_back_and_keep_how_a_broker_is_reached(
     assert set(document["lastBundleLosses"]) == before - set(stats)
     assert document["numTopics"] == sum(one.topics for one in stats.values())
     assert math.isclose(document["msgRateIn"], sum(one.rates.messages_in for one in stats.values()))
+
+
+def test_report_of_more_bundles_than_a_node_holds_has_the_busiest() -> None:
+    """It was refused as too large; once its session had ended, the broker could not become a member again."""
+    names = [f"public/ns-{number}/0x00000000_0x40000000" for number in range(10_000)]
+    stats = {name: BundleStats(Rates(1.5, 1.5, 1000.0 + number, 1e-9), 1, 1, 1, 1) for number, name in enumerate(names)}
+    value = encode_report({"webServiceUrl": "http://b:1"}, HostUsage(), stats, now_ms=1, bundles_before=["a/b/0x0_0x1"])
+    assert len(value) < METADATA_VALUE_BYTES_MAX * 3 // 4
+    told = decode_report("/p", value).stats
+    assert 2000 < len(told) < len(stats)
+    assert set(told) == set(names[-len(told) :])
+    document = json.loads(value)
+    assert (document["webServiceUrl"], document["numBundles"], document["numTopics"]) == ("http://b:1", 10_000, 10_000)
+    assert document["bundles"] == sorted(told)
 
 
 @given(DATA)

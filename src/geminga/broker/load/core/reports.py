@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -22,6 +23,10 @@ from geminga.broker.load.core.members import (
 BROKERS_PATH: Final = "/loadbalance/brokers"
 #: The only one whose documents these are.
 MODULAR_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+#: Of a report, bytes. A store refuses nodes of more than 1 MiB, and this one makes a broker a member of its cluster.
+REPORT_BYTES_MAX: Final = 768 * 1024
+#: Of what a larger one says of single bundles: some 2,000 of them.
+BUNDLES_BYTES_MAX: Final = 640 * 1024
 
 
 def report_path(broker: str) -> str:
@@ -203,20 +208,45 @@ def encode_report(
 ) -> bytes:
     """A broker's document with its load: ``registration`` has the members that say how it is reached, and stays.
 
-    ``bundles_before``: those of the document that this one takes the place of.
+    ``bundles_before``: those of the document that this one takes the place of. Where a node has no room for all
+    bundles, the busiest are in it, and none of those that came or went: sums and counts are of all of them.
     """
     before = set(bundles_before)
     load: Document = {name: {"usage": one.usage, "limit": one.limit} for name, one in zip(_USAGES, usage, strict=True)}
     load.update(rates_members(sum_of(one.rates for one in stats.values())))
     load["lastUpdate"] = now_ms
-    load["lastStats"] = {bundle: _stats_members(one) for bundle, one in sorted(stats.items())}
     load["numTopics"] = sum(one.topics for one in stats.values())
     load["numBundles"] = len(stats)
     load["numConsumers"] = sum(one.consumers for one in stats.values())
     load["numProducers"] = sum(one.producers for one in stats.values())
+    load["maxResourceUsage"] = usage.largest_share()
+    load["loadReportType"] = "LocalBrokerData"
+    load["lastStats"] = {bundle: _stats_members(one) for bundle, one in sorted(stats.items())}
     load["bundles"] = sorted_texts(stats)
     load["lastBundleGains"] = sorted_texts(stats.keys() - before)
     load["lastBundleLosses"] = sorted_texts(before - stats.keys())
-    load["maxResourceUsage"] = usage.largest_share()
-    load["loadReportType"] = "LocalBrokerData"
+    value = encoded({**registration, **load})
+    if len(value) <= REPORT_BYTES_MAX:
+        return value
+    told = _busiest(stats, BUNDLES_BYTES_MAX)
+    load["lastStats"] = {bundle: _stats_members(stats[bundle]) for bundle in sorted(told)}
+    load["bundles"] = sorted_texts(told)
+    load["lastBundleGains"] = load["lastBundleLosses"] = []
     return encoded({**registration, **load})
+
+
+def _busiest(stats: Mapping[str, BundleStats], bytes_max: int) -> Sequence[str]:
+    """As many bundles as have their places in no more bytes."""
+    told: list[str] = []
+    left = bytes_max
+    for bundle in sorted(stats, key=lambda name: (-stats[name].rates.bytes, -stats[name].rates.messages, name)):
+        left -= 2 * _text_bytes(bundle) + len(encoded(_stats_members(stats[bundle])))
+        if left < 0:
+            break
+        told.append(bundle)
+    return told
+
+
+def _text_bytes(text: str) -> int:
+    """Of a text in a document, at most, with what stands between it and the next."""
+    return len(json.dumps(text).encode()) + 2
