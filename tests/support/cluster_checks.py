@@ -75,22 +75,29 @@ def check_owners(cluster: ClusterWorld, excuses: Excuses) -> None:
 
 def check_claims(cluster: ClusterWorld, excuses: Excuses) -> None:
     """No hash is in what two say they serve, and have nodes for; but who can not know yet."""
-    claims: list[tuple[int, int, str]] = []
-    for broker, member in cluster.members.items():
-        if not excuses.has(broker):
-            has_node = set(own_ranges(cluster, broker))
-            owned = ((bundle.lower, bundle.upper) for bundle in member.ownership.owned)
-            claims += [(*ends, broker) for ends in owned if ends in has_node]
-    for (_, upper, one), (lower, _, other) in itertools.pairwise(sorted(claims)):
-        assert one == other or upper <= lower, f"{cluster.world.now:.3f} s: {one} and {other} both serve {lower:#x}"
+    for namespace in cluster.namespaces:
+        claims: list[tuple[int, int, str]] = []
+        for broker in cluster.members:
+            if not excuses.has(broker):
+                has_node = set(own_ranges(cluster, broker, namespace))
+                claims += [(*ends, broker) for ends in _served(cluster, broker, namespace) if ends in has_node]
+        for (_, upper, one), (lower, _, other) in itertools.pairwise(sorted(claims)):
+            at = f"{cluster.world.now:.3f} s: {namespace}"
+            assert one == other or upper <= lower, f"{at}: {one} and {other} both serve {lower:#x}"
 
 
-def own_ranges(cluster: ClusterWorld, broker: str) -> list[tuple[int, int]]:
+def own_ranges(cluster: ClusterWorld, broker: str, namespace: str = NAMESPACE) -> list[tuple[int, int]]:
     """Of the nodes of the session that the broker has now."""
     metadata = cluster.metadata
     session = metadata.session_of(cluster.stores[broker], broker)
-    names = metadata.state.tree.children(f"{OWNERS_PATH}/{NAMESPACE}")
-    return [_range(text) for text in names if metadata.is_own(f"{OWNERS_PATH}/{NAMESPACE}/{text}", session)]
+    names = metadata.state.tree.children(f"{OWNERS_PATH}/{namespace}")
+    return [_range(text) for text in names if metadata.is_own(f"{OWNERS_PATH}/{namespace}/{text}", session)]
+
+
+def _served(cluster: ClusterWorld, broker: str, namespace: str) -> list[tuple[int, int]]:
+    """What the broker says that it serves."""
+    owned = cluster.members[broker].ownership.owned
+    return [(bundle.lower, bundle.upper) for bundle in owned if bundle.namespace == namespace]
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -100,15 +107,12 @@ def _range(text: str) -> tuple[int, int]:
 
 def check_bundles(cluster: ClusterWorld) -> None:
     """Once all is quiet: no hash is in the bundles of two, by what is stored and by what brokers say."""
-    owned = _owned(cluster)
-    for (one, owner), (other, another) in itertools.pairwise(owned):
-        assert one[1] <= other[0], f"{owner} owns {one}, {another} owns {other}"
-    served = sorted(
-        ((bundle.lower, bundle.upper), broker)
-        for broker, member in cluster.members.items()
-        for bundle in member.ownership.owned
-    )
-    assert served == owned, f"served is {served}, and owned is {owned}"
+    for namespace in cluster.namespaces:
+        owned = _owned(cluster, namespace)
+        for (one, owner), (other, another) in itertools.pairwise(owned):
+            assert one[1] <= other[0], f"{namespace}: {owner} owns {one}, {another} owns {other}"
+        served = sorted((ends, broker) for broker in cluster.members for ends in _served(cluster, broker, namespace))
+        assert served == owned, f"{namespace}: served is {served}, and owned is {owned}"
 
 
 def check_cuts(cluster: ClusterWorld, cuts: set[int]) -> None:
@@ -120,12 +124,12 @@ def check_cuts(cluster: ClusterWorld, cuts: set[int]) -> None:
     assert cuts <= set(boundaries), f"cut at {sorted(cuts)}, and stored is {boundaries}"
 
 
-def _owned(cluster: ClusterWorld) -> list[tuple[tuple[int, int], str]]:
+def _owned(cluster: ClusterWorld, namespace: str = NAMESPACE) -> list[tuple[tuple[int, int], str]]:
     """Ranges, ascending, and whose they are by what is stored."""
     tree = cluster.metadata.state.tree
     owned: list[tuple[tuple[int, int], str]] = []
-    for text in tree.children(f"{OWNERS_PATH}/{NAMESPACE}"):
-        path = f"{OWNERS_PATH}/{NAMESPACE}/{text}"
+    for text in tree.children(f"{OWNERS_PATH}/{namespace}"):
+        path = f"{OWNERS_PATH}/{namespace}/{text}"
         node = tree.get(path)
         assert node is not None
         owned.append((_range(text), _name_of(decode_owner(path, node.value).default.broker_url)))

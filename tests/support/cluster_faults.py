@@ -18,7 +18,7 @@ from support.cluster_bookie_faults import SPANS_S, BookieFaults
 from support.cluster_checks import Excuses
 from support.cluster_metadata_node import LATE_MS_MAX, SESSION_MS, TOLD_S
 from support.cluster_traffic import CLIENTS
-from support.cluster_world import BOOKIES, BROKERS, NAMES, ClusterWorld
+from support.cluster_world import BOOKIES, BROKERS, NAMES, NAMESPACE, ClusterWorld
 
 #: What is split has more hashes than that, and so many bundles there are at most.
 SPLIT_RANGE_MIN: Final = 1 << 26
@@ -342,7 +342,7 @@ class Faults(BookieFaults):
     async def _split(self, ownership: BundleOwnership, bundle: Bundle, keys: list[int], _: SimNode) -> None:
         try:
             parts = await ownership.split(bundle, keys)
-            self.cuts.update(part.lower for part in parts)
+            self.cuts.update(part.lower for part in parts if part.namespace == NAMESPACE)
             self.world.points.hits["cluster.bundle was split"] += 1
         except GemingaError:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -61,10 +61,15 @@ BOOKIE: Final = replace(SMALL, disk_check_interval_ms=5000, flush_interval_ms=50
 class ClusterWorld:
     """See the module."""
 
-    def __init__(self, world: SimWorld, *, has_peers: bool = False) -> None:
-        """``has_peers``: brokers ask each other over REST."""
+    def __init__(
+        self, world: SimWorld, *, has_peers: bool = False, coordinators: int = 0, namespaces: Sequence[str] = ()
+    ) -> None:
+        """``has_peers``: brokers ask each other over REST. ``coordinators`` of transactions; ``namespaces`` in use
+        beside the one of :data:`NAMES`."""
         self.world = world
         self.has_peers = has_peers
+        self.coordinators = coordinators
+        self.namespaces = (NAMESPACE, *namespaces)
         #: The REST of each broker that is up, where they have peers.
         self.applications: dict[str, ASGIApp] = {}
         self.rng = world.rng("cluster")
@@ -179,7 +184,7 @@ class ClusterWorld:
             runtime,
             metadata,
             ledgers,
-            BrokerConfig(),
+            BrokerConfig(transaction_coordinator_enabled=self.coordinators > 0),
             resources,
             version="test",
             ownership=membership.ownership,
@@ -187,7 +192,8 @@ class ClusterWorld:
             peers=self._peers(runtime, lambda: client, membership) if self.has_peers else None,
             silent=membership.silent,
         )
-        await initialize_cluster(resources, ClusterSetup("c", {"serviceUrl": "http://a:8080"}))
+        setup = ClusterSetup("c", {"serviceUrl": "http://a:8080"}, transaction_coordinators=self.coordinators)
+        await initialize_cluster(resources, setup)
         await membership.join(endpoints_of(node.name))
         await broker.start(endpoints_of(node.name))
         await runtime.network.listen(broker.new_connection, "0.0.0.0", PORT)

@@ -27,6 +27,7 @@ SCENARIOS: Final = {
     "brokers": ("support.two_brokers", "two_brokers"),
     "cluster": ("support.cluster_story", "cluster_story"),
     "cluster-deletions": ("support.cluster_deletions", "cluster_deletions"),
+    "cluster-transactions": ("support.cluster_transactions", "cluster_transactions"),
 }
 #: As lines of the log name transactions, which were there before the others.
 RING_SCENARIO: Final = "token_ring"
