@@ -177,12 +177,22 @@ class TransactionStory:
     async def _check_topic(self, broker: Broker, name: TopicName) -> None:
         topic: Any = await broker.get_topic(name, create=True)
         ledger = topic.ledger
-        assert ledger.readable_position == ledger.last_confirmed_position, f"{name} is held back for good"
+        assert ledger.readable_position == ledger.last_confirmed_position, f"{name} is held back: {self._held(topic)}"
         base = str(name).partition("-partition-")[0]
         for sub in topic.subscriptions.values():
             assert not sub.transaction_acks.is_holding, f"{name} holds acknowledgements for nobody"
             if base in self.movers.inputs:
                 assert not sub.cursor.backlog_count, f"{name} has a backlog of {sub.cursor.backlog_count}"
+
+    def _held(self, topic: Any) -> str:
+        """By which transactions, and who has their coordinators, for who reads of a failure."""
+        buffer = topic.transaction_buffer
+        open_at = {
+            number: broker for broker, one in self.cluster.brokers.items() for number in _open_coordinators(one)
+        }
+        told = [] if buffer is None else [f"{txn_id}" for txn_id in (buffer.state.open if buffer.state is not None else ())]
+        tries = [self.movers.book.tries.get(text.strip("()").replace(",", ".")) for text in told]
+        return f"{told} {tries}, coordinators are open at {open_at}"
 
     async def _check_coordinator(self, broker: Broker, name: TopicName) -> None:
         number = name.partition

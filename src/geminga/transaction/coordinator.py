@@ -155,7 +155,7 @@ class TransactionCoordinator:
         self._ending: dict[int, asyncio.Future[GemingaError | None]] = {}
         self._telling = asyncio.Semaphore(TELLING_AT_ONCE)
         #: Pauses between attempts, over when it stops. An attempt itself goes on: what it stores must be known there.
-        self._sleeping: set[asyncio.Future[None]] = set()
+        self._sleeping: dict[asyncio.Future[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
         #: The deadline that the timer is for, ms since the epoch.
         self._timer_ms = 0
@@ -506,12 +506,12 @@ class TransactionCoordinator:
         loop = asyncio.get_running_loop()
         pause: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(delay_ms / 1000, _end_pause, pause)
-        self._sleeping.add(pause)
+        self._sleeping[pause] = None
         try:
             await pause
         finally:
             timer.cancel()
-            self._sleeping.discard(pause)
+            self._sleeping.pop(pause, None)
 
     # ---- time-outs
 

@@ -70,7 +70,7 @@ class BookieServer:
     def __init__(self, bookie: Bookie, frame_bytes_max: int, listener: Listener | None = None) -> None:
         self.bookie = bookie
         self.frame_bytes_max = frame_bytes_max
-        self.connections: set[BookieConnection] = set()
+        self.connections: dict[BookieConnection, None] = {}
         self.turns: ReadTurns[BookieConnection, QueuedRead] = ReadTurns(
             group_key, group_max=limits.GROUP_READS_MAX, waiting_max=limits.READS_WAITING_MAX
         )
@@ -120,7 +120,7 @@ class BookieServer:
 
     def came(self, connection: BookieConnection) -> None:
         """A connection is there."""
-        self.connections.add(connection)
+        self.connections[connection] = None
         if self._stuck_check is None:
             self._stuck_check = self._loop.call_later(limits.STUCK_CHECK_S, self._look_for_stuck)
 
@@ -144,7 +144,7 @@ class BookieServer:
 
     def forget(self, connection: BookieConnection) -> None:
         """A connection went."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         connection.dropped(self.polls.forget(connection) + len(self.turns.forget(connection)))
 
     def serve_reads(self) -> None:

@@ -56,14 +56,14 @@ class Connections:
         self._config = config
         self._strangers = SparseWarnings(_log, clock.monotonic)
         self._by_ip: dict[str, int] = {}
-        #: Those that are open.
-        self.open: set[OpenConnection] = set()
+        #: Those that are open, in the order in which they came.
+        self.open: dict[OpenConnection, None] = {}
         #: Accepted since the start; read at scrape time.
         self.opened_count = 0
 
     def opened(self, connection: OpenConnection) -> str:
         """Count a connection; why it can not stay, or an empty text."""
-        self.open.add(connection)
+        self.open[connection] = None
         self.opened_count += 1
         address = connection.peer.rpartition(":")[0]
         count = self._by_ip.get(address, 0) + 1
@@ -77,7 +77,7 @@ class Connections:
 
     def closed(self, connection: OpenConnection) -> None:
         """A connection is gone."""
-        self.open.discard(connection)
+        self.open.pop(connection, None)
         address = connection.peer.rpartition(":")[0]
         left = self._by_ip.get(address, 0) - 1
         if left > 0:

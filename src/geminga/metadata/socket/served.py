@@ -62,7 +62,7 @@ class ServedSession:
         self.is_over = False
         self.connection: ServedConnection | None = None
         #: Connections, gone or not, whose requests are being carried out.
-        self.working: set[ServedConnection] = set()
+        self.working: dict[ServedConnection, None] = {}
 
     async def taken_up_by(self, connection: ServedConnection) -> None:
         """From now on this is its connection; what an earlier one brought is done when this returns."""
@@ -225,7 +225,7 @@ class ServedConnection(asyncio.Protocol):
         self._read_on()
 
     def _begin(self, session: ServedSession, request: Request) -> None:
-        session.working.add(self)
+        session.working[self] = None
         self._under_way += 1
         self._under_way_bytes += len(request.value)
         if self._under_way >= UNDER_WAY_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
@@ -290,7 +290,7 @@ class ServedConnection(asyncio.Protocol):
             self._is_full = False
             self._read_on()
         if not self._under_way:
-            session.working.discard(self)
+            session.working.pop(self, None)
             if self._idle is not None:
                 self._idle.set_result(None)
                 self._idle = None

@@ -44,7 +44,7 @@ class MetadataServer:
         self._open_session = open_session
         self._token = token
         self._sessions: dict[int, ServedSession] = {}
-        self._connections: set[ServedConnection] = set()
+        self._connections: dict[ServedConnection, None] = {}
         #: Sessions that are being opened.
         self._opening = 0
         #: Sessions whose store is being closed: they count, and nothing of them is served.
@@ -120,12 +120,12 @@ class MetadataServer:
         """Whether it may stay until it says who it is."""
         if self._is_closed or len(self._connections) >= CONNECTIONS_MAX:
             return False
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def went(self, connection: ServedConnection) -> None:
         """Its session goes on, for a while."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     async def greet(self, connection: ServedConnection, hello: Hello) -> ServedSession | Refused:
         """The session that the connection has from now on."""
