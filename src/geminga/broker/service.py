@@ -245,6 +245,7 @@ class Broker:
             tables_elsewhere=self.tables_elsewhere,
             snapshots_of=None if self._elsewhere is None else self._elsewhere.snapshots,
             participants_of=None if self._elsewhere is None else self._elsewhere.participants,
+            standings=None if self._elsewhere is None else self._elsewhere.standings(),
         )
 
     def _new_schemas(self) -> Schemas:

@@ -37,7 +37,22 @@ class Registrations(Protocol):
         ...
 
     async def find_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
-        """How the transaction stands to a topic (its full name) or a subscription. Raises GemingaError."""
+        """How the transaction stands to a topic (its full name) or a subscription. Raises GemingaError.
+
+        Of a coordinator that another broker has it is believed that it will tell.
+        """
+        ...
+
+    async def ask_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
+        """As :meth:`find_standing`, and a coordinator that is not here is asked, wherever it is."""
+        ...
+
+
+class StandingsElsewhere(Protocol):
+    """What coordinators at other brokers know of participants."""
+
+    async def ask(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing | None:
+        """What the broker with its coordinator says; None: that one can not be asked. Raises GemingaError."""
         ...
 
 

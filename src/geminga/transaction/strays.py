@@ -71,7 +71,7 @@ async def _settle(
     abort: Callable[[TxnId], Awaitable[None]],
 ) -> None:
     try:
-        if await registrations.find_standing(txn_id, participant) is Standing.OVER:
+        if await registrations.ask_standing(txn_id, participant) is Standing.OVER:
             _log.warning("%s holds something for transaction %s, which is over: aborted", participant, txn_id)
             await abort(txn_id)
     except GemingaError as error:

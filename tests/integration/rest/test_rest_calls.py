@@ -21,7 +21,7 @@ pytestmark = pytest.mark.integration
 COMPATIBILITY = ROOT / "docs" / "compatibility.md"
 CALLS_MIN = 600
 #: What brokers of Geminga's ask each other; Apache's have nothing of it.
-BETWEEN_BROKERS = "/admin/v3/transactions/bufferSnapshot/"
+BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transactions/standing/")
 
 
 @pytest.fixture(scope="module")

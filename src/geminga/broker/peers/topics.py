@@ -24,7 +24,7 @@ from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 
 if TYPE_CHECKING:
     from geminga.client import Client
-    from geminga.transaction.ports import BufferSnapshots, Participants
+    from geminga.transaction.ports import BufferSnapshots, Participants, StandingsElsewhere
 
 #: What an owner's refusal is here; everything else is that it can not be done now.
 _REFUSALS: Final[dict[int, type[GemingaError]]] = {
@@ -122,6 +122,12 @@ class PeerTopics:
         from geminga.broker.peers.participants import PeerParticipants
 
         return PeerParticipants(own, self, self._client)
+
+    def standings(self) -> StandingsElsewhere:
+        """What coordinators of other brokers know."""
+        from geminga.broker.peers.standings import PeerStandings
+
+        return PeerStandings(self)
 
     # ---- ``registry.ports.TopicsElsewhere``
 

@@ -85,6 +85,7 @@ ROUTES = distinct(
         *transactions.where_enabled(transactions.OF_CLUSTER),
         *transactions.where_enabled(at_owner(transactions.OF_COORDINATORS, transactions.coordinator_topic, _ownership)),
         *transactions.where_enabled(at_owner(transactions.OF_TOPICS, transactions.persistent_of, _ownership)),
+        *transactions.where_enabled(at_owner(transactions.OF_STANDINGS, transactions.coordinator_topic, _ownership)),
         *transactions.where_enabled(at_owner(transactions.OF_SNAPSHOTS, transactions.snapshots_topic_of, _ownership)),
         *at_owner(transactions.ALWAYS, transactions.persistent_of, _ownership),
     ]

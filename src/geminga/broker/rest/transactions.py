@@ -48,7 +48,7 @@ from geminga.model.errors import (
 from geminga.model.limits import TRANSACTION_COORDINATORS_MAX
 from geminga.model.position import Position
 from geminga.model.topic_name import TRANSACTION_SNAPSHOTS, TopicName
-from geminga.model.txn_id import TxnId
+from geminga.model.txn_id import TxnId, TxnSubscription
 from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
@@ -232,6 +232,17 @@ async def transaction_metadata(request: Request) -> Response:
     txn_id = _txn_id(request)
     coordinator = await _coordinator_of(request, txn_id)
     return json_response(await _metadata_of(request, coordinator.state.find(txn_id)))
+
+
+async def standing(request: Request) -> Response:
+    """How a transaction stands to a topic, or to a subscription of it."""
+    path_int(request, "most")
+    topic, subscription = request.query_params.get("topic"), request.query_params.get("subscription")
+    if topic is None:
+        raise RestError(412, "topic is to be given")
+    participant = topic if subscription is None else TxnSubscription(topic, subscription)
+    found = await _transactions(request).coordinators.own_standing(_txn_id(request), participant)
+    return json_response({"standing": found.value})
 
 
 async def slow_transactions(request: Request) -> Response:
@@ -481,6 +492,8 @@ OF_TOPICS: Final = [
     _get(f"transactionInPendingAckStats/{_SUBSCRIPTION}/{_TXN}", in_pending_ack_stats, TopicOperation.GET_STATS),
     _get(f"positionStatsInPendingAck/{_SUBSCRIPTION}/{{ledger}}/{{entry}}", position_stats, TopicOperation.GET_STATS),
 ]
+#: Geminga's own, between brokers: answered by who has the coordinator.
+OF_STANDINGS: Final = [_get(f"standing/{_TXN}", standing, SuperUser.END_TRANSACTION)]
 #: Geminga's own, between brokers: answered by who keeps the snapshots of a namespace.
 OF_SNAPSHOTS: Final = [
     Route(f"{_BASE}/bufferSnapshot/{_PLACE}", each, methods=[method], needs=SuperUser.END_TRANSACTION)

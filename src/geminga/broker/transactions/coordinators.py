@@ -19,7 +19,7 @@ from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.runtime import Part, Runtime, get_logger, spawn, wait_ms
 from geminga.transaction.coordinator import CoordinatorConfig, TransactionCoordinator
 from geminga.transaction.logs import LedgerRecordLog
-from geminga.transaction.ports import Participants
+from geminga.transaction.ports import Participants, StandingsElsewhere
 
 _log = get_logger(__name__)
 
@@ -39,6 +39,7 @@ class Coordinators:
     __slots__ = (
         "_config",
         "_count",
+        "_elsewhere",
         "_is_closed",
         "_ledgers",
         "_logs",
@@ -61,8 +62,10 @@ class Coordinators:
         *,
         count: Callable[[], Awaitable[int]],
         part: Part,
+        elsewhere: StandingsElsewhere | None = None,
     ) -> None:
-        """``count``: how many coordinators the cluster has. ``part``: whose failure it is if one breaks."""
+        """``count``: how many coordinators the cluster has. ``part``: whose failure it is if one breaks.
+        ``elsewhere``: those of other brokers; None: they can not be asked."""
         self._runtime = runtime
         self._ledgers = ledgers
         self._ownership = ownership
@@ -70,6 +73,7 @@ class Coordinators:
         self._config = config
         self._count = count
         self._part = part
+        self._elsewhere = elsewhere
         self._open: dict[int, TransactionCoordinator] = {}
         self._logs: dict[int, ManagedLedger] = {}
         self._opening: dict[int, asyncio.Lock] = {}
@@ -147,11 +151,25 @@ class Coordinators:
         return None if coordinator is None else coordinator.state.standing(txn_id, participant)
 
     async def find_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
-        """As :class:`Registrations` says; of a coordinator that another broker has it is believed that it will tell."""
+        """As :class:`Registrations` says."""
         try:
-            coordinator = await self.find(txn_id.coordinator)
+            return await self.own_standing(txn_id, participant)
         except TransactionCoordinatorNotFoundError:
             return Standing.TAKING if txn_id.coordinator < await self._count() else Standing.OVER
+
+    async def ask_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
+        """As :class:`Registrations` says."""
+        try:
+            return await self.own_standing(txn_id, participant)
+        except TransactionCoordinatorNotFoundError:
+            if txn_id.coordinator >= await self._count():
+                return Standing.OVER
+        found = None if self._elsewhere is None else await self._elsewhere.ask(txn_id, participant)
+        return Standing.TAKING if found is None else found
+
+    async def own_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
+        """Of a coordinator that is here. Raises TransactionCoordinatorNotFoundError, GemingaError."""
+        coordinator = await self.find(txn_id.coordinator)
         standing = coordinator.state.standing(txn_id, participant)
         if standing is Standing.OVER:
             # What is held will be aborted. A broker that has the log now may have begun the transaction.

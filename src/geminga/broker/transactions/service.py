@@ -18,7 +18,7 @@ from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
 from geminga.transaction.coordinator import CoordinatorConfig
-from geminga.transaction.ports import BufferSnapshots, HoldsBack, Participants, Registrations
+from geminga.transaction.ports import BufferSnapshots, HoldsBack, Participants, Registrations, StandingsElsewhere
 
 
 class TopicsOfBroker(LoadTopics, OpenTopics, Protocol):
@@ -44,10 +44,11 @@ class TransactionService:
         tables_elsewhere: TablesElsewhere | None = None,
         snapshots_of: Callable[[BufferSnapshots], BufferSnapshots] | None = None,
         participants_of: Callable[[Participants], Participants] | None = None,
+        standings: StandingsElsewhere | None = None,
     ) -> None:
         """``count``: how many coordinators the cluster has. ``tables_elsewhere``: snapshots whose topics other brokers
         serve. ``snapshots_of``, ``participants_of``: those of the whole cluster, given this broker's own; None: they
-        are all here."""
+        are all here. ``standings``: what coordinators of other brokers know; None: they can not be asked."""
         #: Kept by this broker.
         self.own_snapshots = TopicSnapshots(topics, schemas, runtime.clock, ownership, tables_elsewhere)
         self.snapshots: BufferSnapshots = (
@@ -58,7 +59,9 @@ class TransactionService:
         told: Participants = self.participants if participants_of is None else participants_of(self.participants)
         self.pending_ack_logs = LedgerPendingAckLogs(ledgers)
         limits = CoordinatorConfig(config.active_transactions_max, config.transaction_timeout_max_ms)
-        self.coordinators = Coordinators(runtime, ledgers, ownership, told, limits, count=count, part=part)
+        self.coordinators = Coordinators(
+            runtime, ledgers, ownership, told, limits, count=count, part=part, elsewhere=standings
+        )
         self.alarm = HeldBackAlarm(runtime.clock, config.transaction_alarm_ms, self.coordinators.described, part)
 
     @property
