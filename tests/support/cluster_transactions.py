@@ -66,9 +66,7 @@ class TransactionStory:
 
     def __init__(self, world: SimWorld) -> None:
         self.world = world
-        self.cluster = ClusterWorld(
-            world, has_peers=True, coordinators=COORDINATORS, namespaces=[SYSTEM_NAMESPACE]
-        )
+        self.cluster = ClusterWorld(world, has_peers=True, coordinators=COORDINATORS, namespaces=[SYSTEM_NAMESPACE])
         self.cluster.keeps = True
         self.excuses = Excuses(self.cluster)
         self.faults = TransactionFaults(self.cluster, self.excuses)
@@ -187,10 +185,12 @@ class TransactionStory:
     def _held(self, topic: Any) -> str:
         """By which transactions, and who has their coordinators, for who reads of a failure."""
         buffer = topic.transaction_buffer
-        open_at = {
-            number: broker for broker, one in self.cluster.brokers.items() for number in _open_coordinators(one)
-        }
-        told = [] if buffer is None else [f"{txn_id}" for txn_id in (buffer.state.open if buffer.state is not None else ())]
+        open_at = {number: broker for broker, one in self.cluster.brokers.items() for number in _open_coordinators(one)}
+        told = (
+            []
+            if buffer is None
+            else [f"{txn_id}" for txn_id in (buffer.state.open if buffer.state is not None else ())]
+        )
         tries = [self.movers.book.tries.get(text.strip("()").replace(",", ".")) for text in told]
         return f"{told} {tries}, coordinators are open at {open_at}"
 

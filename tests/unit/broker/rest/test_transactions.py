@@ -196,6 +196,7 @@ def test_owner_of_topic_or_coordinator_answers() -> None:
             "coordinatorStats?coordinatorId=1",
             "coordinatorInternalStats/1",
             "transactionMetadata/1/0",
+            f"standing/1/0?topic={TOPIC}",
             "slowTransactions/0?coordinatorId=1",
         ):
             await get(path, 307)
@@ -267,3 +268,28 @@ def test_time_out_has_a_bound() -> None:
         assert (await get("coordinatorStats?coordinatorId=0"))["ongoingTxnSize"] == 0
 
     run(scenario, transaction_timeout_max_ms=5_000)
+
+
+def test_another_broker_is_told_how_a_transaction_stands_to_a_topic_and_to_a_subscription() -> None:
+    async def scenario(world: BrokerWorld, get: Asking, client: Transacting) -> None:
+        txn_id = await client.begin()
+
+        async def standing(least: int, query: str) -> object:
+            return (await get(f"standing/0/{least}?{query}"))["standing"]
+
+        await client.client.subscribe()
+        assert await standing(txn_id.number, f"topic={TOPIC}") == "untold"
+        await client.add_partition(txn_id)
+        await client.add_subscription(txn_id)
+        assert await standing(txn_id.number, f"topic={TOPIC}") == "taking"
+        assert await standing(txn_id.number, f"topic={OTHER}") == "untold"
+        assert await standing(txn_id.number, f"topic={TOPIC}&subscription=sub") == "taking"
+        assert await standing(txn_id.number, f"topic={TOPIC}&subscription=other") == "untold"
+        await client.end(txn_id, commit=True)
+        assert await standing(txn_id.number, f"topic={TOPIC}") == "over"
+        assert await standing(txn_id.number + 1, f"topic={TOPIC}") == "over"
+        await get(f"standing/0/{txn_id.number}", 412)
+        await get(f"standing/0/x?topic={TOPIC}", 404)
+        await get(f"standing/2/0?topic={TOPIC}", 404)
+
+    run(scenario)

@@ -1,0 +1,113 @@
+"""Transactions in whole clusters: each counts whole or not at all, whatever dies, moves, is cut off or believes in vain."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import geminga.client as gc
+from geminga.broker.ownership.ports import Here
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.model.topic_name import TopicName
+from geminga.sim import SimNode, SimWorld, run
+from geminga.sim.seeds import run_seeds
+from support.client_world import CLIENT
+from support.cluster_transactions import COORDINATORS, LABELS, cluster_transactions
+from support.cluster_world import BROKERS, PLAIN, ClusterWorld
+
+#: Some, and those that failed once. 8, 100: a topic held something for a transaction that its coordinator, at another
+#: broker, had lost, and believed that it would be told.
+SHORT_SEEDS = (2, 4, 7, 8, 100)
+LONG_SEEDS = 300
+#: What happens in every run of a few seeds.
+OFTEN = tuple(f"cluster.transaction {what}" for what in ("begun", "committed", "aborted", "left open", "failed"))
+
+
+def test_transactions_of_a_cluster_count_whole_or_not_at_all() -> None:
+    run_seeds(cluster_transactions, SHORT_SEEDS).check(hits_min=1, labels=OFTEN)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_transactions_of_a_cluster_count_whole_or_not_at_all_over_many_seeds() -> None:
+    run_seeds(cluster_transactions, range(LONG_SEEDS)).check(hits_min=20, labels=LABELS)
+
+
+@pytest.mark.timeout(120)
+def test_a_seed_tells_the_same_story_whatever_ran_before_it() -> None:
+    """It did not: connections that ended together ended in the order of their addresses in memory."""
+    stories: list[str] = []
+
+    async def story(world: SimWorld) -> None:
+        await cluster_transactions(world)
+        stories.append(world.trace.digest())
+
+    run(story, seed=8)
+    kept = [bytearray(number) for number in range(1000)]
+    run(story, seed=8)
+    assert stories[0] == stories[1]
+    assert len(kept) == 1000
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_a_transaction_is_over_when_its_client_and_the_broker_of_its_coordinator_are_gone(is_taken_over: bool) -> None:
+    """Nobody asked for the coordinator any more: the topic, at another broker, believed that it would be told."""
+
+    async def scenario(world: SimWorld) -> None:
+        cluster = ClusterWorld(world, has_peers=True, coordinators=COORDINATORS)
+        await cluster.start()
+        name = TopicName.parse(PLAIN[0])
+        client = world.node("client")
+        client.start()
+        txn_id = await client.run(partial(_leave_open, cluster))
+        lost = await _broker_of(cluster, COORDINATORS_TOPIC.with_partition(txn_id.coordinator))
+        there = await _broker_of(cluster, name)
+        if there == lost:
+            # The topic goes elsewhere.
+            there = next(one for one in BROKERS if one != lost)
+            await world.node(lost).run(
+                lambda _: cluster.members[lost].ownership.release(
+                    [one for one in cluster.members[lost].ownership.owned if one.has(name)]
+                )
+            )
+            await world.node(there).run(
+                lambda _: cluster.members[there].ownership.owner_of(name, is_authoritative=True)
+            )
+        ledger = await world.node(there).run(lambda _: _ledger(cluster, there, name))
+        assert ledger.readable_position < ledger.last_confirmed_position
+        world.crash(client)
+        cluster.crash(lost)
+        if is_taken_over:
+            other = next(one for one in BROKERS if one not in (lost, there))
+            await world.sleep(10)
+            await world.node(other).run(
+                lambda _: cluster.members[other].ownership.owner_of(
+                    COORDINATORS_TOPIC.with_partition(txn_id.coordinator), is_authoritative=True
+                )
+            )
+        await world.sleep(60)
+        ledger = await world.node(there).run(lambda _: _ledger(cluster, there, name))
+        assert ledger.readable_position == ledger.last_confirmed_position
+
+    run(scenario, seed=3)
+
+
+async def _leave_open(cluster: ClusterWorld, node: SimNode) -> object:
+    client = gc.connect(f"pulsar://{cluster.url}", runtime=node.runtime, **CLIENT)
+    producer = await client.create_producer(PLAIN[0])
+    txn = await client.transaction(8.0)
+    await producer.send(b"never seen", txn=txn)
+    return txn.id
+
+
+async def _broker_of(cluster: ClusterWorld, name: TopicName) -> str:
+    for broker, member in cluster.members.items():
+        owner = await cluster.world.node(broker).run(lambda _, member=member: member.ownership.owner_of(name))
+        if isinstance(owner, Here):
+            return broker
+    raise AssertionError(f"nobody has {name}")
+
+
+async def _ledger(cluster: ClusterWorld, broker: str, name: TopicName) -> object:
+    return (await cluster.brokers[broker].get_topic(name, create=False)).ledger

@@ -1,0 +1,43 @@
+"""Transactions in whole clusters with a defect planted: some seed catches each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from geminga.sim import run_seeds
+from support.cluster_transactions import cluster_transactions
+from support.planted_defects import planted
+
+#: By what ``tools/mutants/packages`` says of them, with the seed of its writing, which is tried first.
+DEFECTS: Final = {
+    # A coordinator is served after its session expired.
+    "a broker serves coordinators on after its session expired, or their bundle went": 0,
+    # A commit is decided by two coordinators.
+    "two brokers open the log of a coordinator in turns": 0,
+    "the next owner reads the end of a ledger without fencing it: the one before acknowledges what nobody finds": 0,
+    # The marker of an end is lost when its topic moves in the middle.
+    "an end that was not heard at once is never told again: the topic is held back for good": 0,
+    # What transactions hold acknowledged is not read again at a takeover.
+    "what transactions hold is delivered again after a load": 7,
+    # The abort of what timed out is forgotten at a takeover, before it was decided and after.
+    "after a restart nothing times out until somebody begins a transaction": 0,
+    "an end that was decided before a crash is heard by nobody": 0,
+    # Whom nobody will tell does not ask.
+    "a topic believes that a coordinator of another broker will tell it: where that knows nothing, or nobody took it, "
+    "it is held back for good": 8,
+}
+#: The others that are tried, when the simulation changed.
+SEEDS: Final = 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("why", DEFECTS)
+def test_planted_defect_is_caught_by_some_story(why: str) -> None:
+    with planted(why):
+        failures = run_seeds(cluster_transactions, [DEFECTS[why], *range(SEEDS)], failures_max=1).failures
+    assert failures
+    print(f"seed {failures[0].seed}: {why}")
+    run_seeds(cluster_transactions, [failures[0].seed]).check(labels=())
