@@ -1,4 +1,4 @@
-"""Transactions in whole clusters: each counts whole or not at all, whatever dies, moves, is cut off or believes in vain."""
+"""Transactions in whole clusters: each counts whole or not at all, whatever dies, moves or is cut off."""
 
 from __future__ import annotations
 

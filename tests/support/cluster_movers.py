@@ -219,6 +219,30 @@ class Movers:
                         raise
             await self._close(consumer)
 
+    async def leave_open(self, count: int) -> None:
+        """A program begins so many, publishes in each, and dies; nobody begins any after these."""
+
+        async def work(node: SimNode) -> None:
+            async with gc.connect(f"pulsar://{self.cluster.url}", runtime=node.runtime, **CLIENT) as client:
+                producers = {each: await self._producer(client, each) for each in self.outputs}
+                for _ in range(count):
+                    txn = await self._insist(lambda: client.transaction(max(TIMEOUTS_S)))
+                    label = f"{txn.id.coordinator}.{txn.id.number}"
+                    one = self.book.tries[label] = Try(label, max(TIMEOUTS_S))
+                    try:
+                        await self._fill(txn, one, "leaver", producers, [], None)
+                    except gc.PulsarException:
+                        self._count("failed")
+                self.world.loop.call_soon(self.world.crash, node)
+                await self.world.sleep(1)
+
+        node = self.world.node("leaver")
+        node.start()
+        try:
+            await node.run(work)
+        except NodeCrashedError:
+            self._count("outlived its program")
+
     # ---- a transaction
 
     async def _transact(
@@ -236,7 +260,7 @@ class Movers:
             await self._give_back(consumer)
             await self.world.sleep(AGAIN_S)
             return
-        label = "%d.%d" % txn.id
+        label = f"{txn.id.coordinator}.{txn.id.number}"
         assert label not in self.book.tries, f"transaction {label} was begun twice"
         one = self.book.tries[label] = Try(label, timeout_s)
         self._count("begun")

@@ -28,7 +28,7 @@ from support.client_world import CLIENT
 from support.cluster_checks import Excuses, check_bundles, check_cuts, check_lookups, check_owners, own_ranges
 from support.cluster_faults import LABELS as FAULTS
 from support.cluster_faults import Faults
-from support.cluster_movers import ALONE, TIMEOUTS_S, Movers, Told, text_of, told
+from support.cluster_movers import TIMEOUTS_S, Movers, Told, text_of, told
 from support.cluster_story import LOOK_S, ROUNDS_S, SETTLED_S
 from support.cluster_world import BROKERS, NAMES, TOPICS, ClusterWorld
 from support.two_brokers import where
@@ -41,7 +41,16 @@ LABELS: Final = (
     *FAULTS,
     *(
         f"cluster.transaction {what}"
-        for what in ("begun", "committed", "aborted", "left open", "failed", "ended twice", "coordinator raced")
+        for what in (
+            "begun",
+            "committed",
+            "aborted",
+            "left open",
+            "failed",
+            "ended twice",
+            "coordinator raced",
+            "outlived its program",
+        )
     ),
 )
 
@@ -87,6 +96,13 @@ class TransactionStory:
                 await working
         except TimeoutError as error:
             raise AssertionError(f"clients did not follow: {sorted(self.movers.finished)} are done") from error
+        await self.movers.leave_open(COORDINATORS)
+        # Whoever had a coordinator may be gone by their time-outs.
+        for broker in self.faults.rng.sample(BROKERS, 2):
+            self.cluster.crash(broker)
+            if self.faults.rng.random() < 0.5:
+                await self.world.sleep(self.faults.span_s())
+            await self.cluster.boot(broker)
         await self.world.sleep(ROUNDS_S + max(TIMEOUTS_S))
         self.is_over = True
         await watching

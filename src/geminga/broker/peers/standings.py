@@ -1,7 +1,7 @@
 """How a transaction stands to a topic or subscription, asked of the broker that has its coordinator.
 
-``GET /admin/v3/transactions/standing/MOST/LEAST?topic=...&subscription=...`` answers ``{"standing": "over"}`` or another
-name of :class:`geminga.model.txn_id.Standing`. Whoever is asked for a coordinator that nobody has takes it.
+``GET /admin/v3/transactions/standing/MOST/LEAST?topic=...&subscription=...`` answers ``{"standing": "over"}`` or
+another name of :class:`geminga.model.txn_id.Standing`. Whoever is asked for a coordinator that nobody has takes it.
 """
 
 from __future__ import annotations
