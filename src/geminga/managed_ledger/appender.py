@@ -268,7 +268,9 @@ class Appender:
 
     def _is_to_be_left(self) -> bool:
         """Whether the open ledger is full and another can be asked for; if it can not, the full one goes on."""
-        return self._is_full() and self._may_switch() and not self._is_making and not self._new.is_metadata_away
+        if not self._is_full() or not self._may_switch() or self._is_making:
+            return False
+        return not self._new.is_metadata_away and not self._new.is_list_full
 
     def _is_full(self) -> bool:
         handle = self._handle

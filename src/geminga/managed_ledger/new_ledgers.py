@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.persistence import Persistence
@@ -11,8 +11,14 @@ from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.ledger_end import close_quietly
 from geminga.managed_ledger.ports import OpenLedger
 from geminga.managed_ledger.services import LedgerHome, StorageServices
-from geminga.managed_ledger.stored_list import StoredList
-from geminga.runtime import crash_point
+from geminga.managed_ledger.stored_list import LAST_ROOM_BYTES, ROOM_BYTES_MIN, StoredList
+from geminga.model.errors import MetadataError
+from geminga.runtime import crash_point, get_logger
+
+#: A list of fewer ledgers is not measured: it has room whatever is said of them.
+LEDGERS_ALWAYS: Final = 1000
+
+_log = get_logger(__name__)
 
 Opened = Callable[[OpenLedger, LedgerInfo], None]
 
@@ -45,17 +51,29 @@ class GrowingLog(Protocol):
 class NewLedgers:
     """See the module. The list's lock is held during each of its coroutines."""
 
-    __slots__ = ("_home", "_log", "_services")
+    __slots__ = ("_home", "_is_full_told", "_log", "_services")
 
     def __init__(self, log: GrowingLog, services: StorageServices, home: LedgerHome) -> None:
         self._log = log
         self._services = services
         self._home = home
+        self._is_full_told = False
 
     @property
     def is_metadata_away(self) -> bool:
         """Whether the metadata store is known to be out of reach."""
         return self._home.is_metadata_away
+
+    @property
+    def is_list_full(self) -> bool:
+        """Whether the list has no room for a ledger that could be done without."""
+        stored = self._log.stored
+        if len(stored.ledgers) < LEDGERS_ALWAYS or stored.room_bytes >= ROOM_BYTES_MIN:
+            return False
+        if not self._is_full_told:
+            self._is_full_told = True
+            _log.warning("%s: %s: the open one goes on beyond its limits", self._log.name, stored.fullness)
+        return True
 
     def is_as_wanted(self, ledger: OpenLedger) -> bool:
         """Whether a new ledger would have its quorums."""
@@ -70,6 +88,9 @@ class NewLedgers:
         """A ledger that no list names yet. Raises NotEnoughBookiesError, LedgerFencedError, MetadataError."""
         log = self._log
         log.check_writable()
+        if len(log.stored.ledgers) >= LEDGERS_ALWAYS and log.stored.room_bytes < LAST_ROOM_BYTES:
+            # Not made and then refused by the store: each attempt would leave a ledger that nobody names.
+            raise MetadataError(f"{log.name}: {log.stored.fullness}: nothing is written until old ones are deleted")
         handle = await self._services.create_ledger(log.name, log.persistence, newer_than=log.newest_ledger_id)
         crash_point(points.LEDGER_CREATED)
         return handle

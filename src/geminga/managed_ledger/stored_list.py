@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
 from geminga.managed_ledger.ports import Ledgers
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import LedgerFencedError, StorageError, invariant
+from geminga.model.errors import LedgerFencedError, MetadataError, StorageError, invariant
+from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.model.position import Position
 from geminga.runtime import get_logger
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
+
+#: While a list has less room, its ledgers go on beyond their limits, and none is offloaded: what is left is for ledgers
+#: without which nothing could be written, such as after a restart.
+ROOM_BYTES_MIN: Final = 64 * 1024
+#: With less not even those are made: a name that the node may have to be written under counts, too.
+LAST_ROOM_BYTES: Final = 16 * 1024
 
 _log = get_logger(__name__)
 
@@ -33,6 +41,7 @@ class StoredList:
         "_metadata",
         "_name",
         "_node",
+        "_value_bytes",
         "is_new",
         "ledgers",
         "properties",
@@ -73,6 +82,8 @@ class StoredList:
         self._kept_in = ledgers
         self._fenced = fenced
         self._forget = forget
+        #: Of the node's value; None: not written yet.
+        self._value_bytes: int | None = None
         #: Empty ledgers that left the list in memory; deleted once it is written.
         self._garbage: tuple[int, ...] = ()
         self._lock: asyncio.Lock | None = None
@@ -86,6 +97,18 @@ class StoredList:
     def version(self) -> int:
         """Of the node, as we know it; it grows with each change."""
         return self._node.version
+
+    @property
+    def fullness(self) -> str:
+        """For errors and the log."""
+        return f"its list of {len(self.ledgers)} ledgers is as long as a metadata node may be"
+
+    @property
+    def room_bytes(self) -> int:
+        """What its node takes beyond what it holds."""
+        if self._value_bytes is None:
+            self._value_bytes = len(self._encode(self._records(self.ledgers.infos), self.terminated_position))
+        return METADATA_VALUE_BYTES_MAX - self._value_bytes
 
     def lock(self) -> asyncio.Lock:
         """Held while the list is changed."""
@@ -125,12 +148,22 @@ class StoredList:
     async def _put(
         self, records: tuple[LedgerRecord, ...], terminated: Position | None, properties: dict[str, str]
     ) -> None:
-        value = encode_managed_ledger_info(ManagedLedgerRecord(records, terminated, properties))
+        value = self._encode(records, terminated, properties)
         try:
             await self._node.put(self._metadata, ledger_path(self._name), value)
         except LedgerFencedError as error:
             self._fenced(error)
             raise
+        self._value_bytes = len(value)
+
+    def _encode(
+        self,
+        records: tuple[LedgerRecord, ...],
+        terminated: Position | None,
+        properties: Mapping[str, str] | None = None,
+    ) -> bytes:
+        properties = self.properties if properties is None else properties
+        return encode_managed_ledger_info(ManagedLedgerRecord(records, terminated, properties))
 
     async def _delete_garbage(self) -> None:
         garbage, self._garbage = self._garbage, ()
@@ -141,6 +174,10 @@ class StoredList:
         found = self.ledgers.find(ledger_id)
         invariant(found is not None, f"{self._name}: ledger {ledger_id} is not listed")
         assert found is not None
+        if context and not found.offload_context and self.room_bytes < ROOM_BYTES_MIN:
+            raise MetadataError(
+                f"{self._name}: no room to say of ledger {ledger_id} that it is offloaded: {self.fullness}"
+            )
         before, found.offload_context = found.offload_context, context
         records = self._records(self.ledgers.infos)
         found.offload_context = before

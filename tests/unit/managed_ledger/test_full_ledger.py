@@ -1,4 +1,4 @@
-"""A full ledger while no other can be made: it goes on, and is left once one is there."""
+"""A full ledger while no other can be made, or listed: it goes on, and is left once one is there."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.appender import MAKING_PATIENCE_S, Appender
-from geminga.managed_ledger.new_ledgers import NewLedgers
-from geminga.metadata.ports import SessionEvent
-from geminga.model.errors import DiskFullError, LedgerClosedError
+from geminga.managed_ledger.metadata_io import ledger_path as list_path
+from geminga.managed_ledger.new_ledgers import LEDGERS_ALWAYS, NewLedgers
+from geminga.managed_ledger.stored_list import LAST_ROOM_BYTES, ROOM_BYTES_MIN, StoredList
+from geminga.metadata.ports import MUST_NOT_EXIST, SessionEvent
+from geminga.model.errors import DiskFullError, LedgerClosedError, MetadataError
+from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.model.position import EARLIEST
 from geminga.runtime import spawn
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.ledger_world import append, read_all
+from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
+from support.ledger_world import NAME, append, read_all
 
-COVERED = (Appender, NewLedgers)
+COVERED = (Appender, NewLedgers, StoredList)
 TEN = ManagedLedgerConfig(max_entries_per_ledger=10, min_rollover_minutes=0)
 OUTAGE_MS = 60_000
 
@@ -134,5 +138,83 @@ def test_a_ledger_that_was_made_for_a_log_that_closes_is_deleted(in_world):
         assert await w.store.exists(ledger_path(info.ledger_id))
         assert not await w.store.exists(ledger_path(info.ledger_id + 1))
         assert await everything(await w.reopen()) == numbered(0, 10)
+
+    in_world(scenario, TEN)
+
+
+#: No ledger that is made here has such an id.
+FOREIGN_ID = 0
+
+
+def list_of(texts: list[str], text_chars: int) -> bytes:
+    """Ledgers that were closed long ago, with texts that hardly become smaller when they are compressed."""
+    return encode_managed_ledger_info(
+        ManagedLedgerRecord(
+            tuple(
+                LedgerRecord(FOREIGN_ID + number, 1, 1, 1, b"", (("k", text[:text_chars]),))
+                for number, text in enumerate(texts)
+            )
+        )
+    )
+
+
+async def with_list(w, room_bytes: int):
+    """A managed ledger whose list has about so much room left in its node."""
+    texts = [w.runtime.rng.token(1024) for _ in range(LEDGERS_ALWAYS)]
+    chars = 0
+    for step in (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1):
+        if len(list_of(texts, chars + step)) <= METADATA_VALUE_BYTES_MAX - room_bytes:
+            chars += step
+    value = list_of(texts, chars)
+    assert 0 <= METADATA_VALUE_BYTES_MAX - len(value) - room_bytes < 4096
+    for _ in texts:
+        await w.store.put("/ledgers/idgen/ID-", b"", expected_version=MUST_NOT_EXIST, sequential=True)
+    await w.store.put(list_path(NAME), value, expected_version=MUST_NOT_EXIST)
+    return await w.open()
+
+
+def test_it_goes_on_where_its_list_has_no_room_for_another_ledger(in_world):
+    """Such a list was refused, nothing could be published, and each attempt left a ledger that nobody named."""
+
+    async def scenario(w):
+        ml = await with_list(w, ROOM_BYTES_MIN - 8192)
+        results = []
+        for first in range(0, 5000, 100):
+            results += await append(ml, numbered(first, first + 100))
+            await w.world.sleep(0.3)
+        assert [result.error for result in results if result.error is not None] == []
+        assert len(ml.ledgers) == LEDGERS_ALWAYS + 1
+        assert len(await w.bookkeeper.ledger_ids()) == 1
+        # After a restart there is room for the ledger without which nothing could be written.
+        again = await w.reopen()
+        assert (await append(again, [b"x"]))[0].error is None
+        assert len(again.ledgers) == LEDGERS_ALWAYS + 2
+
+    in_world(scenario, TEN)
+
+
+def test_none_is_made_where_the_list_has_no_room_at_all(in_world):
+    async def scenario(w):
+        ml = await with_list(w, LAST_ROOM_BYTES - 8192)
+        for _ in range(10):
+            (result,) = await append(ml, [b"x"])
+            assert isinstance(result.error, MetadataError)
+            assert "as long as a metadata node may be" in str(result.error)
+            await w.world.sleep(0.3)
+        assert not await w.bookkeeper.ledger_ids()
+        # There is room again once old ledgers go.
+        ml.set_retention(retention_ms=0, retention_bytes=0)
+        await ml.trim()
+        assert (await append(ml, [b"x"]))[0].error is None
+
+    in_world(scenario, TEN)
+
+
+def test_none_is_offloaded_where_the_list_has_no_room(in_world):
+    async def scenario(w):
+        ml = await with_list(w, ROOM_BYTES_MIN - 8192)
+        with pytest.raises(MetadataError, match="no room to say"):
+            await ml.stored.put_context(FOREIGN_ID + 1, b"\x08\x01\x10\x01")
+        assert ml.ledgers.find(FOREIGN_ID + 1).offload_context == b""
 
     in_world(scenario, TEN)

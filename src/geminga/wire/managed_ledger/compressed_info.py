@@ -1,4 +1,4 @@
-"""Values of managed ledgers and cursors that Pulsar compressed (docs/formats/managed-ledger.md)."""
+"""Compressed values of managed ledgers and cursors, as Pulsar has them (docs/formats/managed-ledger.md)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from google.protobuf.message import DecodeError
 from geminga.model.errors import CorruptionError
 from geminga.wire._generated import managed_ledger_pb2 as pb
 from geminga.wire.managed_ledger.ledger_info import COMPRESSED_MAGIC
-from geminga.wire.pulsar.compression import DecompressionError, decompress
+from geminga.wire.pulsar.compression import ZSTD, DecompressionError, compress, decompress
 
 #: Bytes of the length of the header, behind those.
 _LENGTH_BYTES: Final = 4
 #: Bytes of a value that is no longer compressed: a node of ZooKeeper's 1 MiB holds more of nothing that is meant.
 UNCOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+def deflated(value: bytes) -> bytes:
+    """The inverse of :func:`inflated`."""
+    header = pb.CompressedInfoHeader(compressionType=pb.ZSTD, uncompressedSize=len(value)).SerializeToString()
+    return COMPRESSED_MAGIC + len(header).to_bytes(_LENGTH_BYTES, "big") + header + compress(ZSTD, value)
 
 
 def inflated(value: bytes, what: str) -> bytes:

@@ -22,7 +22,7 @@ from geminga.wire.managed_ledger import (
     encode_managed_ledger_info,
 )
 from geminga.wire.managed_ledger.compressed_info import UNCOMPRESSED_BYTES_MAX
-from geminga.wire.managed_ledger.ledger_info import uncompressed
+from geminga.wire.managed_ledger.ledger_info import COMPRESSED_MAGIC, uncompressed
 from geminga.wire.pulsar.compression import compress
 
 KINDS = pb.InfoCompressionType.values()
@@ -45,6 +45,21 @@ CURSOR = CursorInfoRecord(
 def test_a_compressed_value_is_read_as_what_it_was(kind):
     assert decode_managed_ledger_info(compressed(kind, encode_managed_ledger_info(LEDGERS))) == LEDGERS
     assert decode_cursor_info(compressed(kind, encode_cursor_info(CURSOR))) == CURSOR
+
+
+def test_a_long_list_is_compressed_and_a_short_one_is_not():
+    many = ManagedLedgerRecord(
+        tuple(LedgerRecord(20 * number, 50_000, 10_000_000 + 77 * number, 1_700_000_000_000 + 9000 * number)
+              for number in range(1, 40_000))
+    )  # fmt: skip
+    value = encode_managed_ledger_info(many)
+    assert value.startswith(COMPRESSED_MAGIC)
+    assert len(value) < 512 * 1024
+    assert decode_managed_ledger_info(value) == many
+    assert encode_managed_ledger_info(many) == value
+    assert not encode_managed_ledger_info(LEDGERS).startswith(COMPRESSED_MAGIC)
+    plain = pb.ManagedLedgerInfo.FromString(uncompressed(value, "it"))
+    assert compressed(pb.ZSTD, plain.SerializeToString(deterministic=True)) == value
 
 
 @given(st.sampled_from(KINDS), st.binary(max_size=300), st.data())
