@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import threading
+import urllib.request
 from pathlib import Path
 
 import pulsar
@@ -65,6 +66,24 @@ def topic(name: str, number: int) -> str:
 def owner_of(process: StandaloneProcess, name: str) -> str:
     found = json.loads(process.request("GET", f"/lookup/v2/topic/{name.replace('://', '/')}"))
     return str(found["brokerUrl"])
+
+
+def runtime_value(web_url: str, key: str) -> str:
+    with urllib.request.urlopen(f"{web_url}/admin/v2/brokers/configuration/runtime", timeout=20) as answer:
+        return str(json.loads(answer.read())[key])
+
+
+def test_a_setting_that_is_changed_at_one_process_is_followed_by_the_other(tmp_path: Path) -> None:
+    with standalone(tmp_path, "--brokers", "2") as process:
+        urls = [f"http://{one}" for one in json.loads(process.request("GET", "/admin/v2/brokers"))]
+        assert len(urls) == 2
+        for value in ("17", "18"):
+            process.request("POST", f"/admin/v2/brokers/configuration/maxTopicsPerNamespace/{value}")
+            while any(runtime_value(url, "maxTopicsPerNamespace") != value for url in urls):
+                pass  # the time limit of the test ends it
+        process.request("DELETE", "/admin/v2/brokers/configuration/maxTopicsPerNamespace")
+        while any(runtime_value(url, "maxTopicsPerNamespace") != "0" for url in urls):
+            pass
 
 
 def test_two_processes_share_topics_and_each_sends_clients_to_the_other(tmp_path: Path) -> None:

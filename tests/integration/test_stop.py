@@ -164,7 +164,7 @@ def held():
 
 async def main():
     stop = asyncio.Event()
-    stop_on_signals(asyncio.get_running_loop(), stop, latest_s=60)
+    stop_on_signals(asyncio.get_running_loop(), stop, latest_s=lambda: 60)
     print("ready", flush=True)
     await stop.wait()
     print("told", flush=True)
@@ -195,7 +195,7 @@ from geminga.app.process_life import stop_on_signals
 
 async def main():
     stop = asyncio.Event()
-    stop_on_signals(asyncio.get_running_loop(), stop, latest_s=0.1)
+    stop_on_signals(asyncio.get_running_loop(), stop, latest_s=lambda: 0.1)
     print("ready", flush=True)
     await stop.wait()
     while True:

@@ -18,6 +18,7 @@ from geminga.broker.ownership.core.local_policies import with_cuts
 from geminga.broker.ownership.membership import Membership
 from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
+from geminga.broker.rest.services import Force
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata import MemoryMetadataStore
@@ -202,7 +203,7 @@ class ClusterWorld:
         self.members[node.name] = membership
         if self.has_peers:
             self.applications[node.name] = rest_application(
-                broker, cluster_name="c", membership=membership, force_delete_namespace=True
+                broker, cluster_name="c", membership=membership, forced=Force(force_delete_namespace=True)
             )
 
     def _peers(

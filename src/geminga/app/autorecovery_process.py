@@ -121,7 +121,7 @@ def run_autorecovery(config: AutoRecoveryProcessConfig, *, json_line: bool) -> N
 
 async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
     stop = asyncio.Event()
-    stop_on_signals(asyncio.get_running_loop(), stop, latest_s=STOP_GRACE_S)
+    stop_on_signals(asyncio.get_running_loop(), stop, latest_s=lambda: STOP_GRACE_S)
     name = f"{socket.gethostname()}:{os.getpid()}"
     async with connected(config) as (runtime, metadata, pool, bookkeeper):
         registry = MetadataBookieRegistry(metadata)

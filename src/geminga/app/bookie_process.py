@@ -41,7 +41,7 @@ def run_bookie(config: BookieProcessConfig, data_dir: str, *, json_line: bool) -
 async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    stop_on_signals(loop, stop, latest_s=STOP_S + STOP_GRACE_S)
+    stop_on_signals(loop, stop, latest_s=lambda: STOP_S + STOP_GRACE_S)
     server = BookieProcessServer(config, data_dir, on_fatal=end_at_once)
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")

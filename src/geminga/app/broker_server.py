@@ -43,6 +43,7 @@ from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
     from geminga.app.core.metric_rows import MetricRow
+    from geminga.app.live_settings import LiveSettings
     from geminga.broker.ownership.endpoints import Endpoints
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
@@ -58,6 +59,8 @@ ABANDONED_PARTS: Final = ("HTTP server", "listener", "threads", "disk")
 
 #: Seconds for letting go of ports, threads and files where an orderly stop took too long.
 ABANDON_S: Final = 2.0
+#: Settings that were changed at run time, for all brokers; Pulsar's.
+CONFIGURATION_PATH: Final = "/admin/configuration"
 #: What a client is told that would take a descriptor which is kept for others.
 _FULL: Final = UnavailableError("the broker has as many connections as it may open files; try again later")
 
@@ -157,6 +160,8 @@ class BrokerServer(ABC):
         self._sources: list[Callable[[], Mapping[str, float]]] = []
         #: Set by :meth:`start`.
         self.broker: Broker | None = None
+        self._live: LiveSettings | None = None
+        self._use_live: Callable[[], LiveSettings]
         self._http: HttpServer | None = None
         self._shortage: BookieShortage
         self.runtime: Runtime | None = None
@@ -231,6 +236,7 @@ class BrokerServer(ABC):
         self._shortage = BookieShortage(storage.bookies, config.managed_ledger.ensemble_size)
         self._closers.append(("watch of bookies", self._shortage.close))
         runtime, metadata = storage.runtime, storage.metadata
+        await self._follow_configuration(metadata)
         bookkeeper = BookKeeper(runtime, storage.ledger_metadata or metadata, storage.bookies, config.bookkeeper)
         ledgers = ManagedLedgerFactory(
             runtime,
@@ -263,6 +269,32 @@ class BrokerServer(ABC):
         await self._start_beside(storage, bookkeeper)
         self._shortage.look()
         return await self._listen(broker, storage)
+
+    async def _follow_configuration(self, metadata: MetadataStore) -> None:
+        """Settings that were changed at run time hold before anything is made of them. Raises MetadataError."""
+
+        def live() -> LiveSettings:
+            # Loaded where somebody changes a setting, or did.
+            if self._live is None:
+                from geminga.app.live_settings import LiveSettings
+
+                self._live = LiveSettings(
+                    self._config, metadata, CONFIGURATION_PATH, self._settings_changed, lambda: self.broker
+                )
+                self._closers.append(("settings", self._live.close))
+                metadata.on_session_event(self._live.heard)
+            return self._live
+
+        self._use_live = live
+        # Before it is read, so that no change is missed.
+        metadata.watch_node(CONFIGURATION_PATH, lambda _: live().follow_soon())
+        if await metadata.exists(CONFIGURATION_PATH):
+            await live().start()
+
+    async def _settings_changed(self) -> None:
+        """Whoever copied a setting follows."""
+        if self.broker is not None:
+            await self.broker.settings_changed()
 
     async def _listen(self, broker: Broker, storage: Storage) -> Addresses:
         runtime, membership = storage.runtime, None if storage.peers is None else storage.peers.membership
@@ -325,7 +357,6 @@ class BrokerServer(ABC):
             labelled=storage.labelled,
             elsewhere=storage.metrics_elsewhere,
         )
-        load = self._config.load
         return RestContext(
             status=broker,
             topics=broker.administered,
@@ -336,8 +367,7 @@ class BrokerServer(ABC):
             lookup=broker.lookup,
             ownership=broker.ownership,
             membership=None if storage.peers is None else storage.peers.membership,
-            split_algorithm="" if load is None else load.split_algorithm,
-            flow_limits=None if load is None else load.flow_limits,
+            load=self._config.load,
             ledgers=broker.ledgers,
             clock=broker.runtime.clock,
             disk=broker.runtime.disk,
@@ -351,9 +381,9 @@ class BrokerServer(ABC):
             body_bytes_max=config.http_body_bytes_max,
             status_file=config.status_file,
             storage_shortage=self._shortage.story,
-            force_delete_namespace=config.force_delete_namespace,
-            force_delete_tenant=config.force_delete_tenant,
-            configuration=self._config.values(),
+            forced=config,
+            configuration=self._config.values,
+            live=self._use_live,
             metadata_url=storage.metadata_url,
         )
 

@@ -65,7 +65,7 @@ class ClusterBrokerServer(MemberBrokerServer):
         membership = peers.membership
         among = ClusterPeers(membership, peers.topics(membership.ownership, lambda: membership.endpoints))
         clock = runtime.clock.monotonic
-        meter = HostMeter(clock, config.usage_interval_minutes * 60, config.nic_speed_gbps)
+        meter = HostMeter(clock, lambda: config.usage_interval_minutes * 60, config.nic_speed_gbps)
         bundles = LoadMeter(clock, lambda: membership.ownership.owned, self._topics)
         cluster = self._config.server.cluster_name
         self._load = LoadBalancer(runtime, metadata, config, among, bundles, meter, cluster=cluster)
@@ -79,6 +79,11 @@ class ClusterBrokerServer(MemberBrokerServer):
             self._load.start()
             self._closers.append(("load", self._load.close))
         return addresses
+
+    async def _settings_changed(self) -> None:
+        await super()._settings_changed()
+        if self._load is not None:
+            self._load.settings_changed()
 
     def _assign(self, bundle: str, reports: Mapping[str, BrokerReport]) -> str | None:
         assert self._load is not None

@@ -221,7 +221,7 @@ def parse_value(setting: Setting, type_name: str, entry: ConfigEntry) -> Value:
 def build_settings(config_class: type[C], latest: Mapping[str, ConfigEntry]) -> C:
     """The settings of one class out of what was assigned, by key; raises ConfigurationError."""
     settings = settings_of(config_class)
-    types = {field.name: _type_name(field.type) for field in fields(config_class)}
+    types = {field.name: type_name(field.type) for field in fields(config_class)}
     values: dict[str, Value] = {}
     for key, (setting, name) in settings.items():
         entry = latest.get(key)
@@ -234,7 +234,8 @@ def build_settings(config_class: type[C], latest: Mapping[str, ConfigEntry]) -> 
     return config_class(**values)
 
 
-def _type_name(declared: object) -> str:
+def type_name(declared: object) -> str:
+    """The type of a field, as it is written, without spaces."""
     text = declared if isinstance(declared, str) else getattr(declared, "__name__", str(declared))
     return text.replace(" ", "")
 

@@ -20,9 +20,16 @@ class HostMeter:
     """CPU and network over the time since it was measured last; measured at most once in an interval."""
 
     def __init__(
-        self, monotonic: Callable[[], float], interval_s: float, nic_speed_gbps: float | None, root: Path = ROOT
+        self,
+        monotonic: Callable[[], float],
+        interval_s: Callable[[], float],
+        nic_speed_gbps: float | None,
+        root: Path = ROOT,
     ) -> None:
-        """``nic_speed_gbps``: of each interface; None: as the machine says. ``root``: of ``proc`` and ``sys``."""
+        """``interval_s``: as it is now. ``nic_speed_gbps``: of each interface; None: as the machine says.
+
+        ``root``: of ``proc`` and ``sys``.
+        """
         self._monotonic = monotonic
         self._interval_s = interval_s
         self._nic_speed_gbps = nic_speed_gbps
@@ -36,7 +43,7 @@ class HostMeter:
         """The last measure; a new one if it is older than the interval."""
         now_s = self._monotonic()
         elapsed_s = now_s - self._measured_s
-        if elapsed_s >= self._interval_s:
+        if elapsed_s >= self._interval_s():
             cpu, network = self._cpu_times(), self._network_bytes()
             limit = self._network_limit()
             received, sent = (

@@ -53,7 +53,7 @@ async def serve(config: Config, make_server: Callable[[], BrokerServer], place: 
     """Start a broker on the running loop, and stop it at a signal; raises what kept it from starting."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    stop_on_signals(loop, stop, latest_s=config.server.shutdown_timeout_ms / 1000 + STOP_GRACE_S)
+    stop_on_signals(loop, stop, latest_s=lambda: config.server.shutdown_timeout_ms / 1000 + STOP_GRACE_S)
     server = make_server()
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")

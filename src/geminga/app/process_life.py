@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -66,7 +67,7 @@ def keep_freed_memory() -> None:
     bytes(FREED_BYTES_KEPT)
 
 
-def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, *, latest_s: float) -> None:
+def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, *, latest_s: Callable[[], float]) -> None:
     """SIGTERM or SIGINT sets ``stop``; a second one ends the process at once, and so does the time after the first.
 
     The handlers run between two steps of the program, not of the loop: also while one callback holds the loop. That
@@ -85,7 +86,8 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, *, lat
         if is_stopping:
             leave(128 + number, f"by a second signal ({signal.Signals(number).name})")
         is_stopping = True
-        latest = threading.Timer(latest_s, leave, (EXIT_FATAL, f"{latest_s:g} s after it was told to stop"))
+        after_s = min(latest_s(), threading.TIMEOUT_MAX)
+        latest = threading.Timer(after_s, leave, (EXIT_FATAL, f"{after_s:g} s after it was told to stop"))
         latest.daemon = True
         latest.start()
         loop.call_soon_threadsafe(stop.set)

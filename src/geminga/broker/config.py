@@ -68,7 +68,7 @@ class BrokerConfig(PolicyConfig):
     )
     #: None: as long as the frequency, as in Pulsar.
     delete_inactive_topics_after_s: int | None = setting(
-        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", None, "seconds > 0, or empty"
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", None, "seconds >= 0, or empty", minimum=0
     )
     delete_inactive_partitioned_topics: bool = setting(
         "brokerDeleteInactivePartitionedTopicMetadataEnabled", False, "true or false"

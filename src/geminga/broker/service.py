@@ -33,6 +33,7 @@ from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.ownership.sole import SoleOwnership
+from geminga.broker.policies.core.row import Settings
 from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.rules import broker_levels
 from geminga.broker.policies.service import PolicyService
@@ -140,8 +141,8 @@ class Broker:
         self._endpoints: Endpoints | None = None
         #: None: transactions are off.
         self.late_transactions = self._new_late_transactions()
-        settings = {**broker_levels(config), **broker_levels(ledgers.config)}
-        self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), settings, config.cluster_name)
+        self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), self._levels(), config.cluster_name)
+        self._throttles = broker_throttles(config, runtime.clock.monotonic, self)
         self._inactive_topics = InactiveTopics(
             config,
             self.registry,
@@ -219,7 +220,7 @@ class Broker:
             recent_candidates=self.recent_candidates,
             unacked_budget=self.unacked_budget,
             recount_unacked=self.recount_unacked,
-            throttles=broker_throttles(self.config, self.runtime.clock.monotonic, self),
+            throttles=lambda: self._throttles,
         )
 
     def _new_late_transactions(self) -> LateTransactions | None:
@@ -504,6 +505,31 @@ class Broker:
     async def policies_changed(self, namespace: str) -> None:
         """Take note of changed policies; on return the loaded topics of the namespace follow them."""
         await self._following.follow(namespace)
+
+    def _levels(self) -> Settings:
+        return {**broker_levels(self.config), **broker_levels(self.ledgers.config)}
+
+    async def settings_changed(self) -> None:
+        """Values of :attr:`config`, or of the ledgers' one, are others; on return whoever copied one follows."""
+        self.publish_buffer.resize(self.config.publish_buffer_bytes)
+        self.ledgers.settings_changed()
+        self._inactive_topics.settings_changed()
+        before = self._throttles
+        self._throttles = broker_throttles(self.config, self.runtime.clock.monotonic, self, before)
+        if self.policies.settings != (levels := self._levels()):
+            self.policies.use_settings(levels)
+        # Rates of the broker are taken together with those of the topic.
+        for namespace in {topic.name.namespace for topic in self.topics.values()}:
+            await self._following.follow(namespace)
+        for old, new in zip(before, self._throttles, strict=True):
+            if old is not None and old is not new:
+                old.close()
+        steps = self.admin_steps()
+        for topic in list(self.topics.values()):
+            await steps.next()
+            if isinstance(topic, PersistentTopic):
+                for subscription in list(topic.subscriptions.values()):
+                    subscription.settings_changed()
 
     def _policies_watched(self, namespace: str) -> None:
         if any(topic.name.namespace == namespace for topic in self.topics.values()):

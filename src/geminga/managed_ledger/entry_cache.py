@@ -97,6 +97,12 @@ class EntryCache:
         while self.size_bytes > self.budget_bytes and self._order:
             self._evict_oldest()
 
+    def resize(self, budget_bytes: int) -> None:
+        """Another budget from now on."""
+        self.budget_bytes = budget_bytes
+        while self.size_bytes > self.budget_bytes and self._order:
+            self._evict_oldest()
+
     def evict_through(self, window: TailWindow, entry_id: int) -> None:
         """Every active cursor has read up to and including ``entry_id``."""
         self.size_bytes -= window.evict_through(entry_id)

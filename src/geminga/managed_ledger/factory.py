@@ -94,7 +94,7 @@ class ManagedLedgerFactory:
         #: The connection to it is lost, and did not come back yet.
         self.is_metadata_away = False
         self._unsubscribe = metadata.on_session_event(self._on_session_event)
-        self.cache = EntryCache(config.cache_size_mb * 1024 * 1024)
+        self.cache = EntryCache(config.cache_size_mb << 20)
         #: Bytes being read from bookies and not passed on yet, of all managed ledgers.
         self.read_budget = ByteBudget(config.reads_in_flight_mb * 1024 * 1024)
         self.cursor_memory = CursorMemory(int(config.cursor_memory_mb * 1024 * 1024))
@@ -309,6 +309,13 @@ class ManagedLedgerFactory:
         """Keep confirmed entries for tail readers."""
         self.cache.add(window, payloads, size_bytes)
         if self._cache_timer is None and not self.cache.is_empty:
+            self._arm_cache_timer()
+
+    def settings_changed(self) -> None:
+        """The cache's size, or how long it keeps entries, may be another."""
+        self.cache.resize(self.config.cache_size_mb << 20)
+        if self._cache_timer is not None:
+            self._cache_timer.cancel()
             self._arm_cache_timer()
 
     def _arm_cache_timer(self) -> None:

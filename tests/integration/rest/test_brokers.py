@@ -42,7 +42,31 @@ def test_broker_tells_its_configuration_and_hides_secrets(rest: Rest) -> None:
     assert values["clusterName"] == "standalone"
     assert values["httpMaxRequestSize"] == "100000"
     assert all(value in ("", "****") for key, value in values.items() if "password" in key.lower())
-    assert rest.get("brokers/configuration/").json == []
-    assert rest.get("brokers/configuration/values").json == {}
     assert rest.post("brokers/configuration/maxMessageSize/%2F1").status == 412
     assert rest.delete("brokers/configuration/maxMessageSize").status == 412
+
+
+def test_settings_change_at_run_time_and_last_over_a_restart(tmp_path: Path) -> None:
+    path = "brokers/configuration"
+    with Standalone(tmp_path) as running:
+        own = Rest(running.web_service_url)
+        assert "allowAutoSubscriptionCreation" in own.get(f"{path}/").json
+        assert own.get(f"{path}/values").json == {}
+        assert own.post(f"{path}/loadBalancerSheddingExcludedNamespaces/a%2Fb,c%2Fd%20").status == 200
+        assert own.post(f"{path}/forceDeleteNamespaceAllowed/true").status == 200
+        assert own.get(f"{path}/runtime").json["forceDeleteNamespaceAllowed"] == "true"
+        # What is no name and no value changes nothing, and says why.
+        for call in ("a%2Fb/1", "%00/1", "maxTopicsPerNamespace/%FF", "maxTopicsPerNamespace/%zz", f"{'n' * 600}/1"):
+            answer = own.post(f"{path}/{call}")
+            assert (answer.status in (400, 412), bool(answer.reason)) == (True, True), call
+        assert own.post(f"{path}/maxTopicsPerNamespace/{'9' * 5000}").status == 412
+        values = {"loadBalancerSheddingExcludedNamespaces": "a/b,c/d ", "forceDeleteNamespaceAllowed": "true"}
+        assert own.get(f"{path}/values").json == values
+    with Standalone(tmp_path) as running:
+        own = Rest(running.web_service_url)
+        running.create_namespace("public/full")
+        assert own.put("persistent/public/full/t").status == 204
+        assert own.delete("namespaces/public/full?force=true").status == 204
+        assert own.delete(f"{path}/forceDeleteNamespaceAllowed").status == 204
+        assert own.get(f"{path}/runtime").json["forceDeleteNamespaceAllowed"] == "false"
+        assert own.delete(f"{path}/forceDeleteNamespaceAllowed").status == 204

@@ -26,7 +26,7 @@ def machine(root: Path, *, busy: int, idle: int, received: int, sent: int) -> No
 def test_usage_is_what_happened_since_the_last_measure(tmp_path: Path) -> None:
     now = [0.0]
     machine(tmp_path, busy=100, idle=900, received=1000, sent=0)
-    meter = HostMeter(lambda: now[0], 60, None, tmp_path)
+    meter = HostMeter(lambda: now[0], lambda: 60, None, tmp_path)
     assert meter().cpu.share == 0
     assert meter().memory.usage > 0
     machine(tmp_path, busy=175, idle=925, received=1000 + 1024 * 1000, sent=2048 * 1000)
@@ -42,13 +42,13 @@ def test_usage_is_what_happened_since_the_last_measure(tmp_path: Path) -> None:
 def test_a_speed_that_is_told_counts_for_each_interface(tmp_path: Path) -> None:
     now = [0.0]
     machine(tmp_path, busy=1, idle=1, received=0, sent=0)
-    meter = HostMeter(lambda: now[0], 1, 10.0, tmp_path)
+    meter = HostMeter(lambda: now[0], lambda: 1, 10.0, tmp_path)
     now[0] = 1
     assert meter().bandwidth_out.limit == 10 * 1024 * 1024
 
 
 def test_what_the_system_does_not_tell_is_not_counted(tmp_path: Path) -> None:
     now = [0.0]
-    meter = HostMeter(lambda: now[0], 1, None, tmp_path / "nothing")
+    meter = HostMeter(lambda: now[0], lambda: 1, None, tmp_path / "nothing")
     now[0] = 2
     assert meter().largest_share() == 0

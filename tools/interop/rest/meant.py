@@ -190,7 +190,6 @@ MEANT: Final = (
     ),
     Meant("a plus sign in a subscription's name", r"value \.: \['p q'\] \| \['p\+q'\]"),
     Meant("TLS in the data of the own cluster", r"only Apache: brokerClient\w+ string", "clusters: GET clusters/stand"),
-    Meant("configuration at run time", r"only Apache: \[\] string", "broker configuration: "),
     Meant("partitions of a non-persistent topic in lists", r"only Geminga: \[\] string", ".+mode=NON_PERSISTENT"),
     # ---- transactions
     Meant(

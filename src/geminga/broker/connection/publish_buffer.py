@@ -28,6 +28,12 @@ class PublishBuffer:
         #: Who pauses.
         self.held: dict[Publishing, None] = {}
 
+    def resize(self, bytes_max: int) -> None:
+        """Another bound from now on; who pauses goes on if half of it is free."""
+        self.bytes_max = bytes_max
+        if self.held and self.size_bytes <= bytes_max // 2:
+            self.free()
+
     def hold(self, connection: Publishing) -> None:
         """What it brought is beyond the bound: it pauses, and is told when to go on."""
         self.held[connection] = None

@@ -72,6 +72,9 @@ class LoadBalancer:
         self._next_round_s = 0.0
         self._next_histories_s = 0.0
         self._ending = asyncio.Event()
+        #: Set where a wait is cut short: it ends, or its settings are others.
+        self._woken = asyncio.Event()
+        self._round_interval_s = self._config.shedding_interval_minutes * 60
         self._task: asyncio.Task[None] | None = None
         #: What could not be read was told.
         self._told: set[str] = set()
@@ -91,8 +94,15 @@ class LoadBalancer:
     async def close(self) -> None:
         """On return nothing is under way."""
         self._ending.set()
+        self._woken.set()
         if self._task is not None:
             await self._task
+
+    def settings_changed(self) -> None:
+        """Intervals that were changed at run time hold from now on; everything else is read when it is needed."""
+        before, self._round_interval_s = self._round_interval_s, self._config.shedding_interval_minutes * 60
+        self._next_round_s += self._round_interval_s - before
+        self._woken.set()
 
     async def read_rules(self) -> None:
         """What operators say of where bundles go, before anybody asks this broker. Raises MetadataError."""
@@ -124,7 +134,8 @@ class LoadBalancer:
             await self._lead()
             try:
                 async with asyncio.timeout(self._config.report_interval_ms / 1000):
-                    await self._ending.wait()
+                    await self._woken.wait()
+                self._woken.clear()
             except TimeoutError:
                 pass
 

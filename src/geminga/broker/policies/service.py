@@ -31,10 +31,14 @@ class PolicyService:
         self._namespaces = namespaces
         #: The level of topics.
         self.topics = topics
+        self._cluster = cluster
+        self.use_settings(settings)
+
+    def use_settings(self, settings: Settings) -> None:
+        """Another level of the broker from now on; whoever has rules already is to ask for them again."""
         #: The level of the broker.
         self.settings = settings
-        self._cluster = cluster
-        of_broker = Levels(settings, cluster)
+        of_broker = Levels(settings, self._cluster)
         self._default = of_broker.rules()
         # What the broker keeps for itself neither expires nor is held back; cursors of its own guard it.
         system: list[PolicyRow[Any]] = [MAX_UNACKED_ON_CONSUMER, MAX_UNACKED_ON_SUBSCRIPTION]

@@ -8,10 +8,10 @@ from starlette.responses import PlainTextResponse, Response
 from geminga.broker.access.core.actions import Anyone, BrokerOperation, SuperUser
 from geminga.broker.ownership.core.broker_data import broker_id_of
 from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.requests import RestError, context_of, json_response
+from geminga.broker.rest.requests import context_of, decoded_text, json_response, no_content, path_text
 from geminga.broker.rest.routing import Route
-from geminga.broker.rest.services import BrokerStatus
-from geminga.model.errors import NotFoundError, UnavailableError
+from geminga.broker.rest.services import BrokerStatus, LiveConfiguration
+from geminga.model.errors import NotFoundError, PreconditionFailedError, UnavailableError
 from geminga.model.exposition import CONTENT_TYPE
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT
 
@@ -94,7 +94,7 @@ async def runtime_configuration(request: Request) -> Response:
     return json_response(
         {
             key: "****" if value and any(word in key.lower() for word in SECRET_WORDS) else value
-            for key, value in context_of(request).configuration.items()
+            for key, value in context_of(request).configuration().items()
         }
     )
 
@@ -106,14 +106,34 @@ async def internal_configuration(request: Request) -> Response:
     return json_response({**dict.fromkeys(keys, url), "ledgersRootPath": LEDGERS_ROOT})
 
 
-async def dynamic_configuration(request: Request) -> Response:
-    """Names, or names and values, of what was changed at run time: nothing, since nothing can be."""
-    return json_response({} if request.url.path.endswith("/values") else [])
+async def live_names(request: Request) -> Response:
+    """The settings that can be changed at run time."""
+    return json_response([*_live(request).names])
 
 
-async def refuse_dynamic_configuration(request: Request) -> Response:
-    """Refuse to change a key at run time."""
-    raise RestError(412, f"Can't {'delete' if request.method == 'DELETE' else 'update'} non-dynamic configuration")
+async def live_values(request: Request) -> Response:
+    """What was changed at run time, for all brokers."""
+    return json_response({**await _live(request).values()})
+
+
+async def change_setting(request: Request) -> Response:
+    """Another value of a setting, for all brokers; on return this one follows it."""
+    # Of a value less is asked than of a name.
+    await _live(request).set(path_text(request, "key"), decoded_text(request, "value"))
+    return Response(status_code=200)
+
+
+async def unchange_setting(request: Request) -> Response:
+    """What each broker's own configuration says, from now on."""
+    await _live(request).delete(path_text(request, "key"))
+    return no_content()
+
+
+def _live(request: Request) -> LiveConfiguration:
+    live = context_of(request).live
+    if live is None:
+        raise PreconditionFailedError("no setting of this broker can be changed at run time")
+    return live()
 
 
 async def metrics(request: Request) -> Response:
@@ -141,13 +161,13 @@ ROUTES = [
     ),
     Route(
         "/admin/v2/brokers/configuration",
-        dynamic_configuration,
+        live_names,
         methods=["GET"],
         needs=BrokerOperation.LIST_DYNAMIC_CONFIGURATIONS,
     ),
     Route(
         "/admin/v2/brokers/configuration/values",
-        dynamic_configuration,
+        live_values,
         methods=["GET"],
         needs=BrokerOperation.LIST_DYNAMIC_CONFIGURATIONS,
     ),
@@ -159,13 +179,13 @@ ROUTES = [
     ),
     Route(
         "/admin/v2/brokers/configuration/{key}/{value}",
-        refuse_dynamic_configuration,
+        change_setting,
         methods=["POST"],
         needs=BrokerOperation.UPDATE_DYNAMIC_CONFIGURATION,
     ),
     Route(
         "/admin/v2/brokers/configuration/{key}",
-        refuse_dynamic_configuration,
+        unchange_setting,
         methods=["DELETE"],
         needs=BrokerOperation.DELETE_DYNAMIC_CONFIGURATION,
     ),

@@ -155,10 +155,12 @@ async def split_bundle(request: Request) -> Response:
     """
     context, namespace = context_of(request), namespace_of(request)
     positions = _positions(await json_body(request))
-    algorithm = request.query_params.get("splitAlgorithmName") or context.split_algorithm or RANGE_EQUALLY_DIVIDE
+    load = context.load
+    configured, limits = (RANGE_EQUALLY_DIVIDE, None) if load is None else (load.split_algorithm, load.flow_limits)
+    algorithm = request.query_params.get("splitAlgorithmName") or configured
     bundle = (await cut_of(context, namespace)).named(path_text(request, "bundle"))
     # What is wrong with the request is told by any broker.
-    split_keys(algorithm, bundle, {}, positions, context.flow_limits)
+    split_keys(algorithm, bundle, {}, positions, limits)
     membership = context.membership
     if membership is None:
         raise PreconditionFailedError("a broker that is alone serves every bundle: there is nothing to split them for")
@@ -167,7 +169,7 @@ async def split_bundle(request: Request) -> Response:
     if away is not None:
         return away
     loads = {str(topic.name): _load_of(context, topic) for topic in _topics_in(context, [bundle])}
-    keys = split_keys(algorithm, bundle, loads, positions, context.flow_limits)
+    keys = split_keys(algorithm, bundle, loads, positions, limits)
     if keys:
         parts = await membership.ownership.split(bundle, keys)
         if flag(request, "unload"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.access.ports import Access
@@ -13,7 +13,7 @@ from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.policies.service import PolicyService
 from geminga.broker.resources import Resources
-from geminga.broker.rest.services import AdministeredTopics, BrokerStatus
+from geminga.broker.rest.services import NO_FORCE, AdministeredTopics, BrokerStatus, ForcedDeletion, LiveConfiguration
 from geminga.broker.rest.stats import TopicStatistics
 from geminga.broker.schema.topic_schemas import Schemas
 from geminga.managed_ledger import ManagedLedgerFactory
@@ -21,7 +21,7 @@ from geminga.runtime import Clock
 from geminga.runtime.ports import Disk
 
 if TYPE_CHECKING:
-    from geminga.broker.ownership.core.bundle_split import FlowLimits
+    from geminga.broker.load.config import LoadConfig
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.transactions.service import TransactionService
 
@@ -44,10 +44,8 @@ class RestContext:
     ownership: Ownership
     #: This broker's part in a cluster of several; None: it is alone.
     membership: Membership | None = None
-    #: Where its bundles are cut, if nobody says it: an algorithm's name; empty: in the middle.
-    split_algorithm: str = ""
-    #: When a bundle carries too much to be one; None: Pulsar's defaults.
-    flow_limits: FlowLimits | None = None
+    #: Of a broker whose load is managed; None: Pulsar's defaults.
+    load: LoadConfig | None = None
     ledgers: ManagedLedgerFactory
     clock: Clock
     disk: Disk
@@ -64,11 +62,13 @@ class RestContext:
     status_file: str = ""
     #: Why new ledgers can not be made now, as far as the number of bookies goes; empty: they can.
     storage_shortage: Callable[[], str] = str
-    force_delete_namespace: bool = False
-    force_delete_tenant: bool = False
+    #: What may be deleted with all that is in it.
+    forced: ForcedDeletion = NO_FORCE
     #: Loaded with the first use, raises UnavailableError; None: the broker has no transactions.
     transactions: Callable[[], TransactionService] | None = None
     #: Where the metadata are, as ``metadataStoreUrl`` would say it.
     metadata_url: str = ""
     #: Every configuration key in force, for ``brokers/configuration/runtime``.
-    configuration: Mapping[str, str] = field(default_factory=dict)
+    configuration: Callable[[], Mapping[str, str]] = dict
+    #: What of it can be changed at run time, made with the first use; None: nothing.
+    live: Callable[[], LiveConfiguration] | None = None

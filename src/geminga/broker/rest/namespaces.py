@@ -74,7 +74,7 @@ async def delete_namespace(request: Request) -> Response:
     context = context_of(request)
     topics, namespace = context.topics, namespace_of(request)
     is_forced = flag(request, "force")
-    if is_forced and not context.force_delete_namespace:
+    if is_forced and not context.forced.force_delete_namespace:
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
     if await topics.resources.namespaces.find(namespace) is None:
         raise NotFoundError(f"Namespace {namespace} does not exist.")

@@ -77,6 +77,11 @@ def path_text(request: Request, name: str) -> str:
     return _checked_text(_decoded(request.path_params[name], name), name)
 
 
+def decoded_text(request: Request, name: str) -> str:
+    """A decoded element of the path that is no name; raises 400 or 412 for one that is no text."""
+    return _decoded(request.path_params[name], name)
+
+
 def subscription_name(request: Request) -> str:
     """The subscription of the path, whose name is decoded twice, as in Pulsar; raises 400 or 412.
 

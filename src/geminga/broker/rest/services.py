@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.registry.partitions import Partitions
@@ -29,6 +29,51 @@ class BrokerStatus(Protocol):
     @property
     def web_url(self) -> str:
         """The HTTP service URL that clients are told."""
+        ...
+
+
+class ForcedDeletion(Protocol):
+    """What may be deleted with all that is in it."""
+
+    @property
+    def force_delete_namespace(self) -> bool:
+        """A namespace with topics."""
+        ...
+
+    @property
+    def force_delete_tenant(self) -> bool:
+        """A tenant with namespaces."""
+        ...
+
+
+class Force(NamedTuple):
+    """Said once."""
+
+    force_delete_namespace: bool = False
+    force_delete_tenant: bool = False
+
+
+NO_FORCE: Final = Force()
+
+
+class LiveConfiguration(Protocol):
+    """Settings that are changed at run time, for all brokers of the cluster."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Those that can be."""
+        ...
+
+    async def values(self) -> dict[str, str]:
+        """What was set, as it is stored. Raises MetadataError, CorruptionError."""
+        ...
+
+    async def set(self, key: str, text: str) -> None:
+        """For all brokers; on return this one follows. Raises PreconditionFailedError, MetadataError."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """As each broker's own configuration says from now on. Raises PreconditionFailedError, MetadataError."""
         ...
 
 

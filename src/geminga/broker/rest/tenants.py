@@ -64,7 +64,7 @@ async def delete_tenant(request: Request) -> Response:
     resources = context.resources
     tenant = path_text(request, "tenant")
     if flag(request, "force"):
-        if not context.force_delete_tenant:
+        if not context.forced.force_delete_tenant:
             raise RestError(405, "Broker doesn't allow forced deletion of tenants")
         for namespace in await resources.namespaces.list(tenant):
             await delete_namespace_and_topics(context.topics, namespace)

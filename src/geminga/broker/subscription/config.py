@@ -38,6 +38,7 @@ class SubscriptionConfig:
         "subscriptionTypesEnabled",
         ("Exclusive", "Shared", "Failover", "Key_Shared"),
         "Exclusive, Shared, Failover, Key_Shared, comma separated",
+        choices=("Exclusive", "Shared", "Failover", "Key_Shared"),
     )
     max_consumers_per_subscription: int = setting(
         "maxConsumersPerSubscription", 0, "consumers >= 0; 0: no limit", minimum=0

@@ -110,6 +110,7 @@ class Dispatch(ABC):
         self.type = sub_type
         self.reader = subscription.open_reader()
         self._config = subscription.services.config
+        #: Of the configuration, for what happens all the time.
         self._entries_max = self._config.dispatcher_max_read_batch_size
         self._bytes_max = self._config.dispatcher_max_read_size_bytes
         self._is_closed = False
@@ -127,6 +128,16 @@ class Dispatch(ABC):
         #: Its place under the dispatch rates; None: there are none.
         self._turns: DispatchTurns | None = None
         self.hold_to(subscription.throttles())
+
+    def settings_changed(self) -> None:
+        """Configuration was changed at run time: follow what was copied of it."""
+        self._entries_max = self._config.dispatcher_max_read_batch_size
+        self._bytes_max = self._config.dispatcher_max_read_size_bytes
+        if self._turns is not None:
+            # Whether the rates spare who has caught up is said when they are taken.
+            turns, self._turns = self._turns, None
+            turns.close()
+            self.hold_to(turns.throttles)
 
     def hold_to(self, throttles: tuple[DispatchThrottle, ...]) -> None:
         """Keep these rates from now on."""

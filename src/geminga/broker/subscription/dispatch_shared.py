@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.delayed_delivery import DelayReader, TopicDelays
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
-from geminga.broker.core.dispatcher_shared import ENTRIES_MAX, ReadAgain, ReadOn, SharedDispatcher
+from geminga.broker.core.dispatcher_shared import ENTRIES_MAX, DispatchLimits, ReadAgain, ReadOn, SharedDispatcher
 from geminga.broker.core.hash_ranges import ConsistentHashRing, HashRangeAutoSplit, StickyKeySelector, StickyRanges
 from geminga.broker.core.redelivery import RedeliveryTracker
 from geminga.broker.subscription.consumer import Consumer, Key_Shared
@@ -396,10 +396,18 @@ class SharedDispatch(Dispatch):
             if self._delayed is not None:
                 self._arm_timer(self._delayed)
 
+    def settings_changed(self) -> None:
+        """As :meth:`Dispatch.settings_changed`."""
+        super().settings_changed()
+        self.core.follow_limits(self._limits())
+
+    def _limits(self) -> DispatchLimits:
+        return self._config.dispatch_limits(self.subscription.topic.unacked_limits.per_subscription)
+
     def _make_core(self, consumer: Consumer) -> SharedDispatcher[Consumer]:
         config = self._config
         tracker = self.subscription.redeliveries()
-        limits = config.dispatch_limits(self.subscription.topic.unacked_limits.per_subscription)
+        limits = self._limits()
         budget = self.subscription.services.unacked_budget
         if consumer.type != Key_Shared:
             return SharedDispatcher(limits, tracker, budget=budget, on_freed=self.wake_later)

@@ -356,6 +356,12 @@ class Subscription:
             with Contained(self, "dispatch rates"):
                 self.dispatch.hold_to(throttles)
 
+    def settings_changed(self) -> None:
+        """The broker's configuration was changed at run time."""
+        if self.dispatch is not None:
+            with Contained(self, "changed settings"):
+                self.dispatch.settings_changed()
+
     @property
     def unacked_count(self) -> int:
         """Messages sent and not acknowledged that count for the limits."""

@@ -181,13 +181,13 @@ class Topic:
 
     def hold_to(self, rates: TopicRates) -> None:
         """Hold its clients to these rates from now on, and to the broker's."""
-        services = self.services
+        throttles = self.services.throttles()
         if self.throttling is None:
-            if self.name.is_system or (rates == NO_RATES and services.throttles == NO_THROTTLES):
+            if self.name.is_system or (rates == NO_RATES and throttles == NO_THROTTLES):
                 return
-            monotonic = services.runtime.clock.monotonic
-            self.throttling = TopicThrottling(services.throttles, monotonic, self, self._published)
-        elif rates == self.throttling.rates:
+            monotonic = self.services.runtime.clock.monotonic
+            self.throttling = TopicThrottling(throttles, monotonic, self, self._published)
+        elif not self.throttling.hold_to_broker(throttles) and rates == self.throttling.rates:
             return
         self.throttling.apply(rates)
         self.publish_throttles = self.throttling.publish

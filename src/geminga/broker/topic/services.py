@@ -81,8 +81,8 @@ class TopicServices:
     unacked_budget: UnackedBudget | None
     #: A dispatcher was thrown away as it was.
     recount_unacked: Callable[[], None]
-    #: Rates of all topics together.
-    throttles: BrokerThrottles = NO_THROTTLES
+    #: Rates of all topics together, as they are now.
+    throttles: Callable[[], BrokerThrottles] = lambda: NO_THROTTLES
 
     @property
     def snapshots(self) -> BufferSnapshots | None:

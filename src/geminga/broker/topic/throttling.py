@@ -29,14 +29,22 @@ class BrokerThrottles(NamedTuple):
 NO_THROTTLES: Final = BrokerThrottles()
 
 
-def broker_throttles(config: BrokerConfig, monotonic: Callable[[], float], part: Part) -> BrokerThrottles:
-    """The broker's own rates, by its configuration."""
+def broker_throttles(
+    config: BrokerConfig, monotonic: Callable[[], float], part: Part, before: BrokerThrottles = NO_THROTTLES
+) -> BrokerThrottles:
+    """The broker's own rates, by its configuration. Those of ``before`` that are the same stay, with what was taken."""
     publish = rate_of(config.publish_rate_messages, config.publish_rate_bytes)
     dispatch = rate_of(config.dispatch_rate_messages, config.dispatch_rate_bytes)
-    return BrokerThrottles(
-        None if publish is None else PublishThrottle(publish, monotonic, part),
-        None if dispatch is None else DispatchThrottle("Broker", dispatch, monotonic, part),
-    )
+    publishing, dispatching = before
+    if publish is None:
+        publishing = None
+    elif publishing is None or publishing.rate != publish:
+        publishing = PublishThrottle(publish, monotonic, part)
+    if dispatch is None:
+        dispatching = None
+    elif dispatching is None or dispatching.rate != dispatch:
+        dispatching = DispatchThrottle("Broker", dispatch, monotonic, part)
+    return BrokerThrottles(publishing, dispatching)
 
 
 class TopicThrottling:
@@ -78,6 +86,17 @@ class TopicThrottling:
     def publish_limited_times(self) -> int:
         """How often a connection was held by the topic's own publish rates, whichever they were."""
         return self._limited_times + sum(throttle.times for throttle in self._own_publish())
+
+    def hold_to_broker(self, broker: BrokerThrottles) -> bool:
+        """The broker's own rates are these from now on; whether they are others. Subscriptions are to be told."""
+        before, self._broker = self._broker, broker
+        if before == broker:
+            return False
+        own = tuple(throttle for throttle in self.publish if throttle is not before.publish)
+        self.publish = own if broker.publish is None else (broker.publish, *own)
+        dispatch = tuple(throttle for throttle in self.dispatch if throttle is not before.dispatch)
+        self.dispatch = dispatch if broker.dispatch is None else (broker.dispatch, *dispatch)
+        return True
 
     def _own_publish(self) -> list[PublishThrottle]:
         return [throttle for throttle in self.publish if throttle is not self._broker.publish]

@@ -73,6 +73,12 @@ class InactiveTopics:
             self._timer.cancel()
             self._timer = None
 
+    def settings_changed(self) -> None:
+        """The frequency may be another: count from now on. While a sweep is under way it is told by itself."""
+        if self._timer is not None and self._timer.when() > asyncio.get_running_loop().time():
+            self._timer.cancel()
+            self._arm()
+
     def why_it_stays(self, topic: Topic) -> Hold | None:
         """By what is in memory; None: nothing holds it."""
         if topic.is_closing:

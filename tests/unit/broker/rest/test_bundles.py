@@ -9,6 +9,7 @@ import pytest
 from geminga.app.cluster_config import ClusterConfig
 from geminga.app.config import cluster_config_from
 from geminga.app.config_sources import ConfigEntry
+from geminga.broker.load.config import LoadConfig
 from geminga.broker.ownership.core.bundle_split import FlowLimits
 from geminga.model.errors import ConfigurationError
 from geminga.model.topic_name import TopicName
@@ -44,7 +45,7 @@ def test_a_bundle_of_a_broker_that_is_alone_is_unloaded_and_nothing_of_the_other
 
 def test_bundles_are_split_as_configured_where_nobody_says_how() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        application = rest_application(world.broker, split_algorithm="specified_positions_divide")
+        application = rest_application(world.broker, load=LoadConfig(split_algorithm="specified_positions_divide"))
         answer = await ask(application, "PUT", f"{NAMESPACE}/0x00000000_0x40000000/split", b"")
         assert (answer.status, "needs the positions" in answer.reason) == (412, True)
 

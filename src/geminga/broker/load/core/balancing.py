@@ -27,6 +27,7 @@ class Balancing:
 
     def __init__(self, config: LoadConfig) -> None:
         self._config = config
+        self._strategy = config.shedding
         self._shedding = shedding_of(config)
         self._choice = BrokerChoice(config)
         self._reports: dict[str, BrokerReport] = {}
@@ -101,6 +102,9 @@ class Balancing:
         scale = scale_of(data.short.rates for data in self._bundles.values())
         loads = {broker: scale.load(cluster.short_rates(broker)) for broker in cluster.brokers}
         moves: list[Move] = []
+        if self._strategy != config.shedding:
+            # Changed at run time: the other one begins anew.
+            self._strategy, self._shedding = config.shedding, shedding_of(config)
         for move in self._shedding.choose(cluster, self._moved.keys(), config):
             bundle, source = move.bundle, move.source
             if namespace_of(bundle) in config.excluded_namespaces or not may_leave(bundle, source, cluster, rules):
