@@ -11,7 +11,7 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -68,6 +68,9 @@ class ChildBrokerServer(MemberBrokerServer):
             peers=peers,
             metadata_url=f"sqlite:{plan.directory}",
         )
+
+    def ends_with(self, end: Callable[[], None]) -> None:
+        """Nobody's to end but the standalone's, which would start it again."""
 
     async def _storage_metrics(self, runtime: Runtime) -> Sequence[MetricRow]:
         """Of the parent; loaded when somebody asks."""

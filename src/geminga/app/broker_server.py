@@ -22,7 +22,7 @@ from geminga.app.config import Config
 from geminga.app.core.addresses import is_loopback
 from geminga.app.core.descriptors import DescriptorPlan
 from geminga.app.listeners import bound_addresses, endpoints
-from geminga.app.process_metrics import process_metrics
+from geminga.app.process_metrics import process_beans, process_metrics
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.connection.connection import Connection
 from geminga.broker.connection.life import UNREQUESTED
@@ -37,8 +37,8 @@ from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import Availability, BookiePool
-from geminga.model.errors import GemingaError, UnavailableError
-from geminga.runtime import Listener, Runtime, get_logger
+from geminga.model.errors import GemingaError, PreconditionFailedError, UnavailableError
+from geminga.runtime import Listener, Runtime, get_logger, spawn
 from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
@@ -161,6 +161,10 @@ class BrokerServer(ABC):
         #: Set by :meth:`start`.
         self.broker: Broker | None = None
         self._live: LiveSettings | None = None
+        self._membership: Membership | None = None
+        #: Ends this process in good order; None: it is not this broker's to end.
+        self._end: Callable[[], None] | None = None
+        self._shutting_down: asyncio.Task[None] | None = None
         self._use_live: Callable[[], LiveSettings]
         self._http: HttpServer | None = None
         self._shortage: BookieShortage
@@ -173,6 +177,28 @@ class BrokerServer(ABC):
     @abstractmethod
     async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
         """Start what this process runs beside its broker, once that is made. Raises GemingaError, OSError."""
+
+    def ends_with(self, end: Callable[[], None]) -> None:
+        """``end`` begins the end of this process in good order: an administrator may ask for it."""
+        self._end = end
+
+    async def _shut_down(self, bundles_per_s: int) -> None:
+        """Hand over what is served here, then end the process. Raises PreconditionFailedError where that can not be."""
+        if self._end is None:
+            raise PreconditionFailedError(
+                "this broker lives in another program, which would not end with it, or would start it again: end that"
+            )
+        if self._shutting_down is None:
+            # Who asked may go away meanwhile.
+            self._shutting_down = spawn(self._hand_over(bundles_per_s), name="shut down", part=self.broker)
+        await asyncio.shield(self._shutting_down)
+
+    async def _hand_over(self, bundles_per_s: int) -> None:
+        assert self._end is not None
+        _log.info("an administrator shuts this broker down")
+        if self._membership is not None:
+            await self._membership.leave(bundles_per_s=bundles_per_s)
+        self._end()
 
     async def start(self) -> Addresses:
         """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
@@ -263,6 +289,7 @@ class BrokerServer(ABC):
             silent=None if peers is None else peers.membership.silent,
         )
         self.broker = broker
+        self._membership = None if peers is None else peers.membership
         if peers is not None and broker.administered.elsewhere is not None:
             peers.membership.ownership.departures.ask_through(broker.administered.elsewhere)
         self._closers.append(("broker", broker.close))
@@ -384,6 +411,9 @@ class BrokerServer(ABC):
             forced=config,
             configuration=self._config.values,
             live=self._use_live,
+            shut_down=self._shut_down,
+            check_backlog_quotas=broker.check_backlog_quotas,
+            process=process_beans,
             metadata_url=storage.metadata_url,
         )
 

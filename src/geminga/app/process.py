@@ -6,7 +6,9 @@ import asyncio
 import gc
 import json
 import os
+import signal
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from geminga import __version__
@@ -55,6 +57,8 @@ async def serve(config: Config, make_server: Callable[[], BrokerServer], place: 
     loop = asyncio.get_running_loop()
     stop_on_signals(loop, stop, latest_s=lambda: config.server.shutdown_timeout_ms / 1000 + STOP_GRACE_S)
     server = make_server()
+    # As if an operator had sent it: the same limit holds.
+    server.ends_with(partial(signal.raise_signal, signal.SIGTERM))
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

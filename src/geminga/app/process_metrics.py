@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -37,6 +39,17 @@ def process_metrics() -> Mapping[str, float]:
     except OSError:
         pass
     return values
+
+
+def process_beans() -> Mapping[str, Mapping[str, float]]:
+    """What the process tells of itself, by what it is about, for who asks as one asks a Java program for its MBeans."""
+    beans: dict[str, Mapping[str, float]] = {
+        "geminga:type=Process": process_metrics(),
+        "geminga:type=Threading": {"ThreadCount": threading.active_count()},
+    }
+    for generation, counts in enumerate(gc.get_stats()):
+        beans[f"geminga:type=GarbageCollector,name=generation-{generation}"] = counts
+    return beans
 
 
 def bookies_metrics(bookies: Mapping[str, LocalBookie], monotonic: Callable[[], float]) -> list[tuple[Labels, Source]]:

@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+#: The name of the part that guards a topic's backlog quotas.
+BACKLOG_QUOTAS_PART: Final = "backlogQuotas"
 #: Lists of topics that are made, or matched, at the same time.
 LONG_WORK_AT_ONCE: Final = 2
 
@@ -508,6 +510,15 @@ class Broker:
 
     def _levels(self) -> Settings:
         return {**broker_levels(self.config), **broker_levels(self.ledgers.config)}
+
+    def check_backlog_quotas(self) -> None:
+        """Look at the backlog quotas of all topics now, whatever the interval."""
+        self._policy_upkeep.keep_now(BACKLOG_QUOTAS_PART)
+
+    @property
+    def connection_counts(self) -> tuple[int, int]:
+        """Connections of clients: those that are open, and all since the start."""
+        return len(self.connections.open), self.connections.opened_count
 
     async def settings_changed(self) -> None:
         """Values of :attr:`config`, or of the ledgers' one, are others; on return whoever copied one follows."""

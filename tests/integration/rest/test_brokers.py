@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.standalone_process import StandaloneProcess
 
 from geminga import Standalone
 from support.rest import Rest
@@ -70,3 +71,40 @@ def test_settings_change_at_run_time_and_last_over_a_restart(tmp_path: Path) -> 
         assert own.delete(f"{path}/forceDeleteNamespaceAllowed").status == 204
         assert own.get(f"{path}/runtime").json["forceDeleteNamespaceAllowed"] == "false"
         assert own.delete(f"{path}/forceDeleteNamespaceAllowed").status == 204
+
+
+def test_figures_have_pulsars_shape_and_say_nothing_that_is_not_there(rest: Rest, namespace: str) -> None:
+    assert rest.put(f"persistent/{namespace}/t").status == 204
+    assert rest.put(f"persistent/{namespace}/t/subscription/s").status == 204
+    said = rest.get("broker-stats/metrics").json
+    assert all(set(one) == {"metrics", "dimensions"} for one in said)
+    (own,) = (one["metrics"] for one in said if one["dimensions"] == {"namespace": namespace})
+    assert (own["brk_no_of_subscriptions"], own["brk_no_of_consumers"], own["brk_msg_backlog"]) == (1, 0, 0)
+    (connections,) = (one["metrics"] for one in said if one["dimensions"].get("metric") == "broker_connection")
+    assert connections["brk_active_connections"] <= connections["brk_connection_created_total_count"]
+    beans = rest.get("broker-stats/mbeans").json
+    (process,) = (one["metrics"] for one in beans if one["dimensions"] == {"MBean": "geminga:type=Process"})
+    assert process["process_resident_memory_bytes"] > 1 << 20
+    answer = rest.get("broker-stats/allocator-stats/default")
+    assert (answer.status, "no memory allocator" in answer.reason) == (406, True)
+    assert rest.get("broker-stats/destinations").json.keys() == rest.get("broker-stats/topics").json.keys()
+    assert rest.get("brokers/backlog-quota-check").status == 204
+
+
+def test_a_broker_in_another_program_is_not_ended_by_rest(rest: Rest) -> None:
+    answer = rest.post("brokers/shutdown?maxConcurrentUnloadPerSec=1")
+    assert (answer.status, "lives in another program" in answer.reason) == (412, True)
+    assert rest.get("brokers/ready").status == 200
+
+
+def test_a_process_that_is_shut_down_by_rest_ends_in_good_order_and_keeps_its_data(tmp_path: Path) -> None:
+    with StandaloneProcess(tmp_path / "data", log=tmp_path / "log") as process:
+        own = Rest(process.web_url)
+        assert own.put("persistent/public/default/kept").status == 204
+        assert own.post("brokers/shutdown?maxConcurrentUnloadPerSec=x").status == 404
+        assert own.post("brokers/shutdown?maxConcurrentUnloadPerSec=-7&forcedTerminateTopic=false").status == 204
+        assert process.process is not None
+        assert process.process.wait(30) == 0
+        process.start()
+        assert own.get("persistent/public/default").json == ["persistent://public/default/kept"]
+        assert process.stop() == 0

@@ -6,6 +6,7 @@ brings clients here: nobody is sent here any more, then this broker leads no mor
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -25,7 +26,7 @@ from geminga.broker.ownership.registration import BrokerRegistration
 from geminga.broker.ownership.silent_brokers import SilentBrokers
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import UnavailableError
-from geminga.runtime import Part, Runtime
+from geminga.runtime import Part, Runtime, wait_ms
 
 #: Bundles that are given away together when the broker leaves: who waits for one of them waits for these.
 LEAVING_AT_ONCE: Final = 64
@@ -60,6 +61,7 @@ class Membership:
         self._part = part
         self._endpoints: Endpoints | None = None
         self._is_leaving = False
+        self._left = asyncio.Event()
         self.brokers = LiveBrokers(metadata, part=part)
         self.silent = SilentBrokers(runtime, self.brokers, part=part)
         self.ownership = BundleOwnership(
@@ -136,19 +138,32 @@ class Membership:
         assert self.election is not None
         self.election.start()
 
-    async def leave(self) -> None:
-        """See the module; raises nothing. What can not be taken away ends with the session."""
+    async def leave(self, *, bundles_per_s: int = 0) -> None:
+        """See the module; raises nothing. What can not be taken away ends with the session.
+
+        ``bundles_per_s``: so many are handed over in a second at most; 0 and less: as fast as it goes. Who comes second
+        waits for the first.
+        """
+        if self._is_leaving:
+            await self._left.wait()
+            return
         self._is_leaving = True
         if self.registration is not None:
             await self.registration.end()
         if self.election is not None:
             await self.election.close()
         owned = self.ownership.begin_close()
-        for start in range(0, len(owned), LEAVING_AT_ONCE):
-            await self.ownership.release(owned[start : start + LEAVING_AT_ONCE])
+        at_once = min(bundles_per_s, LEAVING_AT_ONCE) if bundles_per_s > 0 else LEAVING_AT_ONCE
+        for start in range(0, len(owned), at_once):
+            release = self.ownership.release(owned[start : start + at_once])
+            if bundles_per_s > 0 and start + at_once < len(owned):
+                await asyncio.gather(release, wait_ms(1000 * at_once // bundles_per_s))
+            else:
+                await release
         await self.ownership.close()
         await self.silent.close()
         await self.brokers.close()
+        self._left.set()
 
     async def _place(self, bundle: Bundle) -> Owner:
         return _NOT_JOINED if self.placement is None else await self.placement(bundle)

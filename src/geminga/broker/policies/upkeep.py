@@ -53,6 +53,12 @@ class PolicyUpkeep:
             if interval_s is not None:
                 self._timers.repeat(f"upkeep of {kind.name}", interval_s, partial(self._keep_parts, kind, interval_s))
 
+    def keep_now(self, name: str) -> None:
+        """Do what the parts of this name do from time to time."""
+        for kind in self._broker.topic_services.parts:
+            if kind.name == name:
+                self._keep(kind)
+
     def close(self) -> None:
         """Stop."""
         self._timers.close()
@@ -130,9 +136,12 @@ class PolicyUpkeep:
         return self._broker.config.subscription_expiry_check_minutes * _MINUTE_S
 
     async def _keep_parts(self, kind: type[TopicPart], interval_s: float) -> float:
+        self._keep(kind)
+        return interval_s
+
+    def _keep(self, kind: type[TopicPart]) -> None:
         for topic in self._topics():
             part = topic.parts.find(kind)
             if part is not None:
                 with Contained(topic, f"upkeep of {kind.name}"):
                     part.upkeep()
-        return interval_s

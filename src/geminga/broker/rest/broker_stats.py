@@ -11,7 +11,7 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import SuperUser
 from geminga.broker.ownership.core.bundles import Bundle, bundles_of
 from geminga.broker.ownership.owner_nodes import endpoints_in
-from geminga.broker.resources.documents import Document
+from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.isolation import matches
 from geminga.broker.rest.brokers import active_brokers, own_broker_id
 from geminga.broker.rest.context import RestContext
@@ -22,6 +22,18 @@ from geminga.broker.topic.base import Topic
 from geminga.model.errors import NotFoundError
 
 #: What Pulsar's broker says with its default load manager; it is a question of the one before.
+#: Of each namespace that has topics here; Pulsar's other figures of that kind are of what is not there.
+_OF_NAMESPACE: Final = (
+    "brk_in_rate",
+    "brk_in_tp_rate",
+    "brk_out_rate",
+    "brk_out_tp_rate",
+    "brk_storage_size",
+    "brk_msg_backlog",
+    "brk_no_of_producers",
+    "brk_no_of_subscriptions",
+    "brk_no_of_consumers",
+)
 _NOT_OF_THIS_MANAGER: Final = (
     "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerWrapper does not support this operation"
 )
@@ -124,6 +136,76 @@ async def load_report(request: Request) -> Response:
     return json_response({key: value for key, value in report.items() if value != ""})
 
 
+async def metrics(request: Request) -> Response:
+    """What Pulsar's older monitoring reads: a list of figures, each with what they are about."""
+    context, steps = context_of(request), context_of(request).topics.steps()
+    namespaces: dict[str, dict[str, float]] = {}
+    for topic in list(context.topics.registry.loaded.values()):
+        await steps.next()
+        found = namespaces.setdefault(topic.name.namespace, dict.fromkeys(_OF_NAMESPACE, 0))
+        stats = context.statistics.of_topic(topic)
+        for name, value in _of_topic(topic, stats).items():
+            found[name] += value
+    cache = context.ledgers.cache
+    open_now, opened = context.status.connection_counts
+    host = context.status.web_url.partition("://")[2].rpartition(":")[0]
+    of_broker = {"broker": host, "cluster": context.cluster, "metric": "broker_connection"}
+    said: list[Json] = [_said({"namespace": name}, values) for name, values in sorted(namespaces.items())]
+    said.append(_said({}, {"brk_ml_cache_used_size": cache.size_bytes, "brk_ml_count": _ledgers(context)}))
+    said.append(
+        _said(
+            of_broker,
+            {
+                "brk_active_connections": open_now,
+                "brk_connection_created_total_count": opened,
+                "brk_connection_closed_total_count": opened - open_now,
+            },
+        )
+    )
+    return json_response(said)
+
+
+def _ledgers(context: RestContext) -> int:
+    return sum(topic.name.is_persistent for topic in context.topics.registry.loaded.values())
+
+
+def _of_topic(topic: Topic, stats: Document) -> dict[str, float]:
+    def number(value: object) -> float:
+        return value if isinstance(value, int | float) else 0
+
+    subscriptions = stats.get("subscriptions")
+    each = [one for one in subscriptions.values() if isinstance(one, dict)] if isinstance(subscriptions, dict) else []
+    return {
+        "brk_in_rate": number(stats.get("msgRateIn")),
+        "brk_in_tp_rate": number(stats.get("msgThroughputIn")),
+        "brk_out_rate": number(stats.get("msgRateOut")),
+        "brk_out_tp_rate": number(stats.get("msgThroughputOut")),
+        "brk_storage_size": number(stats.get("storageSize")),
+        "brk_msg_backlog": sum(number(one.get("msgBacklog")) for one in each),
+        "brk_no_of_producers": len(topic.producers),
+        "brk_no_of_subscriptions": len(topic.subscriptions),
+        "brk_no_of_consumers": sum(len(one.consumers) for one in topic.subscriptions.values()),
+    }
+
+
+def _said(about: Mapping[str, str], values: Mapping[str, float]) -> Document:
+    return {"metrics": {**values}, "dimensions": {**about}}
+
+
+async def mbeans(request: Request) -> Response:
+    """The process's own figures in the shape of a Java program's MBeans, under names of Geminga's."""
+    beans = context_of(request).process()
+    return json_response([_said({"MBean": name}, values) for name, values in beans.items()])
+
+
+async def allocator(request: Request) -> Response:
+    """406, as from Pulsar's broker for an allocator that it has not: there is none of Netty's here."""
+    name = path_text(request, "allocator")
+    raise RestError(
+        406, f"there is no memory allocator {name[:40]!r}: this broker is no Java program; /metrics tells its memory"
+    )
+
+
 async def resource_availability(request: Request) -> Response:
     """409, as from Pulsar's broker with its default load manager."""
     namespace_of(request)
@@ -139,6 +221,15 @@ ROUTES = [
     ),
     Route("/admin/v2/broker-stats/load-report", load_report, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route("/admin/v2/broker-stats/topics", topics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
+    Route("/admin/v2/broker-stats/destinations", topics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
+    Route("/admin/v2/broker-stats/metrics", metrics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
+    Route("/admin/v2/broker-stats/mbeans", mbeans, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
+    Route(
+        "/admin/v2/broker-stats/allocator-stats/{allocator}",
+        allocator,
+        methods=["GET"],
+        needs=SuperUser.LOOK_AT_BROKER,
+    ),
     Route(
         "/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}",
         resource_availability,

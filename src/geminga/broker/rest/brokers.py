@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 from geminga.broker.access.core.actions import Anyone, BrokerOperation, SuperUser
 from geminga.broker.ownership.core.broker_data import broker_id_of
 from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.requests import context_of, decoded_text, json_response, no_content, path_text
+from geminga.broker.rest.requests import context_of, decoded_text, json_response, no_content, path_text, query_int
 from geminga.broker.rest.routing import Route
 from geminga.broker.rest.services import BrokerStatus, LiveConfiguration
 from geminga.model.errors import NotFoundError, PreconditionFailedError, UnavailableError
@@ -129,6 +129,25 @@ async def unchange_setting(request: Request) -> Response:
     return no_content()
 
 
+async def check_backlog_quotas(request: Request) -> Response:
+    """Look at the backlog quotas of all topics now; what is over is dealt with as the policies say."""
+    context_of(request).check_backlog_quotas()
+    return no_content()
+
+
+async def shut_down(request: Request) -> Response:
+    """End this broker in good order, once others may have what it served.
+
+    ``maxConcurrentUnloadPerSec``: so many bundles a second at most. A topic that does not close in time is cut off
+    whatever ``forcedTerminateTopic`` says, when the session ends.
+    """
+    context, per_s = context_of(request), query_int(request, "maxConcurrentUnloadPerSec") or 0
+    if context.shut_down is None:
+        raise PreconditionFailedError("this broker can not be ended by REST")
+    await context.shut_down(per_s)
+    return no_content()
+
+
 def _live(request: Request) -> LiveConfiguration:
     live = context_of(request).live
     if live is None:
@@ -189,6 +208,13 @@ ROUTES = [
         methods=["DELETE"],
         needs=BrokerOperation.DELETE_DYNAMIC_CONFIGURATION,
     ),
+    Route(
+        "/admin/v2/brokers/backlog-quota-check",
+        check_backlog_quotas,
+        methods=["GET"],
+        needs=BrokerOperation.CHECK_BACKLOG_QUOTA,
+    ),
+    Route("/admin/v2/brokers/shutdown", shut_down, methods=["POST"], needs=BrokerOperation.SHUTDOWN),
     Route("/admin/v2/brokers", list_brokers, methods=["GET"], needs=BrokerOperation.LIST_BROKERS),
     Route("/admin/v2/brokers/{cluster}", list_brokers, methods=["GET"], needs=BrokerOperation.LIST_BROKERS),
     Route("/status.html", status, methods=["GET"], needs=Anyone("it tells load balancers whether to come")),

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
 
 
+def _nothing() -> None:
+    """There is nothing to do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestContext:
     """Handed to every handler."""
@@ -70,5 +74,12 @@ class RestContext:
     metadata_url: str = ""
     #: Every configuration key in force, for ``brokers/configuration/runtime``.
     configuration: Callable[[], Mapping[str, str]] = dict
+    #: Hands over what is served here, so many bundles a second, and ends the process. Raises PreconditionFailedError
+    #: where it is not this broker's to end; None: it never is.
+    shut_down: Callable[[int], Awaitable[None]] | None = None
+    #: Looks at the backlog quotas of all topics.
+    check_backlog_quotas: Callable[[], None] = _nothing
+    #: What the process tells of itself, by what it is about.
+    process: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     #: What of it can be changed at run time, made with the first use; None: nothing.
     live: Callable[[], LiveConfiguration] | None = None

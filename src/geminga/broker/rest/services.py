@@ -27,6 +27,11 @@ class BrokerStatus(Protocol):
         ...
 
     @property
+    def connection_counts(self) -> tuple[int, int]:
+        """Connections of clients: those that are open, and all since the start."""
+        ...
+
+    @property
     def web_url(self) -> str:
         """The HTTP service URL that clients are told."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,8 +19,10 @@ from geminga.broker.ownership.core.broker_data import (
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles
 from geminga.broker.ownership.core.choosing import FewestBundles
 from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener
+from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.leader_election import LeaderElection
 from geminga.broker.ownership.live_brokers import LiveBrokers
+from geminga.broker.ownership.membership import Membership
 from geminga.broker.ownership.placement import CHOICE_MS, LeaderPlacement
 from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
 from geminga.broker.ownership.registration import WAIT_MARGIN_S, BrokerRegistration
@@ -259,3 +262,41 @@ def test_an_administrators_destination_comes_before_the_rule() -> None:
         await a.leave()
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("bundles_per_s", "least_s", "most_s"), [(0, 0, 0.5), (-3, 0, 0.5), (1, 3, 4), (2, 1, 2), (1 << 40, 0, 0.5)]
+)
+def test_a_broker_that_is_shut_down_hands_over_so_many_bundles_a_second(
+    bundles_per_s: int, least_s: float, most_s: float
+) -> None:
+    async def story(node: sim.SimNode) -> None:
+        server = MemoryMetadata()
+        store = MemoryMetadataStore(node.runtime, server)
+
+        async def policies_of(namespace: str) -> dict[str, object] | None:
+            return {"bundles": {"numBundles": 4}}
+
+        membership = Membership(node.runtime, store, policies_of, session_timeout_ms=6000, version="1")  # type: ignore[arg-type]
+        await membership.join([Endpoint("", "pulsar://a:6650", "", "http://a:8080", "")])
+        membership.stand_for_election()
+        await wait_ms(100)
+        for bundle in equal_bundles("t/n", 4).all():
+            assert await membership.ownership.owner_of_bundle(bundle, is_authoritative=True) is HERE
+        clock = asyncio.get_running_loop().time
+        begin = clock()
+        both = asyncio.gather(membership.leave(bundles_per_s=bundles_per_s), membership.leave())
+        await wait_ms(100)
+        if least_s:
+            # Nobody else asks it meanwhile, and what it still has it serves.
+            assert not membership.is_member
+            assert len(membership.ownership.owned) == 4 - bundles_per_s
+        await both
+        assert least_s <= clock() - begin <= most_s
+        assert not membership.ownership.owned
+        await store.close()
+
+    async def scenario(world: sim.SimWorld) -> None:
+        await world.node("a").run(story)
+
+    sim.run(scenario, seed=1)

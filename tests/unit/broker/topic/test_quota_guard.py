@@ -200,6 +200,25 @@ def test_backlog_made_by_a_seek_back_is_found_by_the_regular_look() -> None:
     run_quietly(scenario, default_retention_minutes=-1, default_retention_mb=-1, **settings)
 
 
+def test_backlog_is_found_at_once_when_an_administrator_asks_for_a_look() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        publisher = await prepared(world, "broker", action="producer_exception", size=SIZE)
+        topic = await topic_of(world)
+        cursor = topic.subscriptions["sub"].cursor
+        for _ in range(10):
+            await publisher.publish(PAYLOAD)
+            await cursor.clear_backlog()
+        await cursor.reset(EARLIEST)
+        await seconds(1)
+        assert topic.producers
+        world.broker.check_backlog_quotas()
+        await seconds(1)
+        assert not topic.producers
+
+    settings = broker_settings("broker", action="producer_exception", size=SIZE)
+    run_quietly(scenario, default_retention_minutes=-1, default_retention_mb=-1, **settings)
+
+
 def test_quota_that_is_taken_away_lets_producers_in_at_once() -> None:
     async def scenario(world: BrokerWorld) -> None:
         publisher = await prepared(world, "topic", action="producer_exception", size=SIZE)

@@ -88,7 +88,9 @@ class BrokerOperation(_Word):
     UPDATE_DYNAMIC_CONFIGURATION = auto()
     DELETE_DYNAMIC_CONFIGURATION = auto()
     LIST_RUNTIME_CONFIGURATIONS = auto()
+    CHECK_BACKLOG_QUOTA = auto()
     HEALTH_CHECK = auto()
+    SHUTDOWN = auto()
 
 
 class SuperUser(_Word):

@@ -183,13 +183,8 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     ),
     *_routes(
         "this look at the broker",
-        "GET /admin/v2/broker-stats/allocator-stats/{allocator}",
         "GET /admin/v2/broker-stats/bookieops",
-        "GET /admin/v2/broker-stats/mbeans",
-        "GET /admin/v2/broker-stats/metrics",
     ),
-    *_routes("checking backlog quotas on demand", "GET /admin/v2/brokers/backlog-quota-check"),
-    *_routes("stopping the broker by REST", "POST /admin/v2/brokers/shutdown"),
     *_routes(
         "publishing by REST",
         "POST /topics/{domain}/{tenant}/{namespace}/{topic}",
