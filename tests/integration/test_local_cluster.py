@@ -121,6 +121,25 @@ def test_a_cluster_goes_up_keeps_its_data_and_is_removed(command: Command, tmp_p
     assert command.running() == set()
 
 
+def test_a_cluster_of_three_zookeepers_serves_while_one_is_gone(command: Command, tmp_path: Path) -> None:
+    made = command.up("--zookeepers", "3", "--bookies", "1", "--brokers", "1", *FREE)
+    servers = [f"zookeeper-{number}" for number in (1, 2, 3)]
+    assert str(made["metadataStoreUrl"]).count("127.0.0.1:") == 3
+    assert command.states(code=0) == dict.fromkeys((*servers, "bookie-1", "broker-1"), "ready")
+    assert "this cluster has 3" in command.run("up", "--zookeepers", "1", code=1).stderr
+    os.kill(command.pid("zookeeper-2"), signal.SIGKILL)
+    wait_gone({command.pid("zookeeper-2")}, 10)
+    assert command.states(code=1)["zookeeper-2"] == "gone"
+    # A topic is made, which takes metadata.
+    produce(made["brokerServiceUrl"], tmp_path, b"without")
+    again = command.up()
+    assert again["metadataStoreUrl"] == made["metadataStoreUrl"]
+    assert command.states(code=0) == dict.fromkeys((*servers, "bookie-1", "broker-1"), "ready")
+    command.run("down", "--delete")
+    assert command.running() == set()
+    assert not command.directory.exists()
+
+
 def test_what_stands_in_the_way_beforehand_is_told_and_nothing_is_made(command: Command, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

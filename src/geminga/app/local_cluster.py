@@ -36,7 +36,7 @@ from geminga.model.errors import ConfigurationError, DataDirectoryError, Unavail
 STATE_FILE: Final = "cluster.json"
 LOCK_FILE: Final = "cluster.lock"
 #: Directories beside those of bookies.
-LOGS, RUN, ZOOKEEPER = "logs", "run", "zookeeper"
+LOGS, RUN = "logs", "run"
 #: Each kind of process of an ``up`` that failed has as long to stop in good order, seconds.
 UNDO_S: Final = 10.0
 #: What may lie in a directory that no cluster was made in.
@@ -90,7 +90,7 @@ class LocalCluster:
         with self._locked():
             state = self._changed(asked)
             start.check(state)
-            for name in (LOGS, RUN, ZOOKEEPER):
+            for name in (LOGS, RUN, *member_names(Kind.ZOOKEEPER, state.plan.zookeepers)):
                 (self.directory / name).mkdir(exist_ok=True)
             self._save(state)
             state = self._without_surplus(state)
@@ -137,7 +137,7 @@ class LocalCluster:
         wanted = [
             (kind, name)
             for kind, count in (
-                (Kind.ZOOKEEPER, 1),
+                (Kind.ZOOKEEPER, state.plan.zookeepers),
                 (Kind.BOOKIE, state.plan.bookies),
                 (Kind.BROKER, state.plan.brokers),
             )
@@ -194,7 +194,8 @@ class LocalCluster:
         return killed
 
     def _delete(self, state: ClusterState) -> None:
-        names = [ZOOKEEPER, *member_names(Kind.BOOKIE, max(state.plan.bookies, BOOKIES_MAX)), LOGS, RUN]
+        servers = member_names(Kind.ZOOKEEPER, state.plan.zookeepers)
+        names = [*servers, *member_names(Kind.BOOKIE, max(state.plan.bookies, BOOKIES_MAX)), LOGS, RUN]
         found = [name for name in names if os.path.lexists(self.directory / name)]
         self._say(f"removing all data of cluster {state.plan.cluster}: {', '.join(found)} in {self.directory}")
         for name in found:

@@ -33,6 +33,9 @@ def up(
     directory: Directory = None,
     bookies: Annotated[int | None, typer.Option("--bookies", help="Bookies (3).")] = None,
     brokers: Annotated[int | None, typer.Option("--brokers", help="Brokers (2).")] = None,
+    zookeepers: Annotated[
+        int | None, typer.Option("--zookeepers", help="Servers of ZooKeeper: 1, 3 or 5 (1); it stays.")
+    ] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", help="clusterName (local); it stays.")] = None,
     broker_port: Annotated[
         int | None, typer.Option("--broker-port", help="Of the first broker's binary protocol (6650); 0: a free one.")
@@ -40,7 +43,9 @@ def up(
     web_port: Annotated[
         int | None, typer.Option("--web-port", help="Of the first broker's admin REST (8080); 0: a free one.")
     ] = None,
-    zookeeper_port: Annotated[int | None, typer.Option("--zookeeper-port", help="ZooKeeper's (0: a free one).")] = None,
+    zookeeper_port: Annotated[
+        int | None, typer.Option("--zookeeper-port", help="The first ZooKeeper's (0: a free one).")
+    ] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the brokers; may be repeated.")
     ] = None,
@@ -65,6 +70,7 @@ def up(
     asked = {
         "bookies": bookies,
         "brokers": brokers,
+        "zookeepers": zookeepers,
         "cluster": cluster,
         "broker_port": broker_port,
         "web_port": web_port,
@@ -129,7 +135,6 @@ def _document(made: LocalCluster, state: ClusterState, found: list[MemberStatus]
     from geminga.app.core.local_cluster import Kind
 
     brokers = [item.member.ports for item in found if item.kind is Kind.BROKER and item.member and item.member.ports]
-    zookeeper = state.member(Kind.ZOOKEEPER)
     broker_hosts = ",".join(f"127.0.0.1:{ports['broker']}" for ports in brokers)
     web_hosts = ",".join(f"127.0.0.1:{ports['web']}" for ports in brokers)
     return {
@@ -138,7 +143,7 @@ def _document(made: LocalCluster, state: ClusterState, found: list[MemberStatus]
         "isReady": _is_ready(found),
         "brokerServiceUrl": f"pulsar://{broker_hosts}" if brokers else None,
         "webServiceUrl": f"http://{web_hosts}" if brokers else None,
-        "metadataStoreUrl": f"zk:127.0.0.1:{zookeeper.ports['client']}" if zookeeper else None,
+        "metadataStoreUrl": state.metadata_url or None,
         "members": [
             {
                 "name": item.name,

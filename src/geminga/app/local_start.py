@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from geminga.app import local_processes, local_zookeeper
 from geminga.app.core.local_cluster import ClusterState, Kind, Member, member_names
+from geminga.app.local_zookeeper import Peer
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.model.errors import UnavailableError
 
@@ -25,6 +26,8 @@ PORT_ATTEMPTS: Final = 5
 #: What is asked whether it is ready.
 READY_PATHS: Final = {Kind.BOOKIE: ("http", "/api/v1/bookie/is_ready"), Kind.BROKER: ("web", "/admin/v2/brokers/ready")}
 _ANSWER_S: Final = 2.0
+#: For servers of ZooKeeper whose ports were taken.
+END_S: Final = 10.0
 _HOST: Final = "127.0.0.1"
 
 
@@ -63,10 +66,14 @@ class LocalStart:
 
     def check(self, state: ClusterState) -> None:
         """Raise UnavailableError for what can be known beforehand: no Java, no jars, a port that is taken."""
-        if not self._runs(state, Kind.ZOOKEEPER.value):
+        names = member_names(Kind.ZOOKEEPER, state.plan.zookeepers)
+        missing = [name for name in names if not self._runs(state, name)]
+        if missing:
             local_zookeeper.java()
             local_zookeeper.classpath()
-            _refuse_taken("--zookeeper-port", self._zookeeper_port(state))
+            fixed = self._fixed_ports(state)
+            for port in (port for name in missing for port in fixed.get(name, {}).values()):
+                _refuse_taken("--zookeeper-port", port)
         if not self._runs(state, "broker-1"):
             _refuse_taken("--broker-port", state.plan.broker_port)
             _refuse_taken("--web-port", state.plan.web_port)
@@ -84,41 +91,57 @@ class LocalStart:
     @property
     def metadata_url(self) -> str:
         """As every process of the cluster is told it."""
-        member = self._state.member(Kind.ZOOKEEPER)
-        assert member is not None
-        return f"zk:{_HOST}:{member.ports['client']}"
+        return self._state.metadata_url
 
     # ---- ZooKeeper
 
-    def _zookeeper_port(self, state: ClusterState) -> int:
-        """A port that it must have, 0 if any will do."""
-        former = state.member(Kind.ZOOKEEPER)
-        others = [member for member in state.members if member.kind is not Kind.ZOOKEEPER]
-        if former is not None and any(local_processes.is_there(member) for member in others):
-            return former.ports.get("client", 0)  # where they look for it
-        return state.plan.zookeeper_port
+    def _fixed_ports(self, state: ClusterState) -> dict[str, Mapping[str, int]]:
+        """Ports that its servers must have, by name; those of others that run know them."""
+        names = member_names(Kind.ZOOKEEPER, state.plan.zookeepers)
+        former = {member.name: member.ports for member in state.zookeepers}
+        if any(local_processes.is_there(member) for member in state.members) and len(former) == len(names):
+            return former
+        return {names[0]: {"client": state.plan.zookeeper_port}} if state.plan.zookeeper_port else {}
 
     def _start_zookeeper(self) -> None:
-        name = Kind.ZOOKEEPER.value
-        former = self._state.member(name)
-        if former is not None and local_processes.is_there(former):
-            self._await(f"{name} answers", lambda: local_zookeeper.answers(former.ports["client"]))
-            return
-        fixed = self._zookeeper_port(self._state)
-        directory = self._directory / name
+        names = member_names(Kind.ZOOKEEPER, self._state.plan.zookeepers)
+        missing = [name for name in names if not self._runs(self._state, name)]
+        fixed = self._fixed_ports(self._state)
+        former = {member.name: member.ports for member in self._state.zookeepers}
         program, jars = local_zookeeper.java(), local_zookeeper.classpath()
-        for attempt in range(PORT_ATTEMPTS):
-            recorded = former.ports.get("client", 0) if former is not None and attempt == 0 else 0
-            port = fixed or (recorded if recorded and _is_free(recorded) else _free_port())
-            command = local_zookeeper.command(program, jars, local_zookeeper.write_config(directory, port))
-            process = self._launch(name, Kind.ZOOKEEPER, command, {"client": port})
-            if self._await(name, lambda: local_zookeeper.answers(port), process):  # noqa: B023
-                self._say(f"{name} is ready on {_HOST}:{port}")
-                return
-            said = self._why_ended(name)
-            if fixed or "ddress already in use" not in said:
-                raise UnavailableError(f"{name} did not start: {said}; all it said is in {self._log(name)}")
-        raise UnavailableError(f"{name} did not start: {PORT_ATTEMPTS} free ports were taken by others before it did")
+        for attempt in range(PORT_ATTEMPTS if missing else 0):
+            ports = _server_ports(names, fixed, former if attempt == 0 else {})
+            peers = [Peer(one["follow"], one["elect"]) for one in ports.values()] if len(names) > 1 else []
+            processes = {}
+            for name in missing:
+                config = local_zookeeper.write_config(
+                    self._directory / name, ports[name]["client"], number=names.index(name) + 1, peers=peers
+                )
+                command = local_zookeeper.command(program, jars, config)
+                processes[name] = self._launch(name, Kind.ZOOKEEPER, command, ports[name])
+            ended = [name for name in missing if not self._await_server(name, processes[name])]
+            if not ended:
+                break
+            said = self._why_ended(ended[0])
+            if len(fixed) == len(names) or self._state.plan.zookeeper_port or "ddress already in use" not in said:
+                raise UnavailableError(f"{ended[0]} did not start: {said}; all it said is in {self._log(ended[0])}")
+            local_processes.end([one for one in self.started if one.name in missing], within_s=END_S)
+        else:
+            if missing:
+                raise UnavailableError(
+                    f"{names[0]} did not start: {PORT_ATTEMPTS} free ports were taken by others before it did"
+                )
+        for member in self._state.zookeepers:
+            if member.name not in missing:
+                self._await(f"{member.name} answers", lambda: is_ready(member))  # noqa: B023
+
+    def _await_server(self, name: str, process: subprocess.Popen[bytes]) -> bool:
+        member = self._state.member(name)
+        assert member is not None
+        if not self._await(name, lambda: is_ready(member), process):
+            return False
+        self._say(f"{name} is ready on {_HOST}:{member.ports['client']}")
+        return True
 
     def _prepare(self, ports: tuple[int, int]) -> None:
         from geminga.app.cluster_metadata import initialize, point_to
@@ -243,6 +266,24 @@ class LocalStart:
                     f"{what} did not get ready in time (--timeout); what it said is in {self._directory / 'logs'}"
                 )
             time.sleep(local_processes.LOOK_S)
+
+
+def _server_ports(
+    names: Sequence[str], fixed: Mapping[str, Mapping[str, int]], former: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    """Of each server of ZooKeeper: those that it must have, those that it had and are free, or any; no two the same."""
+    kinds = ("client",) if len(names) == 1 else ("client", "follow", "elect")
+    given = {(name, kind): fixed.get(name, {}).get(kind, 0) for name in names for kind in kinds}
+    taken = set(given.values())
+    found: dict[str, dict[str, int]] = {name: {} for name in names}
+    for (name, kind), port in given.items():
+        had = former.get(name, {}).get(kind, 0)
+        port = port or (had if had and had not in taken and _is_free(had) else 0)
+        while not port or (port in taken and port != given[name, kind]):
+            port = _free_port()
+        taken.add(port)
+        found[name][kind] = port
+    return found
 
 
 def _ports(kind: Kind, ready: dict[str, object]) -> dict[str, int]:

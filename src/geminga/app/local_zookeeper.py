@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.model.errors import UnavailableError
 
@@ -30,6 +31,9 @@ JARS: Final = (
 #: Sessions live between two ticks and what the client asks for; they end at a tick.
 TICK_MS: Final = 500
 SESSION_MS_MAX: Final = 600_000
+#: Of several, in ticks: for one to get a state anew from its leader, and without a word from each other.
+INIT_TICKS: Final = 60
+SYNC_TICKS: Final = 20
 #: Snapshots that are kept, and hours between two looks for older ones.
 SNAPSHOTS_KEPT: Final = 3
 PURGE_HOURS: Final = 1
@@ -71,14 +75,28 @@ def java() -> str:
     return str(choice.runtime.home / "bin" / "java")
 
 
-def write_config(directory: Path, port: int) -> Path:
-    """``zoo.cfg`` of a server whose data are in ``directory``; raises OSError."""
+class Peer(NamedTuple):
+    """Where a server of several is reached by the others."""
+
+    follow: int
+    elect: int
+
+
+def write_config(directory: Path, port: int, *, number: int = 1, peers: Sequence[Peer] = ()) -> Path:
+    """``zoo.cfg`` of a server whose data are in ``directory``, the ``number``-th of ``peers``; raises OSError."""
     config = directory / "zoo.cfg"
+    quorum = ""
+    if peers:
+        quorum = f"initLimit={INIT_TICKS}\nsyncLimit={SYNC_TICKS}\nquorumListenOnAllIPs=false\n" + "".join(
+            f"server.{at}=127.0.0.1:{peer.follow}:{peer.elect}\n" for at, peer in enumerate(peers, 1)
+        )
+        (directory / "data").mkdir(exist_ok=True)
+        (directory / "data" / "myid").write_text(str(number), encoding="utf-8")
     config.write_text(
         f"tickTime={TICK_MS}\ndataDir={directory}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
         f"maxClientCnxns=0\nminSessionTimeout={2 * TICK_MS}\nmaxSessionTimeout={SESSION_MS_MAX}\n"
         f"autopurge.snapRetainCount={SNAPSHOTS_KEPT}\nautopurge.purgeInterval={PURGE_HOURS}\n"
-        "admin.enableServer=false\n4lw.commands.whitelist=ruok,srvr\n",
+        f"admin.enableServer=false\n4lw.commands.whitelist=ruok,srvr\n{quorum}",
         encoding="utf-8",
     )
     return config

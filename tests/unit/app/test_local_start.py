@@ -10,7 +10,7 @@ import pytest
 
 from geminga.app.core.local_cluster import ClusterState, Kind, Member, Plan
 from geminga.app.local_processes import started_at
-from geminga.app.local_start import LocalStart, is_ready
+from geminga.app.local_start import LocalStart, _server_ports, is_ready
 from geminga.model.errors import UnavailableError
 
 
@@ -41,3 +41,17 @@ def test_who_hangs_up_or_has_told_no_port_is_not_ready() -> None:
     for kind, name in ((Kind.ZOOKEEPER, "client"), (Kind.BOOKIE, "http"), (Kind.BROKER, "web")):
         assert not is_ready(Member("m", kind, 2, "s", {name: port}))
         assert not is_ready(Member("m", kind, 2, "s"))
+
+
+def test_servers_of_zookeeper_have_the_ports_that_others_know_and_no_port_twice() -> None:
+    names = ["zookeeper-1", "zookeeper-2", "zookeeper-3"]
+    ports = _server_ports(names, {"zookeeper-1": {"client": 2181}}, {})
+    assert ports["zookeeper-1"]["client"] == 2181
+    numbers = [port for one in ports.values() for port in one.values()]
+    assert (len(numbers), len(set(numbers)), 0 in numbers) == (9, 9, False)
+    # As before, where that is free; as it is written in those that run, whatever is free.
+    assert _server_ports(names, {}, ports)["zookeeper-3"] == ports["zookeeper-3"]
+    with socket.create_server(("127.0.0.1", ports["zookeeper-3"]["elect"])):
+        assert _server_ports(names, ports, {}) == ports
+        assert _server_ports(names, {}, ports)["zookeeper-3"]["elect"] != ports["zookeeper-3"]["elect"]
+    assert _server_ports(["zookeeper"], {}, {"zookeeper": {"client": 0}}).keys() == {"zookeeper"}

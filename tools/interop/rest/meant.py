@@ -190,6 +190,11 @@ MEANT: Final = (
     ),
     Meant("a plus sign in a subscription's name", r"value \.: \['p q'\] \| \['p\+q'\]"),
     Meant("TLS in the data of the own cluster", r"only Apache: brokerClient\w+ string", "clusters: GET clusters/stand"),
+    Meant(
+        "allocators of memory (`broker-stats/allocator-stats/default`, `ml-cache`)",
+        r"answer: 200 \| 406 Invalid allocator name : default: .+",
+        "statistics of a broker: ",
+    ),
     Meant("partitions of a non-persistent topic in lists", r"only Geminga: \[\] string", ".+mode=NON_PERSISTENT"),
     # ---- transactions
     Meant(

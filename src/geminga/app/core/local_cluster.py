@@ -14,10 +14,14 @@ from typing import Final
 from geminga.model.errors import ConfigurationError, DataDirectoryError
 from geminga.model.topic_name import is_valid_named_entity
 
+#: Of what it writes; 2 is for several ZooKeeper servers, which a program that knows 1 only would not find.
 FORMAT: Final = 1
+FORMAT_OF_SEVERAL: Final = 2
 CLUSTER_NAME_DEFAULT: Final = "local"
 BOOKIES_DEFAULT: Final = 3
 BROKERS_DEFAULT: Final = 2
+#: Servers of ZooKeeper: of an even number no more may be lost than of one less.
+ZOOKEEPERS: Final = (1, 3, 5)
 BOOKIES_MAX: Final = 32
 BROKERS_MAX: Final = 32
 #: Copies of an entry where a cluster has bookies enough: a broker's default.
@@ -79,7 +83,8 @@ class Plan:
     cluster: str = CLUSTER_NAME_DEFAULT
     bookies: int = BOOKIES_DEFAULT
     brokers: int = BROKERS_DEFAULT
-    #: 0: any. Of the first broker the latter two.
+    zookeepers: int = 1
+    #: 0: any. Of the first server, and of the first broker.
     zookeeper_port: int = 0
     broker_port: int = 6650
     web_port: int = 8080
@@ -127,6 +132,18 @@ class ClusterState:
         """Who was started last under this name."""
         return next((member for member in self.members if member.name == name), None)
 
+    @property
+    def zookeepers(self) -> list[Member]:
+        """The servers of ZooKeeper that were started, in order."""
+        found = [self.member(name) for name in member_names(Kind.ZOOKEEPER, self.plan.zookeepers)]
+        return [member for member in found if member is not None]
+
+    @property
+    def metadata_url(self) -> str:
+        """Where the servers that were started are, as every process of the cluster is told it; empty if none was."""
+        hosts = ",".join(f"127.0.0.1:{member.ports['client']}" for member in self.zookeepers)
+        return f"zk:{hosts}" if hosts else ""
+
     def with_member(self, member: Member) -> ClusterState:
         """``member`` in the place of who had its name, or behind its kind."""
         others = [other for other in self.members if other.name != member.name]
@@ -138,8 +155,10 @@ def _order(member: Member) -> tuple[int, int, str]:
 
 
 def member_names(kind: Kind, count: int) -> list[str]:
-    """``zookeeper``; ``bookie-1``, ``bookie-2``, ...; ``broker-1``, ..."""
-    return [kind.value] if kind is Kind.ZOOKEEPER else [f"{kind}-{number + 1}" for number in range(count)]
+    """``bookie-1``, ``bookie-2``, ...; ``broker-1``, ...; ``zookeeper``, or ``zookeeper-1``, ..."""
+    if kind is Kind.ZOOKEEPER and count == 1:
+        return [kind.value]
+    return [f"{kind}-{number + 1}" for number in range(count)]
 
 
 def change_plan(plan: Plan, asked: Mapping[str, object], *, is_new: bool) -> Plan:
@@ -152,6 +171,10 @@ def change_plan(plan: Plan, asked: Mapping[str, object], *, is_new: bool) -> Pla
     _check(changed)
     if not is_new and changed.cluster != plan.cluster:
         raise ConfigurationError(f"--cluster {changed.cluster}: this cluster is called {plan.cluster}, and stays so")
+    if not is_new and changed.zookeepers != plan.zookeepers:
+        raise ConfigurationError(
+            f"--zookeepers {changed.zookeepers}: this cluster has {plan.zookeepers}, which is written in each of them"
+        )
     if not is_new and changed.bookies < plan.bookies:
         raise ConfigurationError(
             f"--bookies {changed.bookies}: there are {plan.bookies} with data, and ledgers on those left out would be "
@@ -173,6 +196,10 @@ def _check(plan: Plan) -> None:
         if not least <= number <= most:
             expected = str(least) if least == most else f"a whole number from {least} to {most}"
             raise ConfigurationError(f"{option} {number}: expected {expected}")
+    if plan.zookeepers not in ZOOKEEPERS:
+        raise ConfigurationError(
+            f"--zookeepers {plan.zookeepers}: expected {' or '.join(map(str, ZOOKEEPERS))}, a majority of them up"
+        )
     ports = [port for port in (plan.zookeeper_port, plan.broker_port, plan.web_port) if port]
     if len(set(ports)) < len(ports):
         raise ConfigurationError("--zookeeper-port, --broker-port, --web-port: expected different ports")
@@ -199,11 +226,12 @@ def encode_state(state: ClusterState) -> str:
     """The text of ``cluster.json``."""
     plan = state.plan
     document = {
-        "format": FORMAT,
+        "format": FORMAT if plan.zookeepers == 1 else FORMAT_OF_SEVERAL,
         "createdBy": state.created_by,
         "clusterName": plan.cluster,
         "bookies": plan.bookies,
         "brokers": plan.brokers,
+        **({} if plan.zookeepers == 1 else {"zookeepers": plan.zookeepers}),
         "zookeeperPort": plan.zookeeper_port,
         "brokerPort": plan.broker_port,
         "webPort": plan.web_port,
@@ -228,23 +256,25 @@ def decode_state(text: str, path: str) -> ClusterState:
     try:
         document = json.loads(text)
         number = document["format"]
-        if isinstance(number, int) and number > FORMAT:
+        if isinstance(number, int) and number > FORMAT_OF_SEVERAL:
             raise DataDirectoryError(
-                f"{path} has format {number}, and this program knows formats up to {FORMAT}: use a newer Geminga"
+                f"{path} has format {number}, and this program knows formats up to {FORMAT_OF_SEVERAL}: use a newer "
+                "Geminga"
             )
-        if number != FORMAT:
+        if type(number) is not int or number not in (FORMAT, FORMAT_OF_SEVERAL):
             raise ValueError(f"format {number!r}")
         plan = Plan(
             cluster=_text(document["clusterName"]),
             bookies=_number(document["bookies"]),
             brokers=_number(document["brokers"]),
+            zookeepers=1 if number == FORMAT else _several(document["zookeepers"]),
             zookeeper_port=_number(document["zookeeperPort"]),
             broker_port=_number(document["brokerPort"]),
             web_port=_number(document["webPort"]),
             broker_settings=_texts(document["brokerSettings"]),
             bookie_settings=_texts(document["bookieSettings"]),
         )
-        members = tuple(_member(item) for item in document["members"])
+        members = tuple(_member(item, plan.zookeepers > 1) for item in document["members"])
         _unique([member.name for member in members])
         return ClusterState(plan, members, _text(document["createdBy"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -253,14 +283,22 @@ def decode_state(text: str, path: str) -> ClusterState:
         ) from error
 
 
-def _member(item: Mapping[str, object]) -> Member:
+def _several(value: object) -> int:
+    number = _number(value)
+    if number not in ZOOKEEPERS[1:]:
+        raise ValueError(f"{number} servers of ZooKeeper")
+    return number
+
+
+def _member(item: Mapping[str, object], has_several: bool) -> Member:
     ports = item["ports"]
     if not isinstance(ports, dict):
         raise ValueError("ports")
     name, kind = _text(item["name"]), Kind(_text(item["kind"]))
     # It becomes part of paths.
     prefix, _, number = name.partition("-")
-    if prefix != kind or not (name == kind if kind is Kind.ZOOKEEPER else number.isascii() and number.isdigit()):
+    is_sole = kind is Kind.ZOOKEEPER and not has_several
+    if prefix != kind or not (name == kind if is_sole else number.isascii() and number.isdigit()):
         raise ValueError(f"a {kind} named {name!r}")
     pid = _number(item["pid"])
     if pid <= 1:

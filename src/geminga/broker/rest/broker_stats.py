@@ -22,6 +22,8 @@ from geminga.broker.topic.base import Topic
 from geminga.model.errors import NotFoundError
 
 #: What Pulsar's broker says with its default load manager; it is a question of the one before.
+#: Allocators of memory that Pulsar's broker has.
+_OF_NETTY: Final = ("default", "ml-cache")
 #: Of each namespace that has topics here; Pulsar's other figures of that kind are of what is not there.
 _OF_NAMESPACE: Final = (
     "brk_in_rate",
@@ -201,9 +203,8 @@ async def mbeans(request: Request) -> Response:
 async def allocator(request: Request) -> Response:
     """406, as from Pulsar's broker for an allocator that it has not: there is none of Netty's here."""
     name = path_text(request, "allocator")
-    raise RestError(
-        406, f"there is no memory allocator {name[:40]!r}: this broker is no Java program; /metrics tells its memory"
-    )
+    why = ": this broker is no Java program; /metrics tells its memory" if name in _OF_NETTY else ""
+    raise RestError(406, f"Invalid allocator name : {name}{why}")
 
 
 async def resource_availability(request: Request) -> Response:
@@ -221,7 +222,6 @@ ROUTES = [
     ),
     Route("/admin/v2/broker-stats/load-report", load_report, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route("/admin/v2/broker-stats/topics", topics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
-    Route("/admin/v2/broker-stats/destinations", topics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route("/admin/v2/broker-stats/metrics", metrics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route("/admin/v2/broker-stats/mbeans", mbeans, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from geminga.app.core.local_cluster import (
     OWN_BOOKIE_KEYS,
     OWN_BROKER_KEYS,
+    ZOOKEEPERS,
     ClusterState,
     Kind,
     Member,
@@ -32,6 +33,7 @@ PLANS = st.builds(
     cluster=TEXTS,
     bookies=st.integers(1, 32),
     brokers=st.integers(1, 32),
+    zookeepers=st.sampled_from(ZOOKEEPERS),
     zookeeper_port=st.integers(0, 65535),
     broker_port=st.integers(0, 65535),
     web_port=st.integers(0, 65535),
@@ -44,7 +46,8 @@ PLANS = st.builds(
 def states(draw: st.DrawFn) -> ClusterState:
     state = ClusterState(draw(PLANS), (), draw(TEXTS))
     for kind in Kind:
-        for name in member_names(kind, draw(st.integers(0, 3))):
+        count = state.plan.zookeepers if kind is Kind.ZOOKEEPER else draw(st.integers(0, 3))
+        for name in member_names(kind, count)[: draw(st.integers(0, 5))]:
             state = state.with_member(Member(name, kind, draw(st.integers(2, 2**22)), draw(TEXTS), draw(PORTS)))
     return state
 
@@ -77,8 +80,22 @@ def test_a_name_that_would_lead_elsewhere_is_damage(name: str) -> None:
 
 
 def test_a_newer_document_is_refused_as_that() -> None:
-    with pytest.raises(DataDirectoryError, match="format 2, and this program knows formats up to 1"):
-        decode_state('{"format": 2, "all": "else"}', "here")
+    with pytest.raises(DataDirectoryError, match="format 3, and this program knows formats up to 2"):
+        decode_state('{"format": 3, "all": "else"}', "here")
+
+
+def test_several_servers_of_zookeeper_are_told_together_and_by_a_format_of_their_own() -> None:
+    alone, several = ClusterState(Plan()), ClusterState(Plan(zookeepers=3))
+    assert json.loads(encode_state(alone))["format"] == 1
+    assert json.loads(encode_state(several))["format"] == 2
+    assert (alone.metadata_url, several.metadata_url) == ("", "")
+    for number in (2, 1, 3):
+        member = Member(f"zookeeper-{number}", Kind.ZOOKEEPER, 7, "a", {"client": number})
+        several = several.with_member(member)
+    assert several.metadata_url == "zk:127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
+    assert decode_state(encode_state(several), "here") == several
+    with pytest.raises(DataDirectoryError, match="damaged"):
+        decode_state(encode_state(several).replace('"zookeepers": 3', '"zookeepers": 4'), "here")
 
 
 def test_members_stand_in_the_order_of_the_start() -> None:
@@ -121,6 +138,9 @@ def test_what_was_asked_before_holds_until_it_is_asked_anew() -> None:
     ("asked", "told"),
     [
         ({"bookies": 0}, "--bookies 0: expected a whole number from 1"),
+        ({"zookeepers": 2}, "--zookeepers 2: expected 1 or 3 or 5"),
+        ({"zookeepers": 0}, "--zookeepers 0: expected"),
+        ({"zookeepers": 3}, "--zookeepers 3: this cluster has 1"),
         ({"bookies": 2}, "--bookies 2: there are 3 with data"),
         ({"cluster": "b"}, "--cluster b: this cluster is called local"),
         ({"cluster": "a/b"}, "--cluster 'a/b'"),
