@@ -44,6 +44,7 @@ class StoredList:
         "_value_bytes",
         "is_new",
         "ledgers",
+        "noted",
         "properties",
         "terminated_position",
     )
@@ -74,6 +75,8 @@ class StoredList:
         )
         self.terminated_position = record.terminated
         self.properties: dict[str, str] = dict(record.properties)
+        #: Properties that are written anew with each change of the list.
+        self.noted: Callable[[], Mapping[str, str]] | None = None
         #: There was none of that name: opening it made it.
         self.is_new = False
         self._name = name
@@ -133,6 +136,8 @@ class StoredList:
         """Write the node; the ledgers in memory follow by the caller. Raises LedgerFencedError, MetadataError."""
         terminated = terminated if terminated is not None else self.terminated_position
         properties = dict(self.properties if properties is None else properties)
+        if self.noted is not None:
+            properties |= self.noted()
         await self._put(self._records(infos), terminated, properties)
         self.terminated_position, self.properties = terminated, properties
         await self._delete_garbage()

@@ -12,6 +12,7 @@ tail is read again first, because a failed write may have been stored.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +59,9 @@ _log = get_logger(__name__)
 FAILURE_REPEAT_S: Final = 10.0
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+#: And the one that holds the index of the newest message as of the last change of the ledger list (Pulsar's name): it goes
+#: on where nothing is stored any more.
+INDEX_PROPERTY: Final = "index"
 
 
 class PersistentTopic(Topic):
@@ -363,6 +367,7 @@ class PersistentTopic(Topic):
             self._load_subscriptions()
             if self._stamps is not None and self.services.config.appends_index:
                 self._stamps.index = await self._last_index()
+                self.ledger.stored.noted = self._noted
             transactions = self.services.transactions if self.takes_transactions else None
             has_property = TRANSACTIONS_PROPERTY in self.ledger.properties
             if transactions is not None and (has_property or await transactions.has_snapshots(self.name)):
@@ -504,8 +509,15 @@ class PersistentTopic(Topic):
         metadata = broker_entry_metadata(entries[0].data) if entries else None
         if metadata is not None and metadata.HasField("index"):
             return metadata.index
+        noted = self.ledger.properties.get(INDEX_PROPERTY, "")
+        if re.fullmatch(r"[0-9]{1,18}", noted):
+            return int(noted)
         # Entries from before indexing was on: one message each is the least there can be.
         return self.ledger.entry_count - 1
+
+    def _noted(self) -> dict[str, str]:
+        assert self._stamps is not None
+        return {INDEX_PROPERTY: str(self._stamps.index)} if self._stamps.index >= 0 else {}
 
 
 def _admitted(hook: AdmitHook, batches: Iterable[PublishBatch]) -> Iterator[PublishBatch]:

@@ -376,6 +376,31 @@ def test_broker_entry_metadata_is_prepended_and_goes_on_after_a_restart() -> Non
     run_with_broker(scenario, entry_metadata_interceptors=names)
 
 
+def test_index_goes_on_where_nothing_is_stored_any_more() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        client.send_message(0, metadata={"num_messages_in_batch": 3}, num_messages=3)
+        await client.receipt()
+        ledger = topic_of(world).ledger
+        await ledger.roll()
+        await ledger.truncate()
+        assert ledger.entry_count == 0
+        # Pulsar's own broker goes by this property, too.
+        assert ledger.properties["index"] == "2"
+        for number in (1, 2):
+            await world.restart()
+            client = await world.client()
+            await client.create_producer()
+            client.send_message(number)
+            await client.receipt()
+            ledger = topic_of(world).ledger
+            entry = (await ledger.read_range(ledger.last_confirmed_position, 1, 1 << 20))[0]
+            assert broker_entry_metadata(entry.data).index == 2 + number
+
+    run_with_broker(scenario, entry_metadata_interceptors=("AppendIndexMetadataInterceptor",))
+
+
 def test_encryption_can_be_required() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
