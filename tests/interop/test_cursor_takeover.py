@@ -21,9 +21,9 @@ from tools.standalone_process import StandaloneProcess
 from tools.zookeeper_server import ZooKeeperServer
 
 import geminga.client as gc
+from support.acknowledging_client import RECEIVE_MS, Client
 from support.apache_broker import CLUSTER, ApacheBroker
 from support.apache_cluster import LIMIT_S, apaches_bookies
-from support.official import quiet_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -33,9 +33,6 @@ BATCH_SIZE: Final = 10
 #: Of the topic with more than Pulsar keeps.
 MANY_HOLES: Final = 20_000
 LEDGER_ENTRIES: Final = 5_000
-RECEIVE_MS: Final = 30_000
-#: That nothing comes any more.
-QUIET_MS: Final = 3_000
 SETTINGS: Final = {
     "managedLedgerMaxEntriesPerLedger": LEDGER_ENTRIES,
     "managedLedgerMinLedgerRolloverTimeMinutes": 0,
@@ -67,62 +64,6 @@ def makes(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[dict[str, Stan
             ours.kill()
 
 
-class Client:
-    """The official client, at one broker."""
-
-    def __init__(self, broker: StandaloneProcess, directory: Path) -> None:
-        self.client = quiet_client(broker.service_url, directory)
-
-    def publish(self, topic: str, count: int, **options: object) -> None:
-        producer = self.client.create_producer(
-            topic, block_if_queue_full=True, send_timeout_millis=0, max_pending_messages=2000, **options
-        )
-        failed: list[object] = []
-        for number in range(count):
-            producer.send_async(b"%d" % number, lambda result, _id: failed.append(result) if result else None)
-        producer.flush()
-        assert not any(result != pulsar.Result.Ok for result in failed)
-        producer.close()
-
-    def subscribe(self, topic: str, kind: pulsar.ConsumerType) -> pulsar.Consumer:
-        return self.client.subscribe(
-            topic,
-            "s",
-            consumer_type=kind,
-            initial_position=pulsar.InitialPosition.Earliest,
-            receiver_queue_size=5000,
-            batch_index_ack_enabled=True,
-        )
-
-    def received(self, topic: str, kind: pulsar.ConsumerType, expected: int) -> Counter[int]:
-        """Everything that comes, nothing of it acknowledged; ``expected``: how much is waited for."""
-        consumer = self.subscribe(topic, kind)
-        found: Counter[int] = Counter()
-        while True:
-            try:
-                message = consumer.receive(RECEIVE_MS if found.total() < expected else QUIET_MS)
-            except pulsar.Timeout:
-                consumer.close()
-                return found
-            found[int(message.data())] += 1
-
-    def acknowledge(self, topic: str, kind: pulsar.ConsumerType, left: set[int], done: set[int]) -> set[int]:
-        """Acknowledge those of ``done`` one by one; what is left then."""
-        consumer = self.subscribe(topic, kind)
-        waiting = set(done)
-        while waiting:
-            message = consumer.receive(RECEIVE_MS)
-            number = int(message.data())
-            if number in waiting:
-                waiting.discard(number)
-                consumer.acknowledge(message)
-        consumer.close()
-        return left - done
-
-    def close(self) -> None:
-        self.client.close()
-
-
 SHARED: Final = pulsar.ConsumerType.Shared
 
 
@@ -137,7 +78,7 @@ def each_make_goes_on_where_the_other_was(
 
     def start(broker: StandaloneProcess) -> Client:
         broker.start(LIMIT_S)
-        return Client(broker, directory)
+        return Client(broker.service_url, directory)
 
     def stop(broker: StandaloneProcess, client: Client) -> None:
         client.close()
@@ -221,14 +162,14 @@ def test_beyond_pulsars_limits_what_comes_again_is_of_the_youngest(
     second = "geminga" if first == "apache" else "apache"
     count = 2 * MANY_HOLES + 2
     makes[first].start(LIMIT_S)
-    client = Client(makes[first], tmp_path)
+    client = Client(makes[first].service_url, tmp_path)
     client.subscribe("many", SHARED).close()
     client.publish("many", count, batching_enabled=False)
     left = client.acknowledge("many", SHARED, set(range(count)), set(range(1, 2 * MANY_HOLES, 2)))
     client.close()
     makes[first].stop()
     makes[second].start(LIMIT_S)
-    client = Client(makes[second], tmp_path)
+    client = Client(makes[second].service_url, tmp_path)
     found = client.received("many", SHARED, len(left))
     client.close()
     again = sorted(found.keys() - left)

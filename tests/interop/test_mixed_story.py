@@ -34,7 +34,7 @@ def test_nothing_is_lost_while_topics_go_to_and_fro_and_brokers_are_killed(
 ) -> None:
     seed = seed_from_environment()
     print(f"\nMIXED_SEED={seed}")
-    with mixed_cluster(zookeeper, tmp_path) as cluster:
+    with mixed_cluster(zookeeper, tmp_path, bookie_processes=3) as cluster:
         rest = cluster.rest("geminga")
         assert rest.put(f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": BUNDLES}}).status == 204
         assert rest.post(f"namespaces/{NAMESPACE}/deduplication", True).status == 204

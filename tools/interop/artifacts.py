@@ -1,6 +1,6 @@
 """The class path of a pinned Pulsar, resolved by Maven into Maven's own cache; nothing of it is kept here.
 
-``build/interop/classpath-VERSION.txt`` remembers the answer: Maven is asked again when ``pom.xml`` is newer or a file
+``build/interop/classpath-VERSION.txt`` remembers the answer: Maven is asked again when the ``pom.xml`` is newer or a file
 is gone.
 """
 
@@ -15,6 +15,8 @@ from typing import Final
 
 HERE: Final = Path(__file__).resolve().parent
 POM: Final = HERE / "pom.xml"
+#: Of ``pulsar-admin``, of a version of its own: not each of Pulsar's has it as an artifact.
+ADMIN_POM: Final = HERE / "admin-pom.xml"
 #: Where everything that is made lies; ignored by git.
 BUILD: Final = HERE.parents[1] / "build" / "interop"
 #: Maven fetches some 250 MB the first time.
@@ -25,11 +27,11 @@ class ToolError(Exception):
     """Java or Maven is not there, too old, or could not do it; the text says what to do."""
 
 
-def pinned_version() -> str:
+def pinned_version(pom: Path = POM) -> str:
     """The version in ``pom.xml``."""
-    found = re.search(r"<pulsar\.version>([^<]+)<", POM.read_text(encoding="utf-8"))
+    found = re.search(r"<pulsar\.version>([^<]+)<", pom.read_text(encoding="utf-8"))
     if found is None:
-        raise ToolError(f"{POM.name} names no pulsar.version")
+        raise ToolError(f"{pom.name} names no pulsar.version")
     return found[1]
 
 
@@ -52,8 +54,17 @@ def java_version() -> int:
 
 def class_path(version: str) -> str:
     """The class path of Pulsar ``version``; raises ToolError."""
-    answer = BUILD / f"classpath-{version}.txt"
-    if answer.exists() and answer.stat().st_mtime > POM.stat().st_mtime:
+    return _resolved(POM, version, BUILD / f"classpath-{version}.txt")
+
+
+def admin_class_path() -> str:
+    """That of ``pulsar-admin``; raises ToolError."""
+    version = pinned_version(ADMIN_POM)
+    return _resolved(ADMIN_POM, version, BUILD / f"classpath-admin-{version}.txt")
+
+
+def _resolved(pom: Path, version: str, answer: Path) -> str:
+    if answer.exists() and answer.stat().st_mtime > pom.stat().st_mtime:
         found = answer.read_text(encoding="utf-8").strip()
         if all(Path(part).exists() for part in found.split(os.pathsep)):
             return found
@@ -61,7 +72,7 @@ def class_path(version: str) -> str:
     if maven is None:
         raise ToolError("no Maven here (mvn): it resolves Pulsar's artifacts")
     BUILD.mkdir(parents=True, exist_ok=True)
-    arguments = ["-q", "-B", "-f", str(POM), f"-Dpulsar.version={version}"]
+    arguments = ["-q", "-B", "-f", str(pom), f"-Dpulsar.version={version}"]
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={answer}"]
     try:
         done = subprocess.run([maven, *arguments, *goal], capture_output=True, text=True, timeout=RESOLVE_LIMIT_S)

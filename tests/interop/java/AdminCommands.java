@@ -1,0 +1,42 @@
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Base64;
+import java.util.Properties;
+import org.apache.pulsar.admin.cli.PulsarAdminTool;
+
+/**
+ * {@code pulsar-admin}, many times in one process: each line of the input is a broker's URL and the words of a command, with
+ * tabs between them; each line of the output whether it ended well, then what it printed as output and as errors, in Base64.
+ */
+public final class AdminCommands extends PulsarAdminTool {
+    private AdminCommands(Properties properties) throws Exception {
+        super(properties);
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream out = System.out;
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split("\t", -1);
+            ByteArrayOutputStream printed = new ByteArrayOutputStream();
+            ByteArrayOutputStream complained = new ByteArrayOutputStream();
+            System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+            System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
+            Properties properties = new Properties();
+            properties.setProperty("webServiceUrl", words[0]);
+            String[] command = new String[words.length - 1];
+            System.arraycopy(words, 1, command, 0, command.length);
+            boolean isDone = new AdminCommands(properties).run(command);
+            out.println("> " + isDone + " " + text(printed) + " " + text(complained));
+            out.flush();
+        }
+        System.exit(0);
+    }
+
+    private static String text(ByteArrayOutputStream bytes) {
+        return "=" + Base64.getEncoder().encodeToString(bytes.toByteArray());
+    }
+}
