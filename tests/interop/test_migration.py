@@ -14,22 +14,64 @@ from typing import Final
 
 import pulsar
 import pytest
+from pulsar.schema import AvroSchema, Integer, Record, String
 from tools.interop.artifacts import pinned_version
 from tools.zookeeper_server import ZooKeeperServer
 
 from support.cluster_yard import LIMIT_S, Yard, apaches_cluster, environment
+from support.mixed_cluster import FollowingRest, eventually
 from support.official import quiet_client
 from support.rest import Rest
 from support.steady_load import SteadyLoad
+from support.transacted_load import TransactedLoad
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
 TOPICS: Final = [f"persistent://public/default/moved-{number}" for number in range(4)]
+#: Numbers are sent to both in transactions.
+TRANSACTED: Final = [f"persistent://public/default/transacted-{number}" for number in range(2)]
+TYPED: Final = "persistent://public/default/typed"
+#: Until what nobody ended of a transaction is aborted.
+ENDED_S: Final = 150.0
 #: Written before anything moves, and read when all is over.
 OLD: Final = "persistent://public/default/old"
 OLD_COUNT: Final = 600
 #: Of the subscription there, before: everything up to the first, and each tenth behind that.
 ACKNOWLEDGED: Final = {*range(100), *range(100, OLD_COUNT, 10)}
+
+
+class Fact(Record):
+    name = String(required=True)
+
+
+class LongFact(Record):
+    name = String(required=True)
+    size = Integer(required_default=True)
+
+
+class OtherFact(Record):
+    name = Integer(required=True)
+
+
+def write_typed(url: str, directory: Path, *facts: Record) -> None:
+    """Some more of a topic with a schema; what does not fit it is refused."""
+    client = quiet_client(url, directory)
+    for fact in facts:
+        client.create_producer(TYPED, schema=AvroSchema(type(fact))).send(fact)
+    with pytest.raises(pulsar.IncompatibleSchema):
+        client.create_producer(TYPED, schema=AvroSchema(OtherFact))
+    client.close()
+
+
+def read_typed(url: str, directory: Path) -> list[tuple[str, int | None]]:
+    client = quiet_client(url, directory)
+    reader = client.create_reader(TYPED, pulsar.MessageId.earliest, schema=AvroSchema(LongFact))
+    found = []
+    while reader.has_message_available():
+        value = reader.read_next(timeout_millis=60_000).value()
+        found.append((value.name, value.size))
+    client.close()
+    return found
 
 
 def write_old(url: str, directory: Path) -> None:
@@ -105,14 +147,33 @@ def test_a_whole_cluster_becomes_ours_and_apaches_again_under_load(zookeeper: Zo
         admin = f"http://{yard.web('one')}"
         write_old(yard.urls, tmp_path)
         assert "apache-0" in refused_start(yard)
-        with SteadyLoad(yard.urls, tmp_path, TOPICS) as load:
+        write_typed(yard.urls, tmp_path, Fact(name="apache's"))
+        with SteadyLoad(yard.urls, tmp_path, TOPICS) as load, TransactedLoad(yard.urls, TRANSACTED) as transacted:
             yard.migrate(yard.plan("geminga", {f"apache-{n}": f"ours-{n}" for n in range(3)}))
             assert pinned_version() not in yard.versions()
             assert read_all(yard.urls, tmp_path, OLD) == [*range(OLD_COUNT)]
+            write_typed(yard.urls, tmp_path, Fact(name="known"), LongFact(name="ours", size=1))
             assert into_the_lake_alone(yard, admin) > 3
             assert read_all(yard.urls, tmp_path, OLD) == [*range(OLD_COUNT)]
             yard.migrate(yard.plan("apache", {f"ours-{n}": f"apache-{n + 3}" for n in range(3)}))
         assert yard.versions() == {pinned_version()}
+        write_typed(yard.urls, tmp_path, LongFact(name="apache's again", size=2))
+        assert read_typed(yard.urls, tmp_path) == [
+            ("apache's", None),
+            ("known", None),
+            ("ours", 1),
+            ("apache's again", 2),
+        ]
+        versions = FollowingRest(admin).get("schemas/public/default/typed/schemas").json["getSchemaResponses"]
+        assert [one["version"] for one in versions] == [0, 1]
+
+        def ended() -> bool:
+            found = [read_all(yard.urls, tmp_path, topic) for topic in TRANSACTED]
+            return found[0] == found[1] and transacted.committed <= set(found[0])
+
+        eventually(ended, True, ENDED_S)
+        transacted.check([read_all(yard.urls, tmp_path, topic) for topic in TRANSACTED])
+        assert len(transacted.committed) > 50
         assert load.missing() == 0
         assert load.received == load.sent  # in order for each key of each topic
         sent: dict[str, list[int]] = {topic: [] for topic in TOPICS}

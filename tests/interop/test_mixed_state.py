@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import pulsar
 import pytest
+from pulsar.schema import AvroSchema, Integer, Record, String
 from tools.zookeeper_server import running_zookeeper
 
 import geminga.client as gc
@@ -235,6 +236,32 @@ def test_names_and_properties_of_subscriptions_and_topics_stay(
         assert cluster.rest(topic.at).put(path, names["a/b %2F+ü"]).status == 204
         topic.over()
         assert client.received(topic.name, SHARED, 0).total() in (0, 10)
+
+
+class Fact(Record):
+    name = String(required=True)
+
+
+class LongFact(Record):
+    name = String(required=True)
+    size = Integer(required_default=True)
+
+
+@pytest.mark.parametrize("first", MAKES)
+def test_schemas_are_read_whatever_password_ledgers_have(first: Make, cluster: MixedCluster, client: Client) -> None:
+    """Those of schemas have none with Pulsar, those of topics have the one that is configured."""
+    topic = Moving(cluster, "typed", first)
+    official = client.client
+    official.create_producer(topic.name, schema=AvroSchema(Fact)).send(Fact(name="a"))
+    topic.over()
+    official.create_producer(topic.name, schema=AvroSchema(LongFact)).send(LongFact(name="b", size=1))
+    topic.over()
+    official.create_producer(topic.name, schema=AvroSchema(Fact)).send(Fact(name="c"))
+    topic.over()
+    earliest = pulsar.InitialPosition.Earliest
+    consumer = official.subscribe(topic.name, "s", schema=AvroSchema(LongFact), initial_position=earliest)
+    values = [consumer.receive(RECEIVE_MS).value() for _ in range(3)]
+    assert [(one.name, one.size) for one in values] == [("a", None), ("b", 1), ("c", None)]
 
 
 def test_flag_of_replicated_subscriptions_survives_geminga(cluster: MixedCluster, client: Client) -> None:

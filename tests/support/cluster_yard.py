@@ -33,6 +33,7 @@ BROKER_SETTINGS: Final = {
     "managedLedgerMinLedgerRolloverTimeMinutes": 0,
     # What a client sends again when its broker went is there once.
     "brokerDeduplicationEnabled": "true",
+    "transactionCoordinatorEnabled": "true",
     "defaultRetentionTimeInMinutes": -1,
     "defaultRetentionSizeInMB": -1,
     "metadataStoreSessionTimeoutMillis": SESSION_MS,

@@ -111,6 +111,7 @@ class ObservedBookKeeper(BookKeeper):
         ack_quorum: int,
         custom_metadata: Mapping[str, bytes] = {},
         newer_than: int = -1,
+        password: bytes | None = None,
     ) -> LedgerHandle:
         handle = await super().create_ledger(
             ensemble_size=ensemble_size,
@@ -118,6 +119,7 @@ class ObservedBookKeeper(BookKeeper):
             ack_quorum=ack_quorum,
             custom_metadata=custom_metadata,
             newer_than=newer_than,
+            password=password,
         )
         name = custom_metadata.get("pulsar/managed-ledger", b"").decode()
         cursor = custom_metadata.get("pulsar/cursor")

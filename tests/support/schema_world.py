@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from geminga import sim
-from geminga.bookkeeper import BookKeeper, LocalBookiePool, MemoryBookie, MetadataLiveLedgers
+from geminga.bookkeeper import BookKeeper, BookKeeperConfig, LocalBookiePool, MemoryBookie, MetadataLiveLedgers
 from geminga.broker.schema.registry import SchemaRegistry
 from geminga.broker.schema.store import Quorums, SchemaStore
 from geminga.metadata.core.faults import MetadataFaults
@@ -30,7 +30,8 @@ class SchemaWorld:
     def new_process(self) -> SchemaRegistry:
         """A registry that remembers nothing."""
         self.metadata = MemoryMetadataStore(self.runtime, self.server, self.faults)
-        bookkeeper = BookKeeper(self.runtime, self.metadata, LocalBookiePool({"b": self.bookie}))
+        config = BookKeeperConfig(password="of the managed ledgers")
+        bookkeeper = BookKeeper(self.runtime, self.metadata, LocalBookiePool({"b": self.bookie}), config)
         wall_ms = self.runtime.clock.wall_ms
         self.bookkeeper = bookkeeper
         self.store = SchemaStore(self.metadata, bookkeeper, Quorums(1, 1, 1))

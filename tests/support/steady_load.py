@@ -13,7 +13,7 @@ from support.official import quiet_client
 from support.rest import Rest
 
 KEYS: Final = 4
-HEALTHY_S: Final = 120.0
+HEALTHY_S: Final = 240.0
 LOOK_S: Final = 0.5
 
 

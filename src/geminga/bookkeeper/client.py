@@ -74,10 +74,12 @@ class BookKeeper:
         ack_quorum: int,
         custom_metadata: Mapping[str, bytes] = _NO_CUSTOM_METADATA,
         newer_than: int = -1,
+        password: bytes | None = None,
     ) -> LedgerHandle:
         """A new, empty ledger to append to.
 
         Its id is larger than ``newer_than``: ledger ids of one managed ledger must ascend wherever it is opened.
+        ``password``: left out, the configured one.
         ``custom_metadata`` is what the creator says of it; whose ledger it is comes on top.
         Raises NotEnoughBookiesError, MetadataError. A crash or an error may leave an empty ledger that nobody knows.
         """
@@ -89,7 +91,7 @@ class BookKeeper:
             ack_quorum=ack_quorum,
             fragments=(LedgerFragment(0, ensemble),),
             digest_type=_DIGEST_TYPES[self._config.digest_type],
-            password=self._config.password.encode(),
+            password=self._config.password.encode() if password is None else password,
             created_ms=self._runtime.clock.wall_ms(),
             custom_metadata={**custom_metadata, META_INSTALLATION: await self.installation.id()},
             creation_token=rng.below(1 << 62),

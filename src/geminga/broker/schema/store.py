@@ -186,6 +186,8 @@ class SchemaStore:
                 META_COMPONENT: b"schema",
                 META_SCHEMA_ID: schema_id.encode(),
             },
+            # Whatever is configured: with any other Pulsar's own brokers can not open it.
+            password=b"",
         )
         crash_point(crash_points.LEDGER_CREATED)
         written: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()

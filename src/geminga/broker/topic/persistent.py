@@ -59,8 +59,8 @@ _log = get_logger(__name__)
 FAILURE_REPEAT_S: Final = 10.0
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
-#: And the one that holds the index of the newest message as of the last change of the ledger list (Pulsar's name): it goes
-#: on where nothing is stored any more.
+#: And the one that has the index of the newest message as of the last change of the ledger list (Pulsar's name): it
+#: counts where no entry is left to tell it.
 INDEX_PROPERTY: Final = "index"
 
 

@@ -51,6 +51,8 @@ def test_each_version_has_a_closed_ledger_of_its_own_with_pulsars_metadata() -> 
         bookkeeper = world.store._bookkeeper
         handle = await bookkeeper.open_ledger(ledgers[0].ledger_id, recover=False)
         assert handle.is_closed
+        # Pulsar's own brokers open it with no other.
+        assert handle.metadata.password == b""
         assert handle.metadata.custom_metadata == {
             "application": b"pulsar",
             "component": b"schema",
