@@ -62,6 +62,8 @@ SUITES: Final = [
     ),
     ("subscriptions go from a broker of one make to the other", "tests/interop/test_cursor_takeover.py"),
     ("brokers of both makes in one cluster", "tests/interop/test_mixed_cluster.py"),
+    ("... all that a topic keeps goes to and fro with it", "tests/interop/test_mixed_state.py"),
+    ("... pulsar-admin says the same at either", "tests/interop/test_pulsar_admin.py"),
     ("... while topics go to and fro and brokers are killed", "tests/interop/test_mixed_story.py"),
     ("auto-recovery of both makes in one cluster", "tests/interop/test_bookkeeper_autorecovery.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
