@@ -12,7 +12,7 @@ from support.mixed_cluster import MAKES, Make, MixedCluster
 from support.pulsar_admin import Printed, PulsarAdmin
 
 #: What both agree on a moment later: policies and lists of the other broker come by watches.
-SOON_S: Final = 10.0
+SOON_S: Final = 5.0
 #: Values that another question has otherwise, whichever broker is asked.
 MOVING: Final = {
     # Rates and ages are of the moment in which they are asked for.
@@ -62,9 +62,9 @@ class Asking:
             if time.monotonic() > deadline:
                 break
             self._pause.wait(0.5)
-        self.different.append(
-            f"{command}\n" + "".join(f"  {make}: {one}\n" for make, one in zip(MAKES, read, strict=True))
-        )
+        told = [f"  {make}: {one}\n" for make, one in zip(MAKES, read, strict=True)]
+        self.different.append(f"{command}\n{''.join(told)}")
+        print(self.different[-1], flush=True)
 
     def check(self) -> None:
         """Fails with all that differs."""

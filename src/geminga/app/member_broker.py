@@ -15,7 +15,7 @@ from geminga.app.broker_server import BrokerServer, Peers, Storage
 from geminga.app.config import Config
 from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.bookkeeper import BookKeeper
-from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool, frame_bytes_for
 from geminga.broker.core.coercion import Json
 from geminga.broker.ownership.core.bundles import Bundles
 from geminga.broker.ownership.core.choosing import Chooser
@@ -28,7 +28,6 @@ from geminga.broker.resources import Resources
 from geminga.client import Client, connect
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import Availability
-from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.runtime import Runtime, descriptor_limit, real_runtime
 from geminga.runtime.ports import FatalHandler
 
@@ -63,7 +62,9 @@ class MemberBrokerServer(BrokerServer):
         self, runtime: Runtime, metadata: MetadataStore, *, asks_unlisted: bool
     ) -> RemoteBookiePool:
         """Those registered in ``metadata``, once there are enough, or after a while. See :class:`RemoteBookiePool`."""
-        pool = RemoteBookiePool(runtime, frame_bytes_max=self._frame_bytes_max(), asks_unlisted=asks_unlisted)
+        pool = RemoteBookiePool(
+            runtime, frame_bytes_max=frame_bytes_for(self._config.broker.message_bytes_max), asks_unlisted=asks_unlisted
+        )
         self._closers.append(("bookies' connections", pool.close))
         registered = await RegisteredBookies.follow(metadata, pool)
         self._closers.append(("bookies' list", registered.close))
@@ -105,9 +106,6 @@ class MemberBrokerServer(BrokerServer):
     async def _close_client(self) -> None:
         if self._client is not None:
             await self._client.close()
-
-    def _frame_bytes_max(self) -> int:
-        return self._config.broker.message_bytes_max + FRAME_PADDING_BYTES
 
     async def _wait_for_bookies(self, pool: RemoteBookiePool) -> None:
         """As many as the default ensemble has: what is asked of a broker that is ready should not fail for that."""

@@ -13,7 +13,7 @@ import pytest
 from geminga import sim
 from geminga.bookie.serving import BookieServer
 from geminga.bookkeeper import MemoryBookie
-from geminga.bookkeeper.remote import RemoteBookie, kept_connection, reads, remote_bookie
+from geminga.bookkeeper.remote import RemoteBookie, frame_bytes_for, kept_connection, reads, remote_bookie
 from geminga.bookkeeper.remote.add_channel import AddChannel
 from geminga.bookkeeper.remote.channel import Channel
 from geminga.bookkeeper.remote.kept_connection import KeptConnection
@@ -65,6 +65,23 @@ def run(main: Callable[[Place], Awaitable[None]], *, serving: bool = True) -> No
         await main(place)
 
     sim.run(scenario, seed=11)
+
+
+def test_broker_of_small_messages_reads_several_at_once_and_larger_ones_from_before():
+    async def main(place: Place) -> None:
+        sizes = [900_000, 1_000_000, 1_000_000, 3_000_000]
+        assert await place.calls.add(3, 0, sized_entries(3, sizes)) is None
+
+        async def make(node: SimNode) -> RemoteBookie:
+            return RemoteBookie(node.runtime, "b", "bookie", PORT, frame_bytes_max=frame_bytes_for(1024 * 1024))
+
+        other = await place.client.run(make)
+        found = await InNode(other, place.client).read(3, 0, 1, 2, 3)
+        assert [len(entry) for entry in found] == [len(entry) for entry in sized_entries(3, sizes)]
+        assert not other._batch_reads.are_refused
+
+    run(main)
+    assert frame_bytes_for(20 * 1024 * 1024) > 20 * 1024 * 1024
 
 
 def is_no_absence(error: Any) -> bool:

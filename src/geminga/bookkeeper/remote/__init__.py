@@ -2,6 +2,6 @@
 
 from geminga.bookkeeper.remote.pool import ListedBookie, RemoteBookiePool
 from geminga.bookkeeper.remote.registered import RegisteredBookies
-from geminga.bookkeeper.remote.remote_bookie import RemoteBookie
+from geminga.bookkeeper.remote.remote_bookie import RemoteBookie, frame_bytes_for
 
-__all__ = ["ListedBookie", "RegisteredBookies", "RemoteBookie", "RemoteBookiePool"]
+__all__ = ["ListedBookie", "RegisteredBookies", "RemoteBookie", "RemoteBookiePool", "frame_bytes_for"]

@@ -75,6 +75,15 @@ _MAIN: Final = "main"
 _ADDS: Final = "adds"
 
 
+def frame_bytes_for(message_bytes_max: int) -> int:
+    """Largest frame of the bookies of a broker that takes such messages.
+
+    Where those are smaller than Pulsar's largest, the bookies' frames are not: answers have several entries, larger
+    ones from before, and those of cursors.
+    """
+    return max(FRAME_BYTES_PULSAR, message_bytes_max + FRAME_PADDING_BYTES)
+
+
 class RemoteBookie:
     """See the module."""
 
