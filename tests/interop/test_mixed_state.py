@@ -22,7 +22,7 @@ from tools.zookeeper_server import running_zookeeper
 
 import geminga.client as gc
 from geminga.runtime.clock import SystemClock
-from support.acknowledging_client import QUIET_MS, RECEIVE_MS, Client
+from support.acknowledging_client import RECEIVE_MS, Client
 from support.mixed_cluster import BUNDLES, MAKES, Make, MixedCluster, eventually, mixed_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
