@@ -1,6 +1,6 @@
 """The class path of a pinned Pulsar, resolved by Maven into Maven's own cache; nothing of it is kept here.
 
-``build/interop/classpath-VERSION.txt`` remembers the answer: Maven is asked again when the ``pom.xml`` is newer or a file
+``build/interop/classpath-VERSION.txt`` remembers the answer: Maven is asked again when ``pom.xml`` is newer or a file
 is gone.
 """
 
