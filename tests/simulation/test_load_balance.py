@@ -62,6 +62,22 @@ def test_brokers_that_join_carry_their_share_over_many_seeds(pattern: str) -> No
     assert sum(share > 1 for share in found) <= RARELY * len(found)
 
 
+@pytest.mark.parametrize("pattern", [name for name in PATTERNS if name != "no load"])
+def test_broker_that_joins_a_round_after_another_gets_its_share_of_what_moved(pattern: str) -> None:
+    """Half of all is with the first that joined, and would stay for the grace period: nothing is left to give."""
+    for seed in range(4):
+        stats = stats_of(pattern, seed, 600)
+        replay = Replay(BALANCED_CONFIG, draws_of(seed))
+        replay.step(TraceRound(dict.fromkeys(BROKERS[:1], CAPACITY), stats))
+        replay.step(TraceRound(dict.fromkeys(BROKERS[:2], CAPACITY)))
+        replay.step(TraceRound(dict.fromkeys(BROKERS, CAPACITY)))
+        outcomes = [replay.step(TraceRound()) for _ in range(ROUNDS)]
+        part = largest_part(stats)
+        limit = GOAL if part <= LARGE_PART else 1.05 * max(GOAL, part if part > 1 else 1 + part)
+        assert max(outcomes[-1].worst()) <= limit * ROOM, f"{pattern}, seed {seed}"
+        assert moves_of(outcomes[4:]) == [], f"{pattern}, seed {seed} goes on moving"
+
+
 def test_pulsars_default_settings_do_not_reach_the_goal() -> None:
     """They compare usage, in points: with little load nothing moves, with much more than enough does."""
     for busy, least in ((0.05, 2.9), (0.6, 1.3)):

@@ -36,6 +36,8 @@ class Balancing:
         self._promised: dict[str, tuple[str, float]] = {}
         #: Bundle to when it was moved.
         self._moved: dict[str, float] = {}
+        #: Who was there in the round before.
+        self._members: frozenset[str] = frozenset()
 
     @property
     def reports(self) -> Mapping[str, BrokerReport]:
@@ -66,7 +68,12 @@ class Balancing:
             if until_s > now_s and broker in reports and bundle not in reports[broker].stats
         }
         grace_s = self._config.grace_minutes * 60
-        self._moved = {bundle: at_s for bundle, at_s in self._moved.items() if now_s - at_s <= grace_s}
+        # What was decided without a broker that joined since may be decided anew: its share would be with one of the others.
+        has_joined = not reports.keys() <= self._members
+        self._members = frozenset(reports)
+        self._moved = {
+            bundle: at_s for bundle, at_s in self._moved.items() if now_s - at_s <= grace_s and not has_joined
+        }
 
     def see(self, reports: Mapping[str, BrokerReport]) -> None:
         """These brokers are there: no sample."""
