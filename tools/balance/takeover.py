@@ -2,13 +2,18 @@
 
 A topic answers when its producer, which was there before, has the receipt of a message that it sent after the kill,
 and its consumer the message. Both are the official client's; it looks the topic up again by itself.
+
+Topics without clients are looked at by an administrator from the moment of the kill, several at a time: their
+statistics have to be had as well, but must not keep those with clients waiting.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import urllib.error
 from collections import Counter
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -26,11 +31,15 @@ BUNDLES: Final = 64
 CLIENTS: Final = 4
 #: Producers that are made at the same time.
 MAKERS: Final = 16
+#: Topics without clients that are looked at, at the same time.
+LOOKERS: Final = 64
 POLL_S: Final = 0.05
 SETTINGS: Final = {
     "managedLedgerDefaultEnsembleSize": 2,
     "managedLedgerDefaultWriteQuorum": 2,
     "managedLedgerDefaultAckQuorum": 2,
+    # Those that nobody uses are to be there when they are looked at.
+    "brokerDeleteInactiveTopicsEnabled": "false",
 }
 
 
@@ -113,11 +122,10 @@ def _producers(clients: list[pulsar.Client], names: list[str], used: int) -> dic
 
 
 def _kill(cluster: Cluster, producers: dict[str, pulsar.Producer], session_ms: int, within_s: float) -> dict[str, Any]:
-    open_at = {
-        name: topics_of(broker.web_url, NAMESPACE) & producers.keys() for name, broker in cluster.brokers.items()
-    }
-    victim = max(open_at, key=lambda name: len(open_at[name]))
-    lost = open_at[victim]
+    open_at = {name: topics_of(broker.web_url, NAMESPACE) for name, broker in cluster.brokers.items()}
+    victim = max(open_at, key=lambda name: len(open_at[name] & producers.keys()))
+    lost = open_at[victim] & producers.keys()
+    unused = sorted(open_at[victim] - lost)
     others = {name: broker for name, broker in cluster.brokers.items() if name != victim}
     answers = Answers()
     answers.expect(len(lost))
@@ -126,13 +134,16 @@ def _kill(cluster: Cluster, producers: dict[str, pulsar.Producer], session_ms: i
     killed_at = time.monotonic()
     cluster.fail(Fault("kill", victim, 0, 0))
     watched.start()
+    lookers = _Lookers(next(iter(others.values())).web_url, unused, killed_at + within_s)
     for topic in lost:
         producers[topic].send_async(b"after", lambda result, _, topic=topic: answers.heard(topic, result))
     is_whole = answers.wait(within_s)
+    looked_at = lookers.wait()
     watched.join()
     cpu_s = {name: round(broker.cpu_seconds() - cpu_before[name], 2) for name, broker in others.items()}
     took = sorted(at - killed_at for at in answers.at_s.values())
     after = sorted(max(0.0, at - watched.ended_at) for at in answers.at_s.values())
+    unused_took = sorted(at - killed_at for at in looked_at)
     held = {name: len(topics_of(broker.web_url, NAMESPACE) & lost) for name, broker in others.items()}
     return {
         "sessionMs": session_ms,
@@ -146,10 +157,40 @@ def _kill(cluster: Cluster, producers: dict[str, pulsar.Producer], session_ms: i
         "afterSessionP50S": _at(after, 0.50),
         "afterSessionP99S": _at(after, 0.99),
         "topicsPerS": round(len(after) / after[-1], 1) if after and after[-1] else 0.0,
+        "unused": len(unused),
+        "unusedAnswered": len(unused_took),
+        "unusedP50S": _at(unused_took, 0.50),
+        "unusedLastS": _at(unused_took, 1.0),
         "takenBy": held,
         "cpuS": cpu_s,
         "errors": dict(answers.errors),
     }
+
+
+class _Lookers:
+    """Ask for the statistics of topics that nobody uses, each until it answers."""
+
+    def __init__(self, web_url: str, topics: Collection[str], until_s: float) -> None:
+        self._web_url = web_url
+        self._until_s = until_s
+        self._pool = ThreadPoolExecutor(LOOKERS)
+        self._asked = [self._pool.submit(self._ask, topic) for topic in topics]
+
+    def wait(self) -> list[float]:
+        """When those answered that did."""
+        found = [one.result() for one in self._asked]
+        self._pool.shutdown()
+        return [at for at in found if at]
+
+    def _ask(self, topic: str) -> float:
+        path = topic.replace("://", "/")
+        while time.monotonic() < self._until_s:
+            try:
+                ask(self._web_url, "GET", f"/admin/v2/{path}/stats")
+                return time.monotonic()
+            except (urllib.error.URLError, OSError):
+                threading.Event().wait(POLL_S)
+        return 0.0
 
 
 class _SessionEnd(threading.Thread):

@@ -379,6 +379,7 @@ class BrokerServer(ABC):
             sources=(
                 process_metrics,
                 lambda: broker.ledger_upkeep.orphans.metrics(),
+                broker.registry.loads.metrics,
                 *self._sources,
             ),
             labelled=storage.labelled,

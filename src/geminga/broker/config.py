@@ -54,6 +54,7 @@ class BrokerConfig(PolicyConfig):
     partitions_max: int = setting("maxNumPartitionsPerPartitionedTopic", 0, "an integer >= 0, 0: no limit", minimum=0)
     topics_per_namespace_max: int = setting("maxTopicsPerNamespace", 0, "an integer >= 0, 0: no limit", minimum=0)
     concurrent_topic_loads_max: int = setting("maxConcurrentTopicLoadRequest", 5000, "an integer > 0", minimum=1)
+    topic_load_timeout_s: int = setting("topicLoadTimeoutSeconds", 60, "seconds > 0", minimum=1)
     enable_persistent_topics: bool = setting("enablePersistentTopics", True, "true or false")
     enable_non_persistent_topics: bool = setting("enableNonPersistentTopics", True, "true or false")
     delete_inactive_topics: bool = setting("brokerDeleteInactiveTopicsEnabled", True, "true or false")

@@ -20,7 +20,6 @@ from typing import Final
 from urllib.parse import unquote
 
 from geminga.broker.config import BrokerConfig
-from geminga.broker.registry.new_topics import may_have_partitions
 from geminga.broker.registry.ports import TopicsElsewhere
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import PartitionedTopic, Resources
@@ -326,6 +325,9 @@ class Partitions:
             await self._registry.require_namespace(name)
             names = [name.with_partition(index) for index in indexes[start : start + PARTITIONS_AT_ONCE]]
             await asyncio.gather(*(ledgers.create(partition.managed_ledger_name) for partition in names))
+        # Loaded by the first that are made.
+        from geminga.broker.registry.new_topics import may_have_partitions
+
         if indexes and not await may_have_partitions(self._resources, name):
             for index in indexes:
                 await ledgers.delete_unused(name.with_partition(index).managed_ledger_name)

@@ -21,8 +21,8 @@ from geminga.broker.policies.core.readers import TopicCreation
 from geminga.broker.policies.core.rows.limits import AUTO_TOPIC_CREATION, MAX_TOPICS
 from geminga.broker.policies.rules import Levels
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
-from geminga.broker.registry.new_topics import may_be_new
 from geminga.broker.registry.ports import Belongings, MakeTopic, PartitionedCalls
+from geminga.broker.registry.topic_loads import Load, TopicLoads
 from geminga.broker.resources import Document, Policies, Resources
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
@@ -34,7 +34,6 @@ from geminga.model.errors import (
     LedgerFencedError,
     NotAllowedError,
     PreconditionFailedError,
-    TooManyRequestsError,
     TopicNotFoundError,
     TopicNotServedError,
     TransactionTopicError,
@@ -70,7 +69,6 @@ class TopicRegistry:
         "_is_closing",
         "_ledgers",
         "_levels",
-        "_loading",
         "_make_topic",
         "_namespaces",
         "_others_non_persistent",
@@ -79,8 +77,8 @@ class TopicRegistry:
         "_partitioned",
         "_policy_changes",
         "_resources",
-        "_taken",
         "loaded",
+        "loads",
     )
 
     def __init__(
@@ -129,16 +127,22 @@ class TopicRegistry:
         ownership.listen(self)
         #: By full name.
         self.loaded: dict[str, Topic] = {}
-        self._loading: dict[str, asyncio.Future[Topic | GemingaError]] = {}
-        #: Of these, those that were taken meanwhile: they are let go of, not registered.
-        self._taken: set[str] = set()
+        self.loads = TopicLoads(
+            self._load_now,
+            clock,
+            failures,
+            running_max=config.concurrent_topic_loads_max,
+            timeout_s=config.topic_load_timeout_s,
+        )
         #: Topics being unloaded or deleted.
         self._ending: dict[str, asyncio.Future[None]] = {}
 
     # ---- one topic
 
-    async def get(self, name: TopicName, *, create: bool) -> Topic:
+    async def get(self, name: TopicName, *, create: bool, is_for_client: bool = True) -> Topic:
         """The topic, loaded if need be. ``create``: on demand, if the policies allow it.
+
+        ``is_for_client``: where many are to be loaded it comes before those that are only looked at.
 
         Raises TopicNotFoundError, UnavailableError, NotAllowedError, StorageError; TopicNotServedError unless it is
         this broker's.
@@ -148,7 +152,7 @@ class TopicRegistry:
             return topic
         if create:
             create = await self._may_create(name)
-        return await self._load(name, create=create)
+        return await self._load(name, create=create, is_for_client=is_for_client)
 
     async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
         """Create by the administrator's wish; raises ConflictError if it exists, NotFoundError of its namespace."""
@@ -168,7 +172,7 @@ class TopicRegistry:
     def is_free(self, name: TopicName) -> bool:
         """Whether the topic is neither loaded nor being loaded or ended."""
         key = str(name)
-        return key not in self.loaded and key not in self._loading and key not in self._ending
+        return key not in self.loaded and key not in self.loads and key not in self._ending
 
     async def exists(self, name: TopicName) -> bool:
         """Whether the topic is stored, or loaded if it is not persistent."""
@@ -224,8 +228,9 @@ class TopicRegistry:
 
     async def close(self) -> None:
         """Unload everything."""
-        while self._loading:
-            await next(iter(self._loading.values()))
+        self.loads.refuse(lambda _: True, lambda _: UnavailableError("the broker is closing"))
+        while (load := next(iter(self.loads), None)) is not None:
+            await load.done
         while self.loaded:
             await self._unload_all([topic.name for topic in self.loaded.values()])
 
@@ -260,11 +265,13 @@ class TopicRegistry:
 
     async def taken(self, topics: Topics) -> None:
         """Unload them; those whose loading began while they were ours are never served."""
-        loads = {key: load for key, load in self._loading.items() if topics(TopicName.parse(key))}
-        self._taken.update(loads)
+        self.loads.refuse(topics, _not_served)
+        loads = [load for load in self.loads if topics(load.name)]
+        for load in loads:
+            load.is_taken = True
         await self._unload_all([topic.name for topic in self.loaded.values() if topics(topic.name)])
         if loads:
-            await asyncio.wait(loads.values())
+            await asyncio.wait([load.done for load in loads])
 
     async def require_here(self, name: TopicName) -> None:
         """Raise TopicNotServedError, upon which clients look it up again, unless the topic is this broker's."""
@@ -272,7 +279,9 @@ class TopicRegistry:
         if not isinstance(owner, Here):
             raise _not_served(name)
 
-    async def _load(self, name: TopicName, *, create: bool, is_for_deletion: bool = False) -> Topic:
+    async def _load(
+        self, name: TopicName, *, create: bool, is_for_deletion: bool = False, is_for_client: bool = False
+    ) -> Topic:
         key = str(name)
         if name.is_of_transactions:
             # Whoever loads it could acknowledge, unload or delete what its owner has open.
@@ -283,49 +292,39 @@ class TopicRegistry:
             topic = self.loaded.get(key)
             if topic is not None:
                 return topic
-            load = self._loading.get(key)
+            load = self.loads.find(key)
             if load is None or not is_for_deletion:
                 break
             # It may be refused what a deletion is not.
-            await asyncio.shield(load)
+            await asyncio.shield(load.done)
         if load is None:
             self._failures.check(Kind.TOPIC, (key,))
             if self._is_closing():
                 raise UnavailableError("the broker is closing")
-            if len(self._loading) >= self._config.concurrent_topic_loads_max:
-                raise TooManyRequestsError("too many topics are being loaded")
-            load = self._loading[key] = asyncio.get_running_loop().create_future()
-            # A task of its own: the first to ask may go away, the others still want the topic.
-            loading = self._load_into(load, name, create=create, is_for_deletion=is_for_deletion)
-            spawn(loading, name=f"load {key}", part=_Load(self._failures, key))
-        result = await asyncio.shield(load)
-        if isinstance(result, GemingaError):
-            raise result
-        return result
-
-    async def _load_into(
-        self, load: asyncio.Future[Topic | GemingaError], name: TopicName, *, create: bool, is_for_deletion: bool
-    ) -> None:
-        result: Topic | GemingaError = UnavailableError(f"loading {name} was cut short")
-        try:
-            result = await self._load_now(name, create=create, is_for_deletion=is_for_deletion)
-        except LedgerFencedError as error:
-            self._ownership.doubt(name)
-            result = error
-        except GemingaError as error:
-            result = error
-        finally:
-            del self._loading[str(name)]
-            self._taken.discard(str(name))
-            load.set_result(result)
+            load = Load(name, create=create, is_for_deletion=is_for_deletion)
+            self.loads.ask(load, is_for_client=is_for_client)
+        elif create:
+            # If it waits for its turn; else it goes on as it began.
+            load.create = True
+        return await self.loads.result(load, is_for_client=is_for_client)
 
     async def until_loaded(self, *beginnings: str) -> None:
-        """Until what is being loaded now of topics whose full names begin so has been, or could not be."""
-        loads = [load for key, load in self._loading.items() if key.startswith(beginnings)]
+        """Until what is being loaded now of topics whose full names begin so has been, or could not be.
+
+        What waits for its turn has found nothing yet.
+        """
+        loads = [load.done for load in self.loads if str(load.name).startswith(beginnings)]
         if loads:
             await asyncio.wait(loads)
 
-    async def _load_now(self, name: TopicName, *, create: bool, is_for_deletion: bool) -> Topic:
+    async def _load_now(self, load: Load) -> Topic:
+        try:
+            return await self._open(load, load.name, create=load.create, is_for_deletion=load.is_for_deletion)
+        except LedgerFencedError:
+            self._ownership.doubt(load.name)
+            raise
+
+    async def _open(self, load: Load, name: TopicName, *, create: bool, is_for_deletion: bool) -> Topic:
         config = self._config
         await self.require_here(name)
         if create:
@@ -345,7 +344,7 @@ class TopicRegistry:
             if not create and not await ledgers.exists(name.managed_ledger_name):
                 raise _not_found(name)
             ledger = await ledgers.open(name.managed_ledger_name)
-            if ledger.stored.is_new and not (create and await may_be_new(self._resources, name)):
+            if ledger.stored.is_new and not (create and await _may_be_new(self._resources, name)):
                 self._namespaces.forget(name.namespace)
                 await ledgers.delete(name.managed_ledger_name)
                 raise _not_found(name)
@@ -361,7 +360,7 @@ class TopicRegistry:
                 await topic.apply_policies()
             else:
                 raise UnavailableError(f"the policies of {name} change all the time")
-            if str(name) in self._taken:
+            if load.is_taken:
                 raise _not_served(name)
         except GemingaError:
             # By the next time another broker may have had the topic: what is open would be out of date then.
@@ -569,18 +568,11 @@ class TopicRegistry:
         return found
 
 
-class _Load:
-    """A topic being loaded, which can break too."""
+async def _may_be_new(resources: Resources, name: TopicName) -> bool:
+    # Loaded by the first topic that is made.
+    from geminga.broker.registry.new_topics import may_be_new
 
-    __slots__ = ("_failures", "_key")
-
-    def __init__(self, failures: Failures, key: str) -> None:
-        self._failures = failures
-        self._key = key
-
-    def broke(self, what: str, error: BaseException) -> None:
-        """Whoever waits for it was told; it may be tried again after a while."""
-        self._failures.note(Kind.TOPIC, self._key, what, error, is_held=True)
+    return await may_be_new(resources, name)
 
 
 def _not_served(name: TopicName) -> TopicNotServedError:

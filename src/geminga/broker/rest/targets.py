@@ -97,7 +97,7 @@ async def existing_topic(topics: AdministeredTopics, name: TopicName) -> Topic:
     if not name.is_persistent and await is_partitioned(topics, name):
         raise TopicNotFoundError(f"Topic {name} not found")
     try:
-        return await topics.registry.get(name, create=False)
+        return await topics.registry.get(name, create=False, is_for_client=False)
     except TopicNotFoundError as error:
         raise await missing_topic(topics, name) from error
 

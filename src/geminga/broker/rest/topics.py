@@ -152,7 +152,7 @@ async def get_partitioned_stats(request: Request) -> Response:
     each: dict[str, Document] = {}
     async for partition in partitions_or_self(topics, name, used=True):
         try:
-            topic = await topics.registry.get(partition, create=False)
+            topic = await topics.registry.get(partition, create=False, is_for_client=False)
         except TopicNotFoundError:
             continue  # nobody used this partition yet
         each[str(partition)] = await _stats_of(request, topic)
@@ -184,7 +184,7 @@ async def get_partitioned_internal_stats(request: Request) -> Response:
     each: Document = {}
     async for partition in partitions_or_self(topics, name, used=True):
         try:
-            topic = await topics.registry.get(partition, create=False)
+            topic = await topics.registry.get(partition, create=False, is_for_client=False)
         except TopicNotFoundError:
             continue  # nobody used this partition yet
         each[str(partition)] = await internal_stats(context_of(request).schemas, topic)
@@ -291,7 +291,7 @@ async def _properties(request: Request) -> dict[str, str]:
     found = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
     if found is not None:
         return dict(found.properties)
-    topic = await topics.registry.get(name, create=False)
+    topic = await topics.registry.get(name, create=False, is_for_client=False)
     assert isinstance(topic, PersistentTopic)
     return dict(topic.ledger.properties)
 

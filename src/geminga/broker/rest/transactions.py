@@ -313,7 +313,7 @@ async def abort_transaction(request: Request) -> Response:
 async def _loaded(request: Request, name: TopicName) -> PersistentTopic:
     """Raises TopicNotFoundError in Pulsar's words here."""
     try:
-        topic = await context_of(request).topics.registry.get(name, create=False)
+        topic = await context_of(request).topics.registry.get(name, create=False, is_for_client=False)
     except (TopicNotFoundError, NotFoundError) as error:
         raise TopicNotFoundError(f"Topic not found {name}") from error
     if not isinstance(topic, PersistentTopic):

@@ -10,6 +10,7 @@ import pytest
 from geminga import sim
 from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.config import BrokerConfig
+from geminga.broker.registry.topic_loads import Load
 from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.rest.targets import partitions_or_self
 from geminga.managed_ledger import ManagedLedgerConfig
@@ -80,7 +81,7 @@ def test_taken_topic_is_closed_before_another_one_has_finished_loading() -> None
         await client.publish(0)
         world.metadata.faults.delay_ms_max = 20
         loading = asyncio.ensure_future(world.broker.get_topic(OTHER, create=True))
-        while str(OTHER) not in world.broker.registry._loading:
+        while str(OTHER) not in world.broker.registry.loads:
             await pass_ms(1)
         world.metadata.faults.delay_ms_max = 60_000
         giving = asyncio.ensure_future(table.give([NAME, OTHER], "b"))
@@ -118,15 +119,16 @@ def test_topic_that_is_taken_while_it_is_loaded_is_never_registered() -> None:
         assert world.ledgers.get(OTHER.managed_ledger_name) is None
         world.metadata.faults.delay_ms_max = 0
 
-    run(scenario, keep_alive_interval_s=1_000_000)
+    run(scenario, keep_alive_interval_s=1_000_000, topic_load_timeout_s=1_000_000)
 
 
 def test_topic_that_ended_loading_is_closed_while_another_one_is_stuck() -> None:
     stuck_name = TopicName.parse("persistent://public/default/stuck")
 
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
-        loads = world.broker.registry._loading
-        stuck = loads[str(stuck_name)] = asyncio.get_running_loop().create_future()
+        loads = world.broker.registry.loads
+        stuck = loads._loads[str(stuck_name)] = Load(stuck_name, create=True, is_for_deletion=False)
+        loads._running[str(stuck_name)] = 0.0
         world.metadata.faults.delay_ms_max = 20
         loading = asyncio.ensure_future(world.broker.get_topic(OTHER, create=True))
         # Its owner was asked already: it will be opened.
@@ -137,8 +139,8 @@ def test_topic_that_ended_loading_is_closed_while_another_one_is_stuck() -> None
             await loading
         assert not world.broker.topics
         assert not giving.done()
-        del loads[str(stuck_name)]
-        stuck.set_result(GemingaError("it could not be loaded"))
+        del loads._loads[str(stuck_name)], loads._running[str(stuck_name)]
+        stuck.end(GemingaError("it could not be loaded"))
         await giving
 
     run(scenario)
