@@ -68,7 +68,7 @@ class Balancing:
             if until_s > now_s and broker in reports and bundle not in reports[broker].stats
         }
         grace_s = self._config.grace_minutes * 60
-        # What was decided without a broker that joined since may be decided anew: its share would be with one of the others.
+        # What was decided without a broker that joined since may be decided anew: its share is with one of the others.
         has_joined = not reports.keys() <= self._members
         self._members = frozenset(reports)
         self._moved = {
