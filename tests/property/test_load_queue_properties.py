@@ -57,7 +57,7 @@ class Model:
 
 @given(st.lists(STEP, max_size=150))
 def test_queue_keeps_its_limits_its_order_and_everybody(steps: list[tuple[object, ...]]) -> None:
-    queue, model, now_s = LoadQueue(RUNNING, AT_ONCE, waiting_max=WAITING), Model(), 0.0
+    queue, model, now_s = LoadQueue(AT_ONCE, waiting_max=WAITING), Model(), 0.0
     passed_over: dict[str, int] = {}
     for kind, *rest in steps:
         key = str(rest[0])
@@ -92,8 +92,8 @@ def test_queue_keeps_its_limits_its_order_and_everybody(steps: list[tuple[object
             model.running[key] = now_s
         elif kind == "pass":
             now_s += float(key)
-        due_s = queue.due_s()
-        while (begun := queue.next(now_s)) is not None:
+        due_s = queue.due_s(RUNNING)
+        while (begun := queue.next(now_s, RUNNING)) is not None:
             assert model.may_begin(now_s)
             model.check_begins(begun, passed_over)
             model.waiting = [one for one in model.waiting if one[0] != begun]
@@ -103,11 +103,11 @@ def test_queue_keeps_its_limits_its_order_and_everybody(steps: list[tuple[object
         assert queue.running == len(model.running)
         assert all(queue.is_waiting(one) for one, _ in model.waiting)
         if kind == "pass" and due_s is not None:
-            assert queue.due_s() != due_s or now_s < due_s, "who looks again when it is due finds something done"
+            assert queue.due_s(RUNNING) != due_s or now_s < due_s, "who looks again when it is due finds something done"
 
 
 def filled(**namespaces: int) -> LoadQueue:
-    queue = LoadQueue(100, 1)
+    queue = LoadQueue(1)
     for name, count in namespaces.items():
         for number in range(count):
             queue.wait(f"{name}-{number}", name, is_for_client=True)
@@ -116,7 +116,7 @@ def filled(**namespaces: int) -> LoadQueue:
 
 def order_of(queue: LoadQueue) -> list[str]:
     found: list[str] = []
-    while (key := queue.next(0.0)) is not None:
+    while (key := queue.next(0.0, RUNNING)) is not None:
         found.append(key)
         queue.ended(key)
     return found
@@ -131,7 +131,7 @@ def test_namespace_of_many_topics_holds_up_no_other(many: int, few: int) -> None
 
 @given(st.integers(1, 100), st.integers(1, 20))
 def test_topics_that_clients_wait_for_come_first_and_the_others_come_too(clients: int, others: int) -> None:
-    queue = LoadQueue(100, 1)
+    queue = LoadQueue(1)
     for number in range(others):
         queue.wait(f"other-{number}", "ns", is_for_client=False)
     for number in range(clients):
@@ -146,14 +146,14 @@ def test_topics_that_clients_wait_for_come_first_and_the_others_come_too(clients
 
 
 def test_load_that_takes_long_makes_room_but_not_beyond_the_limit_of_all() -> None:
-    queue = LoadQueue(2, 1)
+    queue = LoadQueue(1)
     for name in ("stuck", "stuck too", "waits"):
         queue.wait(name, "ns", is_for_client=True)
-    assert queue.next(0.0) == "stuck"
-    assert queue.next(SLOW_S - 0.1) is None
-    assert queue.due_s() == SLOW_S
-    assert queue.next(SLOW_S) == "stuck too"
-    assert queue.next(3 * SLOW_S) is None, "as many run as may"
-    assert queue.due_s() is None
+    assert queue.next(0.0, 2) == "stuck"
+    assert queue.next(SLOW_S - 0.1, 2) is None
+    assert queue.due_s(2) == SLOW_S
+    assert queue.next(SLOW_S, 2) == "stuck too"
+    assert queue.next(3 * SLOW_S, 2) is None, "as many run as may"
+    assert queue.due_s(2) is None
     queue.ended("stuck")
-    assert queue.next(3 * SLOW_S) == "waits"
+    assert queue.next(3 * SLOW_S, 2) == "waits"

@@ -33,15 +33,13 @@ class LoadQueue:
         "_clients_turns",
         "_others",
         "_quick",
-        "_running_max",
         "_slow",
         "_waiting_max",
     )
 
-    def __init__(self, running_max: int, at_once_max: int, *, waiting_max: int = WAITING_MAX) -> None:
-        """``running_max``: of all that run; ``at_once_max``: of those that are quick."""
-        self._running_max = running_max
-        self._at_once_max = min(at_once_max, running_max)
+    def __init__(self, at_once_max: int, *, waiting_max: int = WAITING_MAX) -> None:
+        """``at_once_max``: of those that run and are quick."""
+        self._at_once_max = at_once_max
         self._waiting_max = waiting_max
         #: Running, with when they began, oldest first.
         self._quick: OrderedDict[str, float] = OrderedDict()
@@ -96,10 +94,13 @@ class LoadQueue:
         if self._quick.pop(key, None) is None:
             self._slow.discard(key)
 
-    def next(self, now_s: float) -> str | None:
-        """What begins now, as if :meth:`begin` had been called; None: nothing waits, or may begin."""
+    def next(self, now_s: float, running_max: int) -> str | None:
+        """What begins now, as if :meth:`begin` had been called; None: nothing waits, or may begin.
+
+        ``running_max``: of all that run, however long.
+        """
         self._see_slow(now_s)
-        if len(self._quick) >= self._at_once_max or self.running >= self._running_max or not len(self):
+        if len(self._quick) >= self._at_once_max or self.running >= running_max or not len(self):
             return None
         if not len(self._clients) or (len(self._others) and self._clients_turns >= CLIENTS_TURNS):
             self._clients_turns = 0
@@ -110,9 +111,9 @@ class LoadQueue:
         self.begin(key, now_s)
         return key
 
-    def due_s(self) -> float | None:
+    def due_s(self, running_max: int) -> float | None:
         """When something may begin though nothing ended; None: then not."""
-        if not len(self) or not self._quick or self.running >= self._running_max:
+        if not len(self) or not self._quick or self.running >= running_max:
             return None
         return next(iter(self._quick.values())) + SLOW_S
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.config import BrokerConfig
 from geminga.broker.failures import Failures, Kind
 from geminga.model.errors import GemingaError, TooManyRequestsError, UnavailableError
 from geminga.model.topic_name import TopicName
@@ -48,23 +49,20 @@ class Load:
 class TopicLoads:
     """See the module."""
 
-    __slots__ = ("_clock", "_failures", "_loads", "_queue", "_run", "_running", "_running_max", "_timeout_s", "_timer")
+    __slots__ = ("_clock", "_config", "_failures", "_loads", "_queue", "_run", "_running", "_timer")
 
     def __init__(
         self,
         run: Callable[[Load], Awaitable[Topic]],
         clock: Clock,
         failures: Failures,
-        *,
-        running_max: int,
-        timeout_s: float,
+        config: BrokerConfig,
     ) -> None:
-        """``run``: loads and registers a topic; raises GemingaError. ``timeout_s``: nobody waits longer for a load."""
+        """``run``: loads and registers a topic; raises GemingaError."""
         self._run = run
         self._clock = clock
         self._failures = failures
-        self._running_max = running_max
-        self._timeout_s = timeout_s
+        self._config = config
         #: By full name of the topic.
         self._loads: dict[str, Load] = {}
         #: Of these, those that have begun, and when.
@@ -92,9 +90,10 @@ class TopicLoads:
     def ask(self, load: Load, *, is_for_client: bool) -> None:
         """Load it, now or in its turn. Raises TooManyRequestsError."""
         key = str(load.name)
+        running_max = self._config.concurrent_topic_loads_max
         # Others wait for system topics in the middle of their own loads: if these waited for a turn nothing would end.
-        is_urgent = load.name.is_system and len(self._running) < 2 * self._running_max
-        if is_urgent or (self._queue is None and len(self._running) < min(AT_ONCE_MAX, self._running_max)):
+        is_urgent = load.name.is_system and len(self._running) < 2 * running_max
+        if is_urgent or (self._queue is None and len(self._running) < min(AT_ONCE_MAX, running_max)):
             self._loads[key] = load
             self._begin(load)
             return
@@ -115,11 +114,12 @@ class TopicLoads:
         if is_for_client and self._queue is not None:
             self._queue.client_waits(key)
         load.wanted += 1
+        timeout_s = self._config.topic_load_timeout_s
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s):
                 result = await asyncio.shield(load.done)
         except TimeoutError:
-            raise UnavailableError(f"loading {load.name} takes longer than {self._timeout_s:g} s") from None
+            raise UnavailableError(f"loading {load.name} takes longer than {timeout_s} s") from None
         finally:
             load.wanted -= 1
             if not load.wanted and not load.done.done():
@@ -140,7 +140,7 @@ class TopicLoads:
         # Loaded by the first that has to wait.
         from geminga.broker.core.load_queue import LoadQueue
 
-        queue = LoadQueue(self._running_max, AT_ONCE_MAX)
+        queue = LoadQueue(AT_ONCE_MAX)
         for key, began_s in self._running.items():
             queue.begin(key, began_s)
         return queue
@@ -167,8 +167,8 @@ class TopicLoads:
         queue = self._queue
         if queue is None:
             return
-        now_s = self._clock.monotonic()
-        while (key := queue.next(now_s)) is not None:
+        now_s, running_max = self._clock.monotonic(), self._config.concurrent_topic_loads_max
+        while (key := queue.next(now_s, running_max)) is not None:
             self._running[key] = now_s
             self._spawn(self._loads[key])
         if self._timer is not None:
@@ -176,7 +176,7 @@ class TopicLoads:
             self._timer = None
         if not len(queue):
             self._queue = None
-        elif (due_s := queue.due_s()) is not None:
+        elif (due_s := queue.due_s(running_max)) is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(due_s - now_s, 0.0), self._begin_next)
 

@@ -127,13 +127,7 @@ class TopicRegistry:
         ownership.listen(self)
         #: By full name.
         self.loaded: dict[str, Topic] = {}
-        self.loads = TopicLoads(
-            self._load_now,
-            clock,
-            failures,
-            running_max=config.concurrent_topic_loads_max,
-            timeout_s=config.topic_load_timeout_s,
-        )
+        self.loads = TopicLoads(self._load_now, clock, failures, config)
         #: Topics being unloaded or deleted.
         self._ending: dict[str, asyncio.Future[None]] = {}
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
+from geminga.broker.config import BrokerConfig
 from geminga.broker.core import load_queue
 from geminga.broker.failures import Failures
 from geminga.broker.registry import topic_loads
@@ -24,7 +25,7 @@ from support.ownership import OwnershipTable
 AT_ONCE = 4
 #: What a load came to.
 Asked: TypeAlias = asyncio.Future[GemingaError]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 60
 
 
 class Loads:
@@ -34,9 +35,8 @@ class Loads:
         node = world.node("broker")
         self.begun: list[str] = []
         self.ends: dict[str, asyncio.Future[Topic]] = {}
-        self.loads = TopicLoads(
-            self._run, node.runtime.clock, Failures(node.runtime.clock), running_max=8, timeout_s=TIMEOUT_S
-        )
+        config = BrokerConfig(concurrent_topic_loads_max=8, topic_load_timeout_s=TIMEOUT_S)
+        self.loads = TopicLoads(self._run, node.runtime.clock, Failures(node.runtime.clock), config)
 
     async def _run(self, load: Load) -> Topic:
         name = load.name.local_name
