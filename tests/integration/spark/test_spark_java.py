@@ -27,7 +27,7 @@ def test_spark_runs_on_the_packaged_java_where_the_system_has_none(tmp_path):
                 (tools / path.name).symlink_to(path)
     source = os.environ.get("PYTHONPATH", "")
     environment = {"PATH": str(tools), "HOME": str(tmp_path), "PYTHONPATH": source}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     total, version = done.stdout.split()
     assert total == "499500"

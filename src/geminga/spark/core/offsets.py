@@ -10,7 +10,8 @@ key   value
 ``n`` at most so many tasks a batch; fixed at the first run
 ``c`` optional: positions where this batch's ranges are cut into tasks, found while counting bytes
 ``d`` optional, of ranges over several ledgers: how many entries they have, and positions that divide them evenly
-``s`` optional, in the first batch of a start by time: where each topic was started
+``s`` optional, in the first batch of a start by time: where each topic was started; in a later one, the beginning of
+      a topic that was deleted and made anew: the batch begins there instead of where the last one ended
 ===== ==============================================================================================================
 
 The start of a query is symbolic and a pure function of the options, as Spark asks for it several times and uses the
@@ -142,8 +143,8 @@ class StreamOffset:
 
     def start_of(self, topic: str, end: StreamOffset) -> ReadPosition | None:
         """Where the batch up to ``end`` begins in ``topic``; None: nothing of the topic is in it."""
-        if self.init is None:
-            return self.topics.get(topic, BEGINNING)
+        if self.init is None:  # what the end says is the beginning of a topic that was deleted and made anew
+            return end.starts.get(topic, self.topics.get(topic, BEGINNING))
         if self.init == LATEST:
             return None
         return end.starts.get(topic, BEGINNING)

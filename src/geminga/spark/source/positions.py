@@ -91,6 +91,11 @@ class Probe:
         await self.open()
         return await self._stream.ledger_lengths(ledger_id)
 
+    async def leaves_cursors(self) -> bool:
+        """Whether the broker leaves cursors where they are when the ledger they stand in goes: Geminga's does."""
+        await self.open()
+        return bool((await self._stream.connected()).features.geminga_ledger_lengths)
+
     async def close(self) -> None:
         """Harmless twice."""
         await self._stream.close()
@@ -134,8 +139,9 @@ def lost_text(topic: str, start: ReadPosition, first: ReadPosition) -> str:
     """What to say when the ledger of ``start`` is not there any more and the topic begins at ``first``."""
     return (
         f"{topic}: messages from {start} on are gone, the topic begins at {first}. Their ledger was deleted before it "
-        "was read: by retention, by a time to live, or because no subscription held it. Set subscription=NAME (a "
-        "durable cursor), give the topic retention, or set failOnDataLoss=false to go on without them"
+        "was read: by retention, by a time to live, because no subscription held it, or because the topic or its "
+        "subscription was deleted. Set subscription=NAME (a durable cursor), give the topic retention, or set "
+        "failOnDataLoss=false to go on without them"
     )
 
 

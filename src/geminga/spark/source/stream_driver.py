@@ -71,6 +71,8 @@ class StreamDriver:
         self._compared: set[str] = set()
         #: Topics that the offsets have and that are gone.
         self._deleted: set[str] = set()
+        #: Those of them that are there again, to be read from their beginning, and where the query was in the old ones.
+        self._renewed: dict[str, ReadPosition] = {}
         self._scouts = Scouts(client, options.reader)
         #: Since when there are too few messages for a batch; None: there are none, or were enough.
         self._waiting_since: float | None = None
@@ -142,13 +144,17 @@ class StreamDriver:
         warn_beyond("the query's offset", begins, fresh)
 
     async def _starts(self, start: StreamOffset, ends: Mapping[str, ReadPosition]) -> dict[str, ReadPosition]:
-        """What a symbolic start means now; goes into the first offset, so that a replay means the same."""
+        """Where a batch begins if not where the last one ended; goes into its offset, so that a replay means the same.
+
+        It is what a symbolic start means now, and the beginning of topics that were deleted and made anew.
+        """
         if start.init == EARLIEST:
             found = {topic: self._probes[topic].first for topic in ends if topic in self._probes}
         elif isinstance(start.init, int):
             found = await at_time(self._client, ends, start.init, self._options.reader.name)
         else:
-            return {}
+            anew = [topic for topic, was in self._renewed.items() if start.topics.get(topic) == was and topic in ends]
+            return dict.fromkeys(anew, BEGINNING)
         return {topic: min(position, ends[topic]) for topic, position in found.items()}
 
     async def _fill(
@@ -195,13 +201,18 @@ class StreamDriver:
         topics = await find_topics(self._client, self._options.topics)
         self._discovered_at = now
         for topic in topics:
-            if topic not in self._probes:
-                self._probes[topic] = Probe(self._client, topic, self._options.reader.name)
+            self._probe(topic)
         await self._forget_deleted(start, set(topics))
         if start is not None and start.init is None and not self._topics and self._options.start.init is None:
             check_given("startingOffsets", self._options.start.topics, topics)
         self._topics = topics
         await self._subscribe(start)
+
+    def _probe(self, topic: str) -> Probe:
+        found = self._probes.get(topic)
+        if found is None:
+            found = self._probes[topic] = Probe(self._client, topic, self._options.reader.name)
+        return found
 
     async def _forget_deleted(self, start: StreamOffset | None, topics: set[str]) -> None:
         """Topics that were read and are gone: loss, unless this run saw that they were read to their end."""
@@ -221,6 +232,9 @@ class StreamDriver:
             for gone in (self._probes.pop(topic, None), self._watches.pop(topic, None)):
                 if gone is not None:
                     await (gone.close() if isinstance(gone, Probe) else gone.stream.close())
+            if self._cursors is not None:
+                await self._cursors.forget(topic)
+        self._renewed.update((topic, read[topic]) for topic in self._deleted & topics & set(read))
         self._deleted -= topics
 
     async def _subscribe(self, start: StreamOffset | None) -> None:
@@ -301,7 +315,7 @@ class StreamDriver:
             # task finds that missing.
             first_seen = watch.stream.first_seen
             return first_seen is None or first_seen[0] != one.start.ledger_id
-        if self._cursors is not None and await self._cursors.holds(one.topic, one.start):
+        if self._cursors is not None and await self._cursors.holds(one.topic, one.start, self._probe(one.topic)):
             return True
         try:
             first = await first_position(self._client, one.topic, self._options.reader.name)

@@ -14,7 +14,7 @@ from geminga.model import TopicName
 from geminga.runtime import get_logger, wait_ms
 from geminga.spark.core.offsets import ReadPosition
 from geminga.spark.source.errors import SubscriptionBusyError
-from geminga.spark.source.positions import in_parallel
+from geminga.spark.source.positions import Probe, in_parallel
 
 _log = get_logger(__name__)
 
@@ -75,20 +75,23 @@ class Cursors:
             ack_receipt_enabled=True,
         )
 
-    async def holds(self, topic: str, start: ReadPosition) -> bool:
+    async def holds(self, topic: str, start: ReadPosition, probe: Probe) -> bool:
         """Whether the cursor stands at or before ``start``, so that nothing from there on can have been deleted.
 
-        A cursor whose ledger was consumed to its end is moved by brokers to "before the first entry" of the next one
-        when the ledger goes. That is no loss, except where a time to live expired just what the ledger had left.
+        A cursor whose ledger was consumed to its end is moved by Apache's broker to "before the first entry" of the
+        next one when the ledger goes. That is no loss, except where a time to live expired just what the ledger had
+        left. Geminga's leaves it where it was: what stands there was made anew, since somebody deleted the topic or
+        the subscription, and held nothing meanwhile.
         """
         consumer = self._consumers.get(topic)
         if consumer is None:
             return False
-        marked = (await consumer.mark_delete_positions())[0]
-        if marked is None:
+        at = await _next_of(consumer)
+        if at is None:
             return False
-        is_at_next_ledger = marked.ledger_id() > start.ledger_id and marked.entry_id() < 0
-        return is_at_next_ledger or ReadPosition(marked.ledger_id(), marked.entry_id() + 1) <= start
+        if at <= start.entry:
+            return True
+        return at[0] > start.ledger_id and not at[1] and not await probe.leaves_cursors()
 
     async def commit(self, ends: Mapping[str, ReadPosition]) -> None:
         """Acknowledge everything before ``ends``. What fails is logged: the next commit covers it."""
@@ -103,7 +106,10 @@ class Cursors:
             # Of an entry that was read in part, nothing: it must stay.
             last = MessageId(TopicName.parse(topic).partition, end.ledger_id, end.entry_id - 1)
             try:
-                await consumer.acknowledge_cumulative(last)
+                # The first time it may be there from the run before, and its ledger gone: acknowledged again, it would
+                # move the cursor to the next one, where one that was made anew stands.
+                if topic in self._acknowledged or await _next_of(consumer) != end.entry:
+                    await consumer.acknowledge_cumulative(last)
             except PulsarException as error:
                 _log.warning("%s: acknowledging on %s up to %s: %s", topic, self.name, end, error)
                 return
@@ -111,7 +117,20 @@ class Cursors:
 
         await in_parallel(sorted(ends), acknowledge)
 
+    async def forget(self, topic: str) -> None:
+        """The topic is gone, and its subscription with it."""
+        self._acknowledged.pop(topic, None)
+        consumer = self._consumers.pop(topic, None)
+        if consumer is not None:
+            await consumer.close()
+
     async def close(self) -> None:
         """Leave the subscriptions as they are."""
         consumers, self._consumers = self._consumers, {}
         await in_parallel(consumers.values(), lambda consumer: consumer.close())
+
+
+async def _next_of(consumer: Consumer[bytes]) -> tuple[int, int] | None:
+    """Ledger and entry behind what is acknowledged as a whole; None: the broker does not say."""
+    marked = (await consumer.mark_delete_positions())[0]
+    return None if marked is None else (marked.ledger_id(), marked.entry_id() + 1)

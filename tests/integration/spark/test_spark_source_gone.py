@@ -1,0 +1,163 @@
+"""Topics and subscriptions that somebody deletes under a query, or while it is stopped: an error, or nothing is lost.
+
+Without a JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+import geminga
+from geminga.client.blocking import Client, connect
+from geminga.spark.source.errors import DataLossError
+from support.rest import Rest
+from support.spark_source import Stream, values
+
+_names = count(1)
+
+#: Ledgers roll over after so many entries.
+LEDGER_ENTRIES = 20
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[geminga.Standalone]:
+    config = {"managedLedgerMaxEntriesPerLedger": LEDGER_ENTRIES, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
+    with geminga.Standalone(config=config) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(broker) -> Iterator[Client]:
+    with connect(broker.service_url) as one:
+        yield one
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"persistent://public/default/gone-{next(_names)}"
+
+
+@pytest.fixture
+def options(broker, topic) -> dict[str, str]:
+    given = {"service.url": broker.service_url, "topic": topic, "startingOffsets": "earliest", "longPollMs": "20"}
+    return {**given, "subscription": "mine"}
+
+
+def publish(client: Client, topic: str, number: int, first: int = 0) -> list[bytes]:
+    sent = [b"%d" % index for index in range(first, first + number)]
+    with client.create_producer(topic, batching_max_messages=1) as producer:
+        for value in sent:
+            producer.send_nowait(value)
+        producer.flush()
+    return sent
+
+
+def trim(broker: geminga.Standalone, topic: str) -> None:
+    """Delete the closed ledgers that no cursor and no retention holds."""
+    broker._call(broker._broker().topics[topic].ledger.trim())
+
+
+def delete(broker: geminga.Standalone, topic: str, what: str = "") -> None:
+    name = topic.removeprefix("persistent://")
+    assert Rest(broker.web_service_url).call("DELETE", f"persistent/{name}{what}?force=true").status == 204
+
+
+def subscriptions(broker: geminga.Standalone, topic: str) -> list[str]:
+    return Rest(broker.web_service_url).get(f"persistent/{topic.removeprefix('persistent://')}/subscriptions").json
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_subscription_that_was_deleted_with_unread_messages_is_loss(broker, client, topic, options, is_stopped) -> None:
+    """What is made in its place begins behind what is gone, and is no proof that all of that was read."""
+    publish(client, topic, 5)
+    stream = Stream(options)
+    assert len(stream.batch()) == 5
+    stream.commit()
+    if is_stopped:
+        stream.reader.stop()
+    publish(client, topic, 5, first=5)
+    delete(broker, topic, "/subscription/mine")
+    publish(client, topic, 2 * LEDGER_ENTRIES, first=100)
+    trim(broker, topic)
+    if is_stopped:
+        stream.restart()
+    with pytest.raises(DataLossError, match=r"are gone.*the topic or its subscription was deleted"):
+        stream.batch()
+    stream.restart(failOnDataLoss="false")
+    assert values(stream.read())[-1] == b"%d" % (99 + 2 * LEDGER_ENTRIES)
+    stream.stop()
+
+
+def test_subscription_whose_ledger_went_when_all_was_read_is_proof(broker, client, topic, options) -> None:
+    """Also of a query that starts anew, when nobody remembers the ledger, and of a topic that was unloaded."""
+    publish(client, topic, LEDGER_ENTRIES)
+    stream = Stream(options)
+    assert len(stream.batch()) == LEDGER_ENTRIES
+    stream.commit()
+    stream.reader.stop()
+    sent = publish(client, topic, 3, first=100)
+    trim(broker, topic)
+    assert Rest(broker.web_service_url).put(f"persistent/{topic.removeprefix('persistent://')}/unload").status == 204
+    stream.restart()
+    assert values(stream.batch()) == sent
+    stream.stop()
+
+
+@pytest.mark.parametrize("limit", [{}, {"maxMessagesPerTrigger": "5"}])
+@pytest.mark.parametrize("is_held", [True, False])
+def test_topic_made_anew_before_it_was_read_to_its_end_is_loss(broker, client, topic, options, limit, is_held) -> None:
+    publish(client, topic, 10 if limit else 5)
+    given = options if is_held else {name: value for name, value in options.items() if name != "subscription"}
+    stream = Stream({**given, **limit})
+    assert len(stream.batch()) == 5
+    if not limit:
+        publish(client, topic, 5, first=5)
+    delete(broker, topic)
+    publish(client, topic, 3, first=100)
+    with pytest.raises(DataLossError, match="are gone"):
+        stream.batch()
+    stream.stop()
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_topic_of_a_pattern_made_anew_after_it_was_read_is_read_from_its_beginning(
+    broker, client, topic, options, is_held
+) -> None:
+    given = options if is_held else {name: value for name, value in options.items() if name != "subscription"}
+    for letter in "ab":
+        publish(client, f"{topic}-{letter}", 3)
+    stream = Stream({**given, "topic": "", "topicsPattern": f"{topic}-.", "topicDiscoveryIntervalMs": "0"})
+    assert len(stream.batch()) == 6
+    assert not stream.plan()
+    for round_ in range(2):
+        delete(broker, f"{topic}-a")
+        publish(client, f"{topic}-b", 1, first=round_)
+        assert values(stream.batch()) == [b"%d" % round_]
+        sent = publish(client, f"{topic}-a", 2, first=50 + round_)
+        rows = stream.batch()
+        assert values(rows) == sent
+        stream.restart()
+        assert stream.read() == rows  # the offset says where the batch began, not what this run remembers
+        assert not stream.plan()
+    if is_held:
+        assert "mine" in subscriptions(broker, f"{topic}-a")
+    stream.stop()
+
+
+def test_partitions_that_are_added_under_a_query_are_read_from_their_beginning_and_held(
+    broker, client, topic, options
+) -> None:
+    rest, path = Rest(broker.web_service_url), f"persistent/{topic.removeprefix('persistent://')}/partitions"
+    assert rest.put(path, 1).status in (200, 204)
+    stream = Stream({**options, "topicDiscoveryIntervalMs": "0"})
+    assert stream.plan()
+    sent = publish(client, topic, 5)
+    assert values(stream.batch()) == sent
+    assert rest.call("POST", path, 3).status in (200, 204)
+    publish(client, f"{topic}-partition-2", 1, first=9)
+    assert values(stream.batch()) == [b"9"]
+    assert "mine" in subscriptions(broker, f"{topic}-partition-2")
+    stream.stop()
