@@ -158,6 +158,8 @@ async def _told(process: asyncio.subprocess.Process, plan: ChildPlan) -> _Served
     """Tell it what it is; where it serves, or None if it ends before."""
     assert process.stdin is not None
     assert process.stdout is not None
+    if process.stdin.is_closing():  # killed already: uvloop raises RuntimeError where asyncio writes into the void
+        return None
     try:
         process.stdin.write(plan.encode())
         await process.stdin.drain()

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import uvloop
 
-from geminga.app.broker_children import BrokerChildren
+from geminga.app.broker_children import COMMAND, BrokerChildren, _told
 from geminga.app.broker_server import Addresses
 from geminga.app.config import config_from
 from geminga.app.config_sources import from_mapping
@@ -74,6 +75,24 @@ def test_all_serve_before_the_start_is_done_and_all_end_in_order(tmp_path: Path)
         assert world.children.pids() == []
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_one_that_was_killed_before_it_is_told_what_it_is_serves_nowhere(tmp_path: Path, loop) -> None:
+    """And takes nobody along: what uvloop raises for a pipe that it closed is no OSError."""
+
+    async def main() -> None:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*COMMAND, stdin=pipe, stdout=pipe)
+        process.kill()
+        await process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.stdin.wait_closed()
+        assert await _told(process, World(tmp_path, SERVES).plan(0, "broker-0.1", 0, 0)) is None
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
 
 
 def test_one_that_ends_is_started_again_at_the_ports_it_had(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
