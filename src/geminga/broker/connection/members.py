@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.connection.life import ConnectionLife
 from geminga.broker.connection.services import ConnectionServices
-from geminga.runtime import Contained
+from geminga.runtime import Contained, next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Ids of producers closed by the broker, whose late SENDs are dropped instead of closing the connection.
 CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 10_000
+#: Consumers of a lost connection that leave in one turn of the loop.
+LEAVING_AT_ONCE: Final = 50
 
 
 class ConnectionMembers(ConnectionLife):
@@ -123,7 +125,20 @@ class ConnectionMembers(ConnectionLife):
                 producer.connection_lost()
         self.producers.clear()
         self.waiting_producers.clear()
-        for consumer in list(self.consumers.values()):
+        consumers = list(self.consumers.values())
+        self._close_consumers(consumers[:LEAVING_AT_ONCE])
+        if len(consumers) > LEAVING_AT_ONCE:
+            # Keys move to those who are left, thousands of times: others are served in between.
+            spawn(self._close_in_turns(consumers[LEAVING_AT_ONCE:]), name=f"end of {self.peer}", part=self)
+        self.consumers.clear()
+
+    @staticmethod
+    def _close_consumers(consumers: Sequence[Consumer]) -> None:
+        for consumer in consumers:
             with Contained(consumer.subscription, "the end of a connection", is_last=True):
                 consumer.close()
-        self.consumers.clear()
+
+    async def _close_in_turns(self, consumers: Sequence[Consumer]) -> None:
+        for start in range(0, len(consumers), LEAVING_AT_ONCE):
+            await next_turn()
+            self._close_consumers(consumers[start : start + LEAVING_AT_ONCE])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from geminga.broker.connection.members import CLOSED_PRODUCERS_REMEMBERED_MAX
+import asyncio
+from itertools import pairwise
+
+from geminga.broker.connection.members import CLOSED_PRODUCERS_REMEMBERED_MAX, LEAVING_AT_ONCE
 from geminga.broker.core.departure import Departure
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -77,5 +80,27 @@ def test_creation_that_was_asked_for_again_is_not_ended_by_the_first_one() -> No
         assert not connection.request_ended((5, 1), 7)
         assert connection.request_ended((5, 1), 8)
         assert not connection.requests
+
+    run_with_broker(scenario)
+
+
+def test_thousands_of_consumers_of_a_lost_connection_leave_in_several_turns() -> None:
+    """All of them in one turn held up everybody else: each that leaves a Key_Shared subscription moves keys."""
+    count = 10 * LEAVING_AT_ONCE
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, other = await world.client(), await world.client()
+        for consumer_id in range(count):
+            await client.subscribe(consumer_id=consumer_id, subType=pb.CommandSubscribe.Key_Shared)
+        await other.subscribe(consumer_id=1, subType=pb.CommandSubscribe.Key_Shared)
+        subscription = world.broker.topics[TOPIC].subscriptions["sub"]
+        assert len(subscription.consumers) == count + 1
+        client.lose()
+        left = [len(subscription.consumers)]
+        while left[-1] > 1:
+            await asyncio.sleep(0)  # noqa: TID251  # one turn of the loop
+            left.append(len(subscription.consumers))
+        assert max(before - after for before, after in pairwise([count + 1, *left])) == LEAVING_AT_ONCE
+        assert [consumer.connection for consumer in subscription.consumers] == [other.connection]
 
     run_with_broker(scenario)
