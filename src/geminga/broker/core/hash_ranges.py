@@ -199,13 +199,15 @@ class StickyRanges:
             if first <= previous:
                 raise ConsumerAssignError(f"key range [{first}, {last}] overlaps another of the same consumer")
             previous = last
-            for other_last, other_first, other in self._ranges:
-                if first <= other_last and other_first <= last:
-                    raise ConsumerAssignError(
-                        f"key range [{first}, {last}] overlaps [{other_first}, {other_last}] of consumer {other.name}"
-                    )
+            # The first one that does not end before: tens of thousands are named by one consumer, and by others.
+            index = bisect_left(self._ranges, first, key=_last_of)
+            if index < len(self._ranges) and self._ranges[index][1] <= last:
+                other_last, other_first, other = self._ranges[index]
+                raise ConsumerAssignError(
+                    f"key range [{first}, {last}] overlaps [{other_first}, {other_last}] of consumer {other.name}"
+                )
         self._ranges.extend((last, first, consumer) for first, last in wanted)
-        self._ranges.sort(key=lambda entry: entry[0])
+        self._ranges.sort(key=_last_of)
 
     def remove(self, consumer: ConsumerState) -> None:
         """Its ranges are free again."""
@@ -218,7 +220,7 @@ class StickyRanges:
 
     def select(self, sticky_hash: int) -> ConsumerState | None:
         """Who named that hash, if anybody did."""
-        index = bisect_left(self._ranges, sticky_hash, key=lambda entry: entry[0])
+        index = bisect_left(self._ranges, sticky_hash, key=_last_of)
         if index < len(self._ranges) and self._ranges[index][1] <= sticky_hash:
             return self._ranges[index][2]
         return None
@@ -226,3 +228,7 @@ class StickyRanges:
     def ranges(self) -> list[tuple[int, int, ConsumerState]]:
         """(first, last, consumer), ascending."""
         return [(first, last, consumer) for last, first, consumer in self._ranges]
+
+
+def _last_of(entry: tuple[int, int, ConsumerState]) -> int:
+    return entry[0]

@@ -145,3 +145,49 @@ def test_sticky_ranges_unnamed_hash_is_nobodys_and_freed_ranges_can_be_taken():
     ranges.want(b, [(5, 25)])
     ranges.add(b)
     assert ranges.select(15) is b
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 8)).map(lambda at: (at[0], at[0] + at[1])), min_size=1)
+
+
+@given(st.lists(SPANS, max_size=6))
+def test_sticky_ranges_are_refused_exactly_where_two_share_a_hash(wanted):
+    selector, owners = StickyRanges(), {}
+    for number, ranges in enumerate(wanted):
+        consumer = ConsumerState(f"c{number}")
+        hashes = [found for first, last in ranges for found in range(first, last + 1)]
+        selector.want(consumer, ranges)
+        if len(set(hashes)) < len(hashes) or owners.keys() & set(hashes):
+            with pytest.raises(ConsumerAssignError, match="overlaps"):
+                selector.add(consumer)
+        else:
+            selector.add(consumer)
+            owners.update(dict.fromkeys(hashes, consumer))
+    assert {found: selector.select(found) for found in range(80)} == {found: owners.get(found) for found in range(80)}
+
+
+class Counted(int):
+    """A number that counts what it is compared with."""
+
+    compared = 0
+
+    def __le__(self, other):
+        Counted.compared += 1
+        return int(self) <= int(other)
+
+    def __lt__(self, other):
+        Counted.compared += 1
+        return int(self) < int(other)
+
+    __hash__ = int.__hash__
+
+
+def test_thousands_of_sticky_ranges_are_not_each_compared_with_all_others():
+    """A command may name tens of thousands: two such consumers held up a broker for a minute."""
+    selector = StickyRanges()
+    for number in range(2):
+        consumer = ConsumerState(f"c{number}")
+        at = [Counted(4 * index + 2 * number) for index in range(2000)]
+        selector.want(consumer, [(each, each) for each in at])
+        selector.add(consumer)
+    assert Counted.compared < 40 * 2 * 2000
