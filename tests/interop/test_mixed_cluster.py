@@ -482,3 +482,27 @@ def test_bundle_goes_where_it_is_sent_also_while_geminga_leads(cluster: MixedClu
     for make, asked in itertools.product((*MAKES, *MAKES), MAKES):
         assert cluster.ask_move(topic, make, asked=asked).status == 204
         assert [cluster.owner(topic, each) for each in MAKES] == [make, make]
+
+
+def test_settings_that_are_changed_at_either_broker_are_followed_by_both(cluster: MixedCluster) -> None:
+    key, path = "maxTopicsPerNamespace", "brokers/configuration"
+
+    def runtime() -> list[str]:
+        return [cluster.rest(make).get(f"{path}/runtime").json[key] for make in MAKES]
+
+    before = runtime()
+    for asked, value in zip(MAKES, ("4711", "4712"), strict=True):
+        assert cluster.rest(asked).post(f"{path}/{key}/{value}").status in (200, 204)
+        eventually(runtime, [value, value])
+        assert [cluster.rest(make).get(f"{path}/values").json[key] for make in MAKES] == [value, value]
+    # What is Apache's alone stays, and what is no good here holds up nothing.
+    assert cluster.rest("apache").post(f"{path}/maxTenants/4711").status in (200, 204)
+    assert cluster.rest("apache").post(f"{path}/dispatcherMaxReadBatchSize/0").status in (200, 204)
+    assert cluster.rest("geminga").post(f"{path}/{key}/4713").status == 200
+    eventually(runtime, ["4713", "4713"])
+    assert cluster.rest("apache").get(f"{path}/runtime").json["maxTenants"] == "4711"
+    assert cluster.rest("geminga").get(f"{path}/runtime").json["dispatcherMaxReadBatchSize"] == "100"
+    for asked, gone in (("geminga", key), ("geminga", "maxTenants"), ("apache", "dispatcherMaxReadBatchSize")):
+        assert cluster.rest(asked).delete(f"{path}/{gone}").status in (200, 204)  # type: ignore[arg-type]
+    eventually(runtime, before)
+    assert [cluster.rest(make).get(f"{path}/values").json for make in MAKES] == [{}, {}]

@@ -28,7 +28,11 @@ def test_message_is_peeked_with_its_metadata(rest: Rest, namespace: str, client)
     assert backlog_of(rest, namespace) == 3
     assert rest.get(f"persistent/{namespace}/t/subscription/s/position/4").status == 404
     assert rest.get(f"persistent/{namespace}/t/subscription/s/position/0").status == 412
-    assert rest.get(f"persistent/{namespace}/t/subscription/none/position/1").status == 404
+    # As far as it is stored, where there is no such subscription; none is made.
+    assert [rest.get(f"persistent/{namespace}/t/subscription/none/position/{n}").body for n in (1, 3)] == [b"m0", b"m2"]
+    for number, status in ((4, 404), (10_001, 404), (0, 412), ("x", 404)):
+        assert rest.get(f"persistent/{namespace}/t/subscription/none/position/{number}").status == status
+    assert rest.get(f"persistent/{namespace}/t/subscriptions").json == ["s"]
     same = rest.get(f"persistent/{namespace}/t/ledger/{ids[1].ledger_id()}/entry/{ids[1].entry_id()}")
     assert same.body == b"m1"
     assert rest.get(f"persistent/{namespace}/t/ledger/{ids[1].ledger_id()}/entry/999").status == 404

@@ -39,7 +39,6 @@ MEANT: Final = (
         r"answer: (400 <jackson> \| (204|406 .+)|204 \| 415 .+)",
         r"partitions made: PUT ",
     ),
-    Meant("peeking with a subscription that is not there", r"answer: 200 \| 404 Subscription .+", "peeking: "),
     Meant(
         "skipping fewer than no messages", r"answer: 204 \| 412 the number of messages to skip .+", "messages skipped: "
     ),
@@ -194,6 +193,11 @@ MEANT: Final = (
         "allocators of memory (`broker-stats/allocator-stats/default`, `ml-cache`)",
         r"answer: 200 \| 406 Invalid allocator name : default: .+",
         "statistics of a broker: ",
+    ),
+    Meant(
+        "a bad value of a setting that changes at run time",
+        r"answer: (200|412 Invalid dynamic-config value) \| 412 Invalid dynamic-config value: .+",
+        "broker configuration: ",
     ),
     Meant("partitions of a non-persistent topic in lists", r"only Geminga: \[\] string", ".+mode=NON_PERSISTENT"),
     # ---- transactions

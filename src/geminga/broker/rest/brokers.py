@@ -126,7 +126,7 @@ async def change_setting(request: Request) -> Response:
 async def unchange_setting(request: Request) -> Response:
     """What each broker's own configuration says, from now on."""
     await _live(request).delete(path_text(request, "key"))
-    return no_content()
+    return Response(status_code=200)
 
 
 async def check_backlog_quotas(request: Request) -> Response:

@@ -24,7 +24,7 @@ from geminga.broker.rest.requests import (
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH, Route
-from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned, subscription_of
+from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.stats import iso_time
@@ -42,14 +42,21 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def peek(request: Request) -> Response:
-    """The n-th (from 1) entry that the subscription has not acknowledged; nothing changes."""
+    """The n-th (from 1) entry that the subscription has not acknowledged; of one that is not there, the n-th that is
+    stored. Nothing changes, and no subscription is made."""
     topics, name = context_of(request).topics, topic_of(request)
     await refuse_partitioned(topics, name, "Peek messages on a partitioned topic is not allowed")
     number = path_int(request, "position")
-    subscription = await subscription_of(topics, name, subscription_name(request), "Peek messages")
+    topic = await persistent_topic(topics, name, "Peek messages")
+    subscription = topic.subscriptions.get(subscription_name(request))
     if number < 1:
         raise RestError(412, "the position to peek at must be 1 or more")
-    entry, _ = await seek.peek(subscription, number) if number <= PEEK_POSITION_MAX else (None, 0)
+    if number > PEEK_POSITION_MAX:
+        entry = None
+    elif subscription is None:
+        entry = await seek.peek_stored(topic.ledger, number, context_of(request).config.dispatcher_max_read_size_bytes)
+    else:
+        entry, _ = await seek.peek(subscription, number)
     if entry is None:
         raise NotFoundError("Message not found")
     return entry_response(entry)

@@ -128,6 +128,18 @@ async def peek(subscription: Subscription, number: int) -> tuple[Entry | None, i
     return None, found
 
 
+async def peek_stored(ledger: ManagedLedger, number: int, bytes_max: int) -> Entry | None:
+    """The ``number``-th (from 1) entry that may be read, or None; as :func:`peek`."""
+    found, position = 0, ledger.first_position
+    while entries := await ledger.read_range(position, number - found, bytes_max):
+        found += len(entries)
+        if found == number:
+            return entries[-1]
+        position = ledger.next_position(entries[-1].position)
+        await next_turn()  # what is in memory is read within the call
+    return None
+
+
 def _settle(subscription: Subscription) -> None:
     dispatch = subscription.dispatch
     with Contained(subscription, "moving its cursor"):
