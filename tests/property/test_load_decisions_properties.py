@@ -233,3 +233,33 @@ def test_histories_begin_with_what_an_operator_or_a_leader_before_knew() -> None
     balancing.update(said, {bundle: known}, 0.0)
     assert balancing.bundles[bundle].long.rates.messages_in == 6.0
     assert balancing.unseen(said) == set()
+
+
+@given(
+    reports(), CONFIGS, RULES, st.lists(st.tuples(st.integers(0, 11), st.integers(0, 9), st.booleans()), max_size=12)
+)
+def test_many_bundles_are_placed_as_if_each_were_the_first_that_is_asked_for(
+    said: dict[str, BrokerReport], config: LoadConfig, rules: Rules, steps: list[tuple[int, int, bool]]
+) -> None:
+    """What is counted as bundles come and go is what would be counted anew."""
+    followed, anew = Balancing(config), Balancing(config)
+    for one in (followed, anew):
+        one.update(said, {}, 0.0)
+    known = sorted({bundle for report in said.values() for bundle in report.stats})
+    bundles = [*known, *(f"a/x/0x{number:08x}_0x{number + 1:08x}" for number in range(12))][:12]
+    for index, draw, is_seen in steps:
+        bundle = bundles[index % len(bundles)]
+        # As if nothing had been asked before.
+        anew._now = None
+        if is_seen:
+            followed.see(said)
+        assert followed.assign(bundle, rules, 0.0, draw) == anew.assign(bundle, rules, 0.0, draw)
+    for one in (followed.cluster(), followed._now or followed.cluster()):
+        for broker in one.brokers:
+            held = one.held(broker)
+            long = sum(one.data(bundle).long.rates.messages for bundle in held)
+            assert abs(one.long_messages(broker) - long) <= 1e-5 * (1 + len(held))
+            to_come = sum(one.data(bundle).topics for bundle in held if bundle not in said[broker].stats)
+            assert one.topics(broker) == said[broker].topics + to_come
+            for namespace in NAMESPACES:
+                assert one.namespace_bundles(namespace)[broker] == sum(namespace_of(each) == namespace for each in held)

@@ -255,7 +255,7 @@ class LoadBalancer:
 
     async def _shed(self, rules: Rules, now_s: float) -> None:
         relieved: set[str] = set()
-        for move in self._balancing.shed(rules, self._draws())[:MOVES_MAX]:
+        for move in self._balancing.shed(rules, self._draws(), MOVES_MAX):
             if self._is_over():
                 break
             _log.info("bundle %s moves from %s to %s", move.bundle, move.source, move.destination)

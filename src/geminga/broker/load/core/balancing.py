@@ -38,6 +38,8 @@ class Balancing:
         self._moved: dict[str, float] = {}
         #: Who was there in the round before.
         self._members: frozenset[str] = frozenset()
+        #: As :meth:`cluster` says, followed while bundles are promised: thousands may be asked for one after the other.
+        self._now: ClusterLoad | None = None
 
     @property
     def reports(self) -> Mapping[str, BrokerReport]:
@@ -55,6 +57,7 @@ class Balancing:
 
     def update(self, reports: Mapping[str, BrokerReport], known: Mapping[str, BundleData], now_s: float) -> None:
         """These brokers are there and said so: one more sample of each bundle. ``known``: see :meth:`unseen`."""
+        self._now = None
         self._reports = dict(reports)
         bundles: dict[str, BundleData] = {}
         for broker in sorted(reports):
@@ -77,7 +80,11 @@ class Balancing:
 
     def see(self, reports: Mapping[str, BrokerReport]) -> None:
         """These brokers are there: no sample."""
-        self._reports = dict(reports)
+        if reports.keys() != self._reports.keys() or any(
+            report is not self._reports[name] for name, report in reports.items()
+        ):
+            self._reports = dict(reports)
+            self._now = None
 
     def cluster(self) -> ClusterLoad:
         """As it is now, promises included."""
@@ -86,8 +93,11 @@ class Balancing:
 
     def assign(self, bundle: str, rules: Rules, now_s: float, draw: int, *, is_persistent: bool = True) -> str | None:
         """The broker that is to take a bundle that nobody has; who was promised it before has it no more."""
-        self._promised.pop(bundle, None)
-        broker = self._choice.choose(bundle, self.cluster(), rules, draw, is_persistent=is_persistent)
+        if self._now is None:
+            self._now = self.cluster()
+        if self._promised.pop(bundle, None) is not None:
+            self._now.withdraw(bundle)
+        broker = self._choice.choose(bundle, self._now, rules, draw, is_persistent=is_persistent)
         if broker is not None:
             self.promise(bundle, broker, now_s)
         return broker
@@ -95,9 +105,13 @@ class Balancing:
     def promise(self, bundle: str, broker: str, now_s: float) -> None:
         """It counts there, and is to go there, until a broker reports it or for :data:`PROMISE_S`."""
         self._promised[bundle] = (broker, now_s + PROMISE_S)
+        if self._now is None or broker not in self._now.reports:
+            self._now = None
+        else:
+            self._now.assign(bundle, broker)
 
-    def shed(self, rules: Rules, draws: Iterator[int]) -> list[Move]:
-        """What is to move now, each with its destination.
+    def shed(self, rules: Rules, draws: Iterator[int], moves_max: int | None = None) -> list[Move]:
+        """What is to move now, each with its destination; ``moves_max``: no more than that.
 
         A bundle moves only to a broker that will carry less than its present one does: so each move makes the cluster
         more even, and what moved never comes back while nothing else changes. Moves of one round count for the next.
@@ -126,6 +140,8 @@ class Balancing:
             loads[source] -= load
             loads[destination] += load
             moves.append(Move(bundle, source, destination))
+            if len(moves) == moves_max:
+                break
         return moves
 
     def moved(self, move: Move, now_s: float) -> None:
@@ -141,3 +157,4 @@ class Balancing:
         """It was split: nothing is remembered of it."""
         self._bundles.pop(bundle, None)
         self._promised.pop(bundle, None)
+        self._now = None

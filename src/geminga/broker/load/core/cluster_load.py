@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -11,6 +12,8 @@ from geminga.broker.load.core.isolation import NO_ISOLATION, Isolation
 from geminga.broker.load.core.members import namespace_of
 from geminga.broker.load.core.reports import BrokerReport, Rates, sum_of
 
+#: Of a message a second, when many are added.
+_PARTS: Final = 1_000_000
 #: Coordinators of transactions; placed by number of bundles.
 SYSTEM_NAMESPACE: Final = "pulsar/system"
 
@@ -52,7 +55,15 @@ class ClusterLoad:
         """``promised``: bundle to the broker that is to hold it, if it does not report it yet."""
         self.reports = reports
         self.bundles = bundles
-        self._held = {broker: set(report.stats) for broker, report in reports.items()}
+        self._held: dict[str, set[str]] = {broker: set() for broker in reports}
+        #: What is asked of each broker for each move is counted as bundles come and go.
+        self._namespaces: dict[str, Counter[str]] = {broker: Counter() for broker in reports}
+        self._topics_to_come = dict.fromkeys(reports, 0)
+        #: In whole numbers: what came and went leaves nothing behind, and equals are equal.
+        self._long = dict.fromkeys(reports, 0)
+        for broker, report in reports.items():
+            for bundle in report.stats:
+                self._add(bundle, broker)
         for bundle, broker in promised.items():
             if broker in self._held:
                 self.assign(bundle, broker)
@@ -68,9 +79,18 @@ class ClusterLoad:
 
     def assign(self, bundle: str, broker: str) -> None:
         """From now on this broker holds it, and no other."""
-        for held in self._held.values():
-            held.discard(bundle)
-        self._held[broker].add(bundle)
+        for one, held in self._held.items():
+            if bundle in held:
+                self._remove(bundle, one)
+        self._add(bundle, broker)
+
+    def withdraw(self, bundle: str) -> None:
+        """It is promised to nobody any more: who reports it holds it."""
+        for broker, held in self._held.items():
+            if bundle in held:
+                self._remove(bundle, broker)
+            if bundle in self.reports[broker].stats:
+                self._add(bundle, broker)
 
     def data(self, bundle: str) -> BundleData:
         """What is remembered of a bundle."""
@@ -78,7 +98,7 @@ class ClusterLoad:
 
     def long_messages(self, broker: str) -> float:
         """Messages a second that a broker's bundles carried in the long run."""
-        return sum(self.data(bundle).long.rates.messages for bundle in self._held[broker])
+        return self._long[broker] / _PARTS
 
     def short_rates(self, broker: str) -> Rates:
         """What a broker's bundles carried lately."""
@@ -86,22 +106,34 @@ class ClusterLoad:
 
     def topics(self, broker: str) -> int:
         """Those that a broker has loaded, and those of bundles that it is to get."""
-        report = self.reports[broker]
-        return report.topics + sum(
-            self.data(bundle).topics for bundle in self._held[broker] if bundle not in report.stats
-        )
+        return self.reports[broker].topics + self._topics_to_come[broker]
 
     def namespace_bundles(self, namespace: str) -> dict[str, int]:
         """How many bundles of a namespace each broker holds."""
-        return {
-            broker: sum(namespace_of(bundle) == namespace for bundle in held) for broker, held in self._held.items()
-        }
+        return {broker: counts[namespace] for broker, counts in self._namespaces.items()}
 
     def group_namespaces(self, group: str, groups: Mapping[str, str]) -> dict[str, int]:
         """How many namespaces of an anti-affinity group each broker holds bundles of."""
         wanted = group.casefold()
         members = {namespace for namespace, one in groups.items() if one.casefold() == wanted}
-        return {broker: len(members & {namespace_of(bundle) for bundle in held}) for broker, held in self._held.items()}
+        return {
+            broker: sum(counts[namespace] > 0 for namespace in members) for broker, counts in self._namespaces.items()
+        }
+
+    def _add(self, bundle: str, broker: str) -> None:
+        self._held[broker].add(bundle)
+        self._count(bundle, broker, 1)
+
+    def _remove(self, bundle: str, broker: str) -> None:
+        self._held[broker].discard(bundle)
+        self._count(bundle, broker, -1)
+
+    def _count(self, bundle: str, broker: str, change: int) -> None:
+        self._namespaces[broker][namespace_of(bundle)] += change
+        data = self.data(bundle)
+        self._long[broker] += change * round(data.long.rates.messages * _PARTS)
+        if bundle not in self.reports[broker].stats:
+            self._topics_to_come[broker] += change * data.topics
 
 
 def sheddable(cluster: ClusterLoad, broker: str, moved_lately: Collection[str]) -> dict[str, Rates]:
