@@ -240,3 +240,19 @@ def test_value_larger_than_the_broker_takes_counts_for_nothing_and_says_its_size
         run_task(writer, arrow_batches(VALUE, [("x" * 6_000_000,)]), query=query, batch=0)
     writer.commit(written(writer, query, 0), 0)
     assert_each_once(official, fresh_topic, 0)
+
+
+@pytest.mark.parametrize("part", ["__key", "__properties"])
+@pytest.mark.parametrize("is_chunking", ["true", "false"])
+def test_key_or_properties_larger_than_the_broker_takes_say_that_chunks_do_not_help(
+    standalone, official, fresh_topic, query, part, is_chunking
+) -> None:
+    columns = "value string, __key string, __properties map"
+    large = "x" * 6_000_000
+    row = ("v", large, {}) if part == "__key" else ("v", "k", {"name": large})
+    writer = writer_of(standalone, fresh_topic, columns, **{"pulsar.producer.chunkingEnabled": is_chunking})
+    with pytest.raises(SinkError, match="key and properties of a row must fit into one"):
+        run_task(writer, arrow_batches(columns, [("before", "k", {}), row]), query=query, batch=0)
+    good = run_task(writer, arrow_batches(columns, [("after", "k", {})]), query=query, batch=0, attempt=1)
+    writer.commit([good], 0)
+    assert [message.data() for message in stored(official, fresh_topic, 1)] == [b"after"]

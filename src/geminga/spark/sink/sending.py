@@ -109,7 +109,7 @@ class EntryPump:
                 except MessageTooBig as error:
                     self._error = SinkError(
                         f"{producer.topic()}: a row can not be sent: {error}. pulsar.producer.chunkingEnabled=true "
-                        "sends such rows in several parts"
+                        "sends large values in several parts; key and properties of a row must fit into one"
                     )
                 except PulsarException as error:
                     self._error = error
