@@ -348,6 +348,14 @@ class MetadataError(StorageError):
     server_error = ServerError.METADATA_ERROR
 
 
+class RefusedPathError(MetadataError):
+    """A name that the metadata store never takes, such as ``..`` with ZooKeeper: asking again is of no use."""
+
+    public_text = "The metadata store takes no such name"
+    server_error = ServerError.NOT_ALLOWED_ERROR
+    http_status = 412
+
+
 class BadVersionError(MetadataError):
     """Compare-and-set lost: the node has another version, exists already, or is gone."""
 

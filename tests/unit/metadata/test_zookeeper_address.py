@@ -10,7 +10,7 @@ from geminga.metadata.core.zookeeper_address import (
     check_zookeeper_path,
     parse_zookeeper_address,
 )
-from geminga.model.errors import ConfigurationError, MetadataError
+from geminga.model.errors import ConfigurationError, MetadataError, RefusedPathError, ServerError
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,15 @@ def test_other_text_is_refused_with_what_was_expected(text: str) -> None:
 def test_path_that_a_server_would_refuse_is_refused(path: str) -> None:
     with pytest.raises(MetadataError, match="not a metadata path"):
         check_zookeeper_path(path)
+
+
+@pytest.mark.parametrize("path", ["/a/..", "/./a", "/a\ue000", "/a\x01"])
+def test_name_that_a_server_never_takes_is_no_reason_to_ask_again(path):
+    """A topic "." was "Metadata can not be read or written now", whereupon clients try for ever."""
+    with pytest.raises(RefusedPathError) as refused:
+        check_zookeeper_path(path)
+    assert (refused.value.server_error, refused.value.http_status) == (ServerError.NOT_ALLOWED_ERROR, 412)
+    assert refused.value.told == "The metadata store takes no such name"
 
 
 @pytest.mark.parametrize("path", ["/", "/a", "/a.b/..c/d..", "/persistent%3A%2F%2Fa", "/näme/名"])

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from geminga.metadata.core.tree import check_path
 from geminga.metadata.core.zookeeper_tls import ZooKeeperTls
-from geminga.model.errors import ConfigurationError, MetadataError
+from geminga.model.errors import ConfigurationError, MetadataError, RefusedPathError
 
 PORT_DEFAULT: Final = 2181
 #: BookKeeper's path of the ledgers; below the chroot it is always this one.
@@ -95,9 +95,9 @@ def check_zookeeper_path(path: str) -> None:
     check_path(path)
     found = _REFUSED.search(path)
     if found is not None:
-        raise MetadataError(f"not a metadata path: {path!r}: ZooKeeper takes no character {found.group()!r} in it")
+        raise RefusedPathError(f"not a metadata path: {path!r}: ZooKeeper takes no character {found.group()!r} in it")
     if "/./" in f"{path}/" or "/../" in f"{path}/":
-        raise MetadataError(f"not a metadata path: {path!r}: an element is '.' or '..'")
+        raise RefusedPathError(f"not a metadata path: {path!r}: an element is '.' or '..'")
 
 
 def check_request(path: str, value: bytes) -> None:
