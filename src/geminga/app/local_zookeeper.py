@@ -38,8 +38,15 @@ SYNC_TICKS: Final = 20
 SNAPSHOTS_KEPT: Final = 3
 PURGE_HOURS: Final = 1
 _ANSWER_S: Final = 2.0
+#: Of the server's heap, MiB: at least, at most, and for each of its newest snapshot. All nodes are in there, several
+#: times as large as in a snapshot; with too little it does not even start. What is not needed is not taken.
+HEAP_MIB_MIN: Final = 512
+HEAP_MIB_MAX: Final = 32 * 1024
+HEAP_OF_SNAPSHOT: Final = 12
+_SNAPSHOT_PREFIX: Final = "snapshot."
 _OPTIONS: Final = (
-    "-Xmx256m",
+    # Without, threads die one by one, and what is left answers nobody.
+    "-XX:+ExitOnOutOfMemoryError",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Xshare:auto",
@@ -102,9 +109,25 @@ def write_config(directory: Path, port: int, *, number: int = 1, peers: Sequence
     return config
 
 
+def heap_mib(data: Path) -> int:
+    """What a server with these data needs. A cluster whose metadata outgrew it starts again with more."""
+    snapshots = list((data / "version-2").glob(f"{_SNAPSHOT_PREFIX}*"))
+    sizes = [path.stat().st_size for path in snapshots if path.is_file()]
+    return min(HEAP_MIB_MAX, max(HEAP_MIB_MIN, HEAP_OF_SNAPSHOT * max(sizes, default=0) // (1 << 20)))
+
+
 def command(java_program: str, jars: str, config: Path) -> list[str]:
     """What starts the server. ``QuorumPeerMain`` with one server is a server by itself, and removes old snapshots."""
-    return [java_program, *_OPTIONS, "-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
+    heap = f"-Xmx{heap_mib(config.parent / 'data')}m"
+    return [
+        java_program,
+        heap,
+        *_OPTIONS,
+        "-cp",
+        jars,
+        "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+        str(config),
+    ]
 
 
 def answers(port: int) -> bool:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.local_zookeeper import answers, classpath, write_config
+from geminga.app.local_zookeeper import (
+    HEAP_MIB_MAX,
+    HEAP_MIB_MIN,
+    HEAP_OF_SNAPSHOT,
+    answers,
+    classpath,
+    command,
+    write_config,
+)
 from geminga.model.errors import UnavailableError
 
 
@@ -28,3 +36,19 @@ def test_where_nobody_listens_nobody_answers() -> None:
         port = listener.getsockname()[1]
     assert not answers(port)
     assert not answers(0)
+
+
+@pytest.mark.parametrize(
+    ("snapshot_mib", "heap_mib"),
+    [(None, HEAP_MIB_MIN), (1, HEAP_MIB_MIN), (85, 85 * HEAP_OF_SNAPSHOT), (10_000, HEAP_MIB_MAX)],
+)
+def test_a_server_whose_data_grew_has_a_heap_for_them(tmp_path: Path, snapshot_mib: int | None, heap_mib: int) -> None:
+    """A million nodes were too many for a fixed 256 MiB: the server died, and no later start came through."""
+    (tmp_path / "data" / "version-2").mkdir(parents=True)
+    if snapshot_mib is not None:
+        for name, size in (("snapshot.1", 1), ("snapshot.2f", snapshot_mib << 20), ("log.2f", 1 << 40)):
+            with (tmp_path / "data" / "version-2" / name).open("wb") as file:
+                file.truncate(size)
+    words = command("java", "jars", write_config(tmp_path, 2181))
+    assert f"-Xmx{heap_mib}m" in words
+    assert "-XX:+ExitOnOutOfMemoryError" in words

@@ -39,8 +39,9 @@ from geminga.runtime import Clock, Part, get_logger, spawn
 
 _log = get_logger(__name__)
 
-#: Partitions of one topic where ``maxNumPartitionsPerPartitionedTopic`` sets no lower bound.
-PARTITIONS_MAX: Final = 1_000_000
+#: Partitions of one topic where ``maxNumPartitionsPerPartitionedTopic`` says nothing: each is a node, all of which a
+#: ZooKeeper keeps in memory. One request for a million cost a cluster its metadata store.
+PARTITIONS_MAX: Final = 100_000
 #: Partitions created or deleted at the same time: they share a commit of the metadata store.
 PARTITIONS_AT_ONCE: Final = 128
 
