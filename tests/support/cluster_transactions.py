@@ -174,6 +174,8 @@ class TransactionStory:
                 await self._check_topic(self.cluster.brokers[broker], name)
 
     async def _at_owner(self, name: TopicName, check: Any) -> None:
+        """What is loaded only now has some time to ask what became of what it holds."""
+        told = f"{name} is served nowhere"
         for _ in range(READS_MAX):
             for broker in BROKERS:
 
@@ -185,8 +187,11 @@ class TransactionStory:
                     await self.world.node(broker).run(ask)
                     return
                 except (GemingaError, NodeCrashedError):
-                    await self.world.sleep(READ_AGAIN_S)
-        raise AssertionError(f"{name} is served nowhere")
+                    pass
+                except AssertionError as error:
+                    told = str(error)
+                await self.world.sleep(READ_AGAIN_S)
+        raise AssertionError(told)
 
     async def _check_topic(self, broker: Broker, name: TopicName) -> None:
         topic: Any = await broker.get_topic(name, create=True)
