@@ -13,12 +13,12 @@ from support.planted_defects import planted
 #: By what ``tools/mutants/packages`` says of them, with the seed of its writing, which is tried first.
 DEFECTS: Final = {
     # A coordinator is served after its session expired.
-    "a broker serves coordinators on after its session expired, or their bundle went": 0,
+    "a broker serves coordinators on after its session expired, or their bundle went": 2,
     # A commit is decided by two coordinators.
     "two brokers open the log of a coordinator in turns": 0,
-    "the next owner reads the end of a ledger without fencing it: the one before acknowledges what nobody finds": 0,
+    "the next owner reads the end of a ledger without fencing it: the one before acknowledges what nobody finds": 5,
     # The marker of an end is lost when its topic moves in the middle.
-    "an end that was not heard at once is never told again: the topic is held back for good": 0,
+    "an end that was not heard at once is never told again: the topic is held back for good": 5,
     # What transactions hold acknowledged is not read again at a takeover.
     "what transactions hold is delivered again after a load": 7,
     # The abort of what timed out is forgotten at a takeover, before it was decided and after.
