@@ -28,6 +28,7 @@ SCENARIOS: Final = {
     "cluster": ("support.cluster_story", "cluster_story"),
     "cluster-deletions": ("support.cluster_deletions", "cluster_deletions"),
     "cluster-transactions": ("support.cluster_transactions", "cluster_transactions"),
+    "cluster-operations": ("support.cluster_operations", "cluster_operations"),
 }
 #: As lines of the log name transactions, which were there before the others.
 RING_SCENARIO: Final = "token_ring"

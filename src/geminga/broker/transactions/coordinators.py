@@ -97,10 +97,14 @@ class Coordinators:
 
     async def taken(self, topics: Topics) -> None:
         """As :class:`OwnershipListener` says."""
-        for number, opening in list(self._opening.items()):
-            if topics(COORDINATORS_TOPIC.with_partition(number)):
-                async with opening:
-                    await self._close(number)
+        taken = [one for one in self._opening.items() if topics(COORDINATORS_TOPIC.with_partition(one[0]))]
+        for number, _ in taken:
+            # All at once: closing the log of one may take as long as storage does.
+            if (coordinator := self._open.get(number)) is not None:
+                coordinator.stop()
+        for number, opening in taken:
+            async with opening:
+                await self._close(number)
 
     async def close(self) -> None:
         """Close all; what is decided goes on where each is opened next."""
@@ -111,7 +115,7 @@ class Coordinators:
     async def _close(self, number: int) -> None:
         coordinator, ledger = self._open.pop(number, None), self._logs.pop(number, None)
         if coordinator is None or ledger is None:
-            return  # it lost its log while another one was being closed
+            return  # it is not open, or lost its log
         try:
             await coordinator.close()
         except GemingaError as error:

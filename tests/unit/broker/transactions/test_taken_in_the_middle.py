@@ -12,7 +12,13 @@ from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.transactions.pending_ack_logs import log_name
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
-from geminga.model.errors import GemingaError, LedgerFencedError, StorageError, TransactionNotFoundError
+from geminga.model.errors import (
+    GemingaError,
+    LedgerFencedError,
+    StorageError,
+    TransactionCoordinatorNotFoundError,
+    TransactionNotFoundError,
+)
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId
 from geminga.runtime import spawn, wait_ms
@@ -90,7 +96,7 @@ def test_a_coordinator_that_loses_its_log_while_another_is_closed_is_passed_over
             await (await coordinators.find(number)).begin(60_000)
         world.bookie.go_down(StorageError("down"))
         one = await coordinators.find(1)
-        # It is lost during the first one's farewell.
+        # It would be lost during the first one's farewell.
         lost = spawn(_begin(one), name="begin")
         await coordinators.taken(lambda _: True)
         await lost
@@ -100,9 +106,34 @@ def test_a_coordinator_that_loses_its_log_while_another_is_closed_is_passed_over
     run(scenario)
 
 
+def test_coordinators_that_are_taken_serve_no_more_at_once_however_long_the_first_takes_to_close() -> None:
+    """The others went on deciding ends, with no session, while storage did not answer the first."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        coordinators = world.broker.transactions.coordinators
+        each = [await coordinators.find(number) for number in range(2)]
+        for one in each:
+            await one.begin(60_000)
+        await wait_ms(100)
+        world.bookie.holds_replies = True
+        storing = [spawn(one.add_partitions(TxnId(number, 0), ["a"]), name="add") for number, one in enumerate(each)]
+        await wait_ms(5)
+        taking = spawn(coordinators.taken(lambda _: True), name="taken")
+        await wait_ms(5)
+        assert not taking.done()
+        for one in each:
+            with pytest.raises(TransactionCoordinatorNotFoundError):
+                one.begin_now(60_000)
+        world.bookie.release()
+        await asyncio.gather(taking, *storing)
+        assert not coordinators.open
+
+    run(scenario)
+
+
 async def _begin(coordinator) -> None:
-    txn_id = await coordinator.begin(60_000)
     with pytest.raises(GemingaError):
+        txn_id = await coordinator.begin(60_000)
         await coordinator.add_partitions(txn_id, ["a"])
 
 

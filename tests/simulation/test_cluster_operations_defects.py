@@ -1,0 +1,31 @@
+"""Whole clusters that are administered, with a defect planted: some seed catches each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from geminga.sim import run_seeds
+from support.cluster_operations import cluster_operations
+from support.planted_defects import planted
+
+#: By what ``tools/mutants/packages`` says of them, with the seed of its writing, which is tried first.
+DEFECTS: Final = {
+    "delayed messages are delivered at once": 0,
+    "what is published to a new partition before a consumer comes is lost to the subscriptions of the others": 0,
+    "a broker that is given the events of a namespace goes on with policies of before": 0,
+}
+#: The others that are tried, when the simulation changed.
+SEEDS: Final = 60
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("why", DEFECTS)
+def test_planted_defect_is_caught_by_some_story(why: str) -> None:
+    with planted(why):
+        failures = run_seeds(cluster_operations, [DEFECTS[why], *range(SEEDS)], failures_max=1).failures
+    assert failures
+    print(f"seed {failures[0].seed}: {why}")
+    run_seeds(cluster_operations, [failures[0].seed]).check(labels=())
