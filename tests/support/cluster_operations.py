@@ -220,7 +220,8 @@ class OperationsStory(ClusterStory):
                 name,
                 "sub",
                 consumer_type=gc.ConsumerType.Shared,
-                initial_position=gc.InitialPosition.Earliest,
+                # A partition that is added has the subscription from its first message on, whoever comes first.
+                initial_position=gc.InitialPosition.Latest if name == GROWN else gc.InitialPosition.Earliest,
                 auto_update_partitions_interval_ms=1000,
                 receiver_queue_size=10,
             )
