@@ -32,11 +32,13 @@ class Brokers:
         self.store = MemoryMetadataStore(self.runtime, self.server)
         self.changes = 0
 
-    def new(self, *overrides: str, load: LoadConfig | None = None) -> tuple[LiveSettings, Config]:
+    def new(self, *overrides: str, load: LoadConfig | None = None, hears: bool = True) -> tuple[LiveSettings, Config]:
+        """``hears``: of the node's changes."""
         config = replace(load_config(overrides=overrides), load=load)
         store = MemoryMetadataStore(self.runtime, self.server)
         live = LiveSettings(config, store, CONFIGURATION_PATH, self._changed, lambda: None)
-        store.watch_node(CONFIGURATION_PATH, lambda _: live.follow_soon())
+        if hears:
+            store.watch_node(CONFIGURATION_PATH, lambda _: live.follow_soon())
         store.on_session_event(live.heard)
         return live, config
 
@@ -240,7 +242,7 @@ def test_many_changes_at_once_by_several_brokers_all_count() -> None:
 
 def test_who_goes_away_while_it_changes_a_setting_leaves_nobody_behind() -> None:
     async def scenario(brokers: Brokers) -> None:
-        live, config = brokers.new()
+        live, config = brokers.new(hears=False)
         told: list[int] = []
         waiting = asyncio.Event()
 

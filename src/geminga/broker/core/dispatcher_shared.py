@@ -165,8 +165,8 @@ class SharedDispatcher(Generic[C]):
             self._give_back(consumer, taken)
 
     def follow_limits(self, limits: DispatchLimits) -> None:
-        """Obey these from now on; that of unacknowledged messages is another matter, see :meth:`limit_unacked`."""
-        self._limits = replace(limits, unacked_max=self._limits.unacked_max)
+        """Obey these from now on. That of unacknowledged messages is as before: see :meth:`limit_unacked`."""
+        self._limits = limits
 
     def limit_unacked(self, unacked_max: int) -> bool:
         """Obey another limit of unacknowledged messages of all consumers (0: none); True if that set it free."""
