@@ -20,6 +20,9 @@ class SteppingClock:
         self._looks += 1
         return self._clock.monotonic() + self._looks * self._step_s
 
+    def worked(self) -> float:
+        return self.monotonic()
+
     def wall_ms(self) -> int:
         return self._clock.wall_ms()
 
@@ -40,6 +43,9 @@ class EarlyTimersClock:
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
+
+    def worked(self) -> float:
+        return self.monotonic()
 
     def wall_ms(self) -> int:
         return self._clock.wall_ms() - self._rng.below(2)

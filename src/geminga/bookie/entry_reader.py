@@ -20,7 +20,7 @@ from geminga.bookie.core.index import Row, log_of, make_location, offset_of
 from geminga.bookie.core.read_plan import PlannedRead, plan_reads
 from geminga.bookie.disk_io import read
 from geminga.bookie.ledger_storage import LedgerStorage
-from geminga.bookie.limits import READ_ATTEMPTS_MAX, READ_BATCH_BYTES_MAX, READ_MERGE_BYTES_MAX
+from geminga.bookie.limits import READ_ATTEMPTS_MAX, READ_BATCH_BYTES_MAX, READ_MERGE_BYTES_MAX, READ_TURN_S_MAX
 from geminga.model.bookie_port import EntryData, ReadDone
 from geminga.model.errors import (
     CorruptionError,
@@ -31,7 +31,7 @@ from geminga.model.errors import (
     UnknownEntryError,
 )
 from geminga.model.limits import count_within
-from geminga.runtime import ReadRequest, get_logger, spawn
+from geminga.runtime import ReadRequest, get_logger, next_turn, spawn
 
 _log = get_logger(__name__)
 
@@ -200,6 +200,7 @@ class EntryReader:
             spawn(self._run(), name="bookie-read")
 
     async def _run(self) -> None:
+        worked = self._storage.runtime.clock.worked
         while self._queue:
             batch: list[_Read] = []
             locations: dict[int, int] = {}
@@ -212,7 +213,12 @@ class EntryReader:
                         locations[row.location] = row.size_bytes
                         total += row.size_bytes
             loaded = await self._load(locations)
+            began_s = worked()
             for pending in batch:
+                # Who asked checks, and passes on, what it gets: many of those are not one turn of the loop.
+                if worked() - began_s > READ_TURN_S_MAX:
+                    await next_turn()
+                    began_s = worked()
                 self._resolve(pending, loaded)
         self._is_running = False
 

@@ -28,6 +28,8 @@ INDEX_RUNS_MAX: Final = 8
 MERGE_ROWS_PER_TURN: Final = 20_000
 #: Bytes read in one hop to the read lane; what arrives meanwhile forms the next one.
 READ_BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+#: Seconds of work in which reads of a batch are answered before others of the loop have their turn.
+READ_TURN_S_MAX: Final = 0.000_25
 #: Neighbouring chunks are read together up to this size. Those are copied out of what was read; full ones, which are
 #: alone, are not: a read of its own costs less than the copy.
 READ_MERGE_BYTES_MAX: Final = 64 * 1024

@@ -1,7 +1,8 @@
 """The reads of one cursor, one at a time: from the entry cache at the tail, from the bookies when catching up.
 
 A reader that catches up gets its entries in batches, which are more than it asked for; while one is handed out the next
-is on its way, so that it need not wait for a bookie behind a network.
+is on its way, so that it need not wait for a bookie behind a network. It hands them on in turns (``catch_up_turns``), and
+fewer at a time while others publish.
 
 What is acknowledged already is left out. Before a ledger is read what is acknowledged of it is brought into memory, and
 an operation that waits for such state goes before the read.
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from geminga.managed_ledger.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.core.byte_budget import Claim
 from geminga.managed_ledger.core.cursor import CursorState
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
@@ -23,6 +25,7 @@ from geminga.managed_ledger.reads import ReadDone
 from geminga.managed_ledger.tail import Tail
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
 from geminga.model.position import Position
+from geminga.runtime import Contained, Part
 
 EntriesDone = Callable[[Sequence[Entry] | StorageError], None]
 
@@ -32,6 +35,13 @@ READ_AHEAD_BYTES: Final = 512 * 1024
 #: then most of what it costs, and few entries of it take a turn.
 READ_AHEAD_LARGE_BYTES: Final = 2 * 1024 * 1024
 LARGE_ENTRY_BYTES: Final = 16 * 1024
+#: Instead of those while others publish: a batch is checked in one go, and they wait for that.
+READ_AHEAD_PACED_BYTES: Final = 64 * 1024
+READ_AHEAD_PACED_LARGE_BYTES: Final = 512 * 1024
+#: Bytes handed on in one go while others publish.
+PACED_BYTES_MAX: Final = 256 * 1024
+#: What an entry takes is the mean of about so many turns.
+ENTRY_TIMES: Final = 4
 #: Entries of one read from the bookies, read-ahead included.
 READ_ENTRIES_MAX: Final = 1000
 
@@ -65,6 +75,11 @@ class ReadingCursor(Protocol):
     is_closed: bool
 
     @property
+    def part(self) -> Part | None:
+        """What is closed if its reads break."""
+        ...
+
+    @property
     def is_idle(self) -> bool:
         """Whether no operation waits."""
         ...
@@ -92,23 +107,34 @@ class CursorReads:
 
     __slots__ = (
         "_ahead",
+        "_asked",
         "_awaits_coming",
         "_cache",
+        "_catch_up",
         "_claim",
         "_coming",
         "_cursor",
         "_entry_bytes",
+        "_entry_s",
         "_epoch",
         "_is_stepping",
         "_is_waiting",
         "_log",
         "_read",
         "_state",
+        "_turn_s",
         "cache_misses",
         "entries_read",
     )
 
-    def __init__(self, cursor: ReadingCursor, log: ReadLog, cache: EntryCache) -> None:
+    def __init__(self, cursor: ReadingCursor, log: ReadLog, cache: EntryCache, catch_up: CatchUpTurns) -> None:
+        self._catch_up = catch_up
+        #: What is left of its turn; 0: it has none.
+        self._turn_s = 0.0
+        #: So many of what was read ahead were asked for, and only wait for a turn.
+        self._asked = 0
+        #: What handing on an entry took lately; 0: nobody knows.
+        self._entry_s = 0.0
         self._cursor = cursor
         self._log = log
         self._cache = cache
@@ -150,6 +176,7 @@ class CursorReads:
 
     def stop(self, error: StorageError) -> None:
         """End the read under way with an error."""
+        self._catch_up.leave(self)
         coming, self._coming = self._coming, None
         for claim in (self._claim, None if coming is None else coming.claim):
             if claim is not None and not claim.is_held:
@@ -162,6 +189,7 @@ class CursorReads:
         if self._ahead is not None:
             self._cache.give_back(self._ahead.size_bytes)
             self._ahead = None
+            self._asked = 0
 
     def _step(self) -> None:
         """Serve reads from memory as far as that goes, or start one from the bookies."""
@@ -179,18 +207,51 @@ class CursorReads:
                     continue
                 info, last = start
                 ledger_id, first = self._state.read_position
-                payloads = self._cached(ledger_id, first, min(last, first + read.max_entries - 1))
+                payloads = self._at_tail(ledger_id, first, min(last, first + read.max_entries - 1))
                 if payloads:
+                    self.drop_ahead()
                     self._cache.hits += len(payloads)
-                    self._deliver(ledger_id, first, payloads)
-                    self._fetch_more(info, last)
-                elif self._coming is not None and (self._coming.ledger_id, self._coming.first) == (ledger_id, first):
-                    self._is_waiting = self._awaits_coming = True
+                    self._deliver(ledger_id, first, payloads, read.max_bytes)
+                elif self._turn_s or (seconds := self._catch_up.begin(self)):
+                    seconds, self._turn_s = self._turn_s or seconds, 0.0
+                    self._catch_up_once(info, first, last, read, seconds)
                 else:
                     self._is_waiting = True
-                    self._read_ledger(info, first, last, read)
         finally:
             self._is_stepping = False
+
+    def go(self, seconds: float) -> None:
+        """It is its turn to catch up."""
+        with Contained(self._cursor.part, "a read"):
+            self._is_waiting = False
+            if self._read is not None:
+                self._turn_s = seconds
+                self._step()
+                self._turn_s = 0.0
+
+    def _catch_up_once(self, info: LedgerInfo, first: int, last: int, read: Read, seconds: float) -> None:
+        """Hand on what is there of the next entries, as many as the time is enough for; or ask for them."""
+        began_s = self._catch_up.began_s()
+        ledger_id, wanted, bytes_max = info.ledger_id, read.max_entries, read.max_bytes
+        if self._entry_s:
+            wanted = min(wanted, max(1, int(seconds / self._entry_s)))
+        if self._catch_up.is_limited:
+            bytes_max = min(bytes_max, PACED_BYTES_MAX)
+        payloads = self._from_ahead(ledger_id, first, min(last, first + wanted - 1))
+        if payloads:
+            self._cache.hits += max(0, len(payloads) - self._asked)
+            self._asked = max(0, self._asked - len(payloads))
+            count = self._deliver(ledger_id, first, payloads, bytes_max)
+            self._fetch_more(info, last)
+            took_s = self._catch_up.ended(began_s) / count
+            self._entry_s += (took_s - self._entry_s) / ENTRY_TIMES
+            return
+        self._is_waiting = True
+        if self._coming is not None and (self._coming.ledger_id, self._coming.first) == (ledger_id, first):
+            self._awaits_coming = True
+        else:
+            self._read_ledger(info, first, last, read, wanted)
+        self._catch_up.ended(began_s)
 
     def _loaded(self, error: StorageError | None = None) -> None:
         """The state of the ledger to read next is in memory."""
@@ -234,37 +295,42 @@ class CursorReads:
                 last = min(last, limit.entry_id)
             return info, last
 
-    def _cached(self, ledger_id: int, first: int, last: int) -> list[bytes]:
+    def _from_ahead(self, ledger_id: int, first: int, last: int) -> list[bytes]:
         ahead = self._ahead
         if ahead is not None:
             if ahead.ledger_id == ledger_id and (payloads := ahead.get(first, last)):
                 return payloads
             self.drop_ahead()
+        return []
+
+    def _at_tail(self, ledger_id: int, first: int, last: int) -> list[bytes]:
         window = self._log.tail.window
         if window is not None and window.ledger_id == ledger_id:
             return window.get(first, last)
         return []
 
-    def _read_ledger(self, info: LedgerInfo, first: int, last: int, read: Read) -> None:
+    def _read_ledger(self, info: LedgerInfo, first: int, last: int, read: Read, wanted: int) -> None:
         # A guess, for the read-ahead only: what does not fit is not read.
         average = self._entry_bytes or max(1, info.size_bytes // info.entries)
         ahead_bytes = self._ahead_bytes(average)
-        bytes_max = min(read.max_bytes, read.max_entries * average + ahead_bytes)
+        bytes_max = min(read.max_bytes, wanted * average + ahead_bytes)
         window = self._log.tail.window
         if window is not None and window.ledger_id == info.ledger_id and first < window.first_entry_id:
             last = min(last, window.first_entry_id - 1)
-        count = min(last - first + 1, READ_ENTRIES_MAX, read.max_entries + ahead_bytes // average)
+        count = min(last - first + 1, READ_ENTRIES_MAX, wanted + ahead_bytes // average)
         epoch = self._epoch
 
         def arrived(result: Sequence[bytes] | StorageError) -> None:
-            self._arrived(epoch, info.ledger_id, first, result)
+            self._arrived(epoch, info.ledger_id, first, wanted, result)
 
         self._claim = self._log.read_ledger(info, first, first + count - 1, bytes_max, arrived)
 
-    def _arrived(self, epoch: int, ledger_id: int, first: int, result: Sequence[bytes] | StorageError) -> None:
+    def _arrived(
+        self, epoch: int, ledger_id: int, first: int, wanted: int, result: Sequence[bytes] | StorageError
+    ) -> None:
         if not self._cursor.is_idle:
             self._cursor.when_loaded(
-                (ledger_id,), partial(self._arrived, epoch, ledger_id, first, result), self._loaded
+                (ledger_id,), partial(self._arrived, epoch, ledger_id, first, wanted, result), self._loaded
             )
             return
         self._is_waiting = False
@@ -278,9 +344,13 @@ class CursorReads:
             self._cache.misses += len(result)
             self.cache_misses += len(result)
             self._entry_bytes = max(1, sum(map(len, result)) // len(result))
-            if len(result) > read.max_entries:
-                self._look_ahead(ledger_id, first, result)
-            self._deliver(ledger_id, first, result[: read.max_entries])
+            # What comes between turns waits for the next one, if there is room to keep it.
+            is_between = not self._is_stepping and self._catch_up.is_limited
+            is_kept = (is_between or len(result) > wanted) and self._look_ahead(ledger_id, first, result)
+            if is_between and is_kept:
+                self._asked = min(wanted, len(result))
+            else:
+                self._deliver(ledger_id, first, result[:wanted], read.max_bytes)
         elif epoch == self._epoch:
             # A ledger that was trimmed meanwhile is passed over; any other error goes to the caller.
             gone = isinstance(result, NoSuchLedgerError) and self._log.ledgers.find(ledger_id) is None
@@ -290,15 +360,16 @@ class CursorReads:
         if not self._is_stepping:
             self._step()
 
-    def _deliver(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
-        """Complete the read with what is not acknowledged of ``payloads``; nothing if all of it is."""
-        read = self._read
-        assert read is not None
+    def _deliver(self, ledger_id: int, first: int, payloads: Sequence[bytes], bytes_max: int) -> int:
+        """Complete the read with what is not acknowledged of ``payloads``, or of the first of them; how many that are.
+
+        It is not complete if all of these are acknowledged.
+        """
         size_bytes = 0
         count = 0
         for payload in payloads:
             size_bytes += len(payload)
-            if size_bytes > read.max_bytes and count:
+            if size_bytes > bytes_max and count:
                 break
             count += 1
         if count < len(payloads) and self._ahead is None:
@@ -320,6 +391,7 @@ class CursorReads:
         if entries:
             self._log.tail.on_read()
             self._finish(entries)
+        return count
 
     def _fetch_more(self, info: LedgerInfo, last: int) -> None:
         """Ask for the batch behind the one that is being handed out, up to entry ``last``."""
@@ -339,9 +411,12 @@ class CursorReads:
 
     def _ahead_bytes(self, entry_bytes: int) -> int:
         """What may be read ahead of entries of that size; 0: the cache has no room."""
-        if entry_bytes >= LARGE_ENTRY_BYTES and self._cache.has_room(READ_AHEAD_LARGE_BYTES):
-            return READ_AHEAD_LARGE_BYTES
-        return READ_AHEAD_BYTES if self._cache.has_room(READ_AHEAD_BYTES) else 0
+        usual, large = READ_AHEAD_BYTES, READ_AHEAD_LARGE_BYTES
+        if self._catch_up.is_limited:
+            usual, large = READ_AHEAD_PACED_BYTES, READ_AHEAD_PACED_LARGE_BYTES
+        if entry_bytes >= LARGE_ENTRY_BYTES and self._cache.has_room(large):
+            return large
+        return usual if self._cache.has_room(usual) else 0
 
     def _came(self, coming: _Coming, result: Sequence[bytes] | StorageError) -> None:
         """The batch is here, or an error: then the read that needs it asks again, and tells."""
@@ -366,16 +441,18 @@ class CursorReads:
             if self._read is not None and not self._is_stepping:
                 self._step()
 
-    def _look_ahead(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
-        """Keep payloads for the next read, if the cache's budget allows."""
+    def _look_ahead(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> bool:
+        """Keep payloads for the next read, if the cache's budget allows; whether it did."""
         self.drop_ahead()
         window = self._log.tail.window
         if window is not None and window.ledger_id == ledger_id and first >= window.first_entry_id:
-            return
+            return False
         size_bytes = sum(map(len, payloads))
-        if self._cache.reserve(size_bytes):
-            self._ahead = TailWindow(ledger_id, first)
-            self._ahead.extend(payloads, size_bytes)
+        if not self._cache.reserve(size_bytes):
+            return False
+        self._ahead = TailWindow(ledger_id, first)
+        self._ahead.extend(payloads, size_bytes)
+        return True
 
     def _finish(self, result: Sequence[Entry] | StorageError) -> None:
         read, self._read = self._read, None

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper import BookKeeper
+from geminga.managed_ledger.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import AckedBitmap
 from geminga.managed_ledger.core.byte_budget import ByteBudget
@@ -99,8 +100,14 @@ class ManagedLedgerFactory:
         self.read_budget = ByteBudget(config.reads_in_flight_mb * 1024 * 1024)
         self.cursor_memory = CursorMemory(int(config.cursor_memory_mb * 1024 * 1024))
         self.flushes = FlushTimers(runtime.clock)
+        #: The turns of cursors that catch up.
+        self.catch_up = CatchUpTurns(runtime.clock, config.catch_up_share)
         self.cursor_services = CursorServices(
-            self.cursor_memory, self.flushes, self.cache, AckedBitmap if config.ack_bitmaps else PlainRanges
+            self.cursor_memory,
+            self.flushes,
+            self.cache,
+            self.catch_up,
+            AckedBitmap if config.ack_bitmaps else PlainRanges,
         )
         self._services = StorageServices(
             runtime.clock,
@@ -356,6 +363,7 @@ class ManagedLedgerFactory:
         for ml in tuple(self._open.values()):
             await ml.close()
         self.flushes.close()
+        self.catch_up.close()
         for timer in (self._cache_timer, self._rollover_timer):
             if timer is not None:
                 timer.cancel()

@@ -333,7 +333,7 @@ class ManagedCursor:
             self._log.tail.add_reader(self)
         reads = self._reads
         if reads is None:
-            reads = self._reads = CursorReads(self, self._log, self._services.cache)
+            reads = self._reads = CursorReads(self, self._log, self._services.cache, self._services.catch_up)
         reads.start(Read(max(1, max_entries), max_bytes, done, max_position))
 
     def skip_read_to(self, position: Position) -> None:

@@ -156,6 +156,7 @@ class ManagedLedger:
         appender = self._appender
         if appender is None:
             appender = self._new_appender()
+        self._home.cursor_services.catch_up.published()
         appender.append(entries, done)
 
     def _new_appender(self) -> Appender:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from geminga.managed_ledger.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import MakeAckedEntries
 from geminga.managed_ledger.core.byte_budget import ByteBudget
@@ -94,6 +95,7 @@ class CursorServices(NamedTuple):
     memory: CursorMemory
     flushes: FlushTimers
     cache: EntryCache
+    catch_up: CatchUpTurns
     #: What keeps the acknowledged entries of a ledger.
     make_acked_entries: MakeAckedEntries
 

@@ -6,12 +6,15 @@ import time
 
 
 class SystemClock:
-    """``time.monotonic`` and ``time.time``."""
+    """``time.monotonic``, ``time.thread_time`` and ``time.time``."""
 
     __slots__ = ()
 
     #: The C function itself: one call less than a method (hot paths stamp batches).
     monotonic = staticmethod(time.monotonic)
+
+    #: The same of the time that this thread had a processor.
+    worked = staticmethod(time.thread_time)
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch, UTC."""

@@ -28,6 +28,10 @@ class Clock(Protocol):
         """Seconds from an arbitrary start."""
         ...
 
+    def worked(self) -> float:
+        """Seconds that the calling thread had a processor, from an arbitrary start."""
+        ...
+
     def wall_ms(self) -> int:
         """Milliseconds since the epoch, UTC."""
         ...

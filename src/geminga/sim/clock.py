@@ -25,6 +25,10 @@ class SimClock:
         """Virtual seconds; never goes back."""
         return self._time()
 
+    def worked(self) -> float:
+        """The same: no time passes while anybody works."""
+        return self._time()
+
     def wall_ms(self) -> int:
         """Milliseconds since the epoch, as this node believes."""
         return EPOCH_MS + int(self._time() * 1000 + self._drift_until_now_ms()) + self._jumped_ms

@@ -112,7 +112,7 @@ def test_subscriptions_catching_up_together_hold_no_more_than_the_budget(in_worl
 
 def test_read_that_waits_for_its_turn_ends_with_its_cursor_and_leaves_the_budget(in_world):
     async def scenario(w):
-        w.new_process(ManagedLedgerConfig(cache_size_mb=1, reads_in_flight_mb=1))
+        w.new_process(ManagedLedgerConfig(cache_size_mb=1, reads_in_flight_mb=1, catch_up_share=1.0))
         w.factory.entry_bytes_max = MEBIBYTE
         ml = await w.open()
         await append(ml, [b"H" * HUGE] * 8)
