@@ -55,7 +55,9 @@ class ManagedLedgerConfig:
     #: 0: no limit, as is Pulsar's default.
     reads_in_flight_mb: int = setting("managedLedgerMaxReadsInFlightSizeInMB", 32, "MiB >= 0; 0: no limit", minimum=0)
     #: Of the time, what those who catch up may have while others publish; 1: all they want. Geminga's own key.
-    catch_up_share: float = setting("gemingaCatchUpShare", 0.5, "a part of the time, 0.05 to 1", minimum=0.05, maximum=1)
+    catch_up_share: float = setting(
+        "gemingaCatchUpShare", 0.5, "a part of the time, 0.05 to 1", minimum=0.05, maximum=1
+    )
     cache_eviction_ms: int = setting(
         "managedLedgerCacheEvictionTimeThresholdMillis", 1000, "milliseconds >= 1", minimum=1
     )

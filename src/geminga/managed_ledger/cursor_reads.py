@@ -1,8 +1,8 @@
 """The reads of one cursor, one at a time: from the entry cache at the tail, from the bookies when catching up.
 
 A reader that catches up gets its entries in batches, which are more than it asked for; while one is handed out the next
-is on its way, so that it need not wait for a bookie behind a network. It hands them on in turns (``catch_up_turns``), and
-fewer at a time while others publish.
+is on its way, so that it need not wait for a bookie behind a network. It hands them on in turns (``catch_up_turns``),
+and fewer at a time while others publish.
 
 What is acknowledged already is left out. Before a ledger is read what is acknowledged of it is brought into memory, and
 an operation that waits for such state goes before the read.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -10,6 +11,7 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.catch_up_turns import BATCHES_MAX, CatchUpTurns
 from geminga.managed_ledger.core.catch_up_share import FLOW_S, QUIET_TURN_S, TURN_S
 from geminga.model.position import EARLIEST
+from geminga.runtime import next_turn
 from geminga.sim import run
 from support.ledger_world import append
 
@@ -108,9 +110,9 @@ def test_others_have_the_loop_between_turns():
         reader.start()
         seen = [reader.left]
         while reader.left:
-            await asyncio.sleep(0)
+            await next_turn()
             seen.append(reader.left)
-        assert max(before - after for before, after in zip(seen, seen[1:], strict=False)) <= 11
+        assert max(before - after for before, after in pairwise(seen)) <= 11
 
     in_turns(story)
 
@@ -124,7 +126,7 @@ def test_turn_ends_where_no_time_passes():
         assert reader.left == 1000 - BATCHES_MAX
         await caught_up(world)
         while reader.left:
-            await asyncio.sleep(0)
+            await next_turn()
 
     in_turns(story)
 
