@@ -87,7 +87,7 @@ def _spread(handler: Handler, spread: Spread) -> Handler:
         peers = context_of(request).topics.elsewhere
         if peers is not None:
             partitions = await _partitions(request)
-            if not all([await peers.is_here(partition) for partition in partitions]):
+            if not await _are_here(request, peers, partitions):
                 return spread.join(request, await _ask_all(request, peers, partitions, spread))
         return await handler(request)
 
@@ -101,15 +101,23 @@ async def _partitions(request: Request) -> list[TopicName]:
     if found is None:
         return []
     request.state.partitions = found.partitions
-    names = [name.with_partition(index) for index in range(found.partitions)]
-    if found.partitions <= UNUSED_LOADED_MAX or request.method != "GET":
-        return names
-    steps, used = parts.steps(), []
-    for partition in names:
+    is_all = found.partitions <= UNUSED_LOADED_MAX or request.method != "GET"
+    steps, asked = parts.steps(), []
+    for index in range(found.partitions):
         await steps.next()
-        if await parts.partitions.is_used(partition):
-            used.append(partition)
-    return used
+        partition = name.with_partition(index)
+        if is_all or await parts.partitions.is_used(partition):
+            asked.append(partition)
+    return asked
+
+
+async def _are_here(request: Request, peers: PeerTopics, partitions: Sequence[TopicName]) -> bool:
+    steps = context_of(request).topics.steps()
+    for partition in partitions:
+        await steps.next()
+        if not await peers.is_here(partition):
+            return False
+    return True
 
 
 async def _ask_all(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 from starlette.requests import Request
 
+from geminga import sim
 from geminga.broker.peers.http_client import Answer
+from geminga.broker.resources import PartitionedTopic
 from geminga.broker.rest import messages, subscriptions, topics
 from geminga.broker.rest.requests import RestError
-from geminga.broker.rest.spreading import SPREADS, Answered, settled
+from geminga.broker.rest.spreading import SPREADS, Answered, _are_here, _partitions, settled
+from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
+from geminga.runtime.turns import TURN_STEPS_MAX
 
 TOPIC = TopicName.parse("persistent://t/n/whole")
 
@@ -105,3 +111,40 @@ def test_names_numbers_and_documents_are_joined() -> None:
 def test_what_is_no_json_object_is_told() -> None:
     with pytest.raises(UnavailableError, match="no JSON object"):
         SPREADS[topics.terminate_partitions].join(request(), answered(200, bodies=[[1]]))
+
+
+def test_partitions_are_counted_up_in_turns_of_the_loop() -> None:
+    """Names of all partitions were made at once: for a million of them a broker answered nobody meanwhile."""
+    count = 10 * TURN_STEPS_MAX
+
+    async def scenario(world: sim.SimWorld) -> None:
+        async def find(_name: TopicName) -> PartitionedTopic:
+            return PartitionedTopic(count)
+
+        async def is_used(partition: TopicName) -> bool:
+            return partition.partition % 5000 == 7
+
+        async def is_here(_partition: TopicName) -> bool:
+            return True
+
+        clock = world.node("broker").runtime.clock
+        parts = SimpleNamespace(
+            resources=SimpleNamespace(partitioned_topics=SimpleNamespace(find=find)),
+            partitions=SimpleNamespace(is_used=is_used),
+            steps=lambda: AdminSteps(clock, lambda: False),
+        )
+        asked = request()
+        asked.scope.update(
+            app=SimpleNamespace(state=SimpleNamespace(context=SimpleNamespace(topics=parts))), method="GET"
+        )
+        for method, names in (("GET", range(7, count, 5000)), ("PUT", range(count))):
+            asked.scope["method"] = method
+            before = asyncio.get_running_loop().steps
+            found = await _partitions(asked)
+            assert [partition.partition for partition in found] == list(names)
+            assert asyncio.get_running_loop().steps - before >= 9
+        before = asyncio.get_running_loop().steps
+        assert await _are_here(asked, SimpleNamespace(is_here=is_here), found)
+        assert asyncio.get_running_loop().steps - before >= 9
+
+    sim.run(scenario)
