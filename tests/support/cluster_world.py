@@ -141,8 +141,15 @@ class ClusterWorld:
 
     async def _bring_back_bookie(self, name: str, seconds: float) -> None:
         await self.world.sleep(seconds)
-        self.bookies[name].crash()
-        await self.start_bookie(name)
+        while True:
+            self.bookies[name].crash()
+            try:
+                await self.start_bookie(name)
+                break
+            except (OSError, StorageError, NodeCrashedError):
+                # Its disk was full, or failed, while it started.
+                self.world.points.hits["cluster.bookie did not start"] += 1
+            await self.world.sleep(AGAIN_S)
         self.away.discard(name)
 
     # ---- brokers
