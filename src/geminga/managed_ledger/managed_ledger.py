@@ -211,6 +211,8 @@ class ManagedLedger:
 
     def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
         """Entries of the open ledger became readable."""
+        # Where syncs are slow, publishers that wait for them send nothing meanwhile: they publish all the same.
+        self._home.cursor_services.catch_up.published()
         last = self.last_confirmed_position = Position(ledger_id, first_entry_id + len(entries) - 1)
         is_readable = last <= self._read_limit
         if is_readable:

@@ -241,6 +241,23 @@ def test_cursor_hands_on_everything_in_order_while_others_publish(in_world):
     in_world(scenario, ManagedLedgerConfig(cache_size_mb=4))
 
 
+def test_publisher_that_waits_for_a_slow_disk_still_publishes(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await append(ml, [b"first"])
+        w.bookie.holds_replies = True
+        results: list = []
+        ml.append([b"second"], results.append)
+        await w.world.sleep(FLOW_S * 2)
+        assert not w.factory.catch_up.is_limited
+        w.bookie.release()
+        while not results:
+            await next_turn()
+        assert w.factory.catch_up.is_limited
+
+    in_world(scenario)
+
+
 def test_reader_at_the_tail_asks_for_no_turn(in_world):
     async def scenario(w):
         ml = await w.open()
