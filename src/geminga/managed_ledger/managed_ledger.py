@@ -153,9 +153,7 @@ class ManagedLedger:
         Errors are in the result: TopicTerminatedError, LedgerFencedError, LedgerClosedError, StorageError; an entry
         whose append failed may or may not be stored, and is never retried here.
         """
-        appender = self._appender
-        if appender is None:
-            appender = self._new_appender()
+        appender = self._appender or self._new_appender()
         self._home.cursor_services.catch_up.published()
         appender.append(entries, done)
 
@@ -211,18 +209,17 @@ class ManagedLedger:
 
     def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
         """Entries of the open ledger became readable."""
-        # Where syncs are slow, publishers that wait for them send nothing meanwhile: they publish all the same.
-        self._home.cursor_services.catch_up.published()
         last = self.last_confirmed_position = Position(ledger_id, first_entry_id + len(entries) - 1)
         is_readable = last <= self._read_limit
         if is_readable:
             self.readable_position = last
         elif self.readable is self.ledgers:
             is_readable = self._cut_readable()
-        tail = self.tail
-        tail.confirmed(ledger_id, first_entry_id, entries, size_bytes)
+        # Who waits for a slow sync sends nothing meanwhile, and publishes all the same.
+        self._home.cursor_services.catch_up.published()
+        self.tail.confirmed(ledger_id, first_entry_id, entries, size_bytes)
         if is_readable:
-            tail.tell_later(self.part)
+            self.tail.tell_later(self.part)
 
     def set_read_limit(self, position: Position) -> None:
         """Readers stop at ``position``, whatever is stored behind it; LATEST, as at first: they do not.
