@@ -22,8 +22,8 @@ from tools.zookeeper_server import running_zookeeper
 
 import geminga.client as gc
 from geminga.runtime.clock import SystemClock
-from support.acknowledging_client import RECEIVE_MS, Client
-from support.mixed_cluster import BUNDLES, MAKES, Make, MixedCluster, eventually, mixed_cluster
+from support.acknowledging_client import QUIET_MS, RECEIVE_MS, Client
+from support.mixed_cluster import BUNDLES, CALM, MAKES, Make, MixedCluster, eventually, mixed_cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -39,6 +39,7 @@ LEDGER_ENTRIES: Final = 5_000
 DELAY_S: Final = 12
 _INTERCEPTORS: Final = "org.apache.pulsar.common.intercept.Append{}MetadataInterceptor"
 SETTINGS: Final = {
+    **CALM,
     "managedLedgerMaxEntriesPerLedger": LEDGER_ENTRIES,
     "managedLedgerMinLedgerRolloverTimeMinutes": 0,
     "brokerEntryMetadataInterceptors": ",".join(_INTERCEPTORS.format(name) for name in ("BrokerTimestamp", "Index")),
@@ -277,6 +278,31 @@ def test_flag_of_replicated_subscriptions_survives_geminga(cluster: MixedCluster
     topic.over()
     assert client.received(topic.name, SHARED, len(left)) == Counter(left)
     assert cluster.rest("apache").get(path).json == {topic.name: True}
+
+
+@pytest.mark.parametrize("first", ["apache"])
+def test_chunked_messages_come_whole(first: Make, cluster: MixedCluster, client: Client) -> None:
+    topic = Moving(cluster, "chunked", first)
+    client.subscribe(topic.name, SHARED).close()
+    producer = client.client.create_producer(topic.name, chunking_enabled=True, send_timeout_millis=0)
+    texts = [bytes([number]) * (3 * 1024 * 1024 * (number % 2) + 10) for number in range(4)]
+    for text in texts[:2]:
+        producer.send(text)
+    topic.over()
+    for text in texts[2:]:
+        producer.send(text)
+    # A chunked message goes to one consumer, all of it.
+    consumer = client.client.subscribe(topic.name, "s", SHARED)
+    messages = [consumer.receive(RECEIVE_MS) for _ in texts]
+    assert sorted(one.data() for one in messages) == texts
+    for message in messages[:3]:
+        consumer.acknowledge(message)
+    consumer.close()
+    topic.over()
+    consumer = client.client.subscribe(topic.name, "s", SHARED)
+    assert consumer.receive(RECEIVE_MS).data() == messages[3].data()
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(QUIET_MS)
 
 
 @pytest.mark.parametrize("first", MAKES)

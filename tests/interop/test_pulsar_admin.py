@@ -15,7 +15,7 @@ from pulsar.schema import AvroSchema, Record, String
 from tools.zookeeper_server import running_zookeeper
 
 from support.mixed_admin import Asking, comparable
-from support.mixed_cluster import BUNDLES, MAKES, Make, MixedCluster, eventually, mixed_cluster
+from support.mixed_cluster import BUNDLES, CALM, MAKES, Make, MixedCluster, eventually, mixed_cluster
 from support.official import quiet_client
 from support.pulsar_admin import PulsarAdmin, pulsar_admin
 
@@ -32,7 +32,7 @@ class Fact(Record):
 def cluster(judge_is_apache: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
     if not judge_is_apache:
         pytest.skip("Apache's broker beside ours")
-    with running_zookeeper() as zookeeper, mixed_cluster(zookeeper, tmp_path_factory.mktemp("admin")) as mixed:
+    with running_zookeeper() as zookeeper, mixed_cluster(zookeeper, tmp_path_factory.mktemp("admin"), CALM) as mixed:
         yield mixed
 
 
@@ -87,7 +87,6 @@ def test_cluster_and_brokers(cluster: MixedCluster, admin: PulsarAdmin, topics: 
         f"brokers list {name}",
         "brokers leader-broker",
         *(f"brokers namespaces {name} --url {cluster.id(make)}" for make in MAKES),
-        "brokers list-dynamic-config",
         "brokers get-all-dynamic-config",
         "brokers backlog-quota-check",
         "clusters list",

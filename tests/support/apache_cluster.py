@@ -87,10 +87,10 @@ def said(process: subprocess.Popen[str]) -> str:
 
 @contextmanager
 def apaches_bookies(
-    zookeeper: ZooKeeperServer, directory: Path, numbers: range = range(4)
+    zookeeper: ZooKeeperServer, directory: Path, numbers: range = range(4), *, session_ms: int = SESSION_MS
 ) -> Iterator[subprocess.Popen[str]]:
     """In one process; the first of all makes the cluster."""
-    words = [uri(zookeeper), str(directory), str(numbers.start), str(numbers.stop)]
+    words = [uri(zookeeper), str(directory), str(numbers.start), str(numbers.stop), str(session_ms)]
     with java_process(str(JAVA / "ApacheCluster.java"), *words) as process:
         assert said(process) == "ready"
         # A pipe that nobody reads fills up and stops them: they tell of each entry that is read to recover it.

@@ -17,7 +17,7 @@ from tools.zookeeper_server import ZooKeeperServer
 
 from geminga.app.cluster_metadata import initialize
 from geminga.app.core.cluster_options import ClusterOptions
-from support.apache_cluster import LIMIT_S, apaches_bookies
+from support.apache_cluster import apaches_bookies
 from support.rest import Answer, Rest
 
 Make = Literal["apache", "geminga"]
@@ -28,6 +28,12 @@ BUNDLES: Final = 16
 BOOKIES: Final = 3
 COORDINATORS: Final = 4
 SESSION_MS: Final = 4000
+#: Nobody ends a bookie here: a busy machine does neither.
+BOOKIE_SESSION_MS: Final = 30_000
+#: Of a broker, on a machine that has much else to do.
+START_S: Final = 300.0
+#: Where nobody is killed: a busy machine ends no session.
+CALM: Final[Mapping[str, object]] = {"metadataStoreSessionTimeoutMillis": 30_000}
 #: Of both makes.
 SETTINGS: Final[Mapping[str, object]] = {
     "metadataStoreSessionTimeoutMillis": SESSION_MS,
@@ -155,7 +161,9 @@ def mixed_cluster(
     with ExitStack() as stack:
         each = BOOKIES // bookie_processes
         for first in range(0, BOOKIES, each):
-            stack.enter_context(apaches_bookies(zookeeper, directory, range(first, first + each)))
+            stack.enter_context(
+                apaches_bookies(zookeeper, directory, range(first, first + each), session_ms=BOOKIE_SESSION_MS)
+            )
         apache, geminga = cluster.brokers["apache"], cluster.brokers["geminga"]
         metadata = f"zk:{zookeeper.hosts}"
         initialize(
@@ -169,8 +177,8 @@ def mixed_cluster(
             )
         )
         try:
-            apache.start(LIMIT_S)
-            geminga.start(LIMIT_S)
+            apache.start(START_S)
+            geminga.start(START_S)
             yield cluster
         finally:
             apache.kill()

@@ -3,7 +3,10 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Base64;
+import java.util.HashMap;
+import java.util.Map;
 import java.util.Properties;
 import org.apache.pulsar.admin.cli.PulsarAdminTool;
 
@@ -18,18 +21,23 @@ public final class AdminCommands extends PulsarAdminTool {
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = System.out;
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        ByteArrayOutputStream complained = new ByteArrayOutputStream();
+        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
+        // One for each broker, as pulsar-shell has it: making one takes longer than most commands.
+        Map<String, AdminCommands> tools = new HashMap<>();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split("\t", -1);
-            ByteArrayOutputStream printed = new ByteArrayOutputStream();
-            ByteArrayOutputStream complained = new ByteArrayOutputStream();
-            System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
-            System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
-            Properties properties = new Properties();
-            properties.setProperty("webServiceUrl", words[0]);
-            String[] command = new String[words.length - 1];
-            System.arraycopy(words, 1, command, 0, command.length);
-            boolean isDone = new AdminCommands(properties).run(command);
+            if (!tools.containsKey(words[0])) {
+                Properties properties = new Properties();
+                properties.setProperty("webServiceUrl", words[0]);
+                tools.put(words[0], new AdminCommands(properties));
+            }
+            printed.reset();
+            complained.reset();
+            boolean isDone = tools.get(words[0]).run(Arrays.copyOfRange(words, 1, words.length));
             out.println("> " + isDone + " " + text(printed) + " " + text(complained));
             out.flush();
         }

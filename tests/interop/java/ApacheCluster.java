@@ -7,7 +7,10 @@ import org.apache.bookkeeper.conf.ServerConfiguration;
 import org.apache.bookkeeper.server.EmbeddedServer;
 import org.apache.bookkeeper.server.conf.BookieConfiguration;
 
-/** Some of Apache's bookies in a cluster, which the first of all makes: {@code URI DIRECTORY FIRST STOP}; ends with its input. */
+/**
+ * Some of Apache's bookies in a cluster, which the first of all makes: {@code URI DIRECTORY FIRST STOP SESSION_MS}; ends
+ * with its input.
+ */
 public final class ApacheCluster {
     private ApacheCluster() {}
 
@@ -17,7 +20,7 @@ public final class ApacheCluster {
             String directory = arguments[1] + "/apache-" + i;
             ServerConfiguration conf = new ServerConfiguration();
             conf.setMetadataServiceUri(arguments[0]);
-            conf.setZkTimeout(4000);
+            conf.setZkTimeout(Integer.parseInt(arguments[4]));
             conf.setBookiePort(0);
             conf.setBookieId("apache-" + i);
             conf.setAllowLoopback(true);
