@@ -86,6 +86,39 @@ def test_a_setting_that_is_changed_at_one_process_is_followed_by_the_other(tmp_p
             pass
 
 
+def load_of(web_url: str) -> dict[str, object]:
+    with urllib.request.urlopen(f"{web_url}/admin/v2/broker-stats/load-report", timeout=20) as answer:
+        report = json.loads(answer.read())
+    assert isinstance(report, dict)
+    return report
+
+
+def test_processes_report_their_own_load_and_one_of_them_balances_it(tmp_path: Path) -> None:
+    with standalone(tmp_path, "--brokers", "2", loadBalancerReportUpdateMinIntervalMillis=100) as process:
+        urls = [f"http://{one}" for one in json.loads(process.request("GET", "/admin/v2/brokers"))]
+        client = quiet_client(process.service_url, tmp_path)
+        producers = [client.create_producer(topic("reported", number)) for number in range(8)]
+        # A bundle is reported once it has topics, by who has it.
+        while not all(load_of(url).get("bundles") for url in urls):
+            pass  # the time limit of the test ends it
+        reports = [load_of(url) for url in urls]
+        held = [set(report["bundles"]) for report in reports]  # type: ignore[call-overload]
+        assert not held[0] & held[1]
+        for report in reports:
+            # One core, however many the machine has.
+            assert report["cpu"]["limit"] == 100  # type: ignore[index]
+        assert "serviceUrl" in json.loads(process.request("GET", "/admin/v2/brokers/leaderBroker"))
+        assert b"pulsar_lb_unload_bundle_total{" in process.request("GET", "/metrics")
+        for producer in producers:
+            producer.close()
+        client.close()
+
+
+def test_settings_of_load_that_are_none_refuse_the_start(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="loadBalancerLoadSheddingStrategy"):
+        standalone(tmp_path, "--brokers", "2", loadBalancerLoadSheddingStrategy="Nobody").__enter__()
+
+
 def test_two_processes_share_topics_and_each_sends_clients_to_the_other(tmp_path: Path) -> None:
     with standalone(tmp_path, "--brokers", "2") as process:
         assert len(children_of(process)) == 2

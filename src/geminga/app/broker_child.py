@@ -12,18 +12,21 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from geminga.app.broker_server import Storage
-from geminga.app.config import Config, config_from
+from geminga.app.config import Config, balancing_from, config_from
 from geminga.app.config_sources import ConfigEntry
 from geminga.app.core.broker_children import ChildPlan, child_entries, decode_plan
 from geminga.app.data_directory import METADATA_SOCKET, METRICS_SOCKET
 from geminga.app.event_loop import loop_factory
+from geminga.app.host_usage import ProcessMeter
 from geminga.app.member_broker import MemberBrokerServer
 from geminga.app.process import Place, serve
 from geminga.app.process_life import EXIT_FATAL, configure_logging, end_at_once, keep_freed_memory, raise_open_files
+from geminga.broker.load.ports import UsageSource
 from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.model.errors import GemingaError
 from geminga.runtime import Runtime
@@ -59,7 +62,7 @@ class ChildBrokerServer(MemberBrokerServer):
         self._closers.append(("metadata store", metadata.close))
         # Ids of a standalone's bookies look like addresses; whoever listens there is another's bookie.
         pool = await self._follow_bookies(runtime, metadata, asks_unlisted=False)
-        peers = self._peers(runtime, metadata)
+        peers = await self._balanced_peers(runtime, metadata, self._meter(runtime))
         return Storage(
             runtime,
             metadata,
@@ -72,6 +75,13 @@ class ChildBrokerServer(MemberBrokerServer):
     def ends_with(self, end: Callable[[], None]) -> None:
         """Nobody's to end but the standalone's, which would start it again."""
 
+    def _meter(self, runtime: Runtime) -> UsageSource | None:
+        """How busy this process is: the machine is the same for all of a standalone's."""
+        config = self._config.load
+        if config is None or not config.is_enabled:
+            return None
+        return ProcessMeter(runtime.clock.monotonic, lambda: config.usage_interval_minutes * 60)
+
     async def _storage_metrics(self, runtime: Runtime) -> Sequence[MetricRow]:
         """Of the parent; loaded when somebody asks."""
         from geminga.app.storage_metrics import StorageMetrics
@@ -82,7 +92,8 @@ class ChildBrokerServer(MemberBrokerServer):
 
 
 def _config_of(plan: ChildPlan) -> Config:
-    return config_from(ConfigEntry(*entry) for entry in child_entries(plan))
+    entries = [ConfigEntry(*entry) for entry in child_entries(plan)]
+    return replace(config_from(entries), load=balancing_from(entries))
 
 
 def main() -> NoReturn:

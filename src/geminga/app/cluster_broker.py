@@ -7,25 +7,17 @@ cluster's brokers, and only then are topics served. Stop is the reverse.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
 
-from geminga.app.broker_server import Addresses, Peers, Storage
+from geminga.app.broker_server import Storage
 from geminga.app.cluster_config import BrokerProcessConfig
 from geminga.app.event_loop import loop_factory
 from geminga.app.host_usage import HostMeter
 from geminga.app.member_broker import MemberBrokerServer
 from geminga.app.process import Place, serve
 from geminga.app.process_life import end_at_once, keep_freed_memory, raise_open_files
-from geminga.broker.load.balancer import LoadBalancer
-from geminga.broker.load.chooser import LoadChooser
-from geminga.broker.load.cluster_peers import ClusterPeers
-from geminga.broker.load.core.reports import BrokerReport, Rates
-from geminga.broker.load.measuring import LoadMeter, TopicCounters
-from geminga.broker.rest.stats import totals_out
-from geminga.broker.service import Broker
+from geminga.broker.load.ports import UsageSource
 from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
-from geminga.metadata.ports import MetadataStore
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.runtime import Runtime, get_logger
 from geminga.runtime.ports import FatalHandler
@@ -39,7 +31,6 @@ class ClusterBrokerServer(MemberBrokerServer):
     def __init__(self, config: BrokerProcessConfig, *, on_fatal: FatalHandler) -> None:
         super().__init__(config.config, session_timeout_ms=config.session_timeout_ms, on_fatal=on_fatal)
         self._process_config = config
-        self._load: LoadBalancer | None = None
 
     async def _open_storage(self) -> Storage:
         runtime = self._open_runtime()
@@ -53,49 +44,15 @@ class ClusterBrokerServer(MemberBrokerServer):
             metadata,
             pool,
             ledger_metadata=ledgers,
-            peers=await self._balanced_peers(runtime, metadata),
+            peers=await self._balanced_peers(runtime, metadata, self._meter(runtime)),
             metadata_url=str(config.metadata),
         )
 
-    async def _balanced_peers(self, runtime: Runtime, metadata: MetadataStore) -> Peers:
+    def _meter(self, runtime: Runtime) -> UsageSource | None:
         config = self._config.load
         if config is None or not config.is_enabled:
-            return self._peers(runtime, metadata)
-        peers = self._peers(runtime, metadata, LoadChooser(self._assign))
-        membership = peers.membership
-        among = ClusterPeers(membership, peers.topics(membership.ownership, lambda: membership.endpoints))
-        clock = runtime.clock.monotonic
-        meter = HostMeter(clock, lambda: config.usage_interval_minutes * 60, config.nic_speed_gbps)
-        bundles = LoadMeter(clock, lambda: membership.ownership.owned, self._topics)
-        cluster = self._config.server.cluster_name
-        self._load = LoadBalancer(runtime, metadata, config, among, bundles, meter, cluster=cluster)
-        await self._load.read_rules()
-        self._sources.append(self._load.metrics)
-        return peers
-
-    async def _listen(self, broker: Broker, storage: Storage) -> Addresses:
-        addresses = await super()._listen(broker, storage)
-        if self._load is not None:
-            self._load.start()
-            self._closers.append(("load", self._load.close))
-        return addresses
-
-    async def _settings_changed(self) -> None:
-        await super()._settings_changed()
-        if self._load is not None:
-            self._load.settings_changed()
-
-    def _assign(self, bundle: str, reports: Mapping[str, BrokerReport]) -> str | None:
-        assert self._load is not None
-        return self._load.assign(bundle, reports)
-
-    def _topics(self) -> Iterator[TopicCounters]:
-        assert self.broker is not None
-        for topic in self.broker.administered.registry.loaded.values():
-            messages_out, bytes_out = totals_out(topic)
-            totals = Rates(topic.messages_in, messages_out, topic.bytes_in, bytes_out)
-            consumers = sum(len(one.consumers) for one in topic.subscriptions.values())
-            yield TopicCounters(str(topic.name), topic.name.namespace, totals, len(topic.producers), consumers)
+            return None
+        return HostMeter(runtime.clock.monotonic, lambda: config.usage_interval_minutes * 60, config.nic_speed_gbps)
 
     async def _connect(self, runtime: Runtime, address: ZooKeeperAddress) -> ZooKeeperMetadataStore:
         store = await ZooKeeperMetadataStore.open(

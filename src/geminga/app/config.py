@@ -152,6 +152,16 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     )
 
 
+def balancing_from(entries: Iterable[ConfigEntry]) -> LoadConfig:
+    """Settings of load, which a broker that is alone has no use for. Raises ConfigurationError."""
+    # Not loaded by such a one.
+    from geminga.broker.load.config import LoadConfig
+
+    load = build_settings(LoadConfig, {entry.key: entry for entry in entries})
+    load.check()
+    return load
+
+
 def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInstance]) -> Config:
     """The same for a broker of its own, whose metadata and bookies ``also`` configures; quorums as in Pulsar, of two.
 

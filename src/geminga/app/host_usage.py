@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 from typing import Final
 
 from geminga.broker.load.core.reports import HostUsage, Usage
@@ -111,3 +112,32 @@ class HostMeter:
             return (self._root / path).read_text(encoding="ascii", errors="replace")
         except OSError:
             return ""
+
+
+class ProcessMeter:
+    """How busy this process is, of the one core that a Python process can use; measured as :class:`HostMeter` does."""
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        interval_s: Callable[[], float],
+        cpu_s: Callable[[], float] = process_time,
+    ) -> None:
+        """``cpu_s``: of this process since its start."""
+        self._monotonic = monotonic
+        self._interval_s = interval_s
+        self._cpu_s = cpu_s
+        self._measured_s = monotonic()
+        self._used_s = cpu_s()
+        self._usage = HostUsage(cpu=Usage(0.0, 100.0))
+
+    def __call__(self) -> HostUsage:
+        """The last measure; a new one if it is older than the interval."""
+        now_s = self._monotonic()
+        elapsed_s = now_s - self._measured_s
+        if elapsed_s >= self._interval_s():
+            used_s = self._cpu_s()
+            percent = 100.0 * max(used_s - self._used_s, 0.0) / elapsed_s
+            self._usage = HostUsage(cpu=Usage(percent, 100.0))
+            self._used_s, self._measured_s = used_s, now_s
+        return self._usage

@@ -107,7 +107,8 @@ KNOWN_KEYS: Final = frozenset(
     exposePreciseBacklogInPrometheus exposeProducerLevelMetricsInPrometheus exposePublisherStats
     exposeSubscriptionBacklogSizeInPrometheus exposeTopicLevelMetricsInPrometheus
     exposingBrokerEntryMetadataToClientEnabled extraServerComponents failureDomainsEnabled
-    fileSystemProfilePath fileSystemURI flushEntrylogBytes flushInterval forceDeleteNamespaceAllowed
+    fileSystemProfilePath fileSystemURI flowOrQpsDifferenceThresholdPercentage flushEntrylogBytes
+    flushInterval forceDeleteNamespaceAllowed
     forceDeleteTenantAllowed functionsWorkerEnabled functionsWorkerEnablePackageManagement
     functionsWorkerServiceNarPackage gcOverreplicatedLedgerWaitTime gcsManagedLedgerOffloadBucket
     gcsManagedLedgerOffloadMaxBlockSizeInBytes gcsManagedLedgerOffloadReadBufferSizeInBytes
@@ -151,7 +152,8 @@ KNOWN_KEYS: Final = frozenset(
     loadBalancerServiceUnitStateMonitorIntervalInSeconds
     loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds loadBalancerServiceUnitTableViewSyncer
     loadBalancerSheddingBundlesWithPoliciesEnabled loadBalancerSheddingConditionHitCountThreshold
-    loadBalancerSheddingEnabled loadBalancerSheddingGracePeriodMinutes loadBalancerSheddingIntervalMinutes
+    loadBalancerSheddingEnabled loadBalancerSheddingExcludedNamespaces
+    loadBalancerSheddingGracePeriodMinutes loadBalancerSheddingIntervalMinutes
     loadBalancerSplitIntervalMinutes loadBalancerTransferEnabled loadBalanceSheddingDelayInSeconds
     loadManagerClassName logSizeLimit lostBookieRecoveryDelay lowerBoundarySheddingEnabled
     majorCompactionInterval majorCompactionThreshold managedCursorInfoCompressionThresholdInBytes
@@ -199,13 +201,15 @@ KNOWN_KEYS: Final = frozenset(
     maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize
     maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis maxTopicsPerNamespace
     maxUnackedMessagesPerBroker maxUnackedMessagesPerConsumer maxUnackedMessagesPerSubscription
-    maxUnackedMessagesPerSubscriptionOnBrokerBlocked messageExpiryCheckIntervalInMinutes
+    maxUnackedMessagesPerSubscriptionOnBrokerBlocked maxUnloadBundleNumPerShedding maxUnloadPercentage
+    messageExpiryCheckIntervalInMinutes
     messagePublishBufferCheckIntervalInMillis messagingProtocols metadataServiceUri
     metadataStoreAllowReadOnlyOperations metadataStoreBatchingEnabled metadataStoreBatchingMaxDelayMillis
     metadataStoreBatchingMaxOperations metadataStoreBatchingMaxSizeKb metadataStoreCacheExpirySeconds
     metadataStoreConfigPath metadataStoreOperationTimeoutSeconds metadataStoreSerDesThreads
     metadataStoreSessionTimeoutMillis metadataStoreUrl metadataSyncEventTopic metricsBufferResponse
     metricsServletTimeoutMs minCompactionInterval minorCompactionInterval minorCompactionThreshold
+    minUnloadMessage minUnloadMessageThroughput
     minUsableSizeForEntryLogCreation minUsableSizeForHighPriorityWrites minUsableSizeForIndexFileCreation
     namespaceBundleUnloadingTimeoutMs narExtractionDirectory nettyMaxFrameSizeBytes numAcceptorThreads
     numAddWorkerThreads numCacheExecutorThreadPoolSize numExecutorThreadPoolSize

@@ -6,17 +6,23 @@ Where the metadata are is up to who composes it: a cluster's ZooKeeper, or the p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from geminga import __version__
-from geminga.app.broker_server import BrokerServer, Peers, Storage
+from geminga.app.broker_server import Addresses, BrokerServer, Peers, Storage
 from geminga.app.config import Config
 from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool, frame_bytes_for
 from geminga.broker.core.coercion import Json
+from geminga.broker.load.balancer import LoadBalancer
+from geminga.broker.load.chooser import LoadChooser
+from geminga.broker.load.cluster_peers import ClusterPeers
+from geminga.broker.load.core.reports import BrokerReport, Rates
+from geminga.broker.load.measuring import LoadMeter, TopicCounters
+from geminga.broker.load.ports import UsageSource
 from geminga.broker.ownership.core.bundles import Bundles
 from geminga.broker.ownership.core.choosing import Chooser
 from geminga.broker.ownership.core.local_policies import with_cuts
@@ -25,6 +31,8 @@ from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.peers.http_client import PeerHttp
 from geminga.broker.peers.topics import PeerTopics
 from geminga.broker.resources import Resources
+from geminga.broker.rest.stats import totals_out
+from geminga.broker.service import Broker
 from geminga.client import Client, connect
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import Availability
@@ -51,6 +59,7 @@ class MemberBrokerServer(BrokerServer):
         self._session_timeout_ms = session_timeout_ms
         self._on_fatal = on_fatal
         self._client: Client | None = None
+        self._load: LoadBalancer | None = None
 
     def _open_runtime(self) -> Runtime:
         runtime = self.runtime = real_runtime(self._on_fatal)
@@ -102,6 +111,46 @@ class MemberBrokerServer(BrokerServer):
 
         topics = partial(PeerTopics, PeerHttp(runtime), client, membership.brokers.is_of_another_make)
         return Peers(membership, ClientTables(client), topics)
+
+    async def _balanced_peers(self, runtime: Runtime, metadata: MetadataStore, meter: UsageSource | None) -> Peers:
+        """With its load managed; ``meter``: how busy it is, None: it is not managed."""
+        config = self._config.load
+        if config is None or meter is None:
+            return self._peers(runtime, metadata)
+        peers = self._peers(runtime, metadata, LoadChooser(self._assign))
+        membership = peers.membership
+        among = ClusterPeers(membership, peers.topics(membership.ownership, lambda: membership.endpoints))
+        clock = runtime.clock.monotonic
+        bundles = LoadMeter(clock, lambda: membership.ownership.owned, self._topics)
+        cluster = self._config.server.cluster_name
+        self._load = LoadBalancer(runtime, metadata, config, among, bundles, meter, cluster=cluster)
+        await self._load.read_rules()
+        self._sources.append(self._load.metrics)
+        return peers
+
+    async def _listen(self, broker: Broker, storage: Storage) -> Addresses:
+        addresses = await super()._listen(broker, storage)
+        if self._load is not None:
+            self._load.start()
+            self._closers.append(("load", self._load.close))
+        return addresses
+
+    async def _settings_changed(self) -> None:
+        await super()._settings_changed()
+        if self._load is not None:
+            self._load.settings_changed()
+
+    def _assign(self, bundle: str, reports: Mapping[str, BrokerReport]) -> str | None:
+        assert self._load is not None
+        return self._load.assign(bundle, reports)
+
+    def _topics(self) -> Iterator[TopicCounters]:
+        assert self.broker is not None
+        for topic in self.broker.administered.registry.loaded.values():
+            messages_out, bytes_out = totals_out(topic)
+            totals = Rates(topic.messages_in, messages_out, topic.bytes_in, bytes_out)
+            consumers = sum(len(one.consumers) for one in topic.subscriptions.values())
+            yield TopicCounters(str(topic.name), topic.name.namespace, totals, len(topic.producers), consumers)
 
     async def _close_client(self) -> None:
         if self._client is not None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from geminga.app.broker_children import BrokerChildren
 from geminga.app.broker_server import Addresses, Storage
-from geminga.app.config import Config
+from geminga.app.config import Config, balancing_from
 from geminga.app.config_sources import ConfigEntry
 from geminga.app.core.broker_children import Assignment, ChildPlan, refuse_shared_ports
 from geminga.app.data_directory import METADATA_SOCKET, METRICS_SOCKET, bookie_socket
@@ -64,6 +64,8 @@ class SharedStorageServer(StandaloneServer):
         """``entries``: what ``config`` was made of. Raises ConfigurationError."""
         self._assignments = tuple(Assignment(*entry) for entry in entries)
         refuse_shared_ports(self._assignments)
+        # Each broker process would refuse them, one after the other.
+        balancing_from(entries)
         super().__init__(config, data_dir, on_fatal=on_fatal, pid=pid)
         self._directory = data_dir
         self._log_level = log_level

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from geminga.app.host_usage import HostMeter
+from geminga.app.host_usage import HostMeter, ProcessMeter
 
 
 def machine(root: Path, *, busy: int, idle: int, received: int, sent: int) -> None:
@@ -52,3 +52,14 @@ def test_what_the_system_does_not_tell_is_not_counted(tmp_path: Path) -> None:
     meter = HostMeter(lambda: now[0], lambda: 1, None, tmp_path / "nothing")
     now[0] = 2
     assert meter().largest_share() == 0
+
+
+def test_usage_of_a_process_is_its_part_of_one_core() -> None:
+    now, used = [0.0], [3.0]
+    meter = ProcessMeter(lambda: now[0], lambda: 60, lambda: used[0])
+    assert meter().cpu.share == 0
+    now[0], used[0] = 59.0, 50.0
+    assert meter().cpu.share == 0
+    now[0], used[0] = 60.0, 48.0
+    assert meter().cpu.share == 0.75
+    assert meter().largest_share() == 0.75
