@@ -13,6 +13,7 @@ import pytest
 import geminga
 from geminga.client.blocking import Client, connect
 from geminga.spark.source.errors import DataLossError
+from pyspark_geminga import DefaultSource
 from support.rest import Rest
 from support.spark_source import Stream, values
 
@@ -161,3 +162,23 @@ def test_partitions_that_are_added_under_a_query_are_read_from_their_beginning_a
     assert values(stream.batch()) == [b"9"]
     assert "mine" in subscriptions(broker, f"{topic}-partition-2")
     stream.stop()
+
+
+@pytest.mark.parametrize("number", [2 * LEDGER_ENTRIES + 10, 3 * LEDGER_ENTRIES])
+def test_ledgers_that_go_while_a_task_reads_through_them_are_loss(broker, client, topic, options, number) -> None:
+    """Retention takes what lies before the end of the range: what comes next, if anything, is from behind the gap."""
+    keep = client.subscribe(topic, "keep")
+    sent = publish(client, topic, number)
+    given = {name: value for name, value in options.items() if name not in ("subscription", "longPollMs")}
+    given |= {"numPartitions": "1", "arrowBatchBytes": "1", "pulsar.reader.receiverQueueSize": "2"}
+    source = DefaultSource(options=given)
+    reader = source.reader(source.schema())
+    (part,) = reader.partitions()
+    rows = reader.read(part)
+    first = next(rows)
+    publish(client, topic, 1, first=1000)
+    keep.unsubscribe()
+    trim(broker, topic)
+    with pytest.raises(DataLossError, match="are gone"):
+        list(rows)
+    assert first.column(0).to_pylist() == sent[: first.num_rows]

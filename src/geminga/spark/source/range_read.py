@@ -20,7 +20,7 @@ from geminga.client import (
 )
 from geminga.client.core.entry_window import PERMITS_MAX
 from geminga.runtime import get_logger
-from geminga.spark.core.offsets import BEGINNING
+from geminga.spark.core.offsets import BEGINNING, ReadPosition
 from geminga.spark.core.options import ReaderConfiguration
 from geminga.spark.core.planner import TopicRange
 from geminga.spark.source.entry_rows import Piece
@@ -56,6 +56,10 @@ class RangeReader:
         self._bytes_min = min(config.arrow_batch_bytes, config.window_bytes // _WINDOW_PART)
         #: Chunks without beginning that were reported.
         self._reported = 0
+        #: The last entry that came; before the first one, what lies before the range.
+        self._last = (wanted.start.ledger_id, wanted.start.entry_id - 1)
+        #: Entries of the ledgers that were closed when the reading began; empty: the broker does not tell.
+        self._lengths: list[tuple[int, int]] = []
 
     async def open(self) -> None:
         """Raises what subscribing raises."""
@@ -76,6 +80,9 @@ class RangeReader:
         stream.borrow(min(config.arrow_batch_bytes, BLOCK_BYTES_MAX))
         self._source = await open_batches(stream, decryptor, are_laid_out=False)
         self._stream = stream
+        # A compacted topic is read from where it was compacted to, whatever of its ledgers is there.
+        if self._range.start.ledger_id != self._range.end.ledger_id and not config.is_read_compacted:
+            self._lengths = await stream.ledger_lengths(start.ledger_id)
 
     async def next(self) -> list[Piece] | None:
         """What came next, at least one entry; None: the range was read to its end.
@@ -96,6 +103,10 @@ class RangeReader:
             entries = await stream.take(wait_ms, self._bytes_min)
             await self._check_start()
             self._check_chunks()
+            for entry in entries:
+                if entry.key[0] != self._last[0]:
+                    await self._check_passed(entry.key)
+                self._last = entry.key
             pieces = self._wanted(entries)
             if pieces:
                 return pieces
@@ -111,6 +122,9 @@ class RangeReader:
                 )
             wait_ms = max(1, min(2 * wait_ms, self._config.poll_timeout_ms - waited_ms))
         self._is_done = True
+        if self._last < self._range.end.entry:
+            await self._check_passed(self._range.end.entry)
+            self._last = self._range.end.entry
         return None
 
     async def close(self) -> None:
@@ -183,6 +197,20 @@ class RangeReader:
         if first is None or first.ledger_id <= start.ledger_id:
             return
         self._lost(lost_text(self._range.topic, start, first))
+
+    async def _check_passed(self, key: tuple[int, int]) -> None:
+        """Entries of closed ledgers that did not come though ``key`` did: are they none for readers, or gone?"""
+        last = self._last
+        for ledger_id, entries in self._lengths:
+            begin = last[1] + 1 if ledger_id == last[0] else 0
+            end = entries if ledger_id < key[0] else min(entries, key[1])
+            if last[0] <= ledger_id <= key[0] and begin < end:
+                break
+        else:
+            return
+        first = await first_position(self._client, self._range.topic, self._config.name)
+        if first is not None and first.ledger_id > ledger_id:
+            self._lost(lost_text(self._range.topic, ReadPosition(ledger_id, begin), first))
 
     def _check_chunks(self) -> None:
         assert self._source is not None
