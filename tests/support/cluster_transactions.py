@@ -30,7 +30,8 @@ from support.cluster_faults import LABELS as FAULTS
 from support.cluster_faults import Faults
 from support.cluster_movers import TIMEOUTS_S, Movers, Told, text_of, told
 from support.cluster_story import LOOK_S, ROUNDS_S, SETTLED_S
-from support.cluster_world import BROKERS, NAMES, TOPICS, ClusterWorld
+from support.cluster_traffic import CLIENTS
+from support.cluster_world import BOOKIES, BROKERS, NAMES, TOPICS, ClusterWorld
 from support.two_brokers import where
 
 COORDINATORS: Final = 4
@@ -57,6 +58,11 @@ LABELS: Final = (
 
 class TransactionFaults(Faults):
     """Whoever is asked for topics is asked for coordinators, too."""
+
+    async def jump(self) -> None:
+        """By little: when a transaction is over is a time of day, of the clock of whoever has its coordinator."""
+        name = self.rng.choice((*BROKERS, *CLIENTS, *BOOKIES, "metadata"))
+        self.world.node(name).clock.jump(self.rng.choice((-2000, 2000)))
 
     async def _serve(self, broker: str, names: list[TopicName], node: SimNode) -> None:
         for number in range(COORDINATORS):
