@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from geminga.managed_ledger.core.catch_up_share import CatchUpShare
+from geminga.managed_ledger.core.catch_up_share import TURN_S, CatchUpShare
 from geminga.runtime.ports import Clock
 
 #: Batches handed on in one turn of the loop: also under simulation, where no time passes within one.
 BATCHES_MAX: Final = 64
+#: With less than this left a turn is over: few entries at a time cost more each.
+WORTH_S: Final = TURN_S / 4
 #: Timers of the loop are no finer.
 TIMER_MIN_S: Final = 0.001
 
@@ -104,7 +106,7 @@ class CatchUpTurns:
                 return 0.0
             self._batches = BATCHES_MAX
             self._pass = asyncio.get_running_loop().call_soon(self._next)
-        return self._left_s if self._batches > 0 else 0.0
+        return self._left_s if self._batches > 0 and self._left_s >= WORTH_S else 0.0
 
     def _schedule(self) -> None:
         if self._pass is not None:

@@ -233,10 +233,10 @@ class CursorReads:
         """Hand on what is there of the next entries, as many as the time is enough for; or ask for them."""
         began_s = self._catch_up.began_s()
         ledger_id, wanted, bytes_max = info.ledger_id, read.max_entries, read.max_bytes
-        if self._entry_s:
-            wanted = min(wanted, max(1, int(seconds / self._entry_s)))
         if self._catch_up.is_limited:
             bytes_max = min(bytes_max, PACED_BYTES_MAX)
+            if self._entry_s:
+                wanted = min(wanted, max(1, int(seconds / self._entry_s)))
         payloads = self._from_ahead(ledger_id, first, min(last, first + wanted - 1))
         if payloads:
             self._cache.hits += max(0, len(payloads) - self._asked)
