@@ -7,7 +7,8 @@ one only numbers are told; each partition's own statistics have the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, cast
 
 from geminga.broker.resources.documents import Document, Json
@@ -85,7 +86,19 @@ ZEROS_NOT_STORED: Final[Document] = {
 }
 
 
-def merged_stats(partitions: int, each: Sequence[Document], *, is_persistent: bool) -> Document:
+def partitioned_metadata(partitions: int, properties: Mapping[str, str]) -> Document:
+    """What statistics say of the partitioned topic itself."""
+    metadata: Document = {"partitions": partitions, "deleted": False}
+    return {**metadata, "properties": {**properties}} if properties else metadata
+
+
+def merged_stats(
+    partitions: int,
+    each: Sequence[Document],
+    *,
+    is_persistent: bool,
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> Document:
     """The statistics of ``each`` as one, without the single partitions; ``partitions``: how many there are."""
     stats: Document = {**ZEROS, **(ZEROS_STORED if is_persistent else ZEROS_NOT_STORED)}
     publishers: list[Document] = []
@@ -105,7 +118,7 @@ def merged_stats(partitions: int, each: Sequence[Document], *, is_persistent: bo
         "publishers": [*publishers],
         "subscriptions": {**subscriptions},
         "replication": {},
-        "metadata": {"partitions": partitions, "deleted": False},
+        "metadata": partitioned_metadata(partitions, properties),
         "partitions": {},
     }
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest import messages, subscriptions, topics
 from geminga.broker.rest.owners import AUTHORITATIVE
-from geminga.broker.rest.partitioned_stats import merged_stats
+from geminga.broker.rest.partitioned_stats import merged_stats, partitioned_metadata
 from geminga.broker.rest.requests import (
     RestError,
     body_bytes,
@@ -101,6 +101,7 @@ async def _partitions(request: Request) -> list[TopicName]:
     if found is None:
         return []
     request.state.partitions = found.partitions
+    request.state.properties = found.properties
     is_all = found.partitions <= UNUSED_LOADED_MAX or request.method != "GET"
     steps, asked = parts.steps(), []
     for index in range(found.partitions):
@@ -186,14 +187,16 @@ def _first(_request: Request, answers: Sequence[Answered]) -> Response:
 def _stats(request: Request, answers: Sequence[Answered]) -> Response:
     each = {str(one.partition): one.document for one in answers}
     name = topic_of(request)
-    stats = merged_stats(_count(request), list(each.values()), is_persistent=name.is_persistent)
+    stats = merged_stats(
+        _count(request), list(each.values()), is_persistent=name.is_persistent, properties=request.state.properties
+    )
     if flag(request, "perPartition", True):
         stats["partitions"] = {**each}
     return json_response(stats)
 
 
 def _internal_stats(request: Request, answers: Sequence[Answered]) -> Response:
-    metadata: Document = {"partitions": _count(request), "deleted": False}
+    metadata = partitioned_metadata(_count(request), request.state.properties)
     each: Document = {str(one.partition): one.document for one in answers}
     return json_response({"metadata": metadata, "partitions": each})
 

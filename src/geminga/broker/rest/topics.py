@@ -18,7 +18,7 @@ from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.bundles import cut_of
 from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.internal_stats import internal_info, internal_stats
-from geminga.broker.rest.partitioned_stats import merged_stats
+from geminga.broker.rest.partitioned_stats import merged_stats, partitioned_metadata
 from geminga.broker.rest.requests import (
     RestError,
     context_of,
@@ -156,7 +156,9 @@ async def get_partitioned_stats(request: Request) -> Response:
         except TopicNotFoundError:
             continue  # nobody used this partition yet
         each[str(partition)] = await _stats_of(request, topic)
-    stats = merged_stats(found.partitions, list(each.values()), is_persistent=name.is_persistent)
+    stats = merged_stats(
+        found.partitions, list(each.values()), is_persistent=name.is_persistent, properties=found.properties
+    )
     if flag(request, "perPartition", True):
         stats["partitions"] = {**each}
     return json_response(stats)
@@ -188,7 +190,8 @@ async def get_partitioned_internal_stats(request: Request) -> Response:
         except TopicNotFoundError:
             continue  # nobody used this partition yet
         each[str(partition)] = await internal_stats(context_of(request).schemas, topic)
-    return json_response({"metadata": {"partitions": found.partitions, "deleted": False}, "partitions": each})
+    metadata = partitioned_metadata(found.partitions, found.properties)
+    return json_response({"metadata": metadata, "partitions": each})
 
 
 async def get_internal_info(request: Request) -> Response:

@@ -20,8 +20,9 @@ def _partition(messages: int, **fields: Any) -> dict[str, Any]:
 
 
 def test_numbers_are_added_and_clients_are_one() -> None:
-    stats = merged_stats(3, [_partition(1), _partition(2)], is_persistent=True)
-    assert (stats["msgInCounter"], stats["metadata"]) == (3, {"partitions": 3, "deleted": False})
+    stats = merged_stats(3, [_partition(1), _partition(2)], is_persistent=True, properties={"owner": "a"})
+    metadata = {"partitions": 3, "deleted": False, "properties": {"owner": "a"}}
+    assert (stats["msgInCounter"], stats["metadata"]) == (3, metadata)
     subscription = stats["subscriptions"]["s"]
     assert (subscription["msgBacklog"], subscription["isDurable"], subscription["type"]) == (3, True, "Shared")
     assert subscription["consumers"] == [
