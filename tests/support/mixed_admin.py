@@ -52,6 +52,15 @@ class Asking:
         printed = self.at(make, command)
         assert printed.is_done, (make, command, printed)
 
+    def is_unbuilt(self, make: Make, command: str) -> bool:
+        """Whether one that has to go well is not built in Geminga."""
+        printed = self.at(make, command)
+        if UNBUILT in printed.errors:
+            self.unbuilt.append(command)
+            return True
+        assert printed.is_done, (make, command, printed)
+        return False
+
     def both(self, command: str, *, is_done: bool | None = True, moving: frozenset[str] = frozenset()) -> None:
         """Note where the two differ, or whether it did not go as meant, for as long as one may not have heard yet."""
         self.asked += 1
