@@ -31,8 +31,10 @@ BUNDLES: Final = 64
 CLIENTS: Final = 4
 #: Producers that are made at the same time.
 MAKERS: Final = 16
-#: Topics without clients that are looked at, at the same time.
-LOOKERS: Final = 64
+#: Topics without clients that are looked at, at the same time, and how long each waits to be asked for again: they
+#: share a process with the clients.
+LOOKERS: Final = 16
+LOOK_AGAIN_S: Final = 0.5
 POLL_S: Final = 0.05
 SETTINGS: Final = {
     "managedLedgerDefaultEnsembleSize": 2,
@@ -189,7 +191,7 @@ class _Lookers:
                 ask(self._web_url, "GET", f"/admin/v2/{path}/stats")
                 return time.monotonic()
             except (urllib.error.URLError, OSError):
-                threading.Event().wait(POLL_S)
+                threading.Event().wait(LOOK_AGAIN_S)
         return 0.0
 
 
