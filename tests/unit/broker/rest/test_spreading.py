@@ -36,6 +36,7 @@ def request(query: str = "") -> Request:
     scope = {"type": "http", "query_string": query.encode(), "path_params": parameters, "headers": [], "state": {}}
     made = Request(scope)
     made.state.partitions = 3
+    made.state.properties = {"team": "east"}
     return made
 
 
@@ -87,13 +88,14 @@ def test_names_numbers_and_documents_are_joined() -> None:
     }
     one = {"msgInCounter": 3, "publishers": [], "subscriptions": {}}
     stats = joined(topics.get_partitioned_stats, one, one)
+    assert stats["metadata"]["properties"] == {"team": "east"}
     assert isinstance(stats, dict)
     assert (stats["msgInCounter"], stats["metadata"]["partitions"], len(stats["partitions"])) == (6, 3, 2)
     stats = joined(topics.get_partitioned_stats, one, query="perPartition=false")
     assert isinstance(stats, dict)
     assert stats["partitions"] == {}
     assert joined(topics.get_partitioned_internal_stats, {"entries": 1}) == {
-        "metadata": {"partitions": 3, "deleted": False},
+        "metadata": {"partitions": 3, "deleted": False, "properties": {"team": "east"}},
         "partitions": {"persistent://t/n/whole-partition-0": {"entries": 1}},
     }
     backlog = {"storageSize": 2, "totalMessages": 1, "messageBacklog": 1, "dataLedgerDetails": [{}], "topicName": "x"}
