@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.managed_ledger.core.catch_up_share import WAIT_MAX_S
 from geminga.model.position import LATEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -52,8 +53,8 @@ class Story:
         await self.take()
 
     async def take(self) -> list[str]:
-        """Let everything run; all that the first consumer was sent so far."""
-        await settle()
+        """Let everything run, and who waits for a turn to catch up; all that the first consumer was sent so far."""
+        await settle(WAIT_MAX_S)
         while self.client.received:
             self._note(*self.client.received.popleft())
         return self.texts.get(1, [])
