@@ -47,7 +47,7 @@ def test_a_message_is_held_by_one_transaction_at_most(seed: int) -> None:
         return WHOLE if bits == ALL else bits
 
     def is_refused(ack: TxnAck) -> bool:
-        """All of an entry of which a part is acknowledged means the rest of it."""
+        """WHOLE means the rest, where a part is acknowledged; every message by name means every one."""
         mine = messages(*ack)
         return mine <= acked if ack.bits == WHOLE else bool(mine & acked)
 

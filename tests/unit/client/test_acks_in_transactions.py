@@ -54,6 +54,21 @@ def test_one_turn_is_one_command_with_what_is_left_of_each_batch() -> None:
     run_against(script, scenario)
 
 
+@pytest.mark.parametrize("names_all", [False, True])
+def test_all_of_a_batch_is_named_to_brokers_that_know_what_that_means(names_all: bool) -> None:
+    script = CoordinatorScript([BATCH, SINGLE], names_all=names_all)
+
+    async def scenario(client: gc.Client) -> None:
+        consumer, messages = await _received(client, 71)
+        async with client.transaction() as txn:
+            await consumer.acknowledge(messages, txn=txn)
+        ((batch, single),) = [ack.message_id for ack in _acks(script)]
+        assert (list(batch.ack_set), batch.batch_size) == (([0], 70) if names_all else ([], 0))
+        assert (list(single.ack_set), single.batch_size) == ([], 0)
+
+    run_against(script, scenario)
+
+
 def test_what_was_not_answered_is_sent_again_over_the_next_connection() -> None:
     script = CoordinatorScript([SINGLE])
 

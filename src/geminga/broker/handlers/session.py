@@ -92,6 +92,7 @@ def _welcome(services: CommandServices, connection: Connection) -> None:
         geminga_entry_heads=True,
         geminga_ledger_lengths=True,
         geminga_registers_ahead=services.transactions is not None,
+        geminga_ack_sets_name_all=services.transactions is not None,
     )
     connection.write(
         commands.connected(

@@ -27,7 +27,7 @@ from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnSubscription
 from geminga.runtime import Contained, Part, get_logger, spawn
 from geminga.transaction.core.held_back import Hold
-from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck
+from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck, whole_or_part
 from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
 from geminga.transaction.strays import AGAIN_MAX_MS, check_is_taking, settle_strays
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -79,12 +79,12 @@ class AckingSubscription(Part, Protocol):
 def acknowledged_bits(ack_set: Sequence[int], batch_size: int) -> tuple[int, int]:
     """What an ack set (a set bit: NOT acknowledged) of a batch acknowledges, and of how many messages.
 
-    :data:`WHOLE` where nothing is left.
+    :data:`WHOLE` where there is none, or nothing is left and nobody says of how many: the rest of an entry. Nothing
+    left of a known number names each of them.
     """
     left = bits_of_words(ack_set)
     size = max(batch_size, left.bit_length())
-    bits = ~left & ((1 << size) - 1)
-    return (WHOLE, 0) if not left else (bits, size)
+    return (~left & ((1 << size) - 1), size) if size and ack_set else (WHOLE, 0)
 
 
 class TransactionAcks:
@@ -239,8 +239,7 @@ class TransactionAcks:
         # Nothing may come between this question and the holding: an end that is told finds all there is to end.
         check_is_taking(registrations.standing(txn_id, self._whose) or standing, txn_id, self._whose)
         if is_cumulative:
-            (position, bits, size) = acks[0]
-            await handle.acknowledge_cumulative(CumulativeAck(txn_id, position, bits, size))
+            await handle.acknowledge_cumulative(CumulativeAck(txn_id, *whole_or_part(acks[0])))
             self._begin_hold(txn_id)
             self._watch_strays(handle, AGAIN_MAX_MS)
             return

@@ -214,7 +214,8 @@ class AcksInTransactions:
             request_id = connection.next_request_id()
             command.requests.add(request_id)
             self._flights[request_id] = command
-            ids = [_id_data(key, indexes, size) for key, (indexes, size) in entries[start : start + IDS_MAX]]
+            names_all = not command.is_cumulative and connection.features.geminga_ack_sets_name_all
+            ids = [_id_data(key, indexes, size, names_all) for key, (indexes, size) in entries[start : start + IDS_MAX]]
             ack = pb.CommandAck(
                 consumer_id=self._consumer_id,
                 ack_type=pb.CommandAck.Cumulative if command.is_cumulative else pb.CommandAck.Individual,
@@ -254,12 +255,16 @@ class AcksInTransactions:
                 state.committed(key, indexes, size)
 
 
-def _id_data(key: EntryKey, indexes: set[int], size: int) -> pb.MessageIdData:
+def _id_data(key: EntryKey, indexes: set[int], size: int, names_all: bool) -> pb.MessageIdData:
+    """``names_all``: all of a batch are named, by an ack set that leaves nothing; without one it would be the rest."""
     data = pb.MessageIdData(ledgerId=key[0], entryId=key[1])
     if len(indexes) < size:
         acker = BatchAcker(size)
         acker.acknowledge_many(sorted(indexes))
         data.ack_set.extend(acker.words() or ())
+        data.batch_size = size
+    elif size and names_all:
+        data.ack_set.append(0)
         data.batch_size = size
     return data
 

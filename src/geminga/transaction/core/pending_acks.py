@@ -35,6 +35,12 @@ class TxnAck(NamedTuple):
     batch_size: int = 0
 
 
+def whole_or_part(ack: TxnAck) -> TxnAck:
+    """The same, all messages of an entry being :data:`WHOLE`."""
+    position, bits, batch_size = ack
+    return TxnAck(position) if batch_size and bits == (1 << batch_size) - 1 else ack
+
+
 class CumulativeAck(NamedTuple):
     """Everything before ``position``, and of that entry ``bits``."""
 
@@ -86,7 +92,7 @@ class PendingAcks:
         fresh: list[TxnAck] = []
         for position, bits, batch_size in wanted.values():
             gone = acked(position)
-            # All of an entry of which a part is acknowledged means the rest of it.
+            # WHOLE, where a part is acknowledged, means the rest: who had all of it before names each message.
             if gone == WHOLE or (bits != WHOLE and bits & gone):
                 raise TransactionConflictError(
                     f"Transaction:{txn_id} try to ack message:{position} already acked before."
@@ -97,7 +103,7 @@ class PendingAcks:
                     f"Transaction:{txn_id} try to ack message:{position} in pending ack status."
                 )
             if bits & ~own:
-                fresh.append(TxnAck(position, bits, batch_size))
+                fresh.append(whole_or_part(TxnAck(position, bits, batch_size)))
         self._hold(txn_id, fresh)
         return fresh
 

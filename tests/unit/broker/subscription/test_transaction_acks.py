@@ -17,7 +17,8 @@ NAME = TopicName.parse(TOPIC)
 
 def test_ack_sets_say_what_is_left() -> None:
     assert acknowledged_bits([], 0) == (WHOLE, 0)
-    assert acknowledged_bits([0], 3) == (WHOLE, 0)
+    assert acknowledged_bits([0], 0) == (WHOLE, 0)
+    assert acknowledged_bits([0], 3) == (0b111, 3)
     assert acknowledged_bits([0b110], 3) == (0b001, 3)
     assert acknowledged_bits([-1, 0b10], 0) == (1 << 64, 66)
 
@@ -60,6 +61,43 @@ def test_a_batch_is_shared_out_between_transactions(sub_type: int) -> None:
         again.messages()
         assert not (await again.acknowledge([part(batch, 0b011)])).HasField("error")
         await client.end(two, commit=True)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_who_names_every_message_does_not_take_what_another_transaction_had() -> None:
+    """A batch went to another consumer before a transaction committed a part of it: that one may not have it all."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, batch = await with_batch(world, pb.CommandSubscribe.Shared)
+        one, two, three = [await client.begin() for _ in range(3)]
+        for txn_id in (one, two, three):
+            await client.add_subscription(txn_id)
+        assert not (await client.acknowledge([part(batch, 0b110)], one)).HasField("error")
+        await client.end(one, commit=True)
+        assert (await client.acknowledge([part(batch, 0)], two)).error == pb.TransactionConflict
+        # No ack set: the rest, as clients say that were given no more than that.
+        rest = pb.MessageIdData(ledgerId=batch.ledgerId, entryId=batch.entryId)
+        assert not (await client.acknowledge([rest], three)).HasField("error")
+        await client.end(three, commit=True)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("is_cumulative", [False, True])
+def test_who_names_every_message_of_an_entry_has_all_of_it(is_cumulative: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, batch = await with_batch(world, pb.CommandSubscribe.Exclusive)
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        for _ in range(2):  # the answer may be lost, and is asked for again
+            answer = await client.acknowledge([part(batch, 0)], txn_id, is_cumulative=is_cumulative)
+            assert not answer.HasField("error")
+        await client.end(txn_id, commit=True)
         topic = await world.broker.get_topic(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
 
