@@ -6,9 +6,8 @@ from typing import Final
 
 import pytest
 
-from geminga.sim import run_seeds
 from support.cluster_story import cluster_story
-from support.planted_defects import planted
+from support.planted_defects import check_is_caught
 
 #: By what ``tools/mutants/packages`` says of them, with the seed of its writing, which is tried first.
 DEFECTS: Final = {
@@ -33,8 +32,4 @@ SEEDS: Final = 100
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("why", DEFECTS)
 def test_planted_defect_is_caught_by_some_story(why: str) -> None:
-    with planted(why):
-        failures = run_seeds(cluster_story, [DEFECTS[why], *range(SEEDS)], failures_max=1).failures
-    assert failures
-    print(f"seed {failures[0].seed}: {why}")
-    run_seeds(cluster_story, [failures[0].seed]).check(labels=())
+    check_is_caught(cluster_story, why, SEEDS, noted=DEFECTS[why])

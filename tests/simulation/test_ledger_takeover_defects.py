@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.sim import run_seeds
 from support.ledger_takeover import ledger_takeover
-from support.planted_defects import first_seed_that_fails
+from support.planted_defects import check_is_caught
 
 #: By what ``tools/mutants/packages/bookkeeper.toml`` says of them.
 DEFECTS = (
@@ -31,16 +30,10 @@ SEEDS_LONG = 12_000
 @pytest.mark.slow
 @pytest.mark.parametrize("why", DEFECTS)
 def test_planted_defect_is_caught_by_some_seed(why: str) -> None:
-    seed = first_seed_that_fails(ledger_takeover, why, SEEDS)
-    print(f"seed {seed}: {why}")
-    assert seed is not None
-    run_seeds(ledger_takeover, [seed]).check(labels=())
+    check_is_caught(ledger_takeover, why, SEEDS)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_recovery_that_does_not_fence_is_caught_by_some_seed() -> None:
-    seed = first_seed_that_fails(ledger_takeover, RARE, SEEDS_LONG)
-    print(f"seed {seed}: {RARE}")
-    assert seed is not None
-    run_seeds(ledger_takeover, [seed]).check(labels=())
+    check_is_caught(ledger_takeover, RARE, SEEDS_LONG)

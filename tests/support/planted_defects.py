@@ -39,8 +39,11 @@ def planted(why: str) -> Iterator[None]:
             function.__code__ = code
 
 
-def first_seed_that_fails(scenario: Scenario, why: str, seeds: int) -> int | None:
-    """The first of so many seeds that notices the defect."""
+def check_is_caught(scenario: Scenario, why: str, seeds: int, *, noted: int | None = None) -> None:
+    """One of so many seeds notices the defect, and without it has nothing to say; ``noted`` is tried first."""
+    tried = range(seeds) if noted is None else [noted, *range(seeds)]
     with planted(why):
-        failures = run_seeds(scenario, range(seeds), failures_max=1).failures
-    return failures[0].seed if failures else None
+        failures = run_seeds(scenario, tried, failures_max=1).failures
+    assert failures, f"{why}: none of {seeds} seeds of {scenario.__name__} notices"
+    print(f"seed {failures[0].seed} of {scenario.__name__}: {why}")
+    run_seeds(scenario, [failures[0].seed]).check(labels=())

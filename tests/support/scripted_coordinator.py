@@ -35,7 +35,9 @@ _ANSWERED = {
 class CoordinatorScript:
     """Two coordinators; what is in :attr:`instead` of a kind is done with the next of it, one after the other."""
 
-    def __init__(self, entries: Sequence[bytes] = (), *, registers_ahead: bool = False, names_all: bool = False) -> None:
+    def __init__(
+        self, entries: Sequence[bytes] = (), *, registers_ahead: bool = False, names_all: bool = False
+    ) -> None:
         self._flags = pb.FeatureFlags(geminga_registers_ahead=registers_ahead, geminga_ack_sets_name_all=names_all)
         self.consumer = ConsumerScript(entries)
         #: Kind of request -> "drop", "cut", a ServerError, or "" to answer as usual.
