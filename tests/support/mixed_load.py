@@ -242,14 +242,25 @@ def java_load(url: str, topics: Sequence[str], transacted: Sequence[str], direct
     return LoadProgram("java", command, topics, directory / "java.log")
 
 
-def all_of(client: pulsar.Client, topic: str) -> list[int]:
-    """Every message of a topic, in its order."""
+def _messages(client: pulsar.Client, topic: str) -> list[tuple[int, str]]:
+    """Every message of a topic, in its order: its number, and where it is."""
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     found = []
     while reader.has_message_available():
-        found.append(int(reader.read_next(timeout_millis=30_000).data()))
+        message = reader.read_next(timeout_millis=30_000)
+        found.append((int(message.data()), str(message.message_id())))
     reader.close()
     return found
+
+
+def all_of(client: pulsar.Client, topic: str) -> list[int]:
+    """The number of every message of a topic, in its order."""
+    return [number for number, _ in _messages(client, topic)]
+
+
+def places_of(client: pulsar.Client, topic: str) -> dict[int, str]:
+    """Where the messages of a topic are, by number."""
+    return dict(_messages(client, topic))
 
 
 def seed_from_environment() -> int:

@@ -12,7 +12,7 @@ from typing import Final
 from tools.chaos.history import judge
 
 from support.mixed_cluster import MAKES, Make, MixedCluster, eventually
-from support.mixed_load import TRANSACTIONS, Load, all_of
+from support.mixed_load import TRANSACTIONS, Load, Told, all_of, places_of
 from support.official import quiet_client
 from support.steady_load import wait_until_healthy
 
@@ -113,6 +113,12 @@ def check(cluster: MixedCluster, story: Story, directory: Path) -> None:
     assert messages > 100 * len(story.topics)
 
 
+def outcome_of(told: Told, number: int) -> str:
+    """What the client said of a transaction."""
+    outcomes = (("committed", told.committed), ("aborted", told.aborted), ("in doubt", told.unknown))
+    return ", ".join(name for name, numbers in outcomes if number in numbers)
+
+
 def check_transactions(cluster: MixedCluster, load: Load, topics: list[str], directory: Path) -> None:
     """All of a committed one is there, in each of its topics; nothing of an aborted one; the same of a doubtful one."""
     told = load.told
@@ -126,7 +132,16 @@ def check_transactions(cluster: MixedCluster, load: Load, topics: list[str], dir
         found[:] = [all_of(client, topic) for topic in topics]
         return found[0] == found[1] and told.committed <= set(found[0])
 
-    eventually(is_readable, True, PROGRESS_S)
+    try:
+        eventually(is_readable, True, PROGRESS_S)
+    except AssertionError as error:
+        both = set(found[0]) & set(found[1])
+        doubtful = (set(found[0]) | set(found[1]) | told.committed) - both
+        places = [
+            {number: at for number, at in places_of(client, topic).items() if number in doubtful} for topic in topics
+        ]
+        outcomes = {number: outcome_of(told, number) for number in sorted(doubtful)}
+        raise AssertionError(f"transactions in part, or not at all: {outcomes}; they are at {places}") from error
     first = found[0]
     assert first == sorted(set(first))
     assert not told.aborted & set(first)
