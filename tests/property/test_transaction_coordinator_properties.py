@@ -64,7 +64,7 @@ def test_state_is_what_the_log_says_through_crashes(seed: int) -> None:
             state = CoordinatorState(5, last_number=property_max)
             later.clear()
             for position, record in log:
-                state.stored(record, position)
+                state.read_again(record, position)
         record = _anything(random, state)
         if record is None:
             continue
@@ -227,7 +227,7 @@ def test_a_replay_takes_numbers_from_every_record() -> None:
     state = CoordinatorState(1, last_number=4)
     record = state.begin(1, 0)._replace(txn_id=TxnId(1, 2), max_number=11)
     fresh = CoordinatorState(1, last_number=4)
-    fresh.stored(record, Position(0, 0))
+    fresh.read_again(record, Position(0, 0))
     assert fresh.begin(1, 0).txn_id == TxnId(1, 12)
     with pytest.raises(GemingaError):
         fresh.find(TxnId(2, 2))
@@ -290,7 +290,7 @@ def test_what_clients_make_a_coordinator_remember_is_counted_and_bounded_however
             assert not state.active_max or state.active <= state.active_max
         again = CoordinatorState(1)
         for position, record in log:
-            again.stored(record, position)
+            again.read_again(record, position)
         for record in coming:
             state.stored(record, Position(1, 0))
             again.stored(record, Position(1, 0))

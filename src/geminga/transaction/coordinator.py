@@ -28,7 +28,7 @@ from geminga.model.histogram import Histogram
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
 from geminga.runtime import Clock, Part, Rng, get_logger, spawn
-from geminga.transaction.core.coordinator import CoordinatorState, Transaction
+from geminga.transaction.core.coordinator import CoordinatorState, Transaction, highest_number
 from geminga.transaction.core.shared_entries import SharedEntries
 from geminga.transaction.ports import Participants, RecordLog
 from geminga.wire.pulsar.transaction_log import (
@@ -105,10 +105,10 @@ class TransactionCoordinator:
         "_is_closed",
         "_log",
         "_lost",
+        "_noted",
         "_numbers",
         "_part",
         "_participants",
-        "_reserved",
         "_rng",
         "_shared",
         "_sleeping",
@@ -142,15 +142,15 @@ class TransactionCoordinator:
         self._rng = rng
         self._config = config
         self._part = part
-        #: No number above it is given before the property says so.
-        self._reserved = int(log.properties.get(NUMBER_PROPERTY, "-1"))
         self._numbers = asyncio.Lock()
         self.state = CoordinatorState(
             number,
-            last_number=self._reserved,
+            last_number=int(log.properties.get(NUMBER_PROPERTY, "-1")),
             active_max=config.active_max,
             timeout_max_ms=config.timeout_max_ms,
         )
+        #: No number above ``state.reserved`` is given before the property says so, none above this one before an entry.
+        self._noted = self.state.last_number
         #: Until every participant has heard, by number.
         self._ending: dict[int, asyncio.Future[GemingaError | None]] = {}
         self._telling = asyncio.Semaphore(TELLING_AT_ONCE)
@@ -185,6 +185,7 @@ class TransactionCoordinator:
     ) -> TransactionCoordinator:
         """Read the log and go on where it ends. Raises StorageError (CorruptionError for a record that is none)."""
         self = cls(number, log, participants, clock=clock, rng=rng, config=config, part=part, lost=lost)
+        await self._find_numbers()
         finished: list[tuple[int, Sequence[Position]]] = []
 
         def take(data: bytes, position: Position) -> None:
@@ -193,7 +194,7 @@ class TransactionCoordinator:
             for record in records:
                 number = record.txn_id.number
                 is_known = number in self.state.open
-                over = self.state.stored(record, position)
+                over = self.state.read_again(record, position)
                 if over is not None:
                     finished.append((number, over.positions))
                 elif not is_known and number not in self.state.open:
@@ -212,8 +213,6 @@ class TransactionCoordinator:
     async def close(self) -> None:
         """Stop; what is decided goes on where it is opened next. Raises StorageError."""
         self.stop()
-        if self.state.last_number < self._reserved:
-            await self._log.add_properties({NUMBER_PROPERTY: str(self.state.last_number)})
         await self._log.close()
 
     def stop(self) -> None:
@@ -234,28 +233,48 @@ class TransactionCoordinator:
     async def begin(self, timeout_ms: int, owner: str | None = None) -> TxnId:
         """A new transaction, aborted by itself after ``timeout_ms``; at most the configured time.
 
-        Nobody waits for the disk: one of which a crash leaves nothing has nothing that it would have to end.
+        Hardly anybody waits for the disk: one of which a crash leaves nothing has nothing that it would have to end.
         Raises TooManyRequestsError, GemingaError.
         """
         self._check_open()
         await self._reserve_number()
-        return self.begin_now(timeout_ms, owner)
+        if self.has_numbers:
+            return self.begin_now(timeout_ms, owner)
+        reserved = self.state.reserved
+        record = self._begin(timeout_ms, owner)
+        stored: asyncio.Future[GemingaError | None] = asyncio.get_running_loop().create_future()
+
+        def done(error: GemingaError | None) -> None:
+            if error is None:
+                self._noted = max(self._noted, reserved)
+            if not stored.done():
+                stored.set_result(error)
+
+        self._store_now(record, done)
+        error = await stored
+        if error is not None:
+            raise error
+        return record.txn_id
 
     @property
     def has_numbers(self) -> bool:
         """Whether :meth:`begin_now` may be called: numbers are made sure of."""
-        return self.state.last_number < self._reserved
+        return self.state.last_number < self._noted
 
     def begin_now(self, timeout_ms: int, owner: str | None = None) -> TxnId:
         """As :meth:`begin`, which waits for numbers; raises the same."""
         self._check_open()
         invariant(self.has_numbers, "a number is given that may be given again")
+        record = self._begin(timeout_ms, owner)
+        self._store_later(record)
+        return record.txn_id
+
+    def _begin(self, timeout_ms: int, owner: str | None) -> TransactionRecord:
         timeout_ms = min(max(0, timeout_ms), self._config.timeout_max_ms)
         record = self.state.begin(timeout_ms, self._clock.wall_ms(), owner)
-        self._store_later(record)
         self._begun += 1
         self._arm()
-        return record.txn_id
+        return record
 
     async def add_partitions(self, txn_id: TxnId, partitions: Iterable[str]) -> None:
         """It will publish to these topics. Raises TransactionNotFoundError, InvalidTxnStatusError, GemingaError."""
@@ -366,14 +385,31 @@ class TransactionCoordinator:
         )
 
     async def _reserve_number(self) -> None:
-        while self.state.last_number >= self._reserved:
+        while self.state.last_number >= self.state.reserved:
             async with self._numbers:
-                if self.state.last_number < self._reserved:
-                    return
+                if self.state.last_number < self.state.reserved:
+                    break
                 reserved = self.state.last_number + NUMBERS_AT_ONCE
                 await self._save_number(reserved)
-                self._reserved = reserved
+                self.state.reserved = reserved
         self._check_open()
+
+    async def _find_numbers(self) -> None:
+        """Which were given, by whoever had the log before. Raises StorageError.
+
+        Pulsar's coordinator writes the property with a new ledger only, and says the rest in its entries, which may all
+        be deleted by now, and soon be trimmed: the property has to say it before.
+        """
+        found = self.state.last_number
+
+        def look(data: bytes, _position: Position) -> None:
+            nonlocal found
+            found = max(found, *map(highest_number, decode_transaction_records(data)))
+
+        await self._log.newest(look)
+        if found > self.state.last_number:
+            await self._log.add_properties({NUMBER_PROPERTY: str(found)})
+        self.state.last_number = self.state.reserved = self._noted = found
 
     async def _save_number(self, number: int) -> None:
         try:

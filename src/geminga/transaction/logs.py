@@ -18,6 +18,8 @@ from geminga.runtime import Contained, Part, next_turn
 #: Entries, and bytes, that one read of a replay brings.
 REPLAY_ENTRIES: Final = 1_000
 REPLAY_BYTES: Final = 1 << 20
+#: Those that are the newest.
+NEWEST_ENTRIES: Final = 100
 #: Bytes of entries that are given in one turn of the loop.
 REPLAY_TURN_BYTES: Final = 16 << 10
 #: Milliseconds after which an entry is appended for which nobody waits, if nothing else was until then.
@@ -150,6 +152,19 @@ class LedgerRecordLog:
                 taken_bytes += len(entry.data)
             next_position = ledger.next_position(entries[-1].position)
 
+    async def newest(self, take: Callable[[bytes, Position], None]) -> None:
+        """As :class:`RecordLog` says: of the last ledger that has any, at most :data:`NEWEST_ENTRIES`."""
+        ledger = self._ledger
+        last = ledger.last_confirmed_position
+        position = max(ledger.first_position, Position(last.ledger_id, max(0, last.entry_id + 1 - NEWEST_ENTRIES)))
+        while position <= last:
+            entries = await ledger.read_range(position, NEWEST_ENTRIES, REPLAY_BYTES, is_limited=False)
+            if not entries:
+                return
+            for entry in entries:
+                take(entry.data, entry.position)
+            position = ledger.next_position(entries[-1].position)
+
     def delete(self, positions: Sequence[Position]) -> None:
         """As :class:`RecordLog` says; saved within about a second."""
         if not self._is_closed:
@@ -215,6 +230,10 @@ class MemoryRecordLog:
         """As :class:`RecordLog` says."""
         for position, data in list(self._entries.items()):
             take(data, position)
+
+    async def newest(self, take: Callable[[bytes, Position], None]) -> None:
+        """As :class:`RecordLog` says: those that were deleted are gone."""
+        await self.replay(take)
 
     def delete(self, positions: Sequence[Position]) -> None:
         """As :class:`RecordLog` says."""

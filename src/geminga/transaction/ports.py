@@ -124,6 +124,10 @@ class RecordLog(Protocol):
         """Give every entry that was not deleted, in order. Raises StorageError."""
         ...
 
+    async def newest(self, take: Callable[[bytes, Position], None]) -> None:
+        """Give the newest entries in order, those that were deleted too, as far as there are any. StorageError."""
+        ...
+
     def delete(self, positions: Sequence[Position]) -> None:
         """Nobody needs these entries any more; some may come again after a crash."""
         ...

@@ -60,7 +60,7 @@ def test_every_participant_hears_of_the_end_and_the_log_is_empty_then(with_coord
         await coordinator.close()
         again = await world.open()
         assert not again.state.open
-        assert await again.begin(MINUTE) == TxnId(3, 2)
+        assert (await again.begin(MINUTE)).number > two.number
         assert again.stats.active == 1
 
     with_coordinator(scenario)

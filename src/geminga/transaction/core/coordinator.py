@@ -87,6 +87,11 @@ class Transaction:
         self.expected: set[str | TxnSubscription] | None = None
 
 
+def highest_number(record: TransactionRecord) -> int:
+    """No number above it was given when it was made."""
+    return max(record.txn_id.number, -1 if record.max_number is None else record.max_number)
+
+
 class CoordinatorState:
     """See the module. ``active_max``: transactions at a time; 0: no limit."""
 
@@ -101,6 +106,7 @@ class CoordinatorState:
         "heard",
         "last_number",
         "open",
+        "reserved",
         "timed_out",
         "timeout_max_ms",
     )
@@ -113,6 +119,8 @@ class CoordinatorState:
         self.timeout_max_ms = timeout_max_ms
         #: The highest number given; -1: none.
         self.last_number = last_number
+        #: The highest number that may be given: what records say, for Pulsar's coordinator goes on behind the last one.
+        self.reserved = last_number
         self.active_max = active_max
         #: Not over, by number, in ascending order (numbers are given in ascending order, and replayed so).
         self.open: dict[int, Transaction] = {}
@@ -146,7 +154,7 @@ class CoordinatorState:
             timeout_ms=timeout_ms,
             start_ms=now_ms,
             modified_ms=now_ms,
-            max_number=self.last_number,
+            max_number=max(self.reserved, self.last_number),
             owner=owner,
         )
         self._opened(record)
@@ -164,7 +172,7 @@ class CoordinatorState:
             txn_id=txn_id,
             partitions=added,
             modified_ms=now_ms,
-            max_number=self.last_number,
+            max_number=max(self.reserved, self.last_number),
         )
 
     def add_subscriptions(
@@ -181,7 +189,7 @@ class CoordinatorState:
             txn_id=txn_id,
             subscriptions=added,
             modified_ms=now_ms,
-            max_number=self.last_number,
+            max_number=max(self.reserved, self.last_number),
         )
 
     def end(self, txn_id: TxnId, *, commit: bool, now_ms: int) -> TransactionRecord | None:
@@ -223,18 +231,22 @@ class CoordinatorState:
             expected_status=expected,
             new_status=new,
             modified_ms=now_ms,
-            max_number=self.last_number,
+            max_number=max(self.reserved, self.last_number),
         )
 
     # ---- effects
 
+    def read_again(self, record: TransactionRecord, position: Position) -> Transaction | None:
+        """As :meth:`stored`, of a record that was stored before: the numbers that it names were given."""
+        self.last_number = max(self.last_number, highest_number(record))
+        return self.stored(record, position)
+
     def stored(self, record: TransactionRecord, position: Position) -> Transaction | None:
-        """A record is on stable storage, or is read again; the transaction if it is over now, else None.
+        """A record is on stable storage; the transaction if it is over now, else None.
 
         A record that does not fit says nothing, so that replaying some twice is the same as once.
         """
         number = record.txn_id.number
-        self.last_number = max(self.last_number, number, -1 if record.max_number is None else record.max_number)
         transaction = self.open.get(number) or self.heard.get(number)
         if record.op is LogOp.NEW:
             if transaction is None:
