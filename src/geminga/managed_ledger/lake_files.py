@@ -17,6 +17,7 @@ from geminga.managed_ledger.services import StorageServices
 from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import CorruptionError, StorageError
+from geminga.model.topic_name import encode_again
 from geminga.runtime import crash_point, get_logger
 from geminga.wire.managed_ledger import decode_managed_ledger_info
 from geminga.wire.managed_ledger.offload_context import decode_offload_context
@@ -73,7 +74,7 @@ def _decode(value: bytes, path: str) -> FileDeletion:
         if int(document["version"]) > _VERSION:
             raise CorruptionError(f"{path}: version {document['version']}, newer than {_VERSION}")
         return FileDeletion(
-            str(document["name"]),
+            encode_again(str(document["name"])),
             int(document["createdMs"]),
             int(document["ledgerId"]),
             str(document["uid"]),

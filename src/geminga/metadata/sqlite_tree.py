@@ -22,6 +22,7 @@ from geminga.model.errors import (
     NoSuchNodeError,
     SessionExpiredError,
 )
+from geminga.model.topic_name import encode_again
 
 if TYPE_CHECKING:
     from geminga.metadata.core.copying import SourceNode
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 #: "GEMM": marks the file as ours.
 APPLICATION_ID: Final = 0x47454D4D
 #: 2: ledger ids are from sequential nodes. A program that knows 1 only would give out old ones again.
-FORMAT_VERSION: Final = 2
+#: 3: names of topics are encoded as Pulsar's. A program that knows 2 only would not find some.
+FORMAT_VERSION: Final = 3
+#: Below these, names of topics are path elements.
+NAMED_ROOTS: Final = ("/managed-ledgers/", "/admin/partitioned-topics/", "/schemas/", "/geminga/delayed-index/")
 #: Pages each connection keeps, KiB.
 CACHE_KIB: Final = 1024
 #: The write-ahead log is cut back to this after a checkpoint, bytes.
@@ -150,8 +154,24 @@ class SqliteTree:
 
     def mark_format(self) -> None:
         """From now on the file is this program's format's; within a transaction."""
-        if self._pragma("user_version") != FORMAT_VERSION:
+        version = self._pragma("user_version")
+        if version < 3:
+            self._encode_names_again()
+        if version != FORMAT_VERSION:
             self._connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def _encode_names_again(self) -> None:
+        differs = "instr(parent || name, '%20') OR instr(parent || name, '~')"
+        rows = self._connection.execute(f"SELECT parent, name, {_COLUMNS} FROM node WHERE {differs}").fetchall()
+        for parent, name, *row in rows:
+            if not f"{parent}/".startswith(NAMED_ROOTS):
+                continue
+            new_parent, new_name = encode_again(parent), encode_again(name)
+            crc = _crc(f"{new_parent}/{new_name}", *row[:-1])
+            self._connection.execute(
+                "UPDATE node SET parent = ?, name = ?, crc = ? WHERE parent = ? AND name = ?",
+                (new_parent, new_name, crc, parent, name),
+            )
 
     # ---- sessions
 

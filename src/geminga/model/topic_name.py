@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote_plus, unquote_plus
 
 from geminga.model.errors import InvalidTopicNameError
 
@@ -44,6 +44,27 @@ _INTERNAL_CURSORS: Final = frozenset((DEDUP_CURSOR, EVENTS_CURSOR, SNAPSHOTS_CUR
 _REPLICATOR_PREFIX: Final = "pulsar.repl."
 #: The cursor of whoever compacts a topic, whose properties say where the compacted messages are (Pulsar's name).
 COMPACTION_CURSOR: Final = "__compaction"
+
+
+def encode_name(name: str) -> str:
+    """The name of a topic, or a subscription, as one path element of the metadata, as Pulsar's ``Codec`` has it.
+
+    That is Java's ``URLEncoder``: a blank is ``+``, and ``~`` is encoded, unlike in URLs.
+    """
+    return quote_plus(name, safe="*").replace("~", "%7E")
+
+
+def decode_name(encoded: str) -> str:
+    """The inverse of :func:`encode_name`."""
+    return unquote_plus(encoded)
+
+
+def encode_again(encoded: str) -> str:
+    """What was encoded as in URLs, as :func:`encode_name` does; what was encoded by that is as it was.
+
+    Geminga did so with names of topics before metadata format 3 (docs/formats/metadata-sqlite.md).
+    """
+    return encoded.replace("%20", "+").replace("~", "%7E")
 
 
 def is_internal_cursor(name: str) -> bool:
@@ -170,8 +191,8 @@ class TopicName:
 
     @property
     def encoded_local_name(self) -> str:
-        """The local name as one path element (percent-encoded, as in Pulsar's metadata paths)."""
-        return quote(self.local_name, safe="-_.*")
+        """The local name as one path element of the metadata."""
+        return encode_name(self.local_name)
 
     @property
     def managed_ledger_name(self) -> str:
@@ -182,7 +203,7 @@ class TopicName:
     def from_managed_ledger_name(cls, name: str) -> TopicName:
         """The inverse of :attr:`managed_ledger_name`."""
         tenant, namespace, domain, encoded = name.split("/", 3)
-        return cls.parse(f"{domain}://{tenant}/{namespace}/{unquote(encoded)}")
+        return cls.parse(f"{domain}://{tenant}/{namespace}/{decode_name(encoded)}")
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.tenant}/{self.namespace_name}/{self.local_name}"

@@ -56,7 +56,7 @@ def test_file_says_what_it_is(tmp_path):
     make_file(path)
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (3,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
@@ -74,26 +74,62 @@ def test_file_of_a_newer_format_is_refused_with_both_versions(tmp_path):
     path = tmp_path / "metadata.db"
     make_file(path)
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 3")
+    connection.execute("PRAGMA user_version = 4")
     connection.close()
     sentence = open_refused(path)
     assert str(path) in sentence
-    assert "version 3" in sentence
-    assert "knows 2" in sentence
+    assert "version 4" in sentence
+    assert "knows 3" in sentence
 
 
-def test_file_of_version_1_keeps_what_it_has_and_becomes_version_2(tmp_path):
+@pytest.mark.parametrize("version", [1, 2])
+def test_file_of_an_older_version_keeps_what_it_has_and_becomes_version_3(tmp_path, version):
     path = tmp_path / "metadata.db"
     make_file(path)
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute(f"PRAGMA user_version = {version}")
     before = connection.execute("SELECT * FROM node ORDER BY parent, name").fetchall()
     connection.close()
     run(lambda runtime: _open_and_close(runtime, path))
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (3,)
     assert connection.execute("SELECT * FROM node ORDER BY parent, name").fetchall() == before
     connection.close()
+
+
+def test_names_of_topics_are_encoded_again_in_a_file_of_version_2(tmp_path):
+    path = tmp_path / "metadata.db"
+    named = [
+        ("/managed-ledgers/t/n/persistent/a%20b%2B~", b"ledgers"),
+        ("/managed-ledgers/t/n/persistent/a%20b%2B~/s+~", b"cursor"),
+        ("/managed-ledgers/t/n/persistent/plain/s+%2520", b"cursor of plain"),
+        ("/admin/partitioned-topics/t/n/persistent/a%20b", b"partitions"),
+        ("/schemas/t/n/~", b"schema"),
+        ("/geminga/delayed-index/t/n/persistent/a%20b/s", b"index"),
+        ("/other/a%20b~", b"other"),
+    ]
+    make_file(path, *named)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+
+    async def found(runtime):
+        store = await SqliteMetadataStore.open(runtime, str(path))
+        for name, value in (
+            ("/managed-ledgers/t/n/persistent/a+b%2B%7E", b"ledgers"),
+            ("/managed-ledgers/t/n/persistent/a+b%2B%7E/s+%7E", b"cursor"),
+            ("/managed-ledgers/t/n/persistent/plain/s+%2520", b"cursor of plain"),
+            ("/admin/partitioned-topics/t/n/persistent/a+b", b"partitions"),
+            ("/schemas/t/n/%7E", b"schema"),
+            ("/geminga/delayed-index/t/n/persistent/a+b/s", b"index"),
+            ("/other/a%20b~", b"other"),
+        ):
+            assert (await store.get(name)).value == value
+        assert await store.children("/managed-ledgers/t/n/persistent") == ["a+b%2B%7E", "plain"]
+        await store.close()
+
+    for _ in range(2):  # the second time every checksum is looked at
+        run(found)
 
 
 async def _open_and_close(runtime, path):

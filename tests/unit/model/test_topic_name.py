@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.model.errors import InvalidTopicNameError
-from geminga.model.topic_name import TopicName, is_valid_named_entity
+from geminga.model.topic_name import TopicName, decode_name, encode_again, encode_name, is_valid_named_entity
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,21 @@ def test_managed_ledger_name_roundtrips(local: str) -> None:
     path = name.managed_ledger_name
     assert path.count("/") == 3
     assert TopicName.from_managed_ledger_name(path) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "encoded"),
+    [
+        ("odd ü+%41-12", "odd+%C3%BC%2B%2541-12"),  # as a broker of Apache's logged it
+        ("a/b ü", "a%2Fb+%C3%BC"),
+        ("~._-*!'()", "%7E._-*%21%27%28%29"),
+    ],
+)
+def test_names_are_encoded_as_javas_url_encoder_does(name: str, encoded: str) -> None:
+    assert encode_name(name) == encoded
+    assert decode_name(encoded) == name
+    assert encode_again(encoded) == encoded
+    assert encode_again(quote(name, safe="-_.*")) == encoded
 
 
 @pytest.mark.parametrize(("name", "valid"), [("a-b=c:d.e_1", True), ("", False), ("a/b", False), ("a b", False)])

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
-from urllib.parse import unquote
 
 from geminga.broker.config import BrokerConfig
 from geminga.broker.registry.ports import TopicsElsewhere
@@ -34,7 +33,7 @@ from geminga.model.errors import (
     TransactionTopicError,
 )
 from geminga.model.position import EARLIEST
-from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName, is_internal_cursor
+from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName, decode_name, is_internal_cursor
 from geminga.runtime import Clock, Part, get_logger, spawn
 
 _log = get_logger(__name__)
@@ -309,7 +308,7 @@ class Partitions:
         for encoded in await self._ledgers.encoded_names(f"{name.namespace}/persistent"):
             await steps.next()
             if encoded.startswith(begin):
-                partition = TopicName.parse(f"persistent://{name.namespace}/{unquote(encoded)}")
+                partition = TopicName.parse(f"persistent://{name.namespace}/{decode_name(encoded)}")
                 if partition.is_partition and partition.partitioned_topic == name:
                     yield partition
 

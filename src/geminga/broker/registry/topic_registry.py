@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
-from urllib.parse import unquote
 
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import Hold
@@ -40,7 +39,14 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.position import Position
-from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName, is_hidden, is_of_transactions
+from geminga.model.topic_name import (
+    PARTITION_SUFFIX,
+    SYSTEM_NAMESPACE,
+    TopicName,
+    decode_name,
+    is_hidden,
+    is_of_transactions,
+)
 from geminga.runtime import Clock, Part, Turns, get_logger, spawn
 
 #: What holds a topic that is closed; raises GemingaError where that can not be told.
@@ -533,7 +539,7 @@ class TopicRegistry:
             for encoded in await self._ledgers.encoded_names(f"{namespace}/persistent"):
                 if turns.is_over():
                     await turns.next()
-                local = unquote(encoded)
+                local = decode_name(encoded)
                 is_shown = not is_of_transactions(namespace, local) if has_system else not (is_own or is_hidden(local))
                 if is_shown:
                     found.append(f"persistent://{namespace}/{local}")
@@ -548,7 +554,7 @@ class TopicRegistry:
     async def delete_logs(self, namespace: str) -> None:
         """What transactions keep in a namespace whose topics were deleted. Raises StorageError."""
         for encoded in await self._ledgers.encoded_names(f"{namespace}/persistent"):
-            if is_of_transactions(namespace, unquote(encoded)):
+            if is_of_transactions(namespace, decode_name(encoded)):
                 await self._ledgers.delete(f"{namespace}/persistent/{encoded}")
 
     async def _non_persistent(self, namespace: str, turns: Turns) -> set[str]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote
 
 from geminga.broker.resources.documents import Document, DocumentStore, Json
 from geminga.model.errors import ConflictError, NotFoundError, PreconditionFailedError
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import TopicName, decode_name
 
 PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
 
@@ -57,7 +56,7 @@ class PartitionedTopics:
     async def list(self, namespace: str, domain: str = "persistent") -> list[str]:
         """Full names of the namespace's partitioned topics, sorted."""
         encoded = await self._store.children(f"{PARTITIONED_TOPICS_PATH}/{namespace}/{domain}")
-        return sorted(f"{domain}://{namespace}/{unquote(name)}" for name in encoded)
+        return sorted(f"{domain}://{namespace}/{decode_name(name)}" for name in encoded)
 
     async def create(self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None) -> None:
         """Raises ConflictError (409) if it exists, PreconditionFailedError (412) for a bad count or name."""

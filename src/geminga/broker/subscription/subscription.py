@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import quote_plus, unquote_plus
 
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.redelivery import RedeliveryTracker
@@ -28,6 +27,7 @@ from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.model import Position
 from geminga.model.errors import ConsumerBusyError, NotAllowedError, PreconditionFailedError, UnavailableError
+from geminga.model.topic_name import decode_name, encode_name
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -57,13 +57,13 @@ _OF_THE_TOPIC: Final = (
 
 
 def encode_cursor_name(subscription_name: str) -> str:
-    """The cursor's name: the subscription's, percent-encoded as Pulsar's ``Codec`` does."""
-    return quote_plus(subscription_name, safe="*")
+    """The cursor's name."""
+    return encode_name(subscription_name)
 
 
 def decode_cursor_name(cursor_name: str) -> str:
     """The inverse of :func:`encode_cursor_name`."""
-    return unquote_plus(cursor_name)
+    return decode_name(cursor_name)
 
 
 class PersistentSubscriptionTopic(DispatchedTopic, Protocol):

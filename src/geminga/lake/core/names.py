@@ -1,7 +1,7 @@
 """Where the files of a topic lie below the root. Pure.
 
-No two topics have one directory: percent-encoding leaves neither ``+`` nor ``%2E`` and ``%5F`` in a name, which stand
-for a cut name and a leading ``.`` or ``_`` here.
+Names are encoded as in URLs, not as in the metadata: files lie where they always did. No two topics have one directory:
+such names have neither ``+`` nor ``%2E`` and ``%5F``, which stand for a cut name and a leading ``.`` or ``_`` here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class ManifestName(NamedTuple):
 
 def topic_directory(managed_ledger_name: str) -> str:
     """The directory of a topic, by ``tenant/namespace/persistent/encoded-name``."""
-    return "/".join(_element(element) for element in managed_ledger_name.split("/", 3))
+    *above, encoded = managed_ledger_name.split("/", 3)
+    return "/".join(map(_element, (*above, encoded.replace("+", "%20").replace("%7E", "~"))))
 
 
 def directory_of(topic: TopicName) -> str:

@@ -20,7 +20,7 @@ FULL = Strategy.FULL
 
 
 def test_schema_ids_name_topics_without_domain_and_partition() -> None:
-    assert schema_id_of(TopicName.parse("persistent://t/n/a b-partition-3")) == "t/n/a%20b"
+    assert schema_id_of(TopicName.parse("persistent://t/n/a b-partition-3")) == "t/n/a+b"
     assert schema_id_of(TopicName.parse("non-persistent://t/n/x")) == "t/n/x"
 
 
