@@ -28,9 +28,10 @@ from geminga.model.histogram import Histogram
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
 from geminga.runtime import Clock, Part, Rng, get_logger, spawn
-from geminga.transaction.core.coordinator import CoordinatorState, Transaction, highest_number
+from geminga.transaction.core.coordinator import CoordinatorState, Transaction
 from geminga.transaction.core.shared_entries import SharedEntries
 from geminga.transaction.ports import Participants, RecordLog
+from geminga.transaction.reserved_numbers import NUMBER_PROPERTY, ReservedNumbers
 from geminga.wire.pulsar.transaction_log import (
     TransactionRecord,
     decode_transaction_records,
@@ -39,10 +40,6 @@ from geminga.wire.pulsar.transaction_log import (
 
 _log = get_logger(__name__)
 
-#: Property of the log: no number above it was ever given.
-NUMBER_PROPERTY: Final = "max_local_txn_id"
-#: Numbers made sure of with one write of the property.
-NUMBERS_AT_ONCE: Final = 1_000
 #: Participants told at a time, by one coordinator.
 TELLING_AT_ONCE: Final = 100
 #: Transactions whose time is up that are ended before others have their turn.
@@ -105,7 +102,6 @@ class TransactionCoordinator:
         "_is_closed",
         "_log",
         "_lost",
-        "_noted",
         "_numbers",
         "_part",
         "_participants",
@@ -142,15 +138,13 @@ class TransactionCoordinator:
         self._rng = rng
         self._config = config
         self._part = part
-        self._numbers = asyncio.Lock()
         self.state = CoordinatorState(
             number,
             last_number=int(log.properties.get(NUMBER_PROPERTY, "-1")),
             active_max=config.active_max,
             timeout_max_ms=config.timeout_max_ms,
         )
-        #: No number above ``state.reserved`` is given before the property says so, none above this one before an entry.
-        self._noted = self.state.last_number
+        self._numbers = ReservedNumbers(log, self.state)
         #: Until every participant has heard, by number.
         self._ending: dict[int, asyncio.Future[GemingaError | None]] = {}
         self._telling = asyncio.Semaphore(TELLING_AT_ONCE)
@@ -185,7 +179,7 @@ class TransactionCoordinator:
     ) -> TransactionCoordinator:
         """Read the log and go on where it ends. Raises StorageError (CorruptionError for a record that is none)."""
         self = cls(number, log, participants, clock=clock, rng=rng, config=config, part=part, lost=lost)
-        await self._find_numbers()
+        await self._numbers.find()
         finished: list[tuple[int, Sequence[Position]]] = []
 
         def take(data: bytes, position: Position) -> None:
@@ -246,7 +240,7 @@ class TransactionCoordinator:
 
         def done(error: GemingaError | None) -> None:
             if error is None:
-                self._noted = max(self._noted, reserved)
+                self._numbers.stored(reserved)
             if not stored.done():
                 stored.set_result(error)
 
@@ -259,7 +253,7 @@ class TransactionCoordinator:
     @property
     def has_numbers(self) -> bool:
         """Whether :meth:`begin_now` may be called: numbers are made sure of."""
-        return self.state.last_number < self._noted
+        return self._numbers.are_there
 
     def begin_now(self, timeout_ms: int, owner: str | None = None) -> TxnId:
         """As :meth:`begin`, which waits for numbers; raises the same."""
@@ -385,38 +379,12 @@ class TransactionCoordinator:
         )
 
     async def _reserve_number(self) -> None:
-        while self.state.last_number >= self.state.reserved:
-            async with self._numbers:
-                if self.state.last_number < self.state.reserved:
-                    break
-                reserved = self.state.last_number + NUMBERS_AT_ONCE
-                await self._save_number(reserved)
-                self.state.reserved = reserved
-        self._check_open()
-
-    async def _find_numbers(self) -> None:
-        """Which were given, by whoever had the log before. Raises StorageError.
-
-        Pulsar's coordinator writes the property with a new ledger only, and says the rest in its entries, which may all
-        be deleted by now, and soon be trimmed: the property has to say it before.
-        """
-        found = self.state.last_number
-
-        def look(data: bytes, _position: Position) -> None:
-            nonlocal found
-            found = max(found, *map(highest_number, decode_transaction_records(data)))
-
-        await self._log.newest(look)
-        if found > self.state.last_number:
-            await self._log.add_properties({NUMBER_PROPERTY: str(found)})
-        self.state.last_number = self.state.reserved = self._noted = found
-
-    async def _save_number(self, number: int) -> None:
         try:
-            await self._log.add_properties({NUMBER_PROPERTY: str(number)})
+            await self._numbers.reserve()
         except GemingaError as error:
             self._lose(error)
             raise
+        self._check_open()
 
     async def _store(self, record: TransactionRecord) -> None:
         try:

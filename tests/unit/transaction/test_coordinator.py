@@ -20,8 +20,9 @@ from geminga.model.errors import (
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus
 from geminga.runtime import Raised, attempt_await, spawn, wait_ms
-from geminga.transaction.coordinator import LOOK_MS_MAX, NUMBERS_AT_ONCE, TIMING_OUT_MAX, CoordinatorConfig
+from geminga.transaction.coordinator import LOOK_MS_MAX, TIMING_OUT_MAX, CoordinatorConfig
 from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
+from geminga.transaction.reserved_numbers import NUMBERS_AT_ONCE
 from geminga.wire.pulsar.transaction_log import (
     LogOp,
     TransactionRecord,

@@ -10,8 +10,8 @@ from geminga import sim
 from geminga.managed_ledger import ManagedLedger
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus
-from geminga.transaction.coordinator import NUMBER_PROPERTY
 from geminga.transaction.logs import LedgerRecordLog
+from geminga.transaction.reserved_numbers import NUMBER_PROPERTY
 from geminga.wire.pulsar.transaction_log import (
     LogOp,
     TransactionRecord,
