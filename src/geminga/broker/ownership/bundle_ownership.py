@@ -162,8 +162,10 @@ class BundleOwnership:
         if bundle in self._met_fence and bundle in self._own:
             await self._once("doubt", bundle, lambda: self._look_at(bundle))
         owned = self._own.get(bundle)
+        if owned is not None and owned.is_leaving:
+            return await self._next_owner(bundle, is_authoritative=is_authoritative)
         if owned is not None:
-            return LETTING_GO if owned.is_leaving else _IN_DOUBT if bundle in self._met_fence else HERE
+            return _IN_DOUBT if bundle in self._met_fence else HERE
         known = self._others.known(bundle)
         if known is not None:
             return known
@@ -173,6 +175,16 @@ class BundleOwnership:
         if found is None or isinstance(found, Here):
             found = await self._once("acquire", bundle, lambda: self._acquire(bundle))
         return found if found is not None else _RESTLESS
+
+    async def _next_owner(self, bundle: Bundle, *, is_authoritative: bool) -> Owner:
+        """Of what is lost, and still being closed here: that may wait for a topic which is in the bundle, too."""
+        try:
+            found = await self._once("owner", bundle, lambda: self._others.read(bundle, self._data()))
+        except StorageError:
+            return LETTING_GO
+        if found is None and not is_authoritative:
+            found = await self._place(bundle)
+        return found if isinstance(found, Elsewhere) else LETTING_GO
 
     async def owner_now(self, bundle: Bundle) -> Owner | None:
         """Who owns it; None: nobody, and it is not acquired. Raises StorageError."""

@@ -184,6 +184,36 @@ def test_while_it_lets_go_nobody_is_served_and_the_next_begins_afterwards():
     run(story)
 
 
+def test_whose_a_lost_bundle_is_now_is_said_while_its_topics_are_still_being_closed():
+    """One of them may wait for the policies of another, which are where the bundle went."""
+
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        closing, closed = asyncio.Event(), asyncio.Event()
+
+        async def close(_: object) -> None:
+            closing.set()
+            await closed.wait()
+
+        pair.a.told.taken = close  # type: ignore[method-assign]
+        pair.take_node()
+        await closing.wait()
+        assert await pair.a.ask() == Unknown("its bundle is being unloaded"), (
+            "it is not taken back before they are closed"
+        )
+        pair.a.placed = NEXT
+        assert await pair.a.ask() is NEXT
+        assert await pair.a.ask(is_authoritative=True) == Unknown("its bundle is being unloaded")
+        assert await pair.b.ask(is_authoritative=True) is HERE
+        assert url(await pair.a.ask()) == "pulsar://b:6650"
+        assert url(await pair.a.ask(is_authoritative=True)) == "pulsar://b:6650"
+        await pair.stores["a"].close()
+        assert await pair.a.ask() == Unknown("its bundle is being unloaded")
+        closed.set()
+
+    run(story)
+
+
 @pytest.mark.parametrize("is_told", [True, False])
 def test_a_bundle_that_was_taken_away_is_served_no_more(is_told):
     async def story(pair: Pair):
