@@ -13,6 +13,7 @@ from geminga.bookkeeper.core.placement import LEDGERS_COUNTED_MAX, LEDGERS_PASSE
 from geminga.model.errors import NotEnoughBookiesError
 from geminga.sim import SimWorld
 from geminga.wire.bookkeeper.bookie_racks import BookiePlace
+from geminga.wire.bookkeeper.isolation import EVERYWHERE, IN_NO_GROUP, IsolationGroups
 
 NAMES = [f"b{i}" for i in range(7)]
 RACKS = ["", "/r1", "/r2", "/x/r1", "/x/r2", "/y/r1"]
@@ -31,6 +32,17 @@ rules = st.builds(
     groups=st.sampled_from([(), ("p",), ("p", "q")]),
     secondary_groups=st.sampled_from([(), ("s",)]),
 )
+#: Of a ledger itself; None: it has none.
+own_groups = st.sampled_from(
+    [
+        None,
+        IsolationGroups(("q",)),
+        IsolationGroups(("p", "q"), ("s",)),
+        IN_NO_GROUP,
+        IsolationGroups((), ("s",)),
+        EVERYWHERE,
+    ]
+)
 
 
 @st.composite
@@ -46,8 +58,9 @@ def write_sets(ensemble, write):
 class Judge:
     """What the rules say, told in another way than the product does."""
 
-    def __init__(self, rules_, told):
+    def __init__(self, rules_, told, own=None):
         self.rules = rules_
+        self.own = own
         self.told = told
         self.is_aware = rules_.is_rack_aware or rules_.is_region_aware
 
@@ -61,7 +74,12 @@ class Judge:
     def allowed(self, free, count):
         """Who may be taken at all."""
         found = set(free)
-        if self.rules.groups and self.told:
+        if self.own is not None:
+            if self.told and self.own != EVERYWHERE:
+                found = {n for n in free if self.is_of(n, self.own.primary)}
+                if len(found) < count:
+                    found |= {n for n in free if {*self.own.secondary} & self.told.get(n, BookiePlace()).groups}
+        elif self.rules.groups and self.told:
             found = {n for n in free if set(self.rules.groups) & self.told.get(n, BookiePlace()).groups}
             if len(found) < count:
                 both = {*self.rules.groups, *self.rules.secondary_groups}
@@ -69,6 +87,10 @@ class Judge:
         if self.rules.is_racks_min_enforced and self.is_aware:
             found = {n for n in found if n in self.told and self.told[n].rack}
         return found
+
+    def is_of(self, name, groups_):
+        found = self.told.get(name, BookiePlace()).groups
+        return bool(found & {*groups_}) if groups_ else not found
 
     def racks(self, ensemble, write, slots):
         """Racks of the write set that has fewest, of those that a slot is in."""
@@ -93,22 +115,24 @@ class Judge:
 
 
 @settings(max_examples=300, deadline=None)
-@given(rules, told_places, quorums(4), st.data())
-def test_new_ensembles_are_the_best_that_the_rules_allow(rules_, told, sizes, data):
+@given(rules, told_places, own_groups, quorums(4), st.data())
+def test_new_ensembles_are_the_best_that_the_rules_allow(rules_, told, own, sizes, data):
     size, write = sizes
     available = data.draw(st.lists(st.sampled_from(NAMES[:6]), unique=True))
     excluded = data.draw(st.sets(st.sampled_from(NAMES), max_size=2))
     placement = Placement(rules_)
     placement.set_places(told)
     placement.set_room(data.draw(st.dictionaries(st.sampled_from(NAMES), st.integers(-1, 100))))
-    judge = Judge(rules_, told)
+    judge = Judge(rules_, told, own)
     allowed = sorted(judge.allowed([n for n in available if n not in excluded], size))
     best = judge.best(list(permutations(allowed, size)), write, range(size))
     seed = data.draw(st.integers(0, 9))
 
     def choose(new: Placement) -> tuple[str, ...]:
         below = SimWorld(seed).rng("placement").randrange
-        return new.new_ensemble(available, ensemble_size=size, write_quorum=write, below=below, excluded=excluded)
+        return new.within(own).new_ensemble(
+            available, ensemble_size=size, write_quorum=write, below=below, excluded=excluded
+        )
 
     if best is None:
         with pytest.raises(NotEnoughBookiesError):
@@ -120,20 +144,20 @@ def test_new_ensembles_are_the_best_that_the_rules_allow(rules_, told, sizes, da
     assert judge.score(chosen, write, range(size)) == best
     twin = Placement(rules_)
     twin.set_places(told)
-    twin.set_room(placement._free_bytes)
+    twin.set_room(placement._bookies.free_bytes)
     assert choose(twin) == chosen, "the same draws gave another ensemble"
 
 
 @settings(max_examples=300, deadline=None)
-@given(rules, told_places, quorums(4), st.data())
-def test_replacements_leave_the_others_where_they_are_and_are_the_best_there_is(rules_, told, sizes, data):
+@given(rules, told_places, own_groups, quorums(4), st.data())
+def test_replacements_leave_the_others_where_they_are_and_are_the_best_there_is(rules_, told, own, sizes, data):
     size, write = sizes
     ensemble = tuple(data.draw(st.permutations(NAMES))[:size])
     indexes = data.draw(st.sets(st.integers(0, size - 1), min_size=1))
     available = data.draw(st.lists(st.sampled_from(NAMES), unique=True))
     placement = Placement(rules_)
     placement.set_places(told)
-    judge = Judge(rules_, told)
+    judge = Judge(rules_, told, own)
     allowed = judge.allowed([n for n in available if n not in ensemble], len(indexes))
     could = []
     for newcomers in permutations(sorted(allowed), len(indexes)):
@@ -144,9 +168,11 @@ def test_replacements_leave_the_others_where_they_are_and_are_the_best_there_is(
     best = judge.best(could, write, indexes)
     if best is None:
         with pytest.raises(NotEnoughBookiesError):
-            placement.replacements(available, ensemble, indexes, write_quorum=write, below=lambda n: 0)
+            placement.within(own).replacements(available, ensemble, indexes, write_quorum=write, below=lambda n: 0)
         return
-    changed = placement.replacements(available, ensemble, indexes, write_quorum=write, below=lambda n: n - 1)
+    changed = placement.within(own).replacements(
+        available, ensemble, indexes, write_quorum=write, below=lambda n: n - 1
+    )
     assert list(changed) in could
     assert judge.score(changed, write, indexes) == best
 
@@ -175,6 +201,19 @@ def test_ledgers_are_spread_evenly_and_who_joins_comes_first(sizes, bookies, led
         before = counts[newcomer]
         place([*names, newcomer])
         assert counts[newcomer] == before + 1, "the one that joined was passed over"
+
+
+def test_ledgers_of_a_group_count_for_the_others_too():
+    placement = Placement()
+    placement.set_places({name: BookiePlace(groups=frozenset("p" if name == "b0" else "")) for name in NAMES[:3]})
+    for _ in range(4):
+        own = placement.within(IsolationGroups(("p",)))
+        assert own.new_ensemble(NAMES[:3], ensemble_size=1, write_quorum=1, below=lambda n: 0) == ("b0",)
+    following = [
+        placement.new_ensemble(NAMES[:3], ensemble_size=1, write_quorum=1, below=lambda n: 0)[0] for _ in range(8)
+    ]
+    assert "b0" not in following, "it has got four already"
+    assert placement.new_ensemble(["b0"], ensemble_size=1, write_quorum=1, below=lambda n: 0) == ("b0",)
 
 
 def test_newcomers_come_first_among_those_that_have_nothing():

@@ -26,6 +26,7 @@ from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
 
 if TYPE_CHECKING:
+    from geminga.bookkeeper.bookie_records import BookieRecords
     from geminga.bookkeeper.core.placement import Placement
 
 #: Ids tried for one new ledger; each was taken by another client or lost to an unknown outcome.
@@ -45,7 +46,7 @@ _log = get_logger(__name__)
 class BookKeeper:
     """One client per process; its handles share the pool of bookies and the metadata store."""
 
-    __slots__ = ("_bookies", "_config", "_env", "_ids", "_ledgers", "_live", "_runtime", "installation")
+    __slots__ = ("_bookies", "_config", "_env", "_ids", "_ledgers", "_live", "_metadata", "_runtime", "installation")
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class BookKeeper:
     ) -> None:
         """``installation``: whose ledgers it makes; left out: the metadata store is the broker's own as well."""
         self._runtime = runtime
+        self._metadata = metadata
         self._config = config if config is not None else BookKeeperConfig()
         self._bookies = bookies
         self._live = MetadataLiveLedgers(metadata)
@@ -80,11 +82,12 @@ class BookKeeper:
 
         Its id is larger than ``newer_than``: ledger ids of one managed ledger must ascend wherever it is opened.
         ``password``: left out, the configured one.
-        ``custom_metadata`` is what the creator says of it; whose ledger it is comes on top.
+        ``custom_metadata`` is what the creator says of it, groups of bookies included (``wire.bookkeeper.isolation``);
+        whose ledger it is comes on top.
         Raises NotEnoughBookiesError, MetadataError. A crash or an error may leave an empty ledger that nobody knows.
         """
         rng = self._runtime.rng
-        ensemble = await self._env.new_ensemble(ensemble_size, write_quorum)
+        ensemble = await self._env.new_ensemble(ensemble_size, write_quorum, custom_metadata)
         metadata = LedgerMetadata(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
@@ -120,7 +123,7 @@ class BookKeeper:
         may leave it there, with a part of its entries or none: to be deleted before the next attempt.
         """
         rng = self._runtime.rng
-        ensemble = await self._env.new_ensemble(ensemble_size, write_quorum)
+        ensemble = await self._env.new_ensemble(ensemble_size, write_quorum, custom_metadata)
         # All of them: one that takes over for another later must not refuse it either.
         to_take = sorted({*ensemble, *self._bookies.available()})
         metadata = LedgerMetadata(
@@ -161,9 +164,21 @@ class BookKeeper:
             self._env, ledger_id, stored, is_writable=False, last_add_confirmed=last, length_bytes=length
         )
 
-    async def placement(self) -> Placement:
-        """By what bookies are chosen, for who chooses some for ledgers that are there already."""
-        return await self._env.placement.known()
+    async def placement(self, custom_metadata: Mapping[str, bytes]) -> Placement:
+        """By what bookies are chosen, for who chooses some for a ledger that is there already."""
+        return await self._env.placement.known(custom_metadata)
+
+    @property
+    def config(self) -> BookKeeperConfig:
+        """Its settings."""
+        return self._config
+
+    @property
+    def records(self) -> BookieRecords:
+        """What is said of bookies where ledgers are kept; loaded by who administers them."""
+        from geminga.bookkeeper.bookie_records import BookieRecords
+
+        return BookieRecords(self._metadata)
 
     async def ledger_ids(self) -> Sequence[int]:
         """Ids of all ledgers there are, whoever made them, ascending; raises MetadataError."""

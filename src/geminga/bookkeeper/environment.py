@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from geminga.bookkeeper.config import BookKeeperConfig
@@ -12,6 +12,7 @@ from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import BookiePool
 from geminga.model.errors import NotEnoughBookiesError
 from geminga.runtime import Runtime
+from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT
 
 if TYPE_CHECKING:
     from geminga.bookkeeper.placement_facts import PlacementFacts
@@ -53,12 +54,15 @@ class LedgerEnvironment:
             self._placement = PlacementFacts(self._runtime, self._metadata, self.bookies, self._config)
         return self._placement
 
-    async def new_ensemble(self, ensemble_size: int, write_quorum: int) -> tuple[str, ...]:
-        """The bookies of a new ledger. Raises NotEnoughBookiesError."""
+    async def new_ensemble(
+        self, ensemble_size: int, write_quorum: int, custom_metadata: Mapping[str, bytes]
+    ) -> tuple[str, ...]:
+        """The bookies of a new ledger of these custom metadata. Raises NotEnoughBookiesError."""
         available = self.bookies.available()
-        if len(available) == ensemble_size == 1 and not self._config.has_strict_placement:
+        is_strict = self._config.has_strict_placement or META_PLACEMENT in custom_metadata
+        if len(available) == ensemble_size == 1 and not is_strict:
             return tuple(available)
-        placement = await self.placement.known()
+        placement = await self.placement.known(custom_metadata)
         return placement.new_ensemble(
             self.bookies.available(), ensemble_size=ensemble_size, write_quorum=write_quorum, below=self.below
         )

@@ -267,7 +267,7 @@ class LedgerHandle:
                 failed=failed,
                 available=self._env.bookies.available(),
                 write_quorum=self._distribution.write_quorum,
-                placement=self._env.placement.current(),
+                placement=self._env.placement.current(self.metadata.custom_metadata),
                 below=self._env.below,
             )
         except NotEnoughBookiesError as error:

@@ -1,26 +1,28 @@
 """What placement goes by: where bookies stand, from the metadata store, and how much room they say they have.
 
-Looked up in the background, when a bookie is to be chosen and what is known has grown old; a process that makes no
-ledgers asks nobody. Only the first ledger waits, for the racks, so that they hold from the beginning. What can not be
-looked up stays as it was. With one bookie there is nothing to choose, and nothing is asked.
+Looked up in the background, when a bookie is to be chosen and what is known has grown old, or the racks are known to
+have changed; a process that makes no ledgers asks nobody. A new ledger waits for racks that are being read: they hold
+from the beginning. What can not be looked up stays as it was. With one bookie there is nothing to choose, and
+nothing is asked, but of ledgers that may not be on any bookie.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.core.placement import Placement, PlacementRules
-from geminga.metadata.ports import MetadataStore
+from geminga.metadata.ports import MetadataStore, Notification
 from geminga.model.bookie_port import BookieInfo, BookiePool
 from geminga.model.errors import CorruptionError, MetadataError, StorageError
 from geminga.runtime import Runtime, get_logger, spawn
 from geminga.wire.bookkeeper.bookie_racks import RACKS_PATH, decode_bookie_racks
+from geminga.wire.bookkeeper.isolation import isolation_in
 
-#: Racks that were read so long ago are read again.
+#: Racks that were read so long ago are read again, in case the news of a change was lost.
 RACKS_REFRESH_S: Final = 60.0
 
 _log = get_logger(__name__)
@@ -49,33 +51,47 @@ class PlacementFacts:
         )
         #: When the racks are to be read next, by the monotonic clock; None: they were not asked for yet.
         self._racks_due: float | None = None
+        #: Whether changes of the racks are heard of.
+        self._is_listening = False
         self._reading_racks: asyncio.Task[None] | None = None
         self._free_bytes: dict[str, int] = {}
         #: When each bookie is to be asked for its room next.
         self._room_due: dict[str, float] = {}
         self._complaint = ""
 
-    def current(self) -> Placement:
-        """By what is known now; what is old is looked up for the next one."""
+    def current(self, custom_metadata: Mapping[str, bytes]) -> Placement:
+        """By what is known now, for a ledger of these custom metadata; what is old is looked up for the next one."""
+        groups = isolation_in(custom_metadata)
         available = self._bookies.available()
-        if len(available) > 1 or self._config.has_strict_placement:
+        if len(available) > 1 or self._config.has_strict_placement or groups is not None:
             now = self._now()
-            if self._config.needs_racks and (self._racks_due is None or now >= self._racks_due):
+            is_due = self._racks_due is None or now >= self._racks_due
+            if is_due and self._reading_racks is None and (self._config.needs_racks or groups is not None):
                 self._racks_due = now + RACKS_REFRESH_S
                 self._reading_racks = spawn(self._read_racks(), name="bookie-racks")
             if self._config.is_placement_weighted:
                 self._ask_room(available, now)
-        return self._placement
+        return self._placement.within(groups)
 
-    async def known(self) -> Placement:
-        """Like :meth:`current`, and the racks have been asked for."""
-        placement = self.current()
-        if self._reading_racks is not None:
+    async def known(self, custom_metadata: Mapping[str, bytes]) -> Placement:
+        """Like :meth:`current`, and the racks have been asked for since the last change that was heard of."""
+        # One read may be under way since before the change.
+        for _ in range(2):
+            placement = self.current(custom_metadata)
+            if self._reading_racks is None:
+                break
             await asyncio.wait([self._reading_racks])
         return placement
 
+    def _racks_changed(self, _: Notification) -> None:
+        """The next one who asks reads them."""
+        self._racks_due = None
+
     async def _read_racks(self) -> None:
         try:
+            if not self._is_listening:
+                self._metadata.watch_node(RACKS_PATH, self._racks_changed)
+                self._is_listening = True
             node = await self._metadata.get(RACKS_PATH)
             self._placement.set_places(decode_bookie_racks(b"" if node is None else node.value))
             self._complaint = ""

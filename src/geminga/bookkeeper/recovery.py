@@ -30,7 +30,7 @@ from geminga.model.bookie_port import FenceDone, LacResult
 from geminga.model.errors import BadVersionError, CorruptionError, StorageError, UnknownEntryError, invariant
 from geminga.runtime import crash_point, get_logger
 from geminga.wire.bookkeeper.digest import digest_for, master_key, read_header
-from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
+from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT, LedgerFragment, LedgerMetadata, LedgerState
 
 #: Recoveries from the start, because the metadata changed under one, before giving up.
 RECOVERY_ATTEMPTS_MAX: Final = 8
@@ -132,7 +132,10 @@ class _Session:
 
     async def recover(self, batch_size: int) -> StoredLedger:
         """Drive the procedure to its end."""
-        placement = self._env.placement.current()
+        custom = self._stored.metadata.custom_metadata
+        # Of a ledger that may not be on any bookie it has to be known which, before one takes another's place.
+        places = self._env.placement
+        placement = await places.known(custom) if META_PLACEMENT in custom else places.current(custom)
         procedure = recover_ledger(
             self._stored.metadata, batch_size=batch_size, placement=placement, below=self._env.below
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from geminga.managed_ledger import crash_points as points
@@ -44,6 +45,7 @@ from geminga.wire.managed_ledger import CursorInfoRecord, ManagedLedgerRecord
 if TYPE_CHECKING:
     from geminga.managed_ledger.list_watch import ListWatch
     from geminga.managed_ledger.offloading import FindAborted, FindSchema, Offloading
+    from geminga.wire.bookkeeper.isolation import IsolationGroups
 
 _NO_LONGS: Final[Mapping[str, int]] = {}
 _NO_TEXTS: Final[Mapping[str, str]] = {}
@@ -378,13 +380,15 @@ class ManagedLedger:
         self.retention_ms = retention_ms
         self.retention_bytes = retention_bytes
 
-    def set_persistence(self, persistence: Persistence | None) -> None:
+    def set_persistence(self, persistence: Persistence | None, *, groups: IsolationGroups | None = None) -> None:
         """Ledgers made from now on, those of cursors included, have these quorums; None: the configured ones.
 
-        An open ledger keeps its own until it is full. If there are fewer bookies than E, no new one can be made:
+        ``groups``: they are on bookies of these alone. An open ledger keeps its own until it is full. If there are
+        fewer bookies than E, no new one can be made:
         appends fail with NotEnoughBookiesError, and go on once there are enough or the policy is another.
         """
-        self.persistence = persistence if persistence is not None else self._services.persistence
+        wanted = persistence if persistence is not None else self._services.persistence
+        self.persistence = wanted if groups is None else replace(wanted, groups=groups)
 
     def on_end_known(self) -> None:
         """Opening: it is known where the last ledger ends."""

@@ -10,7 +10,7 @@ from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.ledger_end import close_quietly
 from geminga.managed_ledger.ports import OpenLedger
-from geminga.managed_ledger.services import LedgerHome, StorageServices
+from geminga.managed_ledger.services import LedgerHome, StorageServices, groups_of
 from geminga.managed_ledger.stored_list import LAST_ROOM_BYTES, ROOM_BYTES_MIN, StoredList
 from geminga.model.errors import MetadataError
 from geminga.runtime import crash_point, get_logger
@@ -76,13 +76,13 @@ class NewLedgers:
         return True
 
     def is_as_wanted(self, ledger: OpenLedger) -> bool:
-        """Whether a new ledger would have its quorums."""
+        """Whether a new ledger would have its quorums, and its groups of bookies."""
         has, wanted = ledger.metadata, self._log.persistence
         return (has.ensemble_size, has.write_quorum, has.ack_quorum) == (
             wanted.ensemble_size,
             wanted.write_quorum,
             wanted.ack_quorum,
-        )
+        ) and groups_of(has.custom_metadata) == wanted.groups
 
     async def make(self) -> OpenLedger:
         """A ledger that no list names yet. Raises NotEnoughBookiesError, LedgerFencedError, MetadataError."""

@@ -12,6 +12,7 @@ from geminga.lake.service import LakeFile, StopSignal
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.ports import Ledger, Ledgers, OpenLedger
+from geminga.managed_ledger.services import placed_within
 from geminga.model.errors import StorageError
 from geminga.runtime import crash_point
 
@@ -44,7 +45,7 @@ async def bring_back(
         ensemble_size=persistence.ensemble_size,
         write_quorum=persistence.write_quorum,
         ack_quorum=persistence.ack_quorum,
-        custom_metadata=facts.custom_metadata,
+        custom_metadata=placed_within(facts.custom_metadata, persistence.groups),
     )
     for group in range(file.group_count):
         await _append(ledger, await file.group(group, stop), stop)

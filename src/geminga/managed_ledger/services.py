@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.managed_ledger.catch_up_turns import CatchUpTurns
@@ -20,9 +20,11 @@ from geminga.managed_ledger.ports import Ledger, Ledgers, OpenLedger
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import StorageError
 from geminga.runtime.ports import Clock
+from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT
 
 if TYPE_CHECKING:
     from geminga.lake.service import Lake
+    from geminga.wire.bookkeeper.isolation import IsolationGroups
 
 _META_NAME: Final = "pulsar/managed-ledger"
 _META_CURSOR: Final = "pulsar/cursor"
@@ -37,6 +39,26 @@ class Defects(NamedTuple):
     marker_before_segments: bool = False
     #: A cursor's node names its new ledger before the state was written there.
     index_before_data: bool = False
+
+
+def groups_of(custom_metadata: Mapping[str, bytes]) -> IsolationGroups | None:
+    """The groups of bookies that a ledger was made for; None: those of all ledgers."""
+    if META_PLACEMENT not in custom_metadata:
+        return None
+    # Loaded where a namespace has bookies of its own.
+    from geminga.wire.bookkeeper.isolation import isolation_in
+
+    return isolation_in(custom_metadata)
+
+
+def placed_within(custom_metadata: Mapping[str, bytes], groups: IsolationGroups | None) -> Mapping[str, bytes]:
+    """The custom metadata of a ledger that is to be made within these groups, whatever they said of that before."""
+    custom = {key: value for key, value in custom_metadata.items() if key != META_PLACEMENT}
+    if groups is not None:
+        from geminga.wire.bookkeeper.isolation import encode_isolation
+
+        custom[META_PLACEMENT] = encode_isolation(groups)
+    return custom
 
 
 def no_lake() -> Lake:
@@ -84,7 +106,7 @@ class StorageServices(NamedTuple):
             ensemble_size=persistence.ensemble_size,
             write_quorum=persistence.write_quorum,
             ack_quorum=persistence.ack_quorum,
-            custom_metadata=custom,
+            custom_metadata=placed_within(custom, persistence.groups),
             newer_than=newer_than,
         )
 

@@ -290,7 +290,7 @@ class ReplicationWorker:
             lost,
             writable,
             write_quorum=stored.metadata.write_quorum,
-            placement=await self._bookkeeper.placement(),
+            placement=await self._bookkeeper.placement(stored.metadata.custom_metadata),
             below=self._rng.below,
         )
         ledger = CopiedLedger.of(ledger_id, stored.metadata)

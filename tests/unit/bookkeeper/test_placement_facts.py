@@ -13,6 +13,8 @@ from geminga.metadata import MetadataFaults
 from geminga.model.bookie_port import BookieInfo
 from geminga.model.errors import DiskIOError, NotEnoughBookiesError, StorageError
 from geminga.runtime import delay
+from geminga.wire.bookkeeper.isolation import IsolationGroups, encode_isolation, group_names
+from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT
 from support.ledgers import Appends, Cluster, payloads, run_cluster, turn
 
 
@@ -74,6 +76,89 @@ def test_groups_keep_ledgers_apart_and_the_second_ones_help_out():
     run_cluster(main, bookies=5)
 
 
+def within(primary: str, secondary: str = "") -> dict[str, bytes]:
+    return {META_PLACEMENT: encode_isolation(IsolationGroups(group_names(primary), group_names(secondary)))}
+
+
+async def groups_are(cluster: Cluster, **groups: str) -> None:
+    value = {group: {name: {} for name in names.split()} for group, names in groups.items()}
+    await cluster.store().put("/bookies", json.dumps(value).encode(), expected_version=None)
+
+
+@pytest.mark.parametrize("config", [BookKeeperConfig(), BookKeeperConfig(is_rack_aware=False)])
+def test_ledgers_that_say_their_groups_are_on_their_bookies_and_the_others_on_any(config):
+    async def main(cluster: Cluster):
+        await groups_are(cluster, mine="b0 b1", spare="b2", other="b3 b4")
+        client = cluster.client(config=config)
+
+        async def ensemble(custom: dict[str, bytes], size: int = 2) -> set[str]:
+            handle = await client.create_ledger(
+                ensemble_size=size, write_quorum=size, ack_quorum=1, custom_metadata=custom
+            )
+            return {*handle.metadata.last_fragment.ensemble}
+
+        seen: set[str] = set()
+        for _ in range(8):
+            seen |= await ensemble({})
+        assert seen == {*cluster.bookies}
+        for _ in range(4):
+            assert await ensemble(within("mine", "spare")) == {"b0", "b1"}
+            assert await ensemble(within("mine,other"), 4) == {"b0", "b1", "b3", "b4"}
+        assert await ensemble(within("mine", "spare"), 3) == {"b0", "b1", "b2"}
+        assert len(await ensemble(within("*"), 5)) == 5
+        for custom, size in ((within("mine"), 3), (within("nobody"), 1), (within(""), 1)):
+            with pytest.raises(NotEnoughBookiesError, match="b3, b4 left out by isolation groups"):
+                await ensemble(custom, size)
+        # What is said in words of others is passed over, as in Pulsar.
+        for value in (b"{", b"[]", b'{"policyClass":"x"}', within("mine")[META_PLACEMENT].replace(b"properties", b"p")):
+            assert len(await ensemble({META_PLACEMENT: value}, 5)) == 5
+        for name in ("b0", "b1", "b2", "b3"):
+            cluster.bookies[name].is_writable = False
+        # One bookie alone that may not be used is not used either.
+        with pytest.raises(NotEnoughBookiesError):
+            await ensemble(within("mine"), 1)
+        assert await ensemble({}, 1) == {"b4"}
+
+    run_cluster(main, bookies=5)
+
+
+def test_groups_that_change_hold_from_the_next_ledger_on():
+    async def main(cluster: Cluster):
+        await groups_are(cluster, mine="b0 b1", other="b2")
+        client = cluster.client()
+        for mine, other in (("b0", "b1 b2"), ("b2", "b0 b1"), ("b1", "b2 b0")):
+            await groups_are(cluster, mine=mine, other=other)
+            await turn(4)
+            handle = await client.create_ledger(
+                ensemble_size=1, write_quorum=1, ack_quorum=1, custom_metadata=within("mine")
+            )
+            assert handle.metadata.last_fragment.ensemble == (mine,)
+
+    run_cluster(main)
+
+
+def test_whoever_replaces_a_bookie_keeps_to_the_groups_of_the_ledger():
+    async def main(cluster: Cluster):
+        await groups_are(cluster, mine="b0 b1 b2", other="b3 b4 b5 b6")
+        writer = await cluster.client().create_ledger(
+            ensemble_size=2, write_quorum=2, ack_quorum=2, custom_metadata=within("mine")
+        )
+        appends = Appends(writer)
+        assert await appends.append_and_wait(*payloads(0, 3)) is None
+        first, second = writer.metadata.last_fragment.ensemble
+        cluster.bookies[first].fail(DiskIOError("broken"))
+        assert await appends.append_and_wait(*payloads(3, 1)) is None
+        (third,) = {"b0", "b1", "b2"} - {first, second}
+        assert {*writer.metadata.last_fragment.ensemble} == {second, third}
+        # So does who recovers it in a process that has read nothing of groups yet.
+        cluster.bookies[first].fail(None)
+        cluster.bookies[third].fail(DiskIOError("broken"))
+        recovered = await cluster.client().open_ledger(writer.ledger_id)
+        assert {*recovered.metadata.last_fragment.ensemble} == {first, second}
+
+    run_cluster(main, bookies=7)
+
+
 def test_racks_that_change_or_can_not_be_read():
     async def main(cluster: Cluster):
         await racks_are(cluster, {"b0": "/a", "b1": "/a", "b2": "/b"})
@@ -99,7 +184,7 @@ def test_store_that_does_not_answer_costs_no_ledger():
     async def main(cluster: Cluster):
         env = LedgerEnvironment(cluster.runtime, cluster.store(MetadataFaults()), cluster.pool, BookKeeperConfig())
         await env._metadata.close()
-        assert len(await env.new_ensemble(2, 2)) == 2
+        assert len(await env.new_ensemble(2, 2, {})) == 2
 
     run_cluster(main)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from geminga.model.errors import CorruptionError
 from geminga.replication import autorecovery
+from geminga.wire.bookkeeper.isolation import IsolationGroups, encode_isolation
+from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT
 from geminga.wire.bookkeeper.under_replication import ELECTION_PATH, REREPLICATION_LAYOUT_PATH
 from support.replication_world import ReplicationWorld, run_replication
 
@@ -20,6 +24,31 @@ def test_what_is_laid_out_for_others_is_refused():
         await recovery.close()
 
     run_replication(main)
+
+
+def test_copies_of_a_ledger_with_groups_go_to_their_bookies():
+    async def main(world: ReplicationWorld) -> None:
+        groups = {"mine": {"b0": {}, "b1": {}, "b2": {}}, "other": {f"b{n}": {} for n in range(3, 8)}}
+        await world.store.put("/bookies", json.dumps(groups).encode(), expected_version=None)
+        custom = {META_PLACEMENT: encode_isolation(IsolationGroups(("mine",)))}
+        ledgers = [
+            await world.bookkeeper.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2, custom_metadata=custom)
+            for _ in range(6)
+        ]
+        for handle in ledgers:
+            await world.append(handle, 3)
+            await handle.close()
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.world.sleep(1)
+        world.lose("b0")
+        await world.world.sleep(60)
+        for handle in ledgers:
+            await world.check_copies(handle.ledger_id)
+            assert {*(await world.metadata(handle.ledger_id)).last_fragment.ensemble} == {"b1", "b2"}
+        await recovery.close()
+
+    run_replication(main, bookies=8)
 
 
 def test_one_that_is_closed_in_the_middle_leaves_nothing_behind():

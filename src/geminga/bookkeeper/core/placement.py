@@ -1,9 +1,9 @@
 """Which bookies a new or repaired ensemble takes. Pure; randomness is passed in.
 
 In this order: a bookie that takes no entries, is excluded, or is already there is never taken; isolation groups, if any
-are asked for; racks and regions, as far as they can be had, or else nothing where they are enforced; then load: who got
-the fewest ledgers lately for its room, so that a bookie that joined comes first until it has its share. One that failed
-is last until the others have got some more. What is equal is drawn.
+are asked for, the ledger's own or else those of all ledgers; racks and regions, as far as they can be had, or else
+nothing where they are enforced; then load: who got the fewest ledgers lately for its room, so that a bookie that joined
+comes first until it has its share. One that failed is last until the others have got some more. What is equal is drawn.
 
 The rules are those of BookKeeper's rack-aware, region-aware and weighted policies and of Pulsar's isolation policy;
 where they draw a bookie by chance, in proportion to its room, here the one is taken that is furthest behind it.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from geminga.bookkeeper.core.arrangement import Spread, arrange
 from geminga.model.errors import NotEnoughBookiesError, invariant
+from geminga.wire.bookkeeper.isolation import ALL_BOOKIES, IsolationGroups
 
 if TYPE_CHECKING:
     from geminga.wire.bookkeeper.bookie_racks import BookiePlace
@@ -48,27 +49,47 @@ class PlacementRules(NamedTuple):
     #: Only bookies of these groups are used, of the second ones if there are too few; none: all.
     groups: Collection[str] = ()
     secondary_groups: Collection[str] = ()
+    #: Without ``groups`` only bookies that are in no group are used, and of the second ones if there are too few.
+    is_kept_apart: bool = False
+
+
+class _Bookies:
+    """What is known of them, whatever the rules of a ledger are."""
+
+    __slots__ = ("free_bytes", "placed", "places", "settled")
+
+    def __init__(self) -> None:
+        self.places: Mapping[str, BookiePlace] = {}
+        self.free_bytes: Mapping[str, int] = {}
+        #: Ledgers placed on each lately.
+        self.placed: dict[str, int] = {}
+        #: Who was there at the first ledger, or has got one: not new.
+        self.settled: set[str] = set()
 
 
 class Placement:
     """The rules, what is known of bookies, and what was placed on them lately."""
 
-    def __init__(self, rules: PlacementRules | None = None) -> None:
+    __slots__ = ("_bookies", "rules")
+
+    def __init__(self, rules: PlacementRules | None = None, bookies: _Bookies | None = None) -> None:
         self.rules = rules if rules is not None else PlacementRules()
-        self._places: Mapping[str, BookiePlace] = {}
-        self._free_bytes: Mapping[str, int] = {}
-        #: Ledgers placed on each lately.
-        self._placed: dict[str, int] = {}
-        #: Who was there at the first ledger, or has got one: not new.
-        self._settled: set[str] = set()
+        self._bookies = bookies if bookies is not None else _Bookies()
+
+    def within(self, groups: IsolationGroups | None) -> Placement:
+        """The same for a ledger that has groups of its own, whatever those of the rules are; None: it has none."""
+        if groups is None:
+            return self
+        rules = self.rules._replace(groups=groups.primary, secondary_groups=groups.secondary, is_kept_apart=True)
+        return Placement(rules, self._bookies)
 
     def set_places(self, places: Mapping[str, BookiePlace]) -> None:
         """Where bookies stand, all of them."""
-        self._places = dict(places)
+        self._bookies.places = dict(places)
 
     def set_room(self, free_bytes: Mapping[str, int]) -> None:
         """How much room bookies have, as far as is known."""
-        self._free_bytes = dict(free_bytes)
+        self._bookies.free_bytes = dict(free_bytes)
 
     def new_ensemble(
         self,
@@ -80,8 +101,8 @@ class Placement:
         excluded: Collection[str] = (),
     ) -> tuple[str, ...]:
         """``ensemble_size`` different ones of ``available`` and not of ``excluded``. Raises NotEnoughBookiesError."""
-        if not self._settled:
-            self._settled.update(available)
+        if not self._bookies.settled:
+            self._bookies.settled.update(available)
         candidates = self._candidates(available, excluded, ensemble_size, below)
         chosen = self._arranged([None] * ensemble_size, candidates, write_quorum, {})
         self._count(chosen)
@@ -108,10 +129,10 @@ class Placement:
 
     def note_failed(self, bookie_ids: Iterator[str]) -> None:
         """These failed adds: they come last until the others have caught up."""
-        last = max(self._placed.values(), default=0) + LEDGERS_PASSED_OVER
+        last = max(self._bookies.placed.values(), default=0) + LEDGERS_PASSED_OVER
         for bookie_id in bookie_ids:
-            self._settled.add(bookie_id)
-            self._placed[bookie_id] = last
+            self._bookies.settled.add(bookie_id)
+            self._bookies.placed[bookie_id] = last
         self._halve()
 
     # ---- who may be taken
@@ -128,30 +149,36 @@ class Placement:
             # Equal ones in random order; the sort keeps it.
             allowed = [allowed.pop(below(len(allowed))) for _ in range(len(allowed))]
             weights = self._weights(allowed)
-            placed = self._placed
-            allowed.sort(key=lambda one: ((placed.get(one, 0) + 1) / weights[one], one in self._settled))
+            placed = self._bookies.placed
+            allowed.sort(key=lambda one: ((placed.get(one, 0) + 1) / weights[one], one in self._bookies.settled))
         return allowed
 
     def _of_groups(self, free: Sequence[str], count: int) -> list[str]:
         groups = {*self.rules.groups}
+        is_ungrouped_fine = self.rules.is_kept_apart and not groups
         # As in Pulsar: where nobody is in any group, nobody can be kept apart.
-        if not groups or not self._places:
+        if not self._bookies.places or ALL_BOOKIES in groups or not (groups or is_ungrouped_fine):
             return list(free)
-        primary = [bookie_id for bookie_id in free if groups & self._groups(bookie_id)]
-        if len(primary) >= count:
-            return primary
-        groups |= {*self.rules.secondary_groups}
-        return [bookie_id for bookie_id in free if groups & self._groups(bookie_id)]
+        for more in ((), self.rules.secondary_groups):
+            groups |= {*more}
+            fitting = [
+                bookie_id
+                for bookie_id in free
+                if groups & self._groups(bookie_id) or (is_ungrouped_fine and not self._groups(bookie_id))
+            ]
+            if len(fitting) >= count:
+                break
+        return fitting
 
     def _weights(self, bookie_ids: Sequence[str]) -> Mapping[str, float]:
         """Room of each; of who tells none the median, of who has none the least."""
-        known = sorted(max(0, self._free_bytes[one]) for one in bookie_ids if one in self._free_bytes)
+        known = sorted(max(0, self._bookies.free_bytes[one]) for one in bookie_ids if one in self._bookies.free_bytes)
         if not self.rules.is_weighted or not known or not known[-1]:
             return dict.fromkeys(bookie_ids, 1.0)
         median = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
         least = next(room for room in known if room)
         most = max(median, least) * WEIGHT_MULTIPLE_MAX
-        return {one: min(max(self._free_bytes.get(one, median), least), most) for one in bookie_ids}
+        return {one: min(max(self._bookies.free_bytes.get(one, median), least), most) for one in bookie_ids}
 
     # ---- racks and regions
 
@@ -160,11 +187,11 @@ class Placement:
         return self.rules.is_rack_aware or self.rules.is_region_aware
 
     def _groups(self, bookie_id: str) -> frozenset[str]:
-        place = self._places.get(bookie_id)
+        place = self._bookies.places.get(bookie_id)
         return frozenset() if place is None else place.groups
 
     def _rack(self, bookie_id: str, *, default: str | None = None) -> str:
-        place = self._places.get(bookie_id)
+        place = self._bookies.places.get(bookie_id)
         if place is not None and place.rack:
             return place.rack
         if default is not None:
@@ -210,13 +237,15 @@ class Placement:
 
     def _count(self, bookie_ids: Collection[str]) -> None:
         for bookie_id in bookie_ids:
-            self._settled.add(bookie_id)
-            self._placed[bookie_id] = self._placed.get(bookie_id, 0) + 1
+            self._bookies.settled.add(bookie_id)
+            self._bookies.placed[bookie_id] = self._bookies.placed.get(bookie_id, 0) + 1
         self._halve()
 
     def _halve(self) -> None:
-        if max(self._placed.values(), default=0) > LEDGERS_COUNTED_MAX:
-            self._placed = {bookie_id: count // 2 for bookie_id, count in self._placed.items() if count > 1}
+        if max(self._bookies.placed.values(), default=0) > LEDGERS_COUNTED_MAX:
+            self._bookies.placed = {
+                bookie_id: count // 2 for bookie_id, count in self._bookies.placed.items() if count > 1
+            }
 
 
 def _shortage(count: int, free: Sequence[str], allowed: Sequence[str]) -> str:

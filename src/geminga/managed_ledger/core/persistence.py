@@ -1,10 +1,13 @@
-"""How a managed ledger is stored: quorums of its new ledgers, and how often a cursor is written. Pure."""
+"""How a managed ledger is stored: quorums and bookies of its new ledgers, and how often a cursor is written. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from geminga.wire.bookkeeper.isolation import IsolationGroups
 
 #: Seconds from a write of a cursor that failed to the next, at least.
 RETRY_S_MIN: Final = 0.5
@@ -12,13 +15,18 @@ RETRY_S_MIN: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """Pulsar's ``PersistencePolicies``. Raises ValueError unless E >= Qw >= Qa >= 1 and the rate is a number >= 0."""
+    """Pulsar's ``PersistencePolicies``, and a namespace's bookies.
+
+    Raises ValueError unless E >= Qw >= Qa >= 1 and the rate is a number >= 0.
+    """
 
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
     #: Writes of a cursor that nobody waits for, a second; 0: no limit.
     mark_delete_rate: float
+    #: Of which groups the bookies are; None: of those that are configured for all.
+    groups: IsolationGroups | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no ledger can be made with."""

@@ -26,15 +26,52 @@ class BookiePlace(NamedTuple):
     groups: frozenset[str] = frozenset()
 
 
-def decode_bookie_racks(value: bytes, place: str = RACKS_PATH) -> Mapping[str, BookiePlace]:
-    """Places by bookie id; raises CorruptionError that names ``place``."""
+#: ``{group: {bookie id: what is told of it}}``
+Racks = Mapping[str, Mapping[str, object]]
+
+
+def decode_racks(value: bytes, place: str = RACKS_PATH) -> Racks:
+    """The document as it is; raises CorruptionError that names ``place``."""
     try:
         document = json.loads(value) if value.strip() else {}
     except (ValueError, RecursionError) as error:
         raise CorruptionError(f"{place} is no JSON: {error}") from error
+    return {group: _object(told, f"{place}, group {group}") for group, told in _object(document, place).items()}
+
+
+def encode_racks(racks: Racks) -> bytes:
+    """As Pulsar writes it: groups, and bookies of a group, in order."""
+    ordered = {group: dict(sorted(bookies.items())) for group, bookies in sorted(racks.items())}
+    return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def told_of(racks: Racks, bookie_id: str) -> object | None:
+    """What the first group that has the bookie tells of it; None: no group has it."""
+    return next((racks[group][bookie_id] for group in sorted(racks) if racks[group].get(bookie_id) is not None), None)
+
+
+def without_bookie(racks: Racks, bookie_id: str) -> Racks | None:
+    """Without it in the first group that has it, which goes with its last bookie; None: no group has it."""
+    group = next((name for name in sorted(racks) if racks[name].get(bookie_id) is not None), None)
+    if group is None:
+        return None
+    left = {name: told for name, told in racks[group].items() if name != bookie_id}
+    return {name: left if name == group else told for name, told in racks.items() if name != group or left}
+
+
+def with_bookie(racks: Racks, group: str, bookie_id: str, told: Mapping[str, object]) -> Racks:
+    """With it in ``group``, and not in the first one that had it any more, as in Pulsar."""
+    others = without_bookie(racks, bookie_id)
+    if others is None:
+        others = racks
+    return {**others, group: {**others.get(group, {}), bookie_id: told}}
+
+
+def decode_bookie_racks(value: bytes, place: str = RACKS_PATH) -> Mapping[str, BookiePlace]:
+    """Places by bookie id; raises CorruptionError that names ``place``."""
     found: dict[str, BookiePlace] = {}
-    for group, bookies in sorted(_object(document, place).items()):
-        for bookie_id, told in _object(bookies, f"{place}, group {group}").items():
+    for group, bookies in sorted(decode_racks(value, place).items()):
+        for bookie_id, told in bookies.items():
             rack = _rack(_object(told, f"{place}, bookie {bookie_id}").get("rack"), f"{place}, bookie {bookie_id}")
             known = found.get(bookie_id, BookiePlace())
             found[bookie_id] = BookiePlace(known.rack or rack, known.groups | {group})

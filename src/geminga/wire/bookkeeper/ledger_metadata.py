@@ -23,6 +23,9 @@ _PREAMBLE: Final = b"BookieMetadataFormatVersion\t"
 _VERSION: Final = b"3"
 _VERSION_DIGITS_MAX: Final = 10
 
+#: Of custom metadata: by which groups of bookies the ledger is placed (``isolation``).
+META_PLACEMENT: Final = "EnsemblePlacementPolicyConfig"
+
 _NO_CUSTOM_METADATA: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 

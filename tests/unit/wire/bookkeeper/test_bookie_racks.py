@@ -8,7 +8,15 @@ import re
 import pytest
 
 from geminga.model.errors import CorruptionError
-from geminga.wire.bookkeeper.bookie_racks import BookiePlace, decode_bookie_racks
+from geminga.wire.bookkeeper.bookie_racks import (
+    BookiePlace,
+    decode_bookie_racks,
+    decode_racks,
+    encode_racks,
+    told_of,
+    with_bookie,
+    without_bookie,
+)
 from support.source_tree import ROOT
 
 
@@ -65,3 +73,22 @@ def test_first_group_that_tells_a_rack_is_believed() -> None:
 def test_what_is_none_is_damage_that_says_where(value: bytes, told: str) -> None:
     with pytest.raises(CorruptionError, match=told):
         decode_bookie_racks(value, "/bookies")
+
+
+def test_a_bookie_is_moved_between_groups_as_pulsar_does_it() -> None:
+    racks = decode_racks(b'{"z":{"b":{"rack":"/z","later":1},"c":{}},"a":{"b":{"rack":"/a"}},"n":{}}')
+    assert told_of(racks, "b") == {"rack": "/a"}
+    moved = with_bookie(racks, "m", "b", {"rack": "/m"})
+    # Out of the first group that had it, which is gone with it; the other one and all else stay.
+    assert encode_racks(moved) == b'{"m":{"b":{"rack":"/m"}},"n":{},"z":{"b":{"rack":"/z","later":1},"c":{}}}'
+    assert encode_racks(with_bookie(moved, "m", "d", {})) == (
+        b'{"m":{"b":{"rack":"/m"},"d":{}},"n":{},"z":{"b":{"rack":"/z","later":1},"c":{}}}'
+    )
+    once = without_bookie(moved, "b")
+    assert once is not None
+    twice = without_bookie(once, "b")
+    assert twice is not None
+    assert encode_racks(twice) == b'{"n":{},"z":{"c":{}}}'
+    assert without_bookie(twice, "b") is None
+    assert told_of(twice, "b") is None
+    assert encode_racks(with_bookie({}, "日", "b", {"rack": "/a"})) == '{"日":{"b":{"rack":"/a"}}}'.encode()
