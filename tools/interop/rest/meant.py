@@ -81,6 +81,17 @@ MEANT: Final = (
         r"answer: 200 \| (204|400 .+)",
         "namespace offloadThresholdInSeconds: PUT ",
     ),
+    # ---- bookies
+    Meant(
+        "bookie affinity of a namespace that was never used",
+        r"answer: 404 Namespace local-policies does not exist \| 200",
+        "bookie affinity: GET ",
+    ),
+    Meant(
+        "bookie affinity without a first group",
+        r"answer: 204 \| 412 bookkeeperAffinityGroupPrimary must .+|body: some \| none",
+        "bookie affinity without a first group: ",
+    ),
     # ---- values
     Meant("input that makes no sense", r"answer: (500( <html>| <exception>)?|0 <silent>) \| (4\d\d|503) .+"),
     Meant(

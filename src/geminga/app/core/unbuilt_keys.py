@@ -103,9 +103,9 @@ GROUPS: Final = (
         ),
     ),
     Unbuilt(
-        "Placement of entries by namespace and failure domain",
-        "the broker's racks and groups hold for all topics",
-        _keys("isolationGroups strictBookieAffinityEnabled failureDomainsEnabled"),
+        "Placement of entries by failure domain",
+        "racks, and groups of brokers and namespaces, hold",
+        _keys("isolationGroups failureDomainsEnabled"),
     ),
     Unbuilt(
         "Rate limits of replication and of HTTP",

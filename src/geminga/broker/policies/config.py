@@ -21,6 +21,8 @@ class PolicyConfig(SubscriptionConfig):
 
     topic_policies: bool = setting("topicLevelPoliciesEnabled", True, "true or false")
 
+    strict_bookie_affinity: bool = setting("strictBookieAffinityEnabled", False, "true or false")
+
     message_ttl_s: int = setting("ttlDurationDefaultInSeconds", 0, "seconds >= 0; 0: never", minimum=0)
     message_expiry_check_minutes: int = setting("messageExpiryCheckIntervalInMinutes", 5, "minutes > 0", minimum=1)
     subscription_expiry_minutes: int = setting(

@@ -7,7 +7,7 @@ clusters, namespace, broker. Which policies there are is said by :data:`geminga.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from geminga.broker.core.coercion import Json
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
@@ -45,6 +45,9 @@ from geminga.broker.policies.core.rows.storage import PERSISTENCE
 from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, UnackedLimits
 from geminga.model.settings import settings_of
 
+if TYPE_CHECKING:
+    from geminga.wire.bookkeeper.isolation import IsolationGroups
+
 __all__ = ["AGE_QUOTA", "MINUTE_MS", "SIZE_QUOTA", "Levels", "Quota", "QuotaAction", "TopicRules", "broker_levels"]
 
 T = TypeVar("T")
@@ -55,23 +58,32 @@ MINUTE_MS: Final = 60_000
 class TopicRules:
     """What holds for one topic: ``rules[ROW]``, and what parts of the broker make of it."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_values", "bookies")
 
-    def __init__(self, values: Mapping[PolicyRow[Any], object] | None = None) -> None:
+    def __init__(
+        self, values: Mapping[PolicyRow[Any], object] | None = None, bookies: IsolationGroups | None = None
+    ) -> None:
         """``values``: of rows where something else holds than nothing being set."""
         self._values = dict(values or {})
+        #: The groups of bookies that new ledgers keep to; None: what is configured.
+        self.bookies = bookies
 
     def __getitem__(self, row: PolicyRow[T]) -> T:
         found: T = self._values.get(row, row.otherwise)  # type: ignore[assignment]
         return found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TopicRules) and self._values == other._values
+        return isinstance(other, TopicRules) and self._values == other._values and self.bookies == other.bookies
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"TopicRules({', '.join(f'{row.name}={value!r}' for row, value in self._values.items())})"
+        told = [f"{row.name}={value!r}" for row, value in self._values.items()]
+        return f"TopicRules({', '.join(told if self.bookies is None else [*told, f'bookies={self.bookies}'])})"
+
+    def with_bookies(self, bookies: IsolationGroups) -> TopicRules:
+        """The same, with ledgers elsewhere."""
+        return TopicRules(self._values, bookies)
 
     @property
     def retention(self) -> Retention:
@@ -192,11 +204,11 @@ class Levels(NamedTuple):
         """What holds."""
         return row.value_of(self.of(row))
 
-    def rules(self) -> TopicRules:
-        """What holds, of every policy."""
+    def rules(self, bookies: IsolationGroups | None = None) -> TopicRules:
+        """What holds, of every policy, and where its ledgers are."""
         values: dict[PolicyRow[Any], object] = {}
         for row in ROWS:
             value = row.value_of(self.of(row))
             if value != row.otherwise:
                 values[row] = value
-        return TopicRules(values)
+        return TopicRules(values, bookies)

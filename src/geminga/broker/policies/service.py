@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from geminga.broker.policies.core.row import PolicyRow, Settings
 from geminga.broker.policies.core.rows.limits import MAX_UNACKED_ON_CONSUMER, MAX_UNACKED_ON_SUBSCRIPTION
@@ -15,6 +15,11 @@ from geminga.broker.resources.policies import Policies
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.model.topic_name import TopicName
 
+if TYPE_CHECKING:
+    from geminga.wire.bookkeeper.isolation import IsolationGroups
+
+#: Key: namespaces without bookies of their own keep off those that are in groups.
+STRICT_AFFINITY: Final = "strictBookieAffinityEnabled"
 #: Namespaces whose rules are remembered: most topics have those of their namespace, one object for all of them.
 NAMESPACES_MAX: Final = 1000
 
@@ -22,7 +27,16 @@ NAMESPACES_MAX: Final = 1000
 class PolicyService:
     """Puts the levels together."""
 
-    __slots__ = ("_cluster", "_default", "_namespaces", "_of_namespaces", "_system", "settings", "topics")
+    __slots__ = (
+        "_cluster",
+        "_default",
+        "_is_affinity_strict",
+        "_namespaces",
+        "_of_namespaces",
+        "_system",
+        "settings",
+        "topics",
+    )
 
     def __init__(
         self, namespaces: NamespacePolicies, topics: TopicPolicyStore, settings: Settings, cluster: str
@@ -40,6 +54,7 @@ class PolicyService:
         self.settings = settings
         of_broker = Levels(settings, self._cluster)
         self._default = of_broker.rules()
+        self._is_affinity_strict = settings.get(STRICT_AFFINITY) is True
         # What the broker keeps for itself neither expires nor is held back; cursors of its own guard it.
         system: list[PolicyRow[Any]] = [MAX_UNACKED_ON_CONSUMER, MAX_UNACKED_ON_SUBSCRIPTION]
         self._system = TopicRules({row: of_broker.value(row) for row in system})
@@ -69,9 +84,21 @@ class PolicyService:
         """The rules of a topic. Raises StorageError."""
         namespace = await self._namespaces.policies(name.namespace)
         if name.is_system:
-            return self._system
+            bookies = self._bookies_of(namespace, is_system=True)
+            return self._system if bookies is None else self._system.with_bookies(bookies)
         topic = await self._of_topic(name, namespace)
-        return self.levels(namespace, topic).rules() if topic else self._rules_of(name.namespace, namespace)
+        if topic:
+            return self.levels(namespace, topic).rules(self._bookies_of(namespace))
+        return self._rules_of(name.namespace, namespace)
+
+    def _bookies_of(self, namespace: Policies | None, *, is_system: bool = False) -> IsolationGroups | None:
+        """Where ledgers of its topics are, as in Pulsar."""
+        found = None if namespace is None else namespace.bookies
+        if found is not None or not self._is_affinity_strict:
+            return found
+        from geminga.wire.bookkeeper.isolation import EVERYWHERE, IN_NO_GROUP
+
+        return EVERYWHERE if is_system else IN_NO_GROUP
 
     async def _of_topic(self, name: TopicName, namespace: Policies | None) -> TopicPolicies:
         if namespace is not None and namespace.is_deleted:
@@ -83,7 +110,7 @@ class PolicyService:
     def _rules_of(self, name: str, namespace: Policies | None) -> TopicRules:
         known = self._of_namespaces.pop(name, None)
         if known is None or known[0] is not namespace:
-            rules = self.levels(namespace).rules()
+            rules = self.levels(namespace).rules(self._bookies_of(namespace))
             known = namespace, self._default if rules == self._default else rules
         self._of_namespaces[name] = known
         if len(self._of_namespaces) > NAMESPACES_MAX:

@@ -1,4 +1,4 @@
-"""Policies of namespaces as topics need them, and the names of the topics a namespace has.
+"""Policies of namespaces as topics need them, their bookies included, and the names of the topics a namespace has.
 
 Policies are remembered and read again after a change was heard of, or after a minute in case the news was lost. Only
 namespaces that are in use, and exist, are watched: a client that asks for many names leaves no watch behind.
@@ -11,11 +11,13 @@ from enum import Enum
 from typing import Final
 
 from geminga.broker.resources import Policies, Resources
+from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
 from geminga.metadata.ports import MetadataStore, Notification, Unsubscribe
 from geminga.runtime import Clock, Contained, Part
 
 #: Where the namespaces' policies are.
 POLICIES_PREFIX: Final = "/admin/policies/"
+_LOCAL_PREFIX: Final = f"{LOCAL_POLICIES_PATH}/"
 #: Where the topics are.
 LEDGERS_PREFIX: Final = "/managed-ledgers/"
 #: Namespaces remembered and watched; the one that was read longest ago is forgotten first.
@@ -89,6 +91,9 @@ class Namespaces:
             if not was_watched:
                 # Between that read and the watch a change would be told to nobody.
                 found = await self._resources.find_namespace_policies(namespace)
+        if found is not None:
+            bookies = await self._resources.namespaces.bookies(namespace)
+            found = found if bookies is None else found._replace(bookies=bookies)
         elif namespace in self._watched:
             self._unwatch(namespace)
             self._forgotten += 1
@@ -106,10 +111,19 @@ class Namespaces:
             return
         unwatch = self._watched.pop(namespace, None)
         if unwatch is None:
-            unwatch = self._metadata.watch_node(f"{POLICIES_PREFIX}{namespace}", self._on_change)
+            unwatch = self._watch_both(self._metadata, namespace)
         self._watched[namespace] = unwatch
         if len(self._watched) > NAMESPACES_REMEMBERED_MAX:
             self._unwatch(next(iter(self._watched)))
+
+    def _watch_both(self, metadata: MetadataStore, namespace: str) -> Unsubscribe:
+        watches = [metadata.watch_node(f"{at}{namespace}", self._on_change) for at in (POLICIES_PREFIX, _LOCAL_PREFIX)]
+
+        def unwatch() -> None:
+            for end in watches:
+                end()
+
+        return unwatch
 
     def _unwatch(self, namespace: str) -> None:
         unwatch = self._watched.pop(namespace, None)
@@ -117,7 +131,8 @@ class Namespaces:
             unwatch()
 
     def _on_change(self, notification: Notification) -> None:
-        namespace = notification.path[len(POLICIES_PREFIX) :]
+        path = notification.path
+        namespace = path[len(POLICIES_PREFIX if path.startswith(POLICIES_PREFIX) else _LOCAL_PREFIX) :]
         # The metadata store tells: what fails here is not its failure.
         with Contained(self._part, "changed policies", is_last=True):
             self.forget(namespace)

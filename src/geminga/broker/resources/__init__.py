@@ -20,6 +20,7 @@ from geminga.metadata.ports import MetadataStore
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from geminga.broker.resources.bookie_affinity import BookieAffinity
     from geminga.broker.resources.isolation import FailureDomains, IsolationPolicies
     from geminga.broker.resources.local_policies import AntiAffinity
 
@@ -63,6 +64,13 @@ class Resources:
         from geminga.broker.resources.local_policies import AntiAffinity
 
         return AntiAffinity(self._store, self.namespaces)
+
+    @property
+    def bookie_affinity(self) -> BookieAffinity:
+        """Bookies of namespaces, likewise."""
+        from geminga.broker.resources.bookie_affinity import BookieAffinity
+
+        return BookieAffinity(self._store, self.namespaces)
 
     @property
     def failure_domains(self) -> FailureDomains:

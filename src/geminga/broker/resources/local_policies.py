@@ -1,4 +1,4 @@
-"""The anti-affinity group of a namespace, in its local policies: which namespaces are kept apart on brokers.
+"""Changes of a namespace's local policies, and one of their members: which namespaces are kept apart on brokers.
 
 The document is that of ``ownership.core.local_policies``; the cut into bundles and all else in it stay.
 """
@@ -8,13 +8,41 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.broker.ownership.core.local_policies import first_local_policies, local_policies_path
-from geminga.broker.resources.documents import Document, DocumentStore
+from geminga.broker.resources.documents import Document, DocumentStore, Json
 from geminga.broker.resources.namespaces import Namespaces
 from geminga.model.errors import ConflictError
 
 _GROUP: Final = "namespaceAntiAffinityGroup"
 #: Made by one, gone by another, again and again: then it is given up.
 ATTEMPTS_MAX: Final = 4
+
+
+async def set_local_policy(
+    store: DocumentStore, namespaces: Namespaces, namespace: str, member: str, value: Json
+) -> None:
+    """One member, by compare-and-set; None: it is not there any more. They are made where there are none.
+
+    Raises NotFoundError where there is no such namespace, ConflictError, StorageError.
+    """
+    policies = await namespaces.get(namespace)
+    path = local_policies_path(namespace)
+
+    def change(document: Document) -> Document:
+        return {**document, member: value}
+
+    for _ in range(ATTEMPTS_MAX):
+        if await store.find(path) is not None:
+            await store.change(path, change, f"Namespace {namespace} does not exist.")
+            return
+        if value is None:
+            return
+        first = first_local_policies(namespace, policies.document)
+        try:
+            await store.create(path, change(first), "")
+        except ConflictError:
+            continue
+        return
+    raise ConflictError(f"the local policies of {namespace} kept changing; try again")
 
 
 class AntiAffinity:
@@ -35,25 +63,7 @@ class AntiAffinity:
 
     async def set(self, namespace: str, group: str | None) -> None:
         """None: it has none any more. Local policies are made as a cluster makes them where there are none."""
-        policies = await self._namespaces.get(namespace)
-        path = local_policies_path(namespace)
-
-        def change(document: Document) -> Document:
-            return {**document, _GROUP: group}
-
-        for _ in range(ATTEMPTS_MAX):
-            if await self._store.find(path) is not None:
-                await self._store.change(path, change, f"Namespace {namespace} does not exist.")
-                return
-            if group is None:
-                return
-            first = first_local_policies(namespace, policies.document)
-            try:
-                await self._store.create(path, change(first), "")
-            except ConflictError:
-                continue
-            return
-        raise ConflictError(f"the local policies of {namespace} kept changing; try again")
+        await set_local_policy(self._store, self._namespaces, namespace, _GROUP, group)
 
     async def namespaces_of(self, tenant: str, group: str) -> list[str]:
         """A tenant's namespaces of the group, whatever their case, as Pulsar compares them."""

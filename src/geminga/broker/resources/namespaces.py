@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.resources.documents import Change, DocumentStore, Json
 from geminga.broker.resources.policies import Policies, completed
@@ -17,10 +17,15 @@ from geminga.model.errors import (
 )
 from geminga.model.topic_name import is_valid_named_entity
 
+if TYPE_CHECKING:
+    from geminga.wire.bookkeeper.isolation import IsolationGroups
+
 #: What is said of a namespace that is not there.
 _MISSING: Final = "Namespace does not exist"
+#: Of local policies: Pulsar's ``BookieAffinityGroupData``.
+BOOKIE_AFFINITY: Final = "bookieAffinityGroup"
 #: How a cluster cuts namespaces into bundles: ``ownership.core.local_policies``, which a standalone does not load.
-_LOCAL_POLICIES_PATH: Final = "/admin/local-policies"
+LOCAL_POLICIES_PATH: Final = "/admin/local-policies"
 
 
 class Namespaces:
@@ -72,6 +77,20 @@ class Namespaces:
         await self._forget_bundles_of_before(namespace)
         await self._store.create(_path(namespace), document, "Namespace already exists")
 
+    async def bookies(self, namespace: str) -> IsolationGroups | None:
+        """The groups of bookies that its ledgers keep to, of its local policies; None: there are none.
+
+        Raises CorruptionError, MetadataError.
+        """
+        found = await self._store.find(_local_path(namespace))
+        group = None if found is None else found.document.get(BOOKIE_AFFINITY)
+        if not isinstance(group, dict):
+            return None
+        # Loaded where a namespace has them.
+        from geminga.broker.resources.bookie_affinity import groups_in
+
+        return groups_in(group)
+
     async def update(self, namespace: str, change: Change, missing: str = _MISSING) -> Policies:
         """Apply ``change`` to the policies by compare-and-set (it may run again).
 
@@ -114,7 +133,7 @@ class Namespaces:
 
 
 def _local_path(namespace: str) -> str:
-    return f"{_LOCAL_POLICIES_PATH}/{namespace}"
+    return f"{LOCAL_POLICIES_PATH}/{namespace}"
 
 
 def _path(namespace: str) -> str:

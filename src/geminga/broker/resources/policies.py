@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.resources.documents import Document, Json
 from geminga.model.errors import PreconditionFailedError
+
+if TYPE_CHECKING:
+    from geminga.wire.bookkeeper.isolation import IsolationGroups
 
 #: Hash range of a namespace: bundles partition [FIRST, LAST].
 FIRST_BOUNDARY: Final = "0x00000000"
@@ -30,6 +33,8 @@ class Policies(NamedTuple):
 
     document: Mapping[str, Json]
     version: int = -1
+    #: Of the namespace's local policies; None: it keeps to no bookies.
+    bookies: IsolationGroups | None = None
 
     @property
     def replication_clusters(self) -> tuple[str, ...]:

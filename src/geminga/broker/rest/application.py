@@ -21,6 +21,7 @@ from geminga.broker.core.coercion import NotBuiltError
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.rest import (
     anti_affinity,
+    bookies,
     broker_stats,
     brokers,
     bundle_topics,
@@ -71,6 +72,7 @@ ROUTES = distinct(
         *namespaces.ROUTES,
         *bundles.ROUTES,
         *anti_affinity.ROUTES,
+        *bookies.ROUTES,
         *bundle_topics.ROUTES,
         *lookup.ROUTES,
         *lake.NAMESPACE_ROUTES,

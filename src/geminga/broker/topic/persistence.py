@@ -1,4 +1,4 @@
-"""Persistence of one topic: the quorums of its next ledgers, and how often its cursors are written."""
+"""Persistence of one topic: the quorums and the bookies of its next ledgers, and how often its cursors are written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from geminga.managed_ledger import Persistence
 
 
 class LedgerPersistence(TopicPart):
-    """Tells the ledger, which begins with what is configured. Topics of the broker's own keep that."""
+    """Tells the ledger, which begins with what is configured. Topics of the broker's own keep its quorums."""
 
     __slots__ = ("_topic",)
 
@@ -18,12 +18,16 @@ class LedgerPersistence(TopicPart):
     def __init__(self, topic: PartTopic) -> None:
         self._topic = topic
 
+    async def load(self) -> None:
+        """Before parts behind it make ledgers."""
+        self.policies_changed()
+
     def policies_changed(self) -> None:
         """Set what the rules want, from the next ledger on."""
-        wanted = self._topic.rules.persistence
-        if wanted is None:
-            self._topic.ledger.set_persistence(None)
+        rules, ledger = self._topic.rules, self._topic.ledger
+        if rules.persistence is None:
+            ledger.set_persistence(None, groups=rules.bookies)
             return
-        ensemble, write, ack, rate = wanted
+        ensemble, write, ack, rate = rules.persistence
         # Pulsar's tools write a rate of 0 or -1 where there is none.
-        self._topic.ledger.set_persistence(Persistence(ensemble, write, ack, max(0.0, rate)))
+        ledger.set_persistence(Persistence(ensemble, write, ack, max(0.0, rate)), groups=rules.bookies)

@@ -6,6 +6,7 @@ from typing import Final
 
 from tools.interop.rest.calls import Story
 from tools.interop.rest.tables import (
+    bookies,
     brokers,
     clusters,
     common,
@@ -29,7 +30,7 @@ from tools.interop.rest.tables import (
 TABLES: Final[dict[str, list[Story]]] = {
     module.__name__.rpartition(".")[2]: module.STORIES
     for module in (
-        *(brokers, clusters, tenants, namespaces, namespace_policies, common),
+        *(brokers, bookies, clusters, tenants, namespaces, namespace_policies, common),
         *(topics, partitions, subscriptions, messages, schemas, topic_policies, offload, operations, unbuilt),
         *(transactions_off, transactions),
     )

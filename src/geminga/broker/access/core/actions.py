@@ -102,6 +102,11 @@ class SuperUser(_Word):
     #: Pulsar's rule for them is that of super-users and of a policy of the cluster.
     LOOK_AT_ISOLATION = auto()
     CHANGE_ISOLATION = auto()
+    LOOK_AT_BOOKIES = auto()
+    CHANGE_BOOKIES = auto()
+    #: Which bookies a namespace's ledgers are on.
+    LOOK_AT_BOOKIE_AFFINITY = auto()
+    CHANGE_BOOKIE_AFFINITY = auto()
     #: The command by which coordinators of other brokers tell topics and subscriptions.
     END_TRANSACTION = auto()
     #: Transactions of whomever, and their coordinators.

@@ -123,13 +123,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"GET {_NAMESPACE}/scanOffloadedLedgers",
     ),
     *_routes(
-        "policies of bookies and quorums",
-        f"GET POST DELETE {_NAMESPACE}/persistence/bookieAffinity",
-        "GET /admin/v2/bookies/all",
-        "GET /admin/v2/bookies/racks-info",
-        "GET POST DELETE /admin/v2/bookies/racks-info/{bookie}",
-    ),
-    *_routes(
         "bundles one by one",
         f"DELETE /admin/v2/namespaces/{_BUNDLE}",
         f"POST /admin/v2/namespaces/{_BUNDLE}/clearBacklog",
