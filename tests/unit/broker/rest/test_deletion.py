@@ -22,8 +22,9 @@ from support.policy_levels import run_quietly, seconds
 
 NAMESPACE = "public/going"
 NAME = TopicName.parse(f"persistent://{NAMESPACE}/topic")
-#: How long after the deletion began a client comes; the store takes up to a tenth of a second for each answer.
-LEADS_MS = (0, 5, 20, 50, 90, 150, 250, 400, 700)
+#: How long after the deletion began, or before, a client comes; the store takes up to a tenth of a second for each
+#: answer.
+LEADS_MS = (-150, -90, -50, 0, 5, 20, 50, 90, 150, 250, 400, 700)
 
 
 async def store(world: BrokerWorld) -> bool:
@@ -57,8 +58,13 @@ def test_topic_that_comes_while_an_empty_namespace_goes_is_refused_or_kept() -> 
         async def scenario(world: BrokerWorld) -> str:
             await world.resources.namespaces.create(NAMESPACE)
             world.metadata.faults.delay_ms_max = 100
-            deletion = asyncio.ensure_future(delete_empty_namespace(world.broker.administered, NAMESPACE))
-            await seconds(lead_ms / 1000)
+
+            async def delete() -> None:
+                await seconds(max(0, -lead_ms) / 1000)
+                await delete_empty_namespace(world.broker.administered, NAMESPACE)
+
+            deletion = asyncio.ensure_future(delete())
+            await seconds(max(0, lead_ms) / 1000)
             answered = await store(world)
             try:
                 await deletion
