@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from geminga.bookkeeper import MemoryBookie
 from geminga.managed_ledger import ManagedLedgerConfig, Persistence
+from geminga.managed_ledger.services import groups_of, placed_within
 from geminga.model.errors import ConfigurationError, DiskFullError, DiskIOError, NotEnoughBookiesError
 from geminga.model.position import EARLIEST
+from geminga.wire.bookkeeper.isolation import IN_NO_GROUP, IsolationGroups
 from support.ledger_world import NAME, acknowledge, append, read_all
 
 WIDE = Persistence(3, 3, 2, 2.0)
+MINE, NOBODY = IsolationGroups(("mine",)), IsolationGroups(("nobody",))
 
 
 def with_bookies(w, count=3):
@@ -262,3 +266,61 @@ def test_configured_quorums_that_do_not_fit_are_named():
     config = ManagedLedgerConfig(ensemble_size=2, write_quorum=3, ack_quorum=1)
     with pytest.raises(ConfigurationError, match=r"managedLedgerDefaultEnsembleSize.*E >= Qw >= Qa"):
         config.persistence()
+
+
+async def two_groups(w):
+    with_bookies(w)
+    value = {"mine": {"b1": {}, "b2": {}}, "other": {"b": {}}}
+    await w.store.put("/bookies", json.dumps(value).encode(), expected_version=None)
+
+
+async def ensembles(w, *ledger_ids):
+    return [(await w.bookkeeper.read_ledger(one)).metadata.last_fragment.ensemble for one in ledger_ids]
+
+
+def test_new_ledgers_are_on_bookies_of_their_groups_and_the_open_one_stays_where_it_is(in_world):
+    async def scenario(w):
+        await two_groups(w)
+        ml = await w.open()
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        first = await w.fill(ml, 3)
+        ml.set_persistence(None, groups=MINE)
+        assert ml.persistence.groups == MINE
+        positions = await w.fill(ml, 12)
+        assert [p.ledger_id for p in positions[:2]] == [first[0].ledger_id] * 2
+        for ensemble in await ensembles(w, *sorted({p.ledger_id for p in positions[2:]})):
+            assert {*ensemble} <= {"b1", "b2"}
+        await acknowledge(cursor, [positions[1], positions[5]])
+        assert {*(await ensembles(w, cursor.store.ledger_id))[0]} <= {"b1", "b2"}
+        ml.set_persistence(WIDE)
+        assert ml.persistence == WIDE, "groups stay although the policy is gone"
+
+    in_world(scenario)
+
+
+def test_a_full_ledger_does_not_go_on_where_it_may_not_be_any_more(in_world):
+    async def scenario(w):
+        await two_groups(w)
+        ml = await w.open()
+        stored = await w.fill(ml, 5)
+        ml.set_persistence(None, groups=NOBODY)
+        stored += await w.fill(ml, 5)
+        (refused,) = await append(ml, [b"x"])
+        assert isinstance(refused.error, NotEnoughBookiesError)
+        assert "left out by isolation groups" in str(refused.error)
+        assert [e.data for e in await ml.read(stored)] == [b"m%d" % i for i in range(5)] * 2
+        ml.set_persistence(None, groups=MINE)
+        await w.world.sleep(0.3)
+        (position,) = await w.fill(ml, 1)
+        assert {*(await ensembles(w, position.ledger_id))[0]} <= {"b1", "b2"}
+
+    in_world(scenario)
+
+
+def test_groups_in_custom_metadata_are_those_that_hold_now():
+    before = placed_within({"a": b"b"}, MINE)
+    assert groups_of(before) == MINE
+    assert groups_of(placed_within(before, NOBODY)) == NOBODY
+    assert groups_of(placed_within(before, IN_NO_GROUP)) == IN_NO_GROUP
+    assert placed_within(before, None) == {"a": b"b"}
+    assert groups_of({"a": b"b"}) is None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from geminga.broker.registry import namespaces as module
+from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
 from geminga.metadata import MemoryMetadataStore
+from geminga.model.topic_name import TopicName
+from geminga.wire.bookkeeper.isolation import EVERYWHERE, IN_NO_GROUP, IsolationGroups
 from support.broker_world import BrokerWorld, run_with_broker
-from support.policy_levels import NAMESPACE, run_quietly, seconds
+from support.policy_levels import NAMESPACE, run_quietly, seconds, topic_of
 
 
 def test_policies_are_remembered_until_they_change() -> None:
@@ -59,6 +63,46 @@ def test_change_by_another_broker_is_followed_at_once_and_after_a_minute_if_its_
             await other.put(path, b'{"message_ttl_in_seconds": %d}' % ttl, expected_version=None)
             await seconds(wait_s)
             assert await namespace_ttl(world) == ttl
+
+    run_quietly(scenario)
+
+
+def test_bookies_of_local_policies_belong_to_the_policies_and_their_changes_are_followed() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = MemoryMetadataStore(world.runtime, world.metadata.server)
+        path = f"{LOCAL_POLICIES_PATH}/{NAMESPACE}"
+        topic = await topic_of(world)
+        assert topic.ledger.persistence.groups is None
+        told = {"bookkeeperAffinityGroupPrimary": "a,b", "bookkeeperAffinityGroupSecondary": "c"}
+        for group, expected in (
+            (told, IsolationGroups(("a", "b"), ("c",))),
+            (
+                {"bookkeeperAffinityGroupPrimary": "c", "bookkeeperAffinityGroupSecondary": None},
+                IsolationGroups(("c",)),
+            ),
+            ({"bookkeeperAffinityGroupPrimary": 7}, IsolationGroups()),
+            ("a", None),
+            (None, None),
+        ):
+            await other.put(path, json.dumps({"bookieAffinityGroup": group}).encode(), expected_version=None)
+            await seconds(1)
+            assert topic.ledger.persistence.groups == expected
+            own = await world.broker.policies.rules(TopicName.parse(f"persistent://{NAMESPACE}/__change_events"))
+            assert own.bookies == expected, "the broker's own topics of a namespace are with the others"
+
+    run_quietly(scenario)
+
+
+def test_strict_affinity_keeps_the_other_namespaces_off_bookies_in_groups() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        policies = world.broker.policies
+        names = [TopicName.parse(f"persistent://{NAMESPACE}/{local}") for local in ("t", "__change_events")]
+        assert [(await policies.rules(name)).bookies for name in names] == [None, None]
+        policies.use_settings({**policies.settings, "strictBookieAffinityEnabled": True})
+        assert [(await policies.rules(name)).bookies for name in names] == [IN_NO_GROUP, EVERYWHERE]
+        await world.resources.bookie_affinity.set(NAMESPACE, {"bookkeeperAffinityGroupPrimary": "a"})
+        await seconds(1)
+        assert [(await policies.rules(name)).bookies for name in names] == [IsolationGroups(("a",))] * 2
 
     run_quietly(scenario)
 
