@@ -7,7 +7,6 @@ from typing import Final
 
 from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import NotFoundError, PreconditionFailedError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.wire.bookkeeper.bookie_racks import (
     RACKS_PATH,
@@ -43,42 +42,35 @@ class BookieRecords:
         node = await self._metadata.get(RACKS_PATH)
         return decode_racks(b"" if node is None else node.value)
 
-    async def rack(self, bookie_id: str) -> object:
-        """What is told of one. Raises NotFoundError."""
-        found = told_of(await self.racks(), bookie_id)
-        if found is None:
-            raise _not_found(bookie_id)
-        return found
+    async def rack(self, bookie_id: str) -> object | None:
+        """What is told of one; None: nothing."""
+        return told_of(await self.racks(), bookie_id)
 
-    async def set(self, group: str, bookie_id: str, told: Mapping[str, object]) -> None:
-        """It is in this group, and not in the one where it was. Raises PreconditionFailedError: there is no room."""
-
-        def change(value: bytes | None) -> bytes:
-            wanted = encode_racks(with_bookie(decode_racks(value or b""), group, bookie_id, told))
-            if len(wanted) > max(RACKS_BYTES_MAX, len(value or b"")):
-                raise PreconditionFailedError(
-                    f"{RACKS_PATH} would have {len(wanted)} bytes; at most {RACKS_BYTES_MAX} are kept"
-                )
-            return wanted
-
-        await cas.update(self._metadata, RACKS_PATH, change)
-
-    async def remove(self, bookie_id: str) -> None:
-        """It is in one group less. Raises NotFoundError."""
-        last: bytes | None = None
+    async def set(self, group: str, bookie_id: str, told: Mapping[str, object]) -> bool:
+        """It is in this group, and not in the one where it was; False: there is no room, and nothing is changed."""
+        has_room = True
 
         def change(value: bytes | None) -> bytes | None:
-            nonlocal last
-            left = without_bookie(decode_racks(value or b""), bookie_id)
-            if left is None:
-                if value is not None and value == last:
-                    return None  # our own write, whose outcome was unknown
-                raise _not_found(bookie_id)
-            last = encode_racks(left)
-            return last
+            nonlocal has_room
+            wanted = encode_racks(with_bookie(decode_racks(value or b""), group, bookie_id, told))
+            has_room = len(wanted) <= max(RACKS_BYTES_MAX, len(value or b""))
+            return wanted if has_room else None
 
         await cas.update(self._metadata, RACKS_PATH, change)
+        return has_room
 
+    async def remove(self, bookie_id: str) -> bool:
+        """It is in one group less; False: it was in none."""
+        was_there = False
 
-def _not_found(bookie_id: str) -> NotFoundError:
-    return NotFoundError(f"Bookie rack placement configuration not found: {bookie_id}")
+        def change(value: bytes | None) -> bytes | None:
+            nonlocal was_there
+            left = without_bookie(decode_racks(value or b""), bookie_id)
+            if left is None:
+                return None
+            # For good: it may be gone at the next look by our own write, whose outcome was unknown.
+            was_there = True
+            return encode_racks(left)
+
+        await cas.update(self._metadata, RACKS_PATH, change)
+        return was_there

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from geminga.managed_ledger import crash_points as points
@@ -381,14 +380,12 @@ class ManagedLedger:
         self.retention_bytes = retention_bytes
 
     def set_persistence(self, persistence: Persistence | None, *, groups: IsolationGroups | None = None) -> None:
-        """Ledgers made from now on, those of cursors included, have these quorums; None: the configured ones.
+        """Ledgers made from now on, also of cursors, have these quorums (None: the usual), on bookies of ``groups``.
 
-        ``groups``: they are on bookies of these alone. An open ledger keeps its own until it is full. If there are
-        fewer bookies than E, no new one can be made:
+        An open ledger keeps its own until it is full. If there are fewer bookies than E, no new one can be made:
         appends fail with NotEnoughBookiesError, and go on once there are enough or the policy is another.
         """
-        wanted = persistence if persistence is not None else self._services.persistence
-        self.persistence = wanted if groups is None else replace(wanted, groups=groups)
+        self.persistence = (persistence or self._services.persistence).within(groups)
 
     def on_end_known(self) -> None:
         """Opening: it is known where the last ledger ends."""

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.bookkeeper.bookie_records import BookieRecords
+from geminga.bookkeeper.bookie_records import RACKS_BYTES_MAX, BookieRecords
 from geminga.broker.access.core.actions import SuperUser
 from geminga.broker.core.coercion import object_of, text_of
 from geminga.broker.resources.bookie_affinity import checked_affinity
@@ -51,7 +51,11 @@ async def get_racks(request: Request) -> Response:
 
 async def get_rack(request: Request) -> Response:
     """Where one stands."""
-    return json_response(_json(await _records(request).rack(path_text(request, "bookie"))))
+    bookie_id = path_text(request, "bookie")
+    found = await _records(request).rack(bookie_id)
+    if found is None:
+        raise _not_found(bookie_id)
+    return json_response(_json(found))
 
 
 async def set_rack(request: Request) -> Response:
@@ -76,13 +80,16 @@ async def set_rack(request: Request) -> Response:
     settings = context_of(request).ledgers.bookkeeper.config
     if settings.is_rack_aware and slashes != int(settings.is_region_aware):
         raise RestError(412, _BAD_RACK)
-    await _records(request).set(group, bookie_id, found)
+    if not await _records(request).set(group, bookie_id, found):
+        raise RestError(412, f"all that is told of bookies has at most {RACKS_BYTES_MAX} bytes")
     return no_content()
 
 
 async def remove_rack(request: Request) -> Response:
     """Take it out of its group."""
-    await _records(request).remove(path_text(request, "bookie"))
+    bookie_id = path_text(request, "bookie")
+    if not await _records(request).remove(bookie_id):
+        raise _not_found(bookie_id)
     return no_content()
 
 
@@ -121,6 +128,10 @@ async def _change_affinity(request: Request, namespace: str, group: Document | N
 
 def _records(request: Request) -> BookieRecords:
     return context_of(request).ledgers.bookkeeper.records
+
+
+def _not_found(bookie_id: str) -> RestError:
+    return RestError(404, f"Bookie rack placement configuration not found: {bookie_id}")
 
 
 def _json(value: object) -> Json:

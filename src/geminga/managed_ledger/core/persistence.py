@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +35,10 @@ class Persistence:
             raise ValueError(f"E >= Qw >= Qa >= 1 is wanted of {quorums}")
         if not (isfinite(self.mark_delete_rate) and self.mark_delete_rate >= 0):
             raise ValueError(f"mark-deletes a second must be 0 or more: {self.mark_delete_rate}")
+
+    def within(self, groups: IsolationGroups | None) -> Persistence:
+        """The same on bookies of these groups."""
+        return self if groups == self.groups else replace(self, groups=groups)
 
     def flush_interval_s(self, longest_s: float) -> float:
         """Seconds from one write of a cursor that nobody waits for to the next, ``longest_s`` at most."""
