@@ -137,7 +137,7 @@ def test_close_during_creation_ends_both() -> None:
         error = await client.error()
         assert (error.request_id, error.error) == (creation, pb.ServiceNotReady)
         assert (await client.expect(Type.SUCCESS)).success.request_id == 99
-        await turns(20)
+        await turns(60)
         assert topic_of(world).producers == {}
         topic_of(world).check_invariants()
 
