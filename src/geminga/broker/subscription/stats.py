@@ -246,10 +246,10 @@ def consumer_stats_response(request_id: int, consumer_id: int, consumer: Consume
 
 
 def iso_time(time_ms: int) -> str:
-    """A time as Pulsar prints it: ISO 8601, UTC, milliseconds; one that the calendar has not is its last."""
+    """A time as Pulsar prints it: ISO 8601, UTC, no digits that it does not need; past the calendar, its end."""
     time_ms = min(max(time_ms, 0), TIME_MS_MAX)
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
+    return moment.strftime("%Y-%m-%dT%H:%M:%S") + f".{time_ms % 1000:03d}".rstrip("0").rstrip(".") + "Z"
 
 
 def _common_stats(

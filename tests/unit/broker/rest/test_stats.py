@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from geminga.broker.rest.internal_stats import internal_info, internal_stats
@@ -9,6 +11,21 @@ from geminga.broker.rest.stats import TopicStatistics, add_stored
 from geminga.broker.subscription.stats import iso_time
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.policy_levels import NAME, Publisher, seconds, topic_of
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        (1_700_000_000_040, "2023-11-14T22:13:20.04Z"),
+        (1_700_000_000_100, "2023-11-14T22:13:20.1Z"),
+        (1_700_000_010_000, "2023-11-14T22:13:30Z"),
+        (0, "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_times_have_as_many_digits_as_javas_formatter_prints(time_ms: int, text: str) -> None:
+    assert iso_time(time_ms) == text
+    assert datetime.fromisoformat(text).timestamp() * 1000 == pytest.approx(time_ms)
 
 
 async def _stats(world: BrokerWorld) -> dict:
@@ -91,7 +108,8 @@ def test_internal_statistics_follow_the_current_ledger() -> None:
         # To ask is to open, as where a topic is loaded for the question.
         assert told == ("LedgerOpened", 0, 0, 3)
         assert [ledger["entries"] for ledger in stats["ledgers"]] == [3, 0]
-        assert stats["lastLedgerCreatedTimestamp"] >= iso_time(opened_ms + 50_000)
+        made = datetime.fromisoformat(stats["lastLedgerCreatedTimestamp"])
+        assert made.timestamp() * 1000 >= opened_ms + 50_000
         info = await world.broker.ledgers.info(NAME.managed_ledger_name)
         assert info is not None
         document = internal_info(info, now_ms=7)
