@@ -522,3 +522,42 @@ def test_brokers_report_their_load(cluster: Cluster) -> None:
         assert "pulsar_lb_cpu_usage" in page
         assert "pulsar_lb_unload_bundle_total" in page
         assert "geminga_owned_bundles" in page
+
+
+def test_subscriptions_of_a_namespace_are_cleared_and_deleted_over_both_brokers(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    spread(cluster)
+    names = topics("namespace-wide", 8)
+    first, second = cluster.brokers.values()
+    client = quiet_client(cluster.service_url, tmp_path)
+    for name in names:
+        for subscription in ("a b", "kept"):
+            client.subscribe(name, subscription).close()
+        producer = client.create_producer(name)
+        for _ in range(3):
+            producer.send(b"message")
+        producer.close()
+    assert {owner_of(first, name) for name in names} == {first.service_url, second.service_url}
+    path = f"/admin/v2/namespaces/{NAMESPACE}"
+
+    def backlogs(subscription: str) -> set[int]:
+        every = (ask(second, "GET", f"/admin/v2/{name.replace('://', '/')}/stats")["subscriptions"] for name in names)
+        return {stats[subscription]["msgBacklog"] if subscription in stats else -1 for stats in every}
+
+    # Of topics that are loaded nowhere, too.
+    ask(first, "PUT", f"{path}/unload")
+    ask(first, "POST", f"{path}/clearBacklog/a%20b")
+    assert (backlogs("a b"), backlogs("kept")) == ({0}, {3})
+    consumer = client.subscribe(names[0], "a b")
+    assert refusal(second, "POST", f"{path}/unsubscribe/a%20b") == (412, "Subscription has active connected consumers")
+    assert backlogs("a b") == {0, -1}
+    consumer.close()
+    ask(first, "POST", f"{path}/unsubscribe/a%20b")
+    assert (backlogs("a b"), backlogs("kept")) == ({-1}, {3})
+    for broker in (first, second):
+        ask(broker, "POST", f"{path}/{bundle_of(broker, names[0])}/clearBacklog")
+    assert backlogs("kept") == {0, 3}
+    ask(second, "POST", f"{path}/clearBacklog")
+    assert backlogs("kept") == {0}
+    client.close()

@@ -131,7 +131,17 @@ MEANT: Final = (
     Meant(
         "a bundle that there is not",
         r"answer: (412 Invalid (upper boundary|bundle range).+|404 Namespace not found) \| (412|404) .+",
-        "(topics of bundles: GET|bundles unloaded and split: PUT) ",
+        "(topics of bundles: GET|bundles unloaded and split: PUT|namespace subscriptions: |quotas of bundles: )",
+    ),
+    Meant(
+        "clearing the backlog of a subscription that some topics have not",
+        r"answer: 500 <exception> \| 204",
+        "namespace subscriptions: POST .+/clearBacklog/",
+    ),
+    Meant(
+        "quotas of bundles that are no amounts",
+        r"answer: 204 \| (400 msgRateIn must be a number.+|412 msgRateIn must be 0 or more.+)",
+        "quotas of bundles: POST ",
     ),
     Meant(
         "a way to split bundles that there is not",

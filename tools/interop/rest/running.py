@@ -24,15 +24,20 @@ def run(console: Console, version: str, arguments: list[str]) -> int:
     """Send and compare; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.interop rest")
     parser.add_argument("-k", default="", help="only stories whose name has this text", dest="part")
+    parser.add_argument("--table", choices=TABLES, help="only the stories of this table")
     parser.add_argument("--record", action="store_true", help="keep Apache's answers")
     parser.add_argument("--geminga", action="store_true", help="compare with the answers that were kept; no Java")
     options = parser.parse_args(arguments)
-    tables = {name: [story for story in stories if options.part in story.name] for name, stories in TABLES.items()}
+    tables = {
+        name: [story for story in stories if options.part in story.name]
+        for name, stories in TABLES.items()
+        if options.table in (None, name)
+    }
     ours: dict[str, Answer] = {}
     theirs: dict[str, Answer] = {}
     started = time.perf_counter()
     for settings, names in by_settings():
-        stories = [story for name in names for story in tables[name]]
+        stories = [story for name in names for story in tables.get(name, ())]
         if not stories:
             continue
         with tempfile.TemporaryDirectory(prefix="geminga-rest-") as directory:
@@ -48,9 +53,10 @@ def run(console: Console, version: str, arguments: list[str]) -> int:
     if options.record and not options.part:
         for table, chosen in tables.items():
             record(table, chosen, theirs)
-    report(console, compared, is_whole=not options.part)
+    is_whole = not options.part and options.table is None
+    report(console, compared, is_whole=is_whole)
     console.print(f"{time.perf_counter() - started:.0f} s")
-    return 1 if compared.unexplained or (compared.idle and not options.part) else 0
+    return 1 if compared.unexplained or (compared.idle and is_whole) else 0
 
 
 def _ask_apache(stories: list[Story], directory: Path, version: str, settings: dict[str, str]) -> dict[str, Answer]:

@@ -23,6 +23,7 @@ from geminga.broker.registry.namespaces import Namespaces, TopicMode
 from geminga.broker.registry.ports import Belongings, MakeTopic, PartitionedCalls
 from geminga.broker.registry.topic_loads import Load, TopicLoads
 from geminga.broker.resources import Document, Policies, Resources
+from geminga.broker.subscription.subscription import decode_cursor_name
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import ManagedLedgerFactory
@@ -45,6 +46,7 @@ from geminga.model.topic_name import (
     TopicName,
     decode_name,
     is_hidden,
+    is_internal_cursor,
     is_of_transactions,
 )
 from geminga.runtime import Clock, Part, Turns, get_logger, spawn
@@ -179,6 +181,14 @@ class TopicRegistry:
         if str(name) in self.loaded:
             return True
         return name.is_persistent and await self._ledgers.exists(name.managed_ledger_name)
+
+    async def subscription_names(self, name: TopicName) -> list[str]:
+        """Of a topic that is loaded, or stored: it is not loaded for that. Raises StorageError."""
+        topic = self.loaded.get(str(name))
+        if topic is not None:
+            return [*topic.subscriptions]
+        cursors = await self._ledgers.cursor_names(name.managed_ledger_name) if name.is_persistent else ()
+        return [decode_cursor_name(cursor) for cursor in cursors if not is_internal_cursor(cursor)]
 
     async def unload(self, name: TopicName) -> None:
         """Send its clients away and close it; nothing if it is not loaded."""

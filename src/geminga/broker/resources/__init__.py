@@ -21,6 +21,7 @@ from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
     from geminga.broker.resources.bookie_affinity import BookieAffinity
+    from geminga.broker.resources.bundle_quotas import BundleQuotas
     from geminga.broker.resources.isolation import FailureDomains, IsolationPolicies
     from geminga.broker.resources.local_policies import AntiAffinity
 
@@ -109,3 +110,10 @@ class Resources:
     async def list_partitioned_topics(self, namespace: str, domain: str = "persistent") -> list[str]:
         """See :meth:`PartitionedTopics.list`."""
         return await self.partitioned_topics.list(namespace, domain)
+
+    @property
+    def bundle_quotas(self) -> BundleQuotas:
+        """What is to be expected of bundles, likewise."""
+        from geminga.broker.resources.bundle_quotas import BundleQuotas
+
+        return BundleQuotas(self._store)

@@ -77,7 +77,7 @@ async def unload_everywhere(context: RestContext, namespace: str) -> None:
     cut = await cut_of(context, namespace)
     membership = context.membership
     if membership is None:
-        await _unload_topics(context, cut.all())
+        await unload_topics(context, cut.all())
         return
     own: list[Bundle] = []
     away: list[tuple[Bundle, Elsewhere]] = []
@@ -117,7 +117,7 @@ async def unload_bundle(request: Request) -> Response:
     if destination and destination not in active_brokers(context):
         raise RestError(409, "Not allowed unload namespace bundle to inactive destination broker")
     if membership is None:
-        await _unload_topics(context, [bundle])
+        await unload_topics(context, [bundle])
         return no_content()
     if destination and not is_authoritative(request):
         elsewhere = _send_to(request, membership, bundle, destination)
@@ -126,7 +126,7 @@ async def unload_bundle(request: Request) -> Response:
     owner = await membership.ownership.owner_now(bundle)
     if owner is None:
         return no_content()
-    away = _at_owner(request, bundle, owner)
+    away = bundle_at_owner(request, bundle, owner)
     if away is not None:
         return away
     await membership.ownership.release([bundle])
@@ -165,7 +165,7 @@ async def split_bundle(request: Request) -> Response:
     if membership is None:
         raise PreconditionFailedError("a broker that is alone serves every bundle: there is nothing to split them for")
     owner = await membership.ownership.owner_of_bundle(bundle, is_authoritative=is_authoritative(request))
-    away = _at_owner(request, bundle, owner)
+    away = bundle_at_owner(request, bundle, owner)
     if away is not None:
         return away
     loads = {str(topic.name): _load_of(context, topic) for topic in _topics_in(context, [bundle])}
@@ -185,7 +185,7 @@ def _positions(body: Json) -> list[int]:
     return [number_of(value, "a hash to split at", LAST_HASH) for value in body]
 
 
-def _at_owner(request: Request, bundle: Bundle, owner: Owner) -> Response | None:
+def bundle_at_owner(request: Request, bundle: Bundle, owner: Owner) -> Response | None:
     """The redirection to who owns it, None where that is this broker. Raises UnavailableError."""
     direction = direct_request(owner, is_authoritative=is_authoritative(request))
     if direction is Direction.STAY:
@@ -210,7 +210,8 @@ def _load_of(context: RestContext, topic: Topic) -> TopicLoad:
     )
 
 
-async def _unload_topics(context: RestContext, bundles: Sequence[Bundle]) -> None:
+async def unload_topics(context: RestContext, bundles: Sequence[Bundle]) -> None:
+    """Those of these bundles that this broker has loaded."""
     steps = context.topics.steps()
     for topic in _topics_in(context, bundles):
         await steps.next()

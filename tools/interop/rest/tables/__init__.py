@@ -8,6 +8,7 @@ from tools.interop.rest.calls import Story
 from tools.interop.rest.tables import (
     bookies,
     brokers,
+    bundles,
     clusters,
     common,
     messages,
@@ -30,7 +31,7 @@ from tools.interop.rest.tables import (
 TABLES: Final[dict[str, list[Story]]] = {
     module.__name__.rpartition(".")[2]: module.STORIES
     for module in (
-        *(brokers, bookies, clusters, tenants, namespaces, namespace_policies, common),
+        *(brokers, bookies, clusters, tenants, namespaces, bundles, namespace_policies, common),
         *(topics, partitions, subscriptions, messages, schemas, topic_policies, offload, operations, unbuilt),
         *(transactions_off, transactions),
     )

@@ -48,6 +48,10 @@ class NamespaceOperation(_Word):
     GET_TOPICS = auto()
     DELETE_TOPIC = auto()
     GET_BUNDLE = auto()
+    DELETE_BUNDLE = auto()
+    #: Of all topics in it.
+    CLEAR_BACKLOG = auto()
+    UNSUBSCRIBE = auto()
     GET_PERMISSION = auto()
     GRANT_PERMISSION = auto()
     REVOKE_PERMISSION = auto()
@@ -99,6 +103,9 @@ class SuperUser(_Word):
     UNLOAD_NAMESPACE = auto()
     #: Its bundles, the statistics of all of its topics, where its metadata are.
     LOOK_AT_BROKER = auto()
+    #: What an operator says of a bundle's load.
+    LOOK_AT_QUOTAS = auto()
+    CHANGE_QUOTAS = auto()
     #: Pulsar's rule for them is that of super-users and of a policy of the cluster.
     LOOK_AT_ISOLATION = auto()
     CHANGE_ISOLATION = auto()

@@ -16,7 +16,6 @@ _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
 _FUNCTION: Final = "{tenant}/{namespace}/{function}"
-_BUNDLE: Final = "{tenant}/{namespace}/{bundle}"
 _SUBSCRIPTION: Final = f"{_TOPIC}/subscription/{{subscription}}"
 _PACKAGES: Final = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 
@@ -123,18 +122,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"GET {_NAMESPACE}/scanOffloadedLedgers",
     ),
     *_routes(
-        "bundles one by one",
-        f"DELETE /admin/v2/namespaces/{_BUNDLE}",
-        f"POST /admin/v2/namespaces/{_BUNDLE}/clearBacklog",
-        f"POST /admin/v2/namespaces/{_BUNDLE}/clearBacklog/{{subscription}}",
-        f"POST /admin/v2/namespaces/{_BUNDLE}/unsubscribe/{{subscription}}",
-    ),
-    *_routes(
-        "quotas of bundles",
-        "GET POST /admin/v2/resource-quotas",
-        f"GET POST DELETE /admin/v2/resource-quotas/{_BUNDLE}",
-    ),
-    *_routes(
         "resource groups",
         "GET /admin/v2/resourcegroups",
         "GET PUT DELETE /admin/v2/resourcegroups/{group}",
@@ -150,12 +137,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         "POST /admin/v2/namespaces/revokePermissionsOnTopics",
         f"GET {_TOPIC}/permissions",
         f"POST DELETE {_TOPIC}/permissions/{{role}}",
-    ),
-    *_routes(
-        "subscriptions of a whole namespace",
-        f"POST {_NAMESPACE}/clearBacklog",
-        f"POST {_NAMESPACE}/clearBacklog/{{subscription}}",
-        f"POST {_NAMESPACE}/unsubscribe/{{subscription}}",
     ),
     *_routes(
         "the old name of schemaCompatibilityStrategy",

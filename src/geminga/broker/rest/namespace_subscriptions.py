@@ -1,0 +1,233 @@
+"""Subscriptions of a whole namespace or bundle: ``clearBacklog``, ``unsubscribe``; and ``DELETE`` of a bundle.
+
+A bundle's owner does it, to whatever topics are stored in it; Pulsar's to those alone that it has loaded, and nobody
+to bundles that nobody owns. A topic that it is not about is not loaded for that. What one topic refuses does not keep
+the others from being done: it is told at the end, and the same request, sent again, does what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import NamespaceOperation
+from geminga.broker.ownership.core.bundles import Bundle, Bundles
+from geminga.broker.ownership.lookup import no_owner
+from geminga.broker.ownership.ports import Elsewhere, Here, Owner
+from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.rest.bundles import bundle_at_owner, cut_of, unload_topics
+from geminga.broker.rest.context import RestContext
+from geminga.broker.rest.owners import is_authoritative
+from geminga.broker.rest.requests import (
+    RestError,
+    context_of,
+    flag,
+    namespace_of,
+    no_content,
+    path_text,
+)
+from geminga.broker.rest.routing import Route
+from geminga.broker.subscription import seek
+from geminga.broker.subscription.subscription import Subscription
+from geminga.broker.topic.base import Topic
+from geminga.model.errors import (
+    ConflictError,
+    GemingaError,
+    NotFoundError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from geminga.model.topic_name import TopicName
+
+#: Bundles of other brokers that are asked at the same time.
+BUNDLES_AT_ONCE: Final = 32
+#: What cursors of replicators are called in Pulsar (``replicatorPrefix``): no subscription of anybody's.
+REPLICATOR_PREFIX: Final = "pulsar.repl"
+
+#: Done to one topic and the subscriptions that it is about.
+_Act = Callable[[Topic, Sequence[str]], Awaitable[None]]
+
+
+async def _clear(topic: Topic, names: Sequence[str]) -> None:
+    for name in names:
+        subscription = topic.subscriptions.get(name)
+        if isinstance(subscription, Subscription):
+            await seek.clear_backlog(subscription)
+
+
+async def _unsubscribe(topic: Topic, names: Sequence[str]) -> None:
+    for name in names:
+        if name in topic.subscriptions:
+            await topic.delete_subscription(name)
+
+
+async def clear_namespace(request: Request) -> Response:
+    """Acknowledge everything, for every subscription of every topic, or for those with the name in the path."""
+    return await _everywhere(request, "clearBacklog", _clear, TopicMode.PERSISTENT)
+
+
+async def clear_bundle(request: Request) -> Response:
+    """The same in one bundle, at its owner."""
+    return await _in_one(request, _clear, TopicMode.PERSISTENT)
+
+
+async def unsubscribe_namespace(request: Request) -> Response:
+    """Delete the subscription of that name from every topic; 412 at the end if some have consumers connected."""
+    _refuse_replicators(request)
+    return await _everywhere(request, "unsubscribe", _unsubscribe, TopicMode.ALL)
+
+
+async def unsubscribe_bundle(request: Request) -> Response:
+    """The same in one bundle, at its owner."""
+    _refuse_replicators(request)
+    return await _in_one(request, _unsubscribe, TopicMode.ALL)
+
+
+def _refuse_replicators(request: Request) -> None:
+    if path_text(request, "subscription").startswith(REPLICATOR_PREFIX):
+        raise RestError(412, "Cannot unsubscribe a replication cursor")
+
+
+async def delete_bundle(request: Request) -> Response:
+    """Give a bundle up; 409 if persistent topics are in it, unless with ``force``. The topics stay what they are."""
+    context, namespace = context_of(request), namespace_of(request)
+    bundle = (await cut_of(context, namespace)).named(path_text(request, "bundle"))
+    membership = context.membership
+    owner = None if membership is None else await membership.ownership.owner_now(bundle)
+    if owner is not None and (away := bundle_at_owner(request, bundle, owner)) is not None:
+        return away
+    if not flag(request, "force"):
+        steps = context.topics.steps()
+        for text in await context.topics.registry.list(namespace, has_system=True, is_local=True):
+            await steps.next()
+            if bundle.has(TopicName.parse(text)):
+                raise ConflictError("Cannot delete non empty bundle")
+    if membership is None:
+        await unload_topics(context, [bundle])
+    elif owner is not None:
+        await membership.ownership.release([bundle])
+    return no_content()
+
+
+async def _cut(request: Request) -> Bundles:
+    context, namespace = context_of(request), namespace_of(request)
+    if await context.resources.namespaces.find(namespace) is None:
+        raise NotFoundError("Namespace not found")
+    return await cut_of(context, namespace)
+
+
+async def _in_one(request: Request, act: _Act, mode: TopicMode) -> Response:
+    context = context_of(request)
+    cut = await _cut(request)
+    bundle = cut.named(path_text(request, "bundle"))
+    if context.membership is not None:
+        owner = await context.membership.ownership.owner_of_bundle(bundle, is_authoritative=is_authoritative(request))
+        away = bundle_at_owner(request, bundle, owner)
+        if away is not None:
+            return away
+    await _in_bundles(context, cut, {bundle}, act, mode, _wanted(request))
+    return no_content()
+
+
+def _wanted(request: Request) -> str | None:
+    """The subscription that it is about; None: all."""
+    return path_text(request, "subscription") if "subscription" in request.path_params else None
+
+
+async def _everywhere(request: Request, what: str, act: _Act, mode: TopicMode) -> Response:
+    context, wanted = context_of(request), _wanted(request)
+    cut = await _cut(request)
+    membership = context.membership
+    if membership is None:
+        await _in_bundles(context, cut, cut.all(), act, mode, wanted)
+        return no_content()
+    own: set[Bundle] = set()
+    away: list[tuple[Bundle, Elsewhere]] = []
+    failures: list[GemingaError] = []
+    for bundle in cut.all():
+        owner: Owner = await membership.ownership.owner_of_bundle(bundle)
+        if isinstance(owner, Here):
+            own.add(bundle)
+        elif isinstance(owner, Elsewhere):
+            away.append((bundle, owner))
+        else:
+            failures.append(no_owner(f"bundle {bundle}", owner))
+    rest = what if wanted is None else f"{what}/{request.path_params['subscription']}"
+    for start in range(0, len(away), BUNDLES_AT_ONCE):
+        asked = (_ask(context, bundle, owner, rest) for bundle, owner in away[start : start + BUNDLES_AT_ONCE])
+        failures += _failures(await asyncio.gather(*asked, return_exceptions=True))
+    if own:
+        here = _in_bundles(context, cut, own, act, mode, wanted)
+        failures += _failures(await asyncio.gather(here, return_exceptions=True))
+    if failures:
+        raise failures[0]
+    return no_content()
+
+
+def _failures(results: Iterable[BaseException | None]) -> list[GemingaError]:
+    """Those that a broker may tell; the others are raised."""
+    found: list[GemingaError] = []
+    for result in results:
+        if isinstance(result, GemingaError):
+            found.append(result)
+        elif result is not None:
+            raise result
+    return found
+
+
+async def _ask(context: RestContext, bundle: Bundle, owner: Elsewhere, rest: str) -> None:
+    peers = context.topics.elsewhere
+    if peers is None:
+        raise UnavailableError(f"bundle {bundle} is another broker's, which can not be asked")
+    path = f"/admin/v2/namespaces/{bundle}/{rest}"
+    query = f"authoritative={'true' if owner.is_chosen else 'false'}"
+    answer = await peers.ask_at(owner.endpoints.default, "POST", path, query=query)
+    if answer.is_good:
+        return
+    if 400 <= answer.status < 500:
+        raise RestError(answer.status, answer.reason)
+    raise UnavailableError(f"bundle {bundle}: {answer.reason} (the broker at {answer.url})")
+
+
+async def _in_bundles(
+    context: RestContext, cut: Bundles, own: Collection[Bundle], act: _Act, mode: TopicMode, wanted: str | None
+) -> None:
+    """To each topic of these, which are this broker's; raises the first refusal when all was tried."""
+    registry, steps = context.topics.registry, context.topics.steps()
+    refused: GemingaError | None = None
+    for text in await registry.list(cut.namespace, mode=mode, is_local=True):
+        await steps.next()
+        name = TopicName.parse(text)
+        if cut.find(name) not in own:
+            continue
+        try:
+            names = [one for one in await registry.subscription_names(name) if wanted is None or one == wanted]
+            if names:
+                await act(await registry.get(name, create=False, is_for_client=False), names)
+        except (TopicNotFoundError, SubscriptionNotFoundError):
+            continue  # it went meanwhile
+        except GemingaError as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
+
+
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_BUNDLE: Final = f"{_NAMESPACE}/{{bundle}}"
+_CLEAR: Final = NamespaceOperation.CLEAR_BACKLOG
+_UNSUBSCRIBE: Final = NamespaceOperation.UNSUBSCRIBE
+
+ROUTES = [
+    Route(f"{_NAMESPACE}/clearBacklog", clear_namespace, methods=["POST"], needs=_CLEAR),
+    Route(f"{_NAMESPACE}/clearBacklog/{{subscription}}", clear_namespace, methods=["POST"], needs=_CLEAR),
+    Route(f"{_BUNDLE}/clearBacklog", clear_bundle, methods=["POST"], needs=_CLEAR),
+    Route(f"{_BUNDLE}/clearBacklog/{{subscription}}", clear_bundle, methods=["POST"], needs=_CLEAR),
+    Route(f"{_NAMESPACE}/unsubscribe/{{subscription}}", unsubscribe_namespace, methods=["POST"], needs=_UNSUBSCRIBE),
+    Route(f"{_BUNDLE}/unsubscribe/{{subscription}}", unsubscribe_bundle, methods=["POST"], needs=_UNSUBSCRIBE),
+    Route(_BUNDLE, delete_bundle, methods=["DELETE"], needs=NamespaceOperation.DELETE_BUNDLE),
+]
