@@ -55,6 +55,21 @@ class Excuses:
         return self._until.get(broker, 0) > self._world.now
 
 
+def is_open_unknowingly(cluster: ClusterWorld, excuses: Excuses, topic: str) -> bool:
+    """Whether a broker has it open that is not its any more, and can not know.
+
+    It acknowledges nothing, but may give out what was acknowledged elsewhere since: so does Pulsar's, which goes on
+    serving while the metadata store is gone.
+    """
+    value = topic_hash(topic)
+    return any(
+        topic in one.topics
+        and excuses.has(broker)
+        and not any(Bundle(NAMESPACE, *ends).has_hash(value) for ends in own_ranges(cluster, broker))
+        for broker, one in cluster.brokers.items()
+    )
+
+
 def check_owners(cluster: ClusterWorld, excuses: Excuses) -> None:
     """Nobody has a topic open, and acknowledges, without a node of its session; so no two have."""
     for name in NAMES:

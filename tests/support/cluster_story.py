@@ -4,12 +4,14 @@ Three brokers as the product composes them (membership, leader, bundles by ephem
 under ledgers of 3/2/2, a metadata node with sessions, two client programs; everything that crosses nodes crosses the
 simulated network. What must hold: one writer per topic (nobody acknowledges without a node of its session, but who can
 not know that yet), nothing acknowledged is lost, order per producer (and key) is kept, what a consumer acknowledged
-with a response comes to no later one, every topic is served in the end and no bundle is owned by two.
+with a response comes to no later one (but from a broker that can not know that it lost the topic), every topic is
+served in the end and no bundle is owned by two.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from geminga.runtime import spawn
@@ -21,6 +23,7 @@ from support.cluster_checks import (
     check_lookups,
     check_order,
     check_owners,
+    is_open_unknowingly,
     said,
     stored,
 )
@@ -49,7 +52,7 @@ class ClusterStory:
     async def run(self) -> None:
         await self.cluster.start()
         until_s = self.world.now + CHANGES_S
-        traffic = Traffic(self.cluster, until_s)
+        traffic = Traffic(self.cluster, until_s, partial(is_open_unknowingly, self.cluster, self.excuses))
         watching = spawn(self._watch(), name="who has what open")
         working = spawn(traffic.run(), name="traffic")
         await self.faults.run(until_s)
