@@ -52,6 +52,16 @@ def test_counts_and_indexes_are_those_of_the_list(ledgers, first, last):
     assert ledgers.position_at(len(entries)) not in entries
 
 
+@given(ledger_lists(), positions, st.lists(st.integers(1, 9), min_size=6, max_size=6))
+def test_bytes_behind_a_position_are_those_of_the_entries_behind_it(ledgers, position, sizes):
+    # Entries of one ledger have one size, so that their mean is exact.
+    size_of = {info.ledger_id: size for info, size in zip(ledgers.infos, sizes, strict=False)}
+    for info in ledgers.infos:
+        info.size_bytes = info.entries * size_of[info.ledger_id]
+    behind = [entry for entry in entries_of(ledgers) if entry > position]
+    assert ledgers.bytes_behind(position) == sum(size_of[entry.ledger_id] for entry in behind)
+
+
 @given(ledger_lists())
 def test_first_and_last_are_the_ends_of_the_list(ledgers):
     entries = entries_of(ledgers)

@@ -53,6 +53,11 @@ MEANT: Final = (
         r"schema.+: POST schemas/.+/compatibility",
     ),
     Meant(
+        "analyzing a backlog from a message before it",
+        r"value (entries|messages): 5 \| 0|only Apache: (first|last)MessageId string",
+        "backlogs analyzed: POST ",
+    ),
+    Meant(
         "subscription types of a topic that are not set",
         r"answer: (200 \| 204|204 \| 200)",
         "topic policy subscriptionTypesEnabled: GET",
@@ -96,7 +101,7 @@ MEANT: Final = (
     Meant("input that makes no sense", r"answer: (500( <html>| <exception>)?|0 <silent>) \| (4\d\d|503) .+"),
     Meant(
         "nothing, an empty text or a fraction where a number, a boolean or a name belongs",
-        r"answer: 204 \| (400 (.+, not (nothing|''|\d+\.\d+)|The request entity cannot be empty\.)"
+        r"answer: 20[04] \| (400 (.+, not (nothing|''|\d+\.\d+)|The request entity cannot be empty\.)"
         r"|412 AdminRoles contains a role without a name)",
     ),
     Meant(

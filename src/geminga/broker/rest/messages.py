@@ -1,4 +1,4 @@
-"""Messages of a topic: peek, read by position, find by time, the backlog.
+"""Messages of a topic: peek, read by position or number, find by time or index, the backlog.
 
 A message goes out as Pulsar does it: the payload as the body, decompressed; its metadata as ``X-Pulsar-*`` headers.
 Of a batch the whole payload goes out with ``X-Pulsar-num-batch-message``, and the client takes it apart.
@@ -12,24 +12,28 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import TopicOperation
-from geminga.broker.core.coercion import LONG_MAX
+from geminga.broker.core.coercion import LONG_MAX, object_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.requests import (
+    NO_BODY,
     RestError,
     context_of,
+    json_body,
     json_response,
     message_id_json,
     path_int,
+    position_of,
+    query_int,
     subscription_name,
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH, Route
 from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned
 from geminga.broker.subscription import seek
-from geminga.broker.subscription.messages import entry_timestamp_ms
+from geminga.broker.subscription.messages import entry_timestamp_ms, position_of_index
 from geminga.broker.subscription.stats import iso_time
 from geminga.managed_ledger import Entry
-from geminga.model.errors import NotFoundError
+from geminga.model.errors import NotFoundError, PreconditionFailedError
 from geminga.model.position import EARLIEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import DecompressionError, decompress
@@ -88,6 +92,62 @@ async def message_id_by_time(request: Request) -> Response:
     before = await ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < timestamp_ms)
     position = ledger.next_position(before if before is not None else EARLIEST)
     return json_response(message_id_json(position, name.partition))
+
+
+async def examine(request: Request) -> Response:
+    """The n-th (from 1) entry from the oldest on, or from the newest backwards (the default)."""
+    topics, name = context_of(request).topics, topic_of(request)
+    number = max(1, query_int(request, "messagePosition", LONG_MAX) or 1)
+    await refuse_partitioned(
+        topics,
+        name,
+        "Examine messages on a partitioned topic is not allowed, "
+        "please try examine message on specific topic partition",
+    )
+    ledger = (await persistent_topic(topics, name, "Examine messages")).ledger
+    count = ledger.readable.entry_count
+    if not count:
+        raise PreconditionFailedError("Could not examine messages due to the total message is zero")
+    if request.query_params.get("initialPosition") == "earliest":
+        # As in Pulsar: behind the last one stands the last one.
+        index = min(number, count) - 1
+    elif number <= count:
+        index = count - number
+    else:
+        raise PreconditionFailedError(f"there are {count} messages, none is number {number} from the latest one")
+    entries = await ledger.read([ledger.readable.position_at(index)])
+    if not entries:
+        raise NotFoundError("Message not found")  # trimmed meanwhile
+    return entry_response(entries[0])
+
+
+async def message_id_by_index(request: Request) -> Response:
+    """The id of the entry that holds the message of that index, where the broker numbers messages; -1:-1 of one that is
+    older than the oldest entry's last."""
+    topics, name = context_of(request).topics, topic_of(request)
+    index = query_int(request, "index", LONG_MAX) or 0
+    if not context_of(request).config.entry_metadata_interceptors:
+        raise PreconditionFailedError("GetMessageIDByIndex is not allowed when broker entry metadata is disabled")
+    if index < 0:
+        raise NotFoundError(f"Invalid message index: {index}")
+    await refuse_partitioned(topics, name, "GetMessageIDByIndex is not allowed on partitioned-topic")
+    ledger = (await persistent_topic(topics, name, "Get message id by index")).ledger
+    position = await position_of_index(ledger, index)
+    if position is None:
+        raise NotFoundError(f"Message not found for index {index}")
+    return json_response(message_id_json(position, name.partition))
+
+
+async def backlog_size(request: Request) -> Response:
+    """Stored bytes behind the message id in the body, readable or not; of -1:-1 all."""
+    topics, name = context_of(request).topics, topic_of(request)
+    body = await json_body(request)
+    if body is None:
+        raise RestError(400, NO_BODY)
+    position = position_of(object_of(body, "the body"))
+    await refuse_partitioned(topics, name, "calculate backlog size is not allowed for partitioned-topic")
+    topic = await persistent_topic(topics, name, "Calculate backlog size")
+    return json_response(topic.ledger.ledgers.bytes_behind(position))
 
 
 async def backlog(request: Request) -> Response:
@@ -226,5 +286,10 @@ ROUTES = [
     Route(
         f"{TOPIC_PATH}/messageid/{{timestamp}}", message_id_by_time, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES
     ),
+    Route(f"{TOPIC_PATH}/examinemessage", examine, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES),
+    Route(
+        f"{TOPIC_PATH}/getMessageIdByIndex", message_id_by_index, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES
+    ),
+    Route(f"{TOPIC_PATH}/backlogSize", backlog_size, methods=["PUT"], needs=TopicOperation.GET_BACKLOG_SIZE),
     Route(f"{TOPIC_PATH}/backlog", backlog, methods=["GET"], needs=TopicOperation.GET_BACKLOG_SIZE),
 ]

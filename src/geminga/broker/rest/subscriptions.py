@@ -41,6 +41,7 @@ from geminga.broker.rest.targets import (
     subscription_of,
 )
 from geminga.broker.subscription import seek
+from geminga.broker.subscription.analysis import analyze
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import (
     ConflictError,
@@ -296,6 +297,37 @@ def ack_set_from(first: int, size: int) -> list[int]:
     return [word - (1 << 64) if word > LONG_MAX else word for word in words]
 
 
+async def analyze_backlog(request: Request) -> Response:
+    """Entries and messages not acknowledged, from the message id in the body on, counted by looking at them."""
+    topics, name = context_of(request).topics, topic_of(request)
+    body = await json_body(request)
+    start = None if body is None else position_of(body)
+    if start is not None and start.entry_id < 0 <= start.ledger_id:
+        raise RestError(412, f"there is no entry {start.entry_id} of a ledger to begin with")
+    await refuse_partitioned(
+        topics,
+        name,
+        "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic partition",
+    )
+    found = await analyze(await subscription_of(topics, name, subscription_name(request)), start)
+    document: Document = {
+        "entries": found.entries,
+        "messages": found.messages,
+        "markerMessages": found.markers,
+        # There are no entry filters.
+        "filterRejectedEntries": 0,
+        "filterAcceptedEntries": found.entries,
+        "filterRescheduledEntries": 0,
+        "filterRejectedMessages": 0,
+        "filterAcceptedMessages": found.messages,
+        "filterRescheduledMessages": 0,
+        "aborted": found.is_aborted,
+    }
+    if found.first is not None:
+        document |= {"firstMessageId": str(found.first), "lastMessageId": str(found.last)}
+    return json_response(document)
+
+
 async def get_properties(request: Request) -> Response:
     """The subscription's properties."""
     subscription = (await _each(request))[0]
@@ -331,6 +363,7 @@ ROUTES = [
     ),
     Route(f"{_PATH}/resetcursor/{{timestamp}}", reset_to_time, methods=["POST"], needs=TopicOperation.RESET_CURSOR),
     Route(f"{_PATH}/resetcursor", reset_to_position, methods=["POST"], needs=TopicOperation.RESET_CURSOR),
+    Route(f"{_PATH}/analyzeBacklog", analyze_backlog, methods=["POST"], needs=TopicOperation.CONSUME),
     Route(f"{_PATH}/properties", get_properties, methods=["GET"], needs=TopicOperation.CONSUME),
     Route(f"{_PATH}/properties", set_properties, methods=["PUT"], needs=TopicOperation.CONSUME),
 ]

@@ -109,6 +109,13 @@ class SubscriptionConfig:
         "isDelayedDeliveryDeliverAtTimeStrict", True, "true or false"
     )
 
+    backlog_scan_entries_max: int = setting(
+        "subscriptionBacklogScanMaxEntries", 10_000, "entries >= 0: more are not looked at", minimum=0
+    )
+    backlog_scan_ms_max: int = setting(
+        "subscriptionBacklogScanMaxTimeMs", 120_000, "milliseconds >= 0: longer is not looked", minimum=0
+    )
+
     @property
     def unacked_limits(self) -> UnackedLimits:
         """What holds where neither namespace nor topic says otherwise."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from geminga.model import Position
+from geminga.model import EARLIEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import broker_entry_metadata, peek_metadata
 from geminga.wire.pulsar.numbers import as_long, batch_size
 from geminga.wire.pulsar.varint import signed64
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger import Entry, ManagedLedger
 
 _UINT64: Final = (1 << 64) - 1
 
@@ -44,6 +47,31 @@ def is_marker(data: bytes) -> bool:
     """Whether the entry is the broker's own, or unreadable: no consumer gets it."""
     metadata = peek_metadata(data)
     return metadata is None or metadata.marker_type != 0
+
+
+def entry_index(data: bytes) -> int | None:
+    """The index of the entry's last message; None: it was stored without."""
+    noted = broker_entry_metadata(data)
+    return as_long(noted.index) if noted is not None and noted.HasField("index") else None
+
+
+async def position_of_index(ledger: ManagedLedger, index: int) -> Position | None:
+    """The entry that holds the message of that index; EARLIEST if the oldest one is behind it, None if all are before.
+
+    Entries without an index are older than the numbering. Raises StorageError.
+    """
+    oldest = await ledger.read_range(ledger.first_position, 1, 1)
+    noted = entry_index(oldest[0].data) if oldest else None
+    if noted is not None and index < noted:
+        return EARLIEST
+
+    def is_before(entry: Entry) -> bool:
+        noted = entry_index(entry.data)
+        return noted is None or noted < index
+
+    before = await ledger.find_last(is_before)
+    position = ledger.next_position(before if before is not None else EARLIEST)
+    return position if position <= ledger.readable_position else None
 
 
 def last_batch_index(data: bytes) -> int:

@@ -141,6 +141,19 @@ class LedgerList:
         """Payload bytes of all ledgers."""
         return sum(info.size_bytes for info in self._infos)
 
+    def bytes_behind(self, position: Position) -> int:
+        """Payload bytes of the entries behind ``position``; of its own ledger by the mean entry."""
+        size_bytes = 0
+        for info in reversed(self._infos):
+            if info.ledger_id < position.ledger_id:
+                break
+            left = info.entries
+            if info.ledger_id == position.ledger_id:
+                left = min(left, left - position.entry_id - 1)
+            if left > 0:
+                size_bytes += info.size_bytes * left // info.entries
+        return size_bytes
+
     @property
     def first_position(self) -> Position:
         """The oldest entry, or where the next one would be; (-1, 0) without any ledger."""

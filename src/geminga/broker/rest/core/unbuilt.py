@@ -144,13 +144,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     ),
     *_routes("schema metadata", "GET /admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata"),
     *_routes(
-        "this look at a topic's storage",
-        f"PUT {_TOPIC}/backlogSize",
-        f"GET {_TOPIC}/examinemessage",
-        f"GET {_TOPIC}/getMessageIdByIndex",
-        f"POST {_SUBSCRIPTION}/analyzeBacklog",
-    ),
-    *_routes(
         "deleting a topic's messages at once",
         f"POST {_TOPIC}/trim",
         f"DELETE {_TOPIC}/truncate",
