@@ -44,7 +44,7 @@ class QuorumLife:
 
     async def start(self) -> None:
         self.ml = await self.world.reopen()
-        self.ml.set_persistence(self.policy)
+        self.ml.stored_as.set(self.policy)
         self.cursor = await self.ml.open_cursor("s", initial=EARLIEST)
 
     async def take(self, what: str, how) -> None:
@@ -52,7 +52,7 @@ class QuorumLife:
 
     async def policy_(self, how) -> None:
         self.policy = how
-        self.ml.set_persistence(how)
+        self.ml.stored_as.set(how)
 
     async def fill(self, how) -> None:
         payloads = [b"%06d" % (self.count + i) for i in range(how)]

@@ -196,7 +196,7 @@ class TopicStory:
             await self.truncate(ml)
         elif roll < 0.89:
             # How often cursors are written that nobody waits for changes no promise to who does.
-            ml.set_persistence(Persistence(1, 1, 1, self.rng.choice((0, 0.01, 1, 1000))))
+            ml.stored_as.set(Persistence(1, 1, 1, self.rng.choice((0, 0.01, 1, 1000))))
         elif roll < 0.94:
             await self.world.sleep(self.rng.uniform(0, 0.02))
         else:

@@ -42,8 +42,11 @@ class CursorPlace(Protocol):
     """The managed ledger that a cursor is of."""
 
     name: str
-    #: Quorums of its new ledgers, and how often a cursor is written.
-    persistence: Persistence
+
+    @property
+    def persistence(self) -> Persistence:
+        """Quorums of its new ledgers, and how often a cursor is written."""
+        ...
 
 
 class CursorStore:

@@ -15,7 +15,7 @@ from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger import queries
 from geminga.managed_ledger.appender import Appender
 from geminga.managed_ledger.core.byte_budget import Claim
-from geminga.managed_ledger.core.persistence import Persistence
+from geminga.managed_ledger.core.persistence import Persistence, StoredAs
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.cursor_set import CursorSet
 from geminga.managed_ledger.entry import AppendDone, Entry
@@ -44,7 +44,6 @@ from geminga.wire.managed_ledger import CursorInfoRecord, ManagedLedgerRecord
 if TYPE_CHECKING:
     from geminga.managed_ledger.list_watch import ListWatch
     from geminga.managed_ledger.offloading import FindAborted, FindSchema, Offloading
-    from geminga.wire.bookkeeper.isolation import IsolationGroups
 
 _NO_LONGS: Final[Mapping[str, int]] = {}
 _NO_TEXTS: Final[Mapping[str, str]] = {}
@@ -70,12 +69,12 @@ class ManagedLedger:
         "ledgers",
         "name",
         "part",
-        "persistence",
         "readable",
         "readable_position",
         "retention_bytes",
         "retention_ms",
         "stored",
+        "stored_as",
         "tail",
         "when_fenced",
     )
@@ -118,7 +117,7 @@ class ManagedLedger:
         #: Of consumed ledgers: age and total bytes, -1 without limit (see ``core.trim``); so until policies are read.
         self.retention_ms = self.retention_bytes = -1
         #: Quorums of new ledgers, and how often cursors are written.
-        self.persistence = services.persistence
+        self.stored_as = StoredAs(services.persistence)
         #: Recently appended entries, while anybody reads, and who is told of them.
         self.tail = Tail(home.cursor_services.cache, home.cache_entries)
         self._appender: Appender | None = None
@@ -145,6 +144,11 @@ class ManagedLedger:
     def properties(self) -> Mapping[str, str]:
         """Text properties."""
         return self.stored.properties
+
+    @property
+    def persistence(self) -> Persistence:
+        """What ``stored_as`` says now."""
+        return self.stored_as.now
 
     # ---- append
 
@@ -378,14 +382,6 @@ class ManagedLedger:
         """How long consumed ledgers stay: see ``core.trim``. Takes effect with the next trim."""
         self.retention_ms = retention_ms
         self.retention_bytes = retention_bytes
-
-    def set_persistence(self, persistence: Persistence | None, *, groups: IsolationGroups | None = None) -> None:
-        """Ledgers made from now on, also of cursors, have these quorums (None: the usual), on bookies of ``groups``.
-
-        An open ledger keeps its own until it is full. If there are fewer bookies than E, no new one can be made:
-        appends fail with NotEnoughBookiesError, and go on once there are enough or the policy is another.
-        """
-        self.persistence = (persistence or self._services.persistence).within(groups)
 
     def on_end_known(self) -> None:
         """Opening: it is known where the last ledger ends."""

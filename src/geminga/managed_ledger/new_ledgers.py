@@ -27,8 +27,12 @@ class GrowingLog(Protocol):
     """The managed ledger that grows."""
 
     name: str
-    persistence: Persistence
     stored: StoredList
+
+    @property
+    def persistence(self) -> Persistence:
+        """What new ledgers are to have."""
+        ...
 
     @property
     def newest_ledger_id(self) -> int:

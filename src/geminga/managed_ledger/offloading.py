@@ -63,8 +63,11 @@ class OffloadedLog(Protocol):
     readable: LedgerList
     is_closed: bool
     is_fenced: bool
-    #: Of new ledgers.
-    persistence: Persistence
+
+    @property
+    def persistence(self) -> Persistence:
+        """Of new ledgers."""
+        ...
 
     @property
     def created_ms(self) -> int:

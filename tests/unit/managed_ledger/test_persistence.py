@@ -36,11 +36,11 @@ def test_new_ledgers_have_the_policy_and_the_open_one_keeps_its_own(in_world):
         with_bookies(w)
         ml = await w.open()
         first = (await w.fill(ml, 5))[0].ledger_id
-        ml.set_persistence(WIDE)
+        ml.stored_as.set(WIDE)
         positions = await w.fill(ml, 10)
         assert [p.ledger_id == first for p in positions] == [True] * 5 + [False] * 5
         second = positions[-1].ledger_id
-        ml.set_persistence(None)
+        ml.stored_as.set(None)
         third = (await w.fill(ml, 10))[-1].ledger_id
         assert [await quorums(w, i) for i in (first, second, third)] == [(1, 1, 1), (3, 3, 2), (1, 1, 1)]
 
@@ -53,7 +53,7 @@ def test_ledgers_of_cursors_have_the_policy_too(in_world):
         ml = await w.open()
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         positions = await w.fill(ml, 3)
-        ml.set_persistence(WIDE)
+        ml.stored_as.set(WIDE)
         await acknowledge(cursor, positions[:1])
         assert await quorums(w, cursor.store.ledger_id) == (3, 3, 2)
         # An answered acknowledgement survives any one bookie.
@@ -72,7 +72,7 @@ def test_more_bookies_than_there_are_refuse_appends_until_there_are_enough(in_wo
         w.bookies["b2"].is_writable = False
         ml = await w.open()
         stored = await w.fill(ml, 5)
-        ml.set_persistence(WIDE)
+        ml.stored_as.set(WIDE)
         stored += await w.fill(ml, 5)
         (refused,) = await append(ml, [b"x"])
         assert isinstance(refused.error, NotEnoughBookiesError)
@@ -89,9 +89,9 @@ def test_more_bookies_than_there_are_refuse_appends_until_there_are_enough(in_wo
 def test_another_policy_ends_the_lack_of_bookies(in_world):
     async def scenario(w):
         ml = await w.open()
-        ml.set_persistence(WIDE)
+        ml.stored_as.set(WIDE)
         assert isinstance((await append(ml, [b"x"]))[0].error, NotEnoughBookiesError)
-        ml.set_persistence(Persistence(1, 1, 1, 2.0))
+        ml.stored_as.set(Persistence(1, 1, 1, 2.0))
         await w.world.sleep(0.3)
         (position,) = await w.fill(ml, 1)
         assert await quorums(w, position.ledger_id) == (1, 1, 1)
@@ -105,7 +105,7 @@ def test_a_cursor_whose_ledger_has_too_few_bookies_is_kept_in_its_node(in_world)
         ml = await w.open()
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         positions = await w.fill(ml, 4)
-        ml.set_persistence(WIDE)
+        ml.stored_as.set(WIDE)
         assert await acknowledge(cursor, [positions[0], positions[2]]) is None
         again = (await w.reopen()).cursors["s"]
         assert (again.mark_delete_position, again.backlog_count) == (positions[0], 2)
@@ -118,7 +118,7 @@ def test_a_list_of_ledgers_with_different_quorums_is_recovered(in_world):
         with_bookies(w, 4)
         ml = await w.open()
         for persistence in (None, WIDE, Persistence(4, 2, 2, 0.0), Persistence(2, 2, 1, 1.0)):
-            ml.set_persistence(persistence)
+            ml.stored_as.set(persistence)
             await w.fill(ml, 10)
         await w.fill(ml, 3)
         again = await w.reopen()
@@ -140,7 +140,7 @@ def test_a_policy_that_comes_in_the_middle_of_a_rollover_is_taken_whole_or_not_a
         w.faults.delay_ms_max = 100
         rolling = asyncio.ensure_future(w.fill(ml, 10))
         await w.world.sleep(delay_s)
-        ml.set_persistence(WIDE)
+        ml.stored_as.set(WIDE)
         positions = await rolling
         assert await quorums(w, positions[0].ledger_id) in [(1, 1, 1), (3, 3, 2)]
         assert await quorums(w, (await w.fill(ml, 1))[0].ledger_id) == (3, 3, 2)
@@ -151,7 +151,7 @@ def test_a_policy_that_comes_in_the_middle_of_a_rollover_is_taken_whole_or_not_a
 def test_a_low_rate_writes_a_cursor_seldom_and_answers_at_once_all_the_same(in_world):
     async def scenario(w):
         ml = await w.open()
-        ml.set_persistence(Persistence(1, 1, 1, 0.5))
+        ml.stored_as.set(Persistence(1, 1, 1, 0.5))
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         positions = await w.fill(ml, 9)
         await acknowledge(cursor, positions[:1])
@@ -176,7 +176,7 @@ def test_a_low_rate_writes_a_cursor_seldom_and_answers_at_once_all_the_same(in_w
 def test_no_rate_writes_every_turn_of_acknowledgements(in_world):
     async def scenario(w):
         ml = await w.open()
-        ml.set_persistence(Persistence(1, 1, 1, 0))
+        ml.stored_as.set(Persistence(1, 1, 1, 0))
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         positions = await w.fill(ml, 9)
         await acknowledge(cursor, positions[:1])
@@ -193,7 +193,7 @@ def test_no_rate_does_not_try_again_at_once_what_failed(in_world):
     async def scenario(w):
         # Neither the ledger nor the node takes it.
         ml = await w.open()
-        ml.set_persistence(Persistence(1, 1, 1, 0))
+        ml.stored_as.set(Persistence(1, 1, 1, 0))
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         positions = await w.fill(ml, 9)
         await acknowledge(cursor, [positions[1]])
@@ -212,7 +212,7 @@ def test_no_rate_does_not_try_again_at_once_what_failed(in_world):
 def test_however_low_the_rate_a_cursor_is_written_once_in_a_minute(in_world):
     async def scenario(w):
         ml = await w.open()
-        ml.set_persistence(Persistence(1, 1, 1, 0.0001))
+        ml.stored_as.set(Persistence(1, 1, 1, 0.0001))
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         positions = await w.fill(ml, 3)
         cursor.acknowledge(positions[:1])
@@ -229,8 +229,8 @@ def test_however_low_the_rate_a_cursor_is_written_once_in_a_minute(in_world):
 def test_each_managed_ledger_has_its_own_rate(in_world):
     async def scenario(w):
         slow, quick = await w.open(), await w.open(NAME + "2")
-        slow.set_persistence(Persistence(1, 1, 1, 0.1))
-        quick.set_persistence(Persistence(1, 1, 1, 10))
+        slow.stored_as.set(Persistence(1, 1, 1, 0.1))
+        quick.stored_as.set(Persistence(1, 1, 1, 10))
         cursors = [await ml.open_cursor("s", initial=EARLIEST) for ml in (slow, quick)]
         positions = [await w.fill(ml, 9) for ml in (slow, quick)]
         for number in range(8):
@@ -284,7 +284,7 @@ def test_new_ledgers_are_on_bookies_of_their_groups_and_the_open_one_stays_where
         ml = await w.open()
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         first = await w.fill(ml, 3)
-        ml.set_persistence(None, groups=MINE)
+        ml.stored_as.set(None, groups=MINE)
         assert ml.persistence.groups == MINE
         positions = await w.fill(ml, 12)
         assert [p.ledger_id for p in positions[:2]] == [first[0].ledger_id] * 2
@@ -292,7 +292,7 @@ def test_new_ledgers_are_on_bookies_of_their_groups_and_the_open_one_stays_where
             assert {*ensemble} <= {"b1", "b2"}
         await acknowledge(cursor, [positions[1], positions[5]])
         assert {*(await ensembles(w, cursor.store.ledger_id))[0]} <= {"b1", "b2"}
-        ml.set_persistence(WIDE)
+        ml.stored_as.set(WIDE)
         assert ml.persistence == WIDE, "groups stay although the policy is gone"
 
     in_world(scenario)
@@ -303,13 +303,13 @@ def test_a_full_ledger_does_not_go_on_where_it_may_not_be_any_more(in_world):
         await two_groups(w)
         ml = await w.open()
         stored = await w.fill(ml, 5)
-        ml.set_persistence(None, groups=NOBODY)
+        ml.stored_as.set(None, groups=NOBODY)
         stored += await w.fill(ml, 5)
         (refused,) = await append(ml, [b"x"])
         assert isinstance(refused.error, NotEnoughBookiesError)
         assert "left out by isolation groups" in str(refused.error)
         assert [e.data for e in await ml.read(stored)] == [b"m%d" % i for i in range(5)] * 2
-        ml.set_persistence(None, groups=MINE)
+        ml.stored_as.set(None, groups=MINE)
         await w.world.sleep(0.3)
         (position,) = await w.fill(ml, 1)
         assert {*(await ensembles(w, position.ledger_id))[0]} <= {"b1", "b2"}

@@ -30,8 +30,9 @@ class PendingAckLogs(Protocol):
         """Whether there is a log."""
         ...
 
-    async def open(self, topic: TopicName, subscription: str, part: Part) -> RecordLog:
-        """The log, made if there is none."""
+    async def open(self, topic: TopicName, subscription: str, part: Part, beside: ManagedLedger) -> RecordLog:
+        """The log, made if there is none; its ledgers are as many copies, and where, as those of the topic's,
+        ``beside`` which it is."""
         ...
 
     async def delete(self, topic: TopicName, subscription: str) -> None:

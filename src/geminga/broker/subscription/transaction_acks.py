@@ -198,7 +198,8 @@ class TransactionAcks:
                     raise TopicClosingError(f"Topic {subscription.topic.name} is being closed")
                 clock = subscription.services.runtime.clock
                 self.recovering_ms = clock.wall_ms()
-                log = await logs.open(subscription.topic.name, subscription.name, subscription)
+                topic = subscription.topic
+                log = await logs.open(topic.name, subscription.name, subscription, topic.ledger)
                 try:
                     self._handle = await PendingAckHandle.open(log, self, self._lost)
                 except GemingaError:

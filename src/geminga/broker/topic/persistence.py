@@ -26,8 +26,8 @@ class LedgerPersistence(TopicPart):
         """Set what the rules want, from the next ledger on."""
         rules, ledger = self._topic.rules, self._topic.ledger
         if rules.persistence is None:
-            ledger.set_persistence(None, groups=rules.bookies)
+            ledger.stored_as.set(None, groups=rules.bookies)
             return
         ensemble, write, ack, rate = rules.persistence
         # Pulsar's tools write a rate of 0 or -1 where there is none.
-        ledger.set_persistence(Persistence(ensemble, write, ack, max(0.0, rate)), groups=rules.bookies)
+        ledger.stored_as.set(Persistence(ensemble, write, ack, max(0.0, rate)), groups=rules.bookies)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part
@@ -32,10 +32,10 @@ class LedgerPendingAckLogs:
         """Whether there is one. Raises MetadataError."""
         return await self._ledgers.exists(log_name(topic, subscription))
 
-    async def open(self, topic: TopicName, subscription: str, part: Part) -> RecordLog:
+    async def open(self, topic: TopicName, subscription: str, part: Part, beside: ManagedLedger) -> RecordLog:
         """The log, made if there is none. Raises StorageError."""
         ledger = await self._ledgers.open(log_name(topic, subscription))
-        ledger.part = part
+        ledger.part, ledger.stored_as = part, beside.stored_as
         ledger.set_retention(retention_ms=0, retention_bytes=0)
         try:
             return await LedgerRecordLog.open(ledger, LOG_CURSOR, part)

@@ -45,6 +45,23 @@ class Persistence:
         return 0.0 if not self.mark_delete_rate else min(1.0 / self.mark_delete_rate, longest_s)
 
 
+class StoredAs:
+    """How a managed ledger is stored from now on; one with others that go with it, such as logs of its transactions."""
+
+    __slots__ = ("_usual", "now")
+
+    def __init__(self, usual: Persistence) -> None:
+        self._usual = self.now = usual
+
+    def set(self, persistence: Persistence | None, *, groups: IsolationGroups | None = None) -> None:
+        """Ledgers made from now on, also of cursors, have these quorums (None: the usual), on bookies of ``groups``.
+
+        An open ledger keeps its own until it is full. If there are fewer bookies than E, no new one can be made:
+        appends fail with NotEnoughBookiesError, and go on once there are enough or the policy is another.
+        """
+        self.now = (persistence or self._usual).within(groups)
+
+
 def flush_due_s(now_s: float, flushed_s: float, interval_s: float, *, is_retry: bool) -> float:
     """When cursors are next persisted that nobody waits for; they were last at ``flushed_s``.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.transactions.pending_ack_logs import log_name
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.policy_levels import set_namespace
 from support.transacting import Transacting
 
 NAME = TopicName.parse(TOPIC)
@@ -58,3 +60,42 @@ def test_a_deleted_topic_leaves_no_log() -> None:
         assert not (await client.end(txn_id, commit=True)).HasField("error")
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_a_log_has_as_many_copies_as_its_topic_and_follows_when_that_changes() -> None:
+    wide = {
+        "bookkeeperEnsemble": 3,
+        "bookkeeperWriteQuorum": 3,
+        "bookkeeperAckQuorum": 2,
+        "managedLedgerMaxMarkDeleteRate": 0.5,
+    }
+
+    async def scenario(world: BrokerWorld) -> None:
+        log = log_name(NAME, "sub")
+
+        async def copies() -> int:
+            ledger = world.ledgers.get(log)
+            assert ledger is not None
+            last = await world.ledgers.bookkeeper.read_ledger(ledger.ledgers.last.ledger_id)
+            return last.metadata.write_quorum
+
+        client = Transacting(await world.client())
+        await client.client.create_producer()
+        await client.client.subscribe()
+        await set_namespace(world, "persistence", wide)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert isinstance(topic, PersistentTopic)
+        for expected in (3, 1):
+            await client.publish(b"a")
+            txn_id = await client.begin()
+            await client.add_subscription(txn_id)
+            last = topic.ledger.last_confirmed_position
+            message_id = pb.MessageIdData(ledgerId=last.ledger_id, entryId=last.entry_id)
+            assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
+            assert await copies() == expected
+            await set_namespace(world, "persistence", None)
+            ledger = world.ledgers.get(log)
+            assert ledger is not None
+            await ledger.roll()
+
+    run_with_broker(scenario, bookies=3, transaction_coordinator_enabled=True)
