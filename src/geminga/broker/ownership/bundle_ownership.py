@@ -41,6 +41,8 @@ QUESTIONS_MAX: Final = 1_000
 WRITES_AT_ONCE: Final = 64
 #: Cuts of one split.
 SPLIT_KEYS_MAX: Final = 1_000
+#: Nodes that are taken away later; others stay until the session ends.
+LEFTOVER_MAX: Final = 10_000
 #: Attempts to make a node whose outcome is unknown, or that goes as soon as it is met.
 ACQUIRE_ATTEMPTS_MAX: Final = 8
 #: Between two looks at every bundle that is owned, and between two attempts to take a node away.
@@ -111,6 +113,8 @@ class BundleOwnership:
         #: Those of which another broker opened a log: they are nobody's here until their nodes were looked at.
         self._met_fence: set[Bundle] = set()
         self._splitting: set[Bundle] = set()
+        #: Nodes that this session may have made, that go with nothing, and could not be taken away when they should.
+        self._leftover: set[Bundle] = set()
         self._questions: dict[tuple[str, Bundle], asyncio.Task[Owner | GemingaError | None]] = {}
         #: Counts sessions: what began in another one is void.
         self._session = 0
@@ -267,6 +271,10 @@ class BundleOwnership:
             if session != self._session or self._is_closing:
                 return _AWAY
             owned = self._own[bundle] = _Owned(bundle, unwatch)
+            self._leftover.discard(bundle)
+        except StorageError:
+            self._leave_over([bundle], session)
+            raise
         finally:
             if bundle not in self._own:
                 unwatch()
@@ -371,6 +379,7 @@ class BundleOwnership:
         self._splitting.add(bundle)
         try:
             for part in parts:
+                await self._swept(part)
                 if not isinstance(await self._make_node(part, session), Here):
                     raise UnavailableError(f"bundle {part}, which is to be made, is another's")
             after = await self._bundles.split(bundle, keys)
@@ -378,6 +387,7 @@ class BundleOwnership:
                 raise UnavailableError(f"bundle {bundle} changed hands while it was split")
             for part in parts:
                 self._own[part] = _Owned(part, self._watch_own(part))
+            self._leftover.difference_update(parts)
             self._end([owned])
         except GemingaError:
             await self._give_back(bundle.namespace, parts, session)
@@ -404,7 +414,35 @@ class BundleOwnership:
                 if part not in self._own:
                     await self._remove_node(part, session)
         except StorageError as error:
-            _log.warning("nodes of parts in namespace %s stay until the session ends: %s", namespace, error)
+            _log.warning("nodes of parts in namespace %s can not be taken away now: %s", namespace, error)
+            self._leave_over(parts, session)
+
+    # ---- nodes that go with nothing: others would wait for this broker to serve them, or fail to make them
+
+    def _leave_over(self, bundles: Iterable[Bundle], session: int) -> None:
+        for bundle in bundles:
+            if session == self._session and bundle not in self._own and len(self._leftover) < LEFTOVER_MAX:
+                self._leftover.add(bundle)
+
+    async def _sweep(self, bundle: Bundle) -> None:
+        """Take a leftover away; as if it were acquired, so that nobody makes a node of it meanwhile."""
+        if any(bundle.overlaps(other) for other in self._splitting):
+            return  # the split makes it, or the next round takes it away
+        try:
+            await self._once("acquire", bundle, lambda: self._take_leftover(bundle))
+        except GemingaError as error:
+            _log.warning("the node of bundle %s, which is not served, can not be taken away now: %s", bundle, error)
+
+    async def _take_leftover(self, bundle: Bundle) -> Owner | None:
+        if bundle not in self._own:
+            await self._remove_node(bundle, self._session)
+        self._leftover.discard(bundle)
+        return None
+
+    async def _swept(self, part: Bundle) -> None:
+        """Return when nobody takes its node away any more; nobody begins to while the split is under way."""
+        while (task := self._questions.get(("acquire", part))) is not None:
+            await asyncio.wait([task])
 
     async def _disable_node(self, bundle: Bundle, session: int) -> None:
         try:
@@ -447,6 +485,7 @@ class BundleOwnership:
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self._session += 1
+            self._leftover.clear()
             lost = [one for one in self._own.values() if not one.is_leaving]
             for one in lost:
                 one.is_leaving = True
@@ -484,6 +523,8 @@ class BundleOwnership:
                 await self._drop_former(namespace)
             for bundle in looked_at:
                 await self._look_at(bundle)
+            for bundle in sorted(self._leftover):
+                await self._sweep(bundle)
 
     async def _drop_former(self, namespace: str) -> None:
         """Let go of what the namespace is not cut into any more."""

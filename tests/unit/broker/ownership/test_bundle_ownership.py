@@ -3,68 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from geminga import sim
 from geminga.broker.ownership import bundle_ownership
 from geminga.broker.ownership.bundle_ownership import ROUND_MS
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles, whole
-from geminga.broker.ownership.core.local_policies import encode_local_policies, local_policies_path, with_bundles
+from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.broker.ownership.core.owner_data import owner_path
-from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import BUNDLES_AGE_MS_MAX
 from geminga.broker.ownership.owner_nodes import OWNERS_AGE_MS_MAX
 from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
 from geminga.metadata.core.faults import WriteFault
-from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import CorruptionError, MetadataError, PreconditionFailedError, UnavailableError
 from geminga.model.topic_name import TopicName
-from support.bundle_owners import NAMESPACE, ONE, Owning
-from support.ownership import endpoints_of
-
-BUNDLE = equal_bundles(NAMESPACE, 4).find(ONE)
-PATH = owner_path(BUNDLE)
-OTHER = b'{"nativeUrl":"pulsar://other:6650","disabled":false}'
-NEXT = Elsewhere(Endpoints(endpoints_of("b")), is_owner=False)
-
-
-class Pair:
-    """Two brokers on one tree, each with a session of its own."""
-
-    def __init__(self, world: sim.SimWorld, node: sim.SimNode) -> None:
-        self.world = world
-        self.server = MemoryMetadata()
-        self.stores = {name: MemoryMetadataStore(node.runtime, self.server) for name in "ab"}
-        self.a, self.b = (Owning(node.runtime, self.stores[name], name) for name in "ab")
-
-    def owner(self) -> str | None:
-        """Whose session made the node."""
-        for name, store in self.stores.items():
-            node = self.server.tree.get(PATH, session=store.session)
-            if node is not None and node.stat.is_own:
-                return name
-        return None
-
-    def take_node(self) -> None:
-        """As an operator would."""
-        self.server.notify(self.server.tree.delete(PATH, expected_version=None, session=self.stores["b"].session))
-
-    async def cut(self, bundles: Any) -> None:
-        value = encode_local_policies(with_bundles({}, bundles))
-        await self.stores["b"].put(local_policies_path(NAMESPACE), value, expected_version=None)
-
-
-def run(story: Callable[[Pair], Coroutine[Any, Any, None]], seed: int = 3) -> None:
-    async def scenario(world: sim.SimWorld) -> None:
-        async def on(node: sim.SimNode) -> None:
-            await story(Pair(world, node))
-
-        await world.node("both").run(on)
-
-    sim.run(scenario, seed=seed)
+from support.bundle_owners import NAMESPACE, ONE
+from support.owning_pair import BUNDLE, NEXT, OTHER, PATH, Pair, run_pair, split
 
 
 def url(owner: object) -> str:
@@ -88,7 +43,7 @@ def test_of_two_that_acquire_at_once_one_has_it_and_the_other_says_so(seed):
             assert url(answer) == f"pulsar://{winner}:6650"
         assert sorted([pair.a.told.words, pair.b.told.words]) == [[], ["given"]]
 
-    run(story, seed)
+    run_pair(story, seed)
 
 
 def test_what_nobody_owns_goes_where_it_is_placed_unless_asked_with_authority():
@@ -99,7 +54,7 @@ def test_what_nobody_owns_goes_where_it_is_placed_unless_asked_with_authority():
         assert await pair.b.ask(is_authoritative=True) is HERE
         assert url(await pair.a.ask()) == "pulsar://b:6650"
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_namespace_that_is_not_there_has_no_owner():
@@ -109,7 +64,7 @@ def test_a_namespace_that_is_not_there_has_no_owner():
         assert pair.server.tree.children("/namespace") == []
         assert not pair.server.tree.exists(local_policies_path("public/none"))
 
-    run(story)
+    run_pair(story)
 
 
 @pytest.mark.parametrize("fault", [WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER])
@@ -126,7 +81,7 @@ def test_a_write_without_an_answer_is_settled_by_reading(fault):
         assert pair.owner() is None
         assert not pair.server.tree.exists(PATH)
 
-    run(story)
+    run_pair(story)
 
 
 @pytest.mark.parametrize("after_ms", [0, 30, 60, 90, 120, 140])
@@ -149,7 +104,7 @@ def test_a_session_that_ends_while_a_node_is_made_leaves_nothing_owned(after_ms)
         assert "given" not in pair.a.told.words
         assert await pair.b.ask(is_authoritative=True) is HERE
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_node_of_this_session_that_nobody_knows_of_is_taken_up():
@@ -159,7 +114,7 @@ def test_a_node_of_this_session_that_nobody_knows_of_is_taken_up():
         assert await pair.a.ask() is HERE
         assert url(await pair.b.ask()) == "pulsar://a:6650"
 
-    run(story)
+    run_pair(story)
 
 
 def test_while_it_lets_go_nobody_is_served_and_the_next_begins_afterwards():
@@ -181,7 +136,7 @@ def test_while_it_lets_go_nobody_is_served_and_the_next_begins_afterwards():
         await asyncio.gather(releasing, again)
         assert await pair.b.ask(is_authoritative=True) is HERE
 
-    run(story)
+    run_pair(story)
 
 
 def test_whose_a_lost_bundle_is_now_is_said_while_its_topics_are_still_being_closed():
@@ -211,7 +166,7 @@ def test_whose_a_lost_bundle_is_now_is_said_while_its_topics_are_still_being_clo
         assert await pair.a.ask() == Unknown("its bundle is being unloaded")
         closed.set()
 
-    run(story)
+    run_pair(story)
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -226,7 +181,7 @@ def test_a_bundle_that_was_taken_away_is_served_no_more(is_told):
         assert pair.a.told.words == ["given", "taken"]
         assert url(await pair.a.ask()) == "pulsar://b:6650"
 
-    run(story)
+    run_pair(story)
 
 
 @pytest.mark.parametrize("is_rightly", [True, False])
@@ -249,7 +204,7 @@ def test_a_fence_that_was_met_has_the_node_read_again_before_anything_is_opened(
         assert pair.a.told.words == ["given", "taken"]
         assert url(await pair.a.ask()) == "pulsar://b:6650"
 
-    run(story)
+    run_pair(story)
 
 
 def test_after_a_fence_nothing_is_opened_while_nobody_can_read_the_node():
@@ -260,7 +215,7 @@ def test_after_a_fence_nothing_is_opened_while_nobody_can_read_the_node():
         assert isinstance(await pair.a.ask(), Unknown)
         assert pair.a.ownership.owned == [BUNDLE]
 
-    run(story)
+    run_pair(story)
 
 
 def test_news_of_other_things_and_damage_elsewhere_keep_no_round_from_coming():
@@ -281,7 +236,7 @@ def test_news_of_other_things_and_damage_elsewhere_keep_no_round_from_coming():
         with pytest.raises(CorruptionError, match=path):
             await pair.a.ask(broken)
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_release_takes_away_nothing_of_the_next_owner():
@@ -294,7 +249,7 @@ def test_a_release_takes_away_nothing_of_the_next_owner():
         assert pair.owner() == "b"
         assert pair.a.told.words == ["given", "taken"]
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_late_word_of_a_node_of_before_changes_nothing():
@@ -309,7 +264,7 @@ def test_a_late_word_of_a_node_of_before_changes_nothing():
         assert pair.a.ownership.owned == [BUNDLE]
         assert pair.a.told.words[-1] == "given"
 
-    run(story)
+    run_pair(story)
 
 
 def test_an_owner_that_was_not_heard_of_is_read_again():
@@ -322,7 +277,7 @@ def test_an_owner_that_was_not_heard_of_is_read_again():
         await pair.world.sleep(OWNERS_AGE_MS_MAX / 1000)
         assert await pair.a.ask() is HERE
 
-    run(story)
+    run_pair(story)
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -337,7 +292,7 @@ def test_a_bundle_that_its_namespace_is_not_cut_into_any_more_is_released(is_tol
         assert await pair.a.ask() is HERE
         assert [bundle.upper - bundle.lower for bundle in pair.a.ownership.owned] == [1 << 29]
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_bundle_of_a_cut_of_before_is_not_acquired():
@@ -349,7 +304,7 @@ def test_a_bundle_of_a_cut_of_before_is_not_acquired():
         assert isinstance(await pair.a.ask(is_authoritative=True), Unknown)
         assert not pair.server.tree.exists(PATH)
 
-    run(story)
+    run_pair(story)
 
 
 def test_without_the_metadata_store_what_is_served_is_served_on_and_nothing_new_is_owned():
@@ -362,21 +317,17 @@ def test_without_the_metadata_store_what_is_served_is_served_on_and_nothing_new_
         with pytest.raises(Exception, match="closed"):
             await pair.a.ask(next(name for name in names() if not BUNDLE.has(name)))
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_split_is_done_where_the_policies_can_not_be_told_of_it():
     async def story(pair: Pair):
         assert await pair.a.ask() is HERE
         pair.a.cuts_error = UnavailableError("not now")
-        assert len(await _split(pair, [BUNDLE.lower + 1])) == 2
+        assert len(await split(pair, [BUNDLE.lower + 1])) == 2
         assert len(pair.a.ownership.owned) == 2
 
-    run(story)
-
-
-async def _split(pair: Pair, keys: list[int]) -> list[Bundle]:
-    return await pair.a.ownership.split(BUNDLE, keys)
+    run_pair(story)
 
 
 @pytest.mark.parametrize("faults", [[], [WriteFault.UNKNOWN_AFTER] * 4, [WriteFault.UNKNOWN_BEFORE] * 4])
@@ -387,7 +338,7 @@ def test_a_split_bundle_is_served_on_in_its_parts(faults):
         await pair.stores["b"].put(local_policies_path(NAMESPACE), document, expected_version=None)
         pair.stores["a"].faults.next_writes.extend(faults)
         middle = BUNDLE.lower + (BUNDLE.upper - BUNDLE.lower) // 2
-        parts = await _split(pair, [middle])
+        parts = await split(pair, [middle])
         assert [(part.lower, part.upper) for part in parts] == [(BUNDLE.lower, middle), (middle, BUNDLE.upper)]
         assert pair.a.ownership.owned == parts
         assert [middle in told.boundaries for told in pair.a.cuts] == [True]
@@ -401,7 +352,7 @@ def test_a_split_bundle_is_served_on_in_its_parts(faults):
         assert pair.a.ownership.owned == parts
         assert pair.a.told.words == ["given"]
 
-    run(story)
+    run_pair(story)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -411,23 +362,23 @@ def test_a_split_of_which_news_comes_before_its_answer_closes_nothing(seed):
         faults = pair.stores["a"].faults
         faults.delay_ms_max = 50
         faults.next_writes.extend([WriteFault.NONE, WriteFault.NONE, WriteFault.UNKNOWN_AFTER])
-        assert len(await _split(pair, [2])) == 2
+        assert len(await split(pair, [2])) == 2
         await pair.world.sleep(1)
         assert pair.a.told.words == ["given"]
 
-    run(story, seed)
+    run_pair(story, seed)
 
 
 def test_two_splits_of_one_bundle_at_once_are_one():
     async def story(pair: Pair):
         assert await pair.a.ask() is HERE
-        done = await asyncio.gather(_split(pair, [1]), _split(pair, [2]), return_exceptions=True)
+        done = await asyncio.gather(split(pair, [1]), split(pair, [2]), return_exceptions=True)
         assert sorted(isinstance(one, UnavailableError) for one in done) == [False, True]
         assert len(pair.a.ownership.owned) == 2
         await pair.world.sleep(3 * ROUND_MS / 1000)
         assert len(pair.server.tree.children(f"/namespace/{NAMESPACE}")) == 2
 
-    run(story)
+    run_pair(story)
 
 
 def test_splits_of_two_bundles_at_two_brokers_at_once_are_both_written():
@@ -438,12 +389,12 @@ def test_splits_of_two_bundles_at_two_brokers_at_once_are_both_written():
         other = equal_bundles(NAMESPACE, 4).find(name)
         for store in pair.stores.values():
             store.faults.delay_ms_max = 20
-        await asyncio.gather(_split(pair, [1]), pair.b.ownership.split(other, [other.lower + 1]))
+        await asyncio.gather(split(pair, [1]), pair.b.ownership.split(other, [other.lower + 1]))
         await pair.world.sleep(1)
         assert (len(pair.a.ownership.owned), len(pair.b.ownership.owned)) == (2, 2)
         assert [one.told.words for one in (pair.a, pair.b)] == [["given"], []]
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_split_whose_part_is_another_s_is_refused_and_leaves_nothing():
@@ -452,12 +403,12 @@ def test_a_split_whose_part_is_another_s_is_refused_and_leaves_nothing():
         part = Bundle(NAMESPACE, 2, BUNDLE.upper)
         await pair.stores["b"].put(owner_path(part), OTHER, expected_version=-1, ephemeral=True)
         with pytest.raises(UnavailableError, match=f"{part.range}.*is another's"):
-            await _split(pair, [2])
+            await split(pair, [2])
         assert pair.a.ownership.owned == [BUNDLE]
         assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == sorted([BUNDLE.range, part.range])
         assert await pair.a.ask() is HERE
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_bundle_that_is_lost_or_released_while_it_is_split_is_not_kept():
@@ -465,7 +416,7 @@ def test_a_bundle_that_is_lost_or_released_while_it_is_split_is_not_kept():
         for end in (pair.a.ownership.release([BUNDLE]), None):
             assert await pair.a.ask(is_authoritative=True) is HERE
             pair.stores["a"].faults.delay_ms_max = 50
-            splitting = asyncio.ensure_future(_split(pair, [2]))
+            splitting = asyncio.ensure_future(split(pair, [2]))
             await pair.world.sleep(0.1)
             if end is not None:
                 await end
@@ -479,21 +430,21 @@ def test_a_bundle_that_is_lost_or_released_while_it_is_split_is_not_kept():
             await pair.cut(equal_bundles(NAMESPACE, 4))
             await pair.world.sleep(1)
 
-    run(story)
+    run_pair(story)
 
 
 def test_what_can_not_be_split_is_refused():
     async def story(pair: Pair):
         with pytest.raises(UnavailableError, match="not this broker's to split"):
-            await _split(pair, [2])
+            await split(pair, [2])
         assert await pair.a.ask() is HERE
         with pytest.raises(PreconditionFailedError, match="between its boundaries"):
-            await _split(pair, [BUNDLE.upper])
+            await split(pair, [BUNDLE.upper])
         with pytest.raises(PreconditionFailedError, match="at 1000 keys at most, not at 1001"):
-            await _split(pair, list(range(1001)))
+            await split(pair, list(range(1001)))
         assert pair.a.ownership.owned == [BUNDLE]
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_predecessor_at_the_same_address_is_waited_for():
@@ -508,7 +459,7 @@ def test_a_predecessor_at_the_same_address_is_waited_for():
         pair.server.end_session(pair.stores["b"].session, 0)
         assert await pair.a.ask() is HERE
 
-    run(story)
+    run_pair(story)
 
 
 def test_damage_is_told_and_nothing_is_taken_over():
@@ -518,7 +469,7 @@ def test_damage_is_told_and_nothing_is_taken_over():
             await pair.a.ask(is_authoritative=True)
         assert pair.server.tree.get(PATH).value == b"what"
 
-    run(story)
+    run_pair(story)
 
 
 def test_limits_are_held_and_told(monkeypatch):
@@ -535,7 +486,7 @@ def test_limits_are_held_and_told(monkeypatch):
         answers = await asyncio.gather(*(pair.b.ask(name) for name in one_each.values()))
         assert any(isinstance(answer, Unknown) and "too many bundles at once" in answer.why for answer in answers)
 
-    run(story)
+    run_pair(story)
 
 
 def test_a_broker_that_closes_lets_go_and_acquires_nothing():
@@ -546,7 +497,7 @@ def test_a_broker_that_closes_lets_go_and_acquires_nothing():
         assert await pair.a.ask(is_authoritative=True) == Unknown("this broker is closing")
         assert await pair.b.ask() is HERE
 
-    run(story)
+    run_pair(story)
 
 
 def test_all_that_a_broker_owns_is_released_at_once_by_one_word():
@@ -563,7 +514,7 @@ def test_all_that_a_broker_owns_is_released_at_once_by_one_word():
         assert words == ["+" * len(names())]
         assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == []
 
-    run(story)
+    run_pair(story)
 
 
 def names() -> list[TopicName]:

@@ -75,6 +75,10 @@ class Bundle(NamedTuple):
         """Whether a topic of that hash lies in it."""
         return self.lower <= value < self.upper or value == self.upper == LAST_HASH
 
+    def overlaps(self, other: Bundle) -> bool:
+        """Whether a topic could lie in both."""
+        return self.namespace == other.namespace and self.lower < other.upper and other.lower < self.upper
+
     def has(self, name: TopicName) -> bool:
         """Whether the topic lies in it."""
         return name.namespace == self.namespace and self.has_hash(topic_hash(str(name)))
