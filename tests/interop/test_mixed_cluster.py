@@ -506,3 +506,25 @@ def test_settings_that_are_changed_at_either_broker_are_followed_by_both(cluster
         assert cluster.rest(asked).delete(f"{path}/{gone}").status in (200, 204)  # type: ignore[arg-type]
     eventually(runtime, before)
     assert [cluster.rest(make).get(f"{path}/values").json for make in MAKES] == [{}, {}]
+
+
+def test_subscriptions_of_a_namespace_are_cleared_and_deleted_at_brokers_of_both_makes(
+    cluster: MixedCluster, namespace: str, client: pulsar.Client
+) -> None:
+    topics = [placed(cluster, namespace, make) for make in MAKES]
+    for topic in topics:
+        for subscription in ("s/1", "kept"):
+            client.subscribe(f"persistent://{topic}", subscription).close()
+        client.create_producer(f"persistent://{topic}").send(b"one")
+
+    def backlogs(subscription: str) -> list[int | None]:
+        every = [cluster.rest("geminga").get(f"persistent/{topic}/stats").json["subscriptions"] for topic in topics]
+        return [stats[subscription]["msgBacklog"] if subscription in stats else None for stats in every]
+
+    rest = cluster.rest("geminga")
+    assert rest.post(f"namespaces/{namespace}/clearBacklog/s%2F1").status == 204
+    assert (backlogs("s/1"), backlogs("kept")) == ([0, 0], [1, 1])
+    assert rest.post(f"namespaces/{namespace}/unsubscribe/s%2F1").status == 204
+    assert (backlogs("s/1"), backlogs("kept")) == ([None, None], [1, 1])
+    assert rest.post(f"namespaces/{namespace}/clearBacklog").status == 204
+    assert backlogs("kept") == [0, 0]

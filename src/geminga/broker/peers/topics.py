@@ -68,8 +68,10 @@ class PeerTopics:
         Where nobody can tell, it is not: who asks is told so at once, and waits for no client.
         """
         owner = await self._ownership.owner_of(name)
-        if not isinstance(owner, Elsewhere):
-            return False
+        return isinstance(owner, Elsewhere) and self.is_another_make(owner)
+
+    def is_another_make(self, owner: Elsewhere) -> bool:
+        """The same of who is known to serve it."""
         from geminga.broker.ownership.core.broker_data import broker_id_of
 
         default = owner.endpoints.default

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,6 +44,9 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.peers.http_client import Answer
 
 #: Bundles of other brokers that are asked at the same time.
 BUNDLES_AT_ONCE: Final = 32
@@ -159,7 +163,12 @@ async def _everywhere(request: Request, what: str, act: _Act, mode: TopicMode) -
             failures.append(no_owner(f"bundle {bundle}", owner))
     rest = what if wanted is None else f"{what}/{request.path_params['subscription']}"
     for start in range(0, len(away), BUNDLES_AT_ONCE):
-        asked = (_ask(context, bundle, owner, rest) for bundle, owner in away[start : start + BUNDLES_AT_ONCE])
+        asked = (
+            _topic_by_topic(context, cut, bundle, act, wanted)
+            if _is_of_another_make(context, owner)
+            else _ask(context, bundle, owner, rest)
+            for bundle, owner in away[start : start + BUNDLES_AT_ONCE]
+        )
         failures += _failures(await asyncio.gather(*asked, return_exceptions=True))
     if own:
         here = _in_bundles(context, cut, own, act, mode, wanted)
@@ -187,11 +196,43 @@ async def _ask(context: RestContext, bundle: Bundle, owner: Elsewhere, rest: str
     path = f"/admin/v2/namespaces/{bundle}/{rest}"
     query = f"authoritative={'true' if owner.is_chosen else 'false'}"
     answer = await peers.ask_at(owner.endpoints.default, "POST", path, query=query)
-    if answer.is_good:
-        return
+    if not answer.is_good:
+        raise _refusal(answer, f"bundle {bundle}")
+
+
+def _refusal(answer: Answer, what: str) -> GemingaError:
     if 400 <= answer.status < 500:
-        raise RestError(answer.status, answer.reason)
-    raise UnavailableError(f"bundle {bundle}: {answer.reason} (the broker at {answer.url})")
+        return RestError(answer.status, answer.reason)
+    return UnavailableError(f"{what}: {answer.reason} (the broker at {answer.url})")
+
+
+def _is_of_another_make(context: RestContext, owner: Elsewhere) -> bool:
+    peers = context.topics.elsewhere
+    return peers is not None and peers.is_another_make(owner)
+
+
+async def _topic_by_topic(context: RestContext, cut: Bundles, bundle: Bundle, act: _Act, wanted: str | None) -> None:
+    """Asked of a broker of another make, to whatever is stored: of a whole bundle Apache's looks at loaded topics only,
+    and 4.2.4 was seen to load none any more once it was asked. Raises the first refusal when all was tried."""
+    topics, peers = context.topics, context.topics.elsewhere
+    assert peers is not None
+    steps, refused = topics.steps(), None
+    for text in await topics.registry.list(cut.namespace, mode=TopicMode.PERSISTENT, is_local=True):
+        await steps.next()
+        name = TopicName.parse(text)
+        if cut.find(name) != bundle:
+            continue
+        for subscription in await topics.registry.subscription_names(name):
+            if wanted not in (None, subscription):
+                continue
+            rest = f"/subscription/{quote(quote(subscription, safe=''), safe='')}"
+            answer = await (
+                peers.ask(name, "POST", f"{rest}/skip_all") if act is _clear else peers.ask(name, "DELETE", rest)
+            )
+            if not answer.is_good and answer.status != 404:
+                refused = refused or _refusal(answer, str(name))
+    if refused is not None:
+        raise refused
 
 
 async def _in_bundles(
