@@ -454,9 +454,9 @@ class ManagedCursor:
         if error is not None:
             raise error
 
-    async def clear_backlog(self) -> None:
-        """Acknowledge everything there is. Durable on return."""
-        target = self._log.readable.last_position
+    async def clear_backlog(self, through: Position = LATEST) -> None:
+        """Acknowledge everything there is, up to ``through``. Durable on return."""
+        target = min(through, self._log.readable.last_position)
         await self._durably(
             lambda: self.state.acknowledge_cumulative(target, None, self._log.readable), self.ledgers_around(target)
         )

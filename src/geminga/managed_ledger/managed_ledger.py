@@ -28,7 +28,7 @@ from geminga.managed_ledger.reads import LedgerReads, ReadDone
 from geminga.managed_ledger.services import LedgerHome, StorageServices
 from geminga.managed_ledger.stored_list import StoredList
 from geminga.managed_ledger.tail import Tail
-from geminga.managed_ledger.trimming import trim, trim_all, trim_quietly
+from geminga.managed_ledger.trimming import trim, trim_quietly, truncate
 from geminga.metadata.ports import Stat
 from geminga.model.errors import (
     GemingaError,
@@ -342,12 +342,10 @@ class ManagedLedger:
         for cursor in self._cursors.all():
             cursor.on_trimmed()
 
-    async def truncate(self) -> None:
-        """Acknowledge everything for every cursor and delete all ledgers, whatever retention says."""
-        await self.roll()
-        for cursor in tuple(self.cursors.values()):
-            await cursor.clear_backlog()
-        await trim_all(self, self._services)
+    async def truncate(self, through: Position = LATEST, *, kept: Collection[str] = ()) -> None:
+        """Acknowledge what may be read by now, up to ``through``, for every cursor but those ``kept``, and delete it,
+        whatever retention says: see ``trimming``."""
+        await truncate(self, self._services, through, kept)
 
     async def terminate(self) -> Position:
         """End the log: nothing can be appended any more. Returns the last position."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from geminga.managed_ledger import crash_points as points
@@ -11,7 +11,7 @@ from geminga.managed_ledger.core.trim import ledgers_to_trim
 from geminga.managed_ledger.services import StorageServices
 from geminga.managed_ledger.stored_list import StoredList
 from geminga.model.errors import StorageError
-from geminga.model.position import Position
+from geminga.model.position import LATEST, Position
 from geminga.runtime import Part, crash_point, get_logger, spawn
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class TrimRule(NamedTuple):
     retention_ms: int
     retention_bytes: int
     now_ms: int
+    #: Ledgers with later entries stay.
+    through: Position
 
 
 class HoldingCursor(Protocol):
@@ -40,6 +42,10 @@ class HoldingCursor(Protocol):
 
     async def flush(self) -> None:
         """Until everything acknowledged so far is durable. Raises StorageError."""
+        ...
+
+    async def clear_backlog(self, through: Position) -> None:
+        """Acknowledge everything up to ``through``. Durable on return. Raises StorageError."""
         ...
 
 
@@ -75,6 +81,14 @@ class TrimmedLog(Protocol):
         ...
 
 
+class TruncatedLog(TrimmedLog, Protocol):
+    """One whose open ledger is to go too."""
+
+    async def roll(self) -> None:
+        """Close the open ledger; the next append opens another. Raises StorageError."""
+        ...
+
+
 async def trim_quietly(log: TrimmedLog, services: StorageServices) -> None:
     """As :func:`trim`, where nobody waits for it."""
     try:
@@ -92,20 +106,37 @@ async def trim(log: TrimmedLog, services: StorageServices) -> None:
             await _trim_list(log, services, lambda: (log.retention_ms, log.retention_bytes))
 
 
-async def trim_all(log: TrimmedLog, services: StorageServices) -> None:
-    """Delete the ledgers that every durable cursor has passed, whatever retention says. Raises StorageError."""
+async def truncate(log: TruncatedLog, services: StorageServices, through: Position, kept: Collection[str]) -> None:
+    """Acknowledge every entry up to ``through`` for all cursors but those ``kept``, and delete the ledgers that hold no
+    later one, whatever retention says. Raises StorageError; what was not done is done by a later call.
+
+    What is appended meanwhile stays, and so does what nobody may read yet.
+    """
+    through = min(through, log.readable_position)
+    last = log.ledgers.last
+    if last is not None and last.entries and not last.closed_ms and last.ledger_id <= through.ledger_id:
+        await log.roll()
+    for name, cursor in tuple(log.cursors.items()):
+        if name not in kept:
+            await cursor.clear_backlog(through)
     async with log.stored.lock():
-        await _trim_list(log, services, lambda: (0, 0))
+        await _trim_list(log, services, lambda: (0, 0), through)
 
 
-async def _trim_list(log: TrimmedLog, services: StorageServices, retention: Callable[[], tuple[int, int]]) -> None:
-    """Trim what ``core.trim`` lets go; the list lock is held. Raises StorageError; then a later call goes on.
+async def _trim_list(
+    log: TrimmedLog,
+    services: StorageServices,
+    retention: Callable[[], tuple[int, int]],
+    through: Position = LATEST,
+) -> None:
+    """Trim what ``core.trim`` lets go, and ends no later than ``through``; the list lock is held. Raises StorageError;
+    then a later call goes on.
 
     ``retention``: what holds at the moment of the call.
     """
 
     def rule() -> TrimRule:
-        return TrimRule(*retention(), services.clock.wall_ms())
+        return TrimRule(*retention(), services.clock.wall_ms(), through)
 
     going = _trimmable(log, rule())
     if not going:
@@ -140,13 +171,13 @@ async def _trim_list(log: TrimmedLog, services: StorageServices, retention: Call
 
 
 def _trimmable(log: TrimmedLog, rule: TrimRule) -> list[int]:
-    needed = [cursor.mark_delete_position for cursor in log.cursors.values()]
+    needed = [rule.through, *(cursor.mark_delete_position for cursor in log.cursors.values())]
     if log.readable is not log.ledgers:
         # What nobody could read yet is not consumed, even where nobody has a cursor.
         needed.append(log.readable_position)
     return ledgers_to_trim(
         log.ledgers.infos,
-        min(needed, default=None),
+        min(needed),
         retention_ms=rule.retention_ms,
         retention_bytes=rule.retention_bytes,
         now_ms=rule.now_ms,

@@ -101,7 +101,7 @@ def test_what_nobody_could_read_yet_is_not_trimmed(in_world):
         assert ml.first_position == positions[10]
         assert ml.readable_position == positions[13]
         ml.set_read_limit(LATEST)
-        await ml.trim()
+        await ml.truncate()
         assert ml.entry_count == 0
 
     in_world(scenario)

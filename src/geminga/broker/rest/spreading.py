@@ -25,6 +25,7 @@ from geminga.broker.rest.requests import (
     flag,
     json_response,
     no_content,
+    nothing_set,
     topic_of,
 )
 from geminga.broker.rest.routing import Handler, Route
@@ -172,6 +173,10 @@ def _done(_request: Request, _answers: Sequence[Answered]) -> Response:
     return no_content()
 
 
+def _quietly_done(_request: Request, _answers: Sequence[Answered]) -> Response:
+    return nothing_set()
+
+
 def _names(_request: Request, answers: Sequence[Answered]) -> Response:
     found: dict[str, None] = {}
     for one in answers:
@@ -249,5 +254,7 @@ SPREADS: Final[dict[Handler, Spread]] = {
     topics.get_partitioned_stats: Spread(_stats, nothing=_MISSING, rest="/stats"),
     topics.get_partitioned_internal_stats: Spread(_internal_stats, nothing=_MISSING, rest="/internalStats"),
     topics.unload: Spread(_done, nothing=_MISSING),
+    topics.truncate: Spread(_done, nothing=_MISSING),
+    topics.trim: Spread(_quietly_done, nothing=_MISSING),
     topics.terminate_partitions: Spread(_by_index, rest="/terminate"),
 }

@@ -1,4 +1,4 @@
-"""``/admin/v2/{persistent|non-persistent}``: topics themselves: create, delete, list, statistics, unload, end.
+"""``/admin/v2/{persistent|non-persistent}``: topics themselves: create, delete, list, statistics, unload, end, empty.
 
 Where a path names a partitioned topic, operations that make sense for all partitions are carried out on each.
 """
@@ -247,6 +247,42 @@ async def terminate_partitions(request: Request) -> Response:
     return json_response(ended)
 
 
+async def truncate(request: Request) -> Response:
+    """Acknowledge all messages for all subscriptions, and delete them, whatever retention says; of every partition."""
+    name = topic_of(request)
+    if not name.is_persistent:
+        raise PreconditionFailedError("unsupport truncate")
+    if name.is_system:
+        raise NotAllowedError(f"{name} is the broker's own: what it stores is in force, and can not be truncated")
+    async for topic in _each_stored(request, "Truncate"):
+        await topic.truncate()
+    return no_content()
+
+
+async def trim(request: Request) -> Response:
+    """Delete what all subscriptions have acknowledged and retention does not hold, now rather than soon; of every
+    partition."""
+    try:
+        async for topic in _each_stored(request, "Trim"):
+            await topic.ledger.trim()
+    except NotFoundError as error:
+        raise TopicNotFoundError(f"Topic {topic_of(request)} not found") from error
+    return nothing_set()
+
+
+async def _each_stored(request: Request, what: str) -> AsyncIterator[PersistentTopic]:
+    """The topic, or the partitions that are there; raises as :func:`persistent_topic`."""
+    topics, name = context_of(request).topics, topic_of(request)
+    if not name.is_persistent:
+        raise NotAllowedError(f"{what} on a non-persistent topic is not allowed")
+    async for target in partitions_or_self(topics, name, used=True):
+        try:
+            yield await persistent_topic(topics, target, what)
+        except TopicNotFoundError:
+            if target == name:
+                raise
+
+
 async def last_message_id(request: Request) -> Response:
     """The id of the newest message."""
     name = topic_of(request)
@@ -359,6 +395,9 @@ ROUTES = [
     Route(f"{TOPIC_PATH}/unload", unload, methods=["PUT"], needs=TopicOperation.UNLOAD),
     Route(f"{TOPIC_PATH}/terminate", terminate, methods=["POST"], needs=TopicOperation.TERMINATE),
     Route(f"{TOPIC_PATH}/terminate/partitions", terminate_partitions, methods=["POST"], needs=TopicOperation.TERMINATE),
+    # In Pulsar the tenant's administrators may truncate, as they may delete.
+    Route(f"{TOPIC_PATH}/truncate", truncate, methods=["DELETE"], needs=NamespaceOperation.DELETE_TOPIC),
+    Route(f"{TOPIC_PATH}/trim", trim, methods=["POST"], needs=TopicOperation.TRIM_TOPIC),
     Route(f"{TOPIC_PATH}/lastMessageId", last_message_id, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES),
     Route(f"{TOPIC_PATH}/properties", get_properties, methods=["GET"], needs=TopicOperation.GET_METADATA),
     Route(f"{TOPIC_PATH}/properties", set_properties, methods=["PUT"], needs=TopicOperation.UPDATE_METADATA),

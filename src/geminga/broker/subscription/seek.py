@@ -61,9 +61,9 @@ async def skip(subscription: Subscription, count: int) -> None:
     _settle(subscription)
 
 
-async def clear_backlog(subscription: Subscription) -> None:
-    """Acknowledge everything."""
-    await subscription.cursor.clear_backlog()
+async def clear_backlog(subscription: Subscription, through: Position = LATEST) -> None:
+    """Acknowledge everything, up to ``through``."""
+    await subscription.cursor.clear_backlog(through)
     _settle(subscription)
 
 

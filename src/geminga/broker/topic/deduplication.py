@@ -57,6 +57,7 @@ class TopicDeduplication(TopicPart):
         "_last_stored",
         "_stored_since_snapshot",
         "_topic",
+        "_turn",
         "_waiting",
         "state",
     )
@@ -73,6 +74,8 @@ class TopicDeduplication(TopicPart):
         #: When the first entry after the last snapshot was stored, milliseconds; None: the snapshot is up to date.
         self._dirty_since_ms: int | None = None
         self._is_saving = False
+        #: Snapshots are taken one at a time; None until the first.
+        self._turn: asyncio.Lock | None = None
         self._is_settling = False
         self._is_closed = False
 
@@ -350,24 +353,35 @@ class TopicDeduplication(TopicPart):
             spawn(self._save(), name=f"save sequence ids of {self._topic.name}", part=self._topic)
 
     async def _save(self) -> None:
+        try:
+            await self.snapshot()
+        except GemingaError as error:
+            _log.warning("%s: sequence ids could not be saved: %s", self._topic.name, error)
+        finally:
+            self._is_saving = False
+
+    async def snapshot(self) -> None:
+        """Save what is stored by now: the entries that told it may go. Raises GemingaError."""
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        # One after the other: an older snapshot must not come behind a newer one.
+        async with self._turn:
+            await self._take_snapshot()
+
+    async def _take_snapshot(self) -> None:
         cursor = self._cursor
         position = self._last_stored
         snapshot = self.state.snapshot(self._topic.services.config.deduplication_producers_max)
         free = free_text(self.state.runs.free())
         self._stored_since_snapshot = 0
         self._dirty_since_ms = None
-        try:
-            if cursor is not None:
-                # The snapshot first: replaying entries it covers is harmless, missing some is not. (What of it open
-                # transactions published is replayed: the cursor stays behind the read limit.)
-                if free != cursor.cursor_properties.get(FREE_PROPERTY, ""):
-                    await cursor.set_cursor_properties({FREE_PROPERTY: free} if free else {})
-                await cursor.set_properties(snapshot)
-                cursor.acknowledge_cumulative(position)
-        except GemingaError as error:
-            _log.warning("%s: sequence ids could not be saved: %s", self._topic.name, error)
-        finally:
-            self._is_saving = False
+        if cursor is not None:
+            # The snapshot first: replaying entries it covers is harmless, missing some is not. (What of it open
+            # transactions published is replayed: the cursor stays behind the read limit.)
+            if free != cursor.cursor_properties.get(FREE_PROPERTY, ""):
+                await cursor.set_cursor_properties({FREE_PROPERTY: free} if free else {})
+            await cursor.set_properties(snapshot)
+            cursor.acknowledge_cumulative(position)
 
 
 def free_text(free: Mapping[str, list[tuple[int, int]]]) -> str:

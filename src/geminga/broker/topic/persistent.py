@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.broker.core.deletion import TopicFacts
+from geminga.broker.subscription import seek
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
@@ -445,6 +446,20 @@ class PersistentTopic(Topic):
             producer.fence(TopicTerminatedError(TERMINATED_TEXT))
         self._entries_available()
         return position
+
+    async def truncate(self) -> None:
+        """Acknowledge all that may be read by now, for every subscription, and delete it, whatever retention says.
+
+        What is published meanwhile stays. Raises GemingaError; what was not done is done by a later call.
+        """
+        through = self.ledger.readable_position
+        if self.dedup is not None:
+            # Its cursor goes on with what it has saved only: sequence ids would be forgotten with their entries.
+            await self.dedup.snapshot()
+        for name, subscription in tuple(self._subscriptions.items()):
+            if self._subscriptions.get(name) is subscription:
+                await seek.clear_backlog(subscription, through)
+        await self.ledger.truncate(through, kept=(DEDUP_CURSOR,))
 
     async def close_storage(self) -> None:
         """Save what a quick reload needs and close the ledger."""

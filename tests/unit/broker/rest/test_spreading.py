@@ -47,6 +47,8 @@ def request(query: str = "") -> Request:
         (subscriptions.create_subscription, (409, 204)),
         (subscriptions.list_subscriptions, (404, 404)),
         (topics.unload, (404, 404)),
+        (topics.truncate, (204, 404, 204)),
+        (topics.trim, (404, 404)),
     ],
 )
 def test_a_refusal_of_some_partitions_may_be_none(handler, statuses) -> None:
@@ -62,6 +64,7 @@ def test_a_refusal_of_some_partitions_may_be_none(handler, statuses) -> None:
         (subscriptions.expire_messages, (204, 409), 409),
         (topics.terminate_partitions, (200, 404), 404),
         (subscriptions.delete_subscription, (204, 412), 412),
+        (topics.truncate, (204, 405), 405),
     ],
 )
 def test_a_refusal_that_counts_is_the_answer(handler, statuses, status) -> None:

@@ -11,6 +11,7 @@ from tools.interop.rest.tables import (
     bundles,
     clusters,
     common,
+    emptying,
     looks,
     messages,
     namespace_policies,
@@ -33,7 +34,19 @@ TABLES: Final[dict[str, list[Story]]] = {
     module.__name__.rpartition(".")[2]: module.STORIES
     for module in (
         *(brokers, bookies, clusters, tenants, namespaces, bundles, namespace_policies, common),
-        *(topics, partitions, subscriptions, messages, looks, schemas, topic_policies, offload, operations, unbuilt),
+        *(
+            topics,
+            partitions,
+            subscriptions,
+            messages,
+            looks,
+            emptying,
+            schemas,
+            topic_policies,
+            offload,
+            operations,
+            unbuilt,
+        ),
         *(transactions_off, transactions),
     )
 }

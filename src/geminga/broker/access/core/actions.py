@@ -39,6 +39,7 @@ class TopicOperation(_Word):
     UPDATE_METADATA = auto()
     DELETE_METADATA = auto()
     GET_BACKLOG_SIZE = auto()
+    TRIM_TOPIC = auto()
 
 
 class NamespaceOperation(_Word):

@@ -144,11 +144,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     ),
     *_routes("schema metadata", "GET /admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata"),
     *_routes(
-        "deleting a topic's messages at once",
-        f"POST {_TOPIC}/trim",
-        f"DELETE {_TOPIC}/truncate",
-    ),
-    *_routes(
         "this look at the broker",
         "GET /admin/v2/broker-stats/bookieops",
     ),
