@@ -97,6 +97,48 @@ def test_key_value_schemas_are_json_in_bodies(rest: Rest, namespace: str) -> Non
     assert rest.post(f"{topic}/schema", payload("KEY_VALUE", "[]", **properties)).status == 422
 
 
+def test_metadata_say_which_entries_hold_the_versions(rest: Rest, namespace: str) -> None:
+    path = f"schemas/{namespace}/topic/metadata"
+    nothing = rest.get(path)
+    assert (nothing.status, nothing.body) == (200, b"")
+    for schema in (First, Second):
+        rest.post(f"schemas/{namespace}/topic/schema", payload("AVRO", schema.schema()))
+    found = rest.get(path).json
+    assert [entry["version"] for entry in found["index"]] == [0, 1]
+    assert found["info"] == found["index"][1]
+    rest.put(f"persistent/{namespace}/topic")
+    ledgers = rest.get(f"persistent/{namespace}/topic/internalStats").json["schemaLedgers"]
+    assert [entry["ledgerId"] for entry in found["index"]] == [ledger["ledgerId"] for ledger in ledgers]
+    # The mark of a deletion is a version, too.
+    rest.delete(f"schemas/{namespace}/topic/schema")
+    assert rest.get(path).json["info"]["version"] == 2
+    rest.delete(f"schemas/{namespace}/topic/schema?force=true")
+    assert rest.get(path).body == b""
+
+
+def test_older_name_of_the_strategy_holds_where_the_present_one_is_not_set(rest: Rest, namespace: str) -> None:
+    topic, older = f"schemas/{namespace}/topic", f"namespaces/{namespace}/schemaAutoUpdateCompatibilityStrategy"
+    rest.post(f"{topic}/schema", payload("AVRO", First.schema()))
+    unfit = payload("AVRO", Unfit.schema())
+    assert rest.get(older).status == 204
+    assert rest.post(f"{topic}/compatibility", unfit).status == 409
+    assert rest.put(older, "AlwaysCompatible").status == 204
+    assert rest.get(older).json == "AlwaysCompatible"
+    assert rest.post(f"{topic}/compatibility", unfit).json["schemaCompatibilityStrategy"] == "ALWAYS_COMPATIBLE"
+    assert rest.get(f"namespaces/{namespace}/schemaCompatibilityStrategy").json == "UNDEFINED"
+    assert rest.put(f"namespaces/{namespace}/schemaCompatibilityStrategy", "FULL").status == 204
+    assert rest.post(f"{topic}/compatibility", unfit).status == 409
+    assert rest.put(f"namespaces/{namespace}/schemaCompatibilityStrategy", "UNDEFINED").status == 204
+    assert rest.post(f"{topic}/compatibility", unfit).status == 202
+    for value in ("FULL", "full", "", 1, ["Full"], {}):
+        refused = rest.put(older, value)
+        assert (refused.status, "AlwaysCompatible" in refused.reason) == (400, True), value
+    assert rest.get(older).json == "AlwaysCompatible"
+    assert rest.delete(older).status == 204
+    assert rest.get(older).status == 204
+    assert rest.post(f"{topic}/compatibility", unfit).status == 409
+
+
 def test_partitions_show_their_topics_schemas(rest: Rest, namespace: str) -> None:
     assert rest.put(f"persistent/{namespace}/parts/partitions", 2).status == 204
     rest.post(f"schemas/{namespace}/parts/schema", payload("STRING", ""))

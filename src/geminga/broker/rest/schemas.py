@@ -20,12 +20,13 @@ from geminga.broker.rest.requests import (
     context_of,
     flag,
     json_response,
+    nothing_set,
     object_body,
     path_int,
     topic_of,
 )
 from geminga.broker.rest.routing import Route
-from geminga.broker.schema.core.storage_format import StoredSchema
+from geminga.broker.schema.core.storage_format import IndexEntry, StoredSchema
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.schema.topic_schemas import Schemas
 from geminga.model.errors import IncompatibleSchemaError, InvalidSchemaError, NotFoundError
@@ -54,6 +55,15 @@ async def get_schemas(request: Request) -> Response:
     found = await _registry(request).live(schema_id_of(_topic(request)))
     versions: list[Json] = [_schema_json(schema) for schema in found]
     return json_response({"getSchemaResponses": versions})
+
+
+async def get_metadata(request: Request) -> Response:
+    """Which entries hold the topic's versions, and the newest of them, deleted or not; no body if there is none."""
+    locator = await _registry(request).locator(schema_id_of(_topic(request)))
+    if locator is None:
+        return nothing_set()
+    index: list[Json] = [_place_json(entry) for entry in locator.index]
+    return json_response({"info": _place_json(locator.newest), "index": index})
 
 
 async def post_schema(request: Request) -> Response:
@@ -159,6 +169,10 @@ def _part_bytes(part: Json) -> bytes:
     return part.encode() if isinstance(part, str) else json.dumps(part, separators=(",", ":")).encode()
 
 
+def _place_json(entry: IndexEntry) -> Document:
+    return {"ledgerId": entry.position.ledger_id, "entryId": entry.position.entry_id, "version": entry.version}
+
+
 def _schema_json(schema: StoredSchema) -> Document:
     info = schema.info
     return {
@@ -199,6 +213,7 @@ ROUTES = [
     Route(f"{_TOPIC}/schema", delete_schema, methods=["DELETE"], needs=TopicOperation.PRODUCE),
     Route(f"{_TOPIC}/schema/{{version}}", get_version, methods=["GET"], needs=TopicOperation.GET_METADATA),
     Route(f"{_TOPIC}/schemas", get_schemas, methods=["GET"], needs=TopicOperation.GET_METADATA),
+    Route(f"{_TOPIC}/metadata", get_metadata, methods=["GET"], needs=TopicOperation.GET_METADATA),
     Route(f"{_TOPIC}/version", find_version, methods=["POST"], needs=TopicOperation.GET_METADATA),
     Route(f"{_TOPIC}/compatibility", check_compatibility, methods=["POST"], needs=TopicOperation.GET_METADATA),
 ]

@@ -51,16 +51,20 @@ class SchemaRegistry:
 
     # ---- find
 
+    async def locator(self, schema_id: str) -> Locator | None:
+        """Where the versions are; None if there never was one, or all were deleted for good."""
+        return (await self._store.locate(schema_id)).locator
+
     async def latest(self, schema_id: str) -> StoredSchema | None:
         """The newest version; None if there is none or it was deleted."""
-        locator = await self._locator(schema_id)
+        locator = await self.locator(schema_id)
         if locator is None or not locator.newest.hash:
             return None
         return await self._store.read(locator.newest)
 
     async def get(self, schema_id: str, version: int) -> StoredSchema | None:
         """That version, also if it was deleted since (``is_deleted`` tells the mark itself); None if there is none."""
-        locator = await self._locator(schema_id)
+        locator = await self.locator(schema_id)
         for entry in locator.index if locator is not None else ():
             if entry.version == version:
                 return await self._store.read(entry)
@@ -68,11 +72,11 @@ class SchemaRegistry:
 
     async def live(self, schema_id: str) -> Sequence[StoredSchema]:
         """All versions since the last deletion, oldest first."""
-        return await self._live(await self._locator(schema_id))
+        return await self._live(await self.locator(schema_id))
 
     async def has_schema(self, schema_id: str) -> bool:
         """Whether there is a version that is not deleted."""
-        locator = await self._locator(schema_id)
+        locator = await self.locator(schema_id)
         return locator is not None and bool(locator.newest.hash)
 
     async def find_version(self, schema_id: str, info: SchemaInfo) -> int | None:
@@ -148,9 +152,6 @@ class SchemaRegistry:
             return await self._store.delete(schema_id)
 
     # ---- inside
-
-    async def _locator(self, schema_id: str) -> Locator | None:
-        return (await self._store.locate(schema_id)).locator
 
     async def _live(self, locator: Locator | None) -> Sequence[StoredSchema]:
         entries = locator.index if locator is not None else ()

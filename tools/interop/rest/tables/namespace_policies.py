@@ -169,6 +169,7 @@ _STRATEGIES: Final = [
     None,
     *_SHAPES,
 ]
+_OLD_STRATEGIES: Final = ["Full", "Forward", "BackwardTransitive", "AutoUpdateDisabled", *_SHAPES]
 _NO_STRATEGIES: Final = ["full", "SIDEWAYS", "", 1, "1", 99]
 #: Path -> what Geminga refuses though Apache's broker takes it for something.
 _SENSELESS: Final[dict[str, list[Any]]] = {
@@ -176,6 +177,7 @@ _SENSELESS: Final[dict[str, list[Any]]] = {
     "delayedDelivery": _NO_DELAYS,
     "retention": [_retention(10.5, 20), _retention("", "")],
     "schemaCompatibilityStrategy": _NO_STRATEGIES,
+    "schemaAutoUpdateCompatibilityStrategy": [*_NO_STRATEGIES, "FULL", None],
     "schemaValidationEnforced": _NO_BOOLEANS,
     "isAllowAutoUpdateSchema": _NO_BOOLEANS,
     "autoTopicCreation": [{"allowAutoTopicCreation": None}, {}],
@@ -186,6 +188,7 @@ _SENSELESS: Final[dict[str, list[Any]]] = {
 _NEVER_REMOVED: Final = {
     "deduplicationSnapshotInterval",
     "schemaCompatibilityStrategy",
+    "schemaAutoUpdateCompatibilityStrategy",
     "schemaValidationEnforced",
     "isAllowAutoUpdateSchema",
 }
@@ -198,6 +201,7 @@ _POLICIES: Final[dict[str, tuple[str, list[Any]]]] = {
     "retention": ("POST", _RETENTIONS),
     "subscriptionExpirationTime": ("POST", _NUMBERS),
     "schemaCompatibilityStrategy": ("PUT", _STRATEGIES),
+    "schemaAutoUpdateCompatibilityStrategy": ("PUT", _OLD_STRATEGIES),
     "schemaValidationEnforced": ("POST", _BOOLEANS),
     "isAllowAutoUpdateSchema": ("POST", _BOOLEANS),
     "autoTopicCreation": ("POST", _TOPIC_CREATIONS),

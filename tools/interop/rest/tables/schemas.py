@@ -187,4 +187,53 @@ STORIES: Final = [
         post("schemas/{ns}/u/schema", _schema("AVRO", _A)),
         get("schemas/{ns}/u/schema"),
     ),
+    Story(
+        "schema metadata",
+        put("persistent/{ns}/t"),
+        *(get(f"{base}/metadata") for base in (_T, *_NOWHERE)),
+        post(f"{_T}/schema", _schema("AVRO", _A)),
+        get(f"{_T}/metadata", values=("info.version", "info.entryId")),
+        post(f"{_T}/schema", _schema("AVRO", _AB)),
+        get(f"{_T}/metadata", values=("info.version", "info.entryId")),
+        delete(f"{_T}/schema"),
+        get(f"{_T}/metadata", values=("info.version", "info.entryId")),
+        delete(f"{_T}/schema?force=true"),
+        get(f"{_T}/metadata"),
+        put("persistent/{ns}/p/partitions", 2),
+        post("schemas/{ns}/p/schema", _schema("AVRO", _A)),
+        get("schemas/{ns}/p/metadata"),
+        get("schemas/{ns}/p-partition-0/metadata"),
+        get("schemas/{ns}/p-partition-9/metadata"),
+        get("schemas/{ns}/%20/metadata"),
+        post(f"{_T}/metadata"),
+    ),
+    Story(
+        "schemas by the old strategy",
+        put("persistent/{ns}/t"),
+        post(f"{_T}/schema", _schema("AVRO", _A)),
+        *(
+            call
+            for strategy in (
+                "AlwaysCompatible",
+                "AutoUpdateDisabled",
+                "Backward",
+                "Forward",
+                "Full",
+                "BackwardTransitive",
+                "ForwardTransitive",
+                "FullTransitive",
+            )
+            for call in (
+                put("namespaces/{ns}/schemaAutoUpdateCompatibilityStrategy", strategy),
+                get("namespaces/{ns}/schemaAutoUpdateCompatibilityStrategy", exact=True),
+                post(f"{_T}/compatibility", _schema("AVRO", _OTHER), exact=True),
+                post(f"{_T}/compatibility", _schema("AVRO", _AB), exact=True),
+                get("namespaces/{ns}/schemaCompatibilityStrategy", exact=True),
+            )
+        ),
+        put("namespaces/{ns}/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE"),
+        post(f"{_T}/compatibility", _schema("AVRO", _OTHER), exact=True),
+        put("namespaces/{ns}/schemaCompatibilityStrategy", "UNDEFINED"),
+        post(f"{_T}/compatibility", _schema("AVRO", _OTHER), exact=True),
+    ),
 ]

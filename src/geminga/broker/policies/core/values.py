@@ -24,7 +24,14 @@ from geminga.broker.core.coercion import (
     text_of,
     texts_of,
 )
-from geminga.broker.policies.core.readers import INACTIVE_MODES, SIZE_QUOTA, SUBSCRIPTION_TYPES, Retention, retention_of
+from geminga.broker.policies.core.readers import (
+    AUTO_UPDATE_STRATEGIES,
+    INACTIVE_MODES,
+    SIZE_QUOTA,
+    SUBSCRIPTION_TYPES,
+    Retention,
+    retention_of,
+)
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.model.errors import PreconditionFailedError
 
@@ -167,6 +174,13 @@ def check_strategy(value: Json) -> Json:
         return Strategy.UNDEFINED.value
     if value not in SCHEMA_STRATEGIES:
         raise BodyError(f"the body must be one of {', '.join(SCHEMA_STRATEGIES)}, not {shown(value)}")
+    return value
+
+
+def check_auto_update_strategy(value: Json) -> Json:
+    """The older name of one, ``SchemaAutoUpdateCompatibilityStrategy``."""
+    if not isinstance(value, str) or value not in AUTO_UPDATE_STRATEGIES:
+        raise BodyError(f"the body must be one of {', '.join(AUTO_UPDATE_STRATEGIES)}, not {shown(value)}")
     return value
 
 

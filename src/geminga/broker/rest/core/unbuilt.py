@@ -139,11 +139,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"POST DELETE {_TOPIC}/permissions/{{role}}",
     ),
     *_routes(
-        "the old name of schemaCompatibilityStrategy",
-        f"GET PUT {_NAMESPACE}/schemaAutoUpdateCompatibilityStrategy",
-    ),
-    *_routes("schema metadata", "GET /admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata"),
-    *_routes(
         "this look at the broker",
         "GET /admin/v2/broker-stats/bookieops",
     ),

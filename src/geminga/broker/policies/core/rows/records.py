@@ -9,6 +9,7 @@ from geminga.broker.core.coercion import Json, boolean_of, object_of, texts_of
 from geminga.broker.policies.core.readers import document_of, flag_of, text_value_of, texts_value_of
 from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest
 from geminga.broker.policies.core.values import (
+    check_auto_update_strategy,
     check_boolean,
     check_bundles,
     check_properties_fit,
@@ -98,10 +99,10 @@ AUTO_UPDATE_STRATEGY: Final = PolicyRow(
     policy=PolicyName.SCHEMA_COMPATIBILITY_STRATEGY,
     read=text_value_of,
     otherwise="",
-    check=_any,
+    check=check_auto_update_strategy,
     namespace=NamespaceLevel(
         "schema_auto_update_compatibility_strategy",
-        Rest("schemaAutoUpdateCompatibilityStrategy", is_by_hand=True),
+        Rest("schemaAutoUpdateCompatibilityStrategy", "PUT", unset_status=204),
     ),
     followed_by=("policies/core/rows/schemas.py",),
     text="The old name of `schemaCompatibilityStrategy`; read where that one is not set.",
