@@ -157,8 +157,9 @@ class Appender:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a write to the open ledger failed: where it ends is not known until it is closed."""
-        return self.state is AppenderState.FAILED
+        """Whether a write to the open ledger failed, be it while it was left: where it ends is not known until it is
+        closed."""
+        return self._handle is not None and self._handle.error is not None
 
     # ---- append
 

@@ -309,7 +309,8 @@ class ManagedLedger:
             return
         try:
             async with self.stored.lock():
-                await self._close_open_ledger()
+                if not only_failed or appender.has_failed:  # it may have been fixed meanwhile
+                    await self._close_open_ledger()
         finally:
             appender.resume()
 

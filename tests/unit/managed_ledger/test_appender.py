@@ -237,6 +237,39 @@ def test_end_of_a_failed_ledger_is_fixed_on_demand_and_of_no_other(in_world):
     in_world(scenario)
 
 
+@pytest.mark.parametrize("is_switch", [False, True])
+def test_end_of_a_ledger_that_failed_while_it_was_being_left_is_fixed_on_demand(in_world, is_switch):
+    """Its last writes were under way when the next ledger was to be begun."""
+
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 2)
+        w.bookie.add_error, w.bookie.stores_before_error = DiskFullError("full"), True
+        w.bookie.holds_replies = True
+        written = asyncio.ensure_future(append(ml, [b"stored all the same"]))
+        await w.world.sleep(0.01)
+        leaving = asyncio.ensure_future(append(ml, [b"next"]) if is_switch else ml.roll())
+        await w.world.sleep(0.01)
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
+        w.bookie.add_error, w.bookie.holds_replies = None, False
+        w.bookie.release()
+        (result,) = await written
+        assert isinstance(result.error, DiskFullError)
+        await ml.roll(only_failed=True)
+        first = ml.ledgers.infos[0]
+        assert first.closed_ms
+        assert first.entries == 3
+        assert ml.last_confirmed_position == Position(first.ledger_id, 2)
+        await leaving
+        await w.fill(ml, 1)
+        # What began meanwhile had not failed, and is gone on with.
+        await ml.roll(only_failed=True)
+        assert [info.entries for info in ml.ledgers.infos] == [3, 1]
+
+    limits = {"max_entries_per_ledger": 3, "min_rollover_minutes": 0} if is_switch else {}
+    in_world(scenario, ManagedLedgerConfig(**limits))
+
+
 def test_no_new_ledger_fails_appends_and_recovers_when_there_are_bookies_again(in_world):
     async def scenario(w):
         ml = await w.open()
