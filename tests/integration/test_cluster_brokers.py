@@ -213,6 +213,14 @@ def test_partitions_of_both_brokers_are_one_topic_to_the_administration(cluster:
         assert sorted(ask(broker, "GET", f"/admin/v2/persistent/{NAMESPACE}/partitioned")) == [topic]
     ask(first, "POST", f"{path}/subscription/sub/skip_all")
     assert ask(second, "GET", f"{path}/partitioned-stats")["subscriptions"]["sub"]["msgBacklog"] == 0
+    for number in range(8):
+        producer.send(b"%d" % number)
+    ask(second, "POST", f"{path}/trim")
+    assert ask(second, "GET", f"{path}/partitioned-stats")["subscriptions"]["sub"]["msgBacklog"] == 8
+    ask(second, "DELETE", f"{path}/truncate")
+    for broker in (first, second):
+        stats = ask(broker, "GET", f"{path}/partitioned-stats")
+        assert (stats["storageSize"], stats["subscriptions"]["sub"]["msgBacklog"]) == (0, 0)
     ask(second, "POST", f"{path}/partitions", 10)
     stats = ask(first, "GET", f"{path}/partitioned-stats")
     assert {name: list(one["subscriptions"]) for name, one in stats["partitions"].items()} == {

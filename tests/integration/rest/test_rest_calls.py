@@ -13,6 +13,7 @@ from tools.interop.rest.tables import TABLES, by_settings
 
 from geminga import Standalone
 from geminga.broker.rest.application import ROUTES
+from geminga.broker.rest.routing import SegmentRouter
 from support.source_tree import ROOT
 
 pytestmark = pytest.mark.integration
@@ -20,6 +21,8 @@ pytestmark = pytest.mark.integration
 #: What a page about differences is called.
 COMPATIBILITY = ROOT / "docs" / "compatibility.md"
 CALLS_MIN = 600
+#: As requests find them: the more particular first.
+ORDERED = [route for route in SegmentRouter(ROUTES).routes if isinstance(route, Route)]
 #: What brokers of Geminga's ask each other; Apache's have nothing of it.
 BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transactions/standing/")
 
@@ -75,4 +78,4 @@ def _stories() -> list[Story]:
 
 def _route_of(method: str, path: str) -> Route | None:
     scope = {"type": "http", "method": method, "path": path}
-    return next((route for route in ROUTES if route.matches(scope)[0] is Match.FULL), None)
+    return next((route for route in ORDERED if route.matches(scope)[0] is Match.FULL), None)

@@ -136,7 +136,8 @@ MEANT: Final = (
     Meant(
         "a bundle that there is not",
         r"answer: (412 Invalid (upper boundary|bundle range).+|404 Namespace not found) \| (412|404) .+",
-        "(topics of bundles: GET|bundles unloaded and split: PUT|namespace subscriptions: |quotas of bundles: )",
+        "(topics of bundles: GET|bundles unloaded and split: PUT|namespace subscriptions: |quotas of bundles: "
+        "|permissions: DELETE)",
     ),
     Meant(
         "clearing the backlog of a subscription that some topics have not",

@@ -132,6 +132,8 @@ async def message_id_by_index(request: Request) -> Response:
         raise NotFoundError(f"Invalid message index: {index}")
     await refuse_partitioned(topics, name, "GetMessageIDByIndex is not allowed on partitioned-topic")
     ledger = (await persistent_topic(topics, name, "Get message id by index")).ledger
+    if not ledger.readable.entry_count:
+        raise NotFoundError(f"No messages found in topic {name}")
     position = await position_of_index(ledger, index)
     if position is None:
         raise NotFoundError(f"Message not found for index {index}")

@@ -12,6 +12,7 @@ from tools.interop.rest.tables import (
     clusters,
     common,
     emptying,
+    indexes,
     looks,
     messages,
     namespace_policies,
@@ -47,12 +48,18 @@ TABLES: Final[dict[str, list[Story]]] = {
             operations,
             unbuilt,
         ),
-        *(transactions_off, transactions),
+        *(transactions_off, transactions, indexes),
     )
 }
 
 #: Tables whose stories are told to brokers of their own, and how these are configured.
-SETTINGS: Final[dict[str, dict[str, str]]] = {"transactions": {"transactionCoordinatorEnabled": "true"}}
+SETTINGS: Final[dict[str, dict[str, str]]] = {
+    "transactions": {"transactionCoordinatorEnabled": "true"},
+    "indexes": {
+        "transactionCoordinatorEnabled": "false",
+        "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
+    },
+}
 #: Of the others.
 USUAL: Final = {"transactionCoordinatorEnabled": "false"}
 
