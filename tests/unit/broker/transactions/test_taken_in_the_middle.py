@@ -297,13 +297,14 @@ def test_a_pending_ack_log_that_could_not_be_opened_is_read_anew_by_the_next_att
         two = TwoOwners(first)
         a, b = await two.start()
         await a.ledgers.open(log_name(NAME, "sub"))
+        beside = await b.ledgers.open("public/default/persistent/beside")
         logs = b.broker.transactions.pending_ack_logs
-        await (await logs.open(NAME, "sub", b.broker)).append(b"record")
+        await (await logs.open(NAME, "sub", b.broker, beside)).append(b"record")
         logs = a.broker.transactions.pending_ack_logs
         with pytest.raises(GemingaError):
-            await logs.open(NAME, "sub", a.broker)
+            await logs.open(NAME, "sub", a.broker, beside)
         records: list[bytes] = []
-        await (await logs.open(NAME, "sub", a.broker)).replay(lambda data, _: records.append(data))
+        await (await logs.open(NAME, "sub", a.broker, beside)).replay(lambda data, _: records.append(data))
         assert records == [b"record"]
 
     run(scenario)
