@@ -18,44 +18,49 @@ STEPS_MAX = 7
 
 
 class Turns:
-    """A store whose calls wait for their turn: who goes next is told from outside."""
+    """A store whose calls wait for their turn: who goes next is told from outside.
+
+    The claim's thread and the one that tells hand a single turn to and fro, so that either waits while the other goes.
+    """
 
     root = MemoryLakeStore.root
 
     def __init__(self, store: MemoryLakeStore) -> None:
         self._store = store
-        self._may_go, self._has_gone = threading.Semaphore(0), threading.Semaphore(0)
+        self._may_go, self._stands = threading.Semaphore(0), threading.Semaphore(0)
+        #: Set before the last turn is handed back: whoever has the turn can go by it.
         self.is_over = False
         self.outcome: StorageError | None = None
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> Any:
+            self._stands.release()
             self._may_go.acquire()
-            try:
-                return getattr(self._store, name)(*arguments)
-            finally:
-                self._has_gone.release()
+            return getattr(self._store, name)(*arguments)
 
         return call
 
     def begin(self, owner: Owner) -> None:
+        """Begin a claim, which then stands before its first call."""
+
         def run() -> None:
             try:
                 claim(self, owner, 1)  # type: ignore[arg-type]
             except StorageError as error:
                 self.outcome = error
-            self.is_over = True
-            self._has_gone.release()
+            finally:
+                self.is_over = True
+                self._stands.release()
 
         self.thread = threading.Thread(target=run)
         self.thread.start()
+        self._stands.acquire()
 
     def step(self) -> None:
-        """One call of the store is made, or the claim ends."""
-        if not self.thread.is_alive():
-            return
-        self._may_go.release()
-        self._has_gone.acquire()
+        """One call of the store is made, up to the next call or the claim's end; nothing where it is over."""
+        if not self.is_over:
+            self._may_go.release()
+            self._stands.acquire()
 
 
 def claims_in(order: list[int], has_conditions: bool) -> tuple[MemoryLakeStore, list[StorageError | None]]:
