@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from geminga.broker.ownership.core.bundle_split import ALGORITHMS, FlowLimits, TopicLoad, split_keys
 from geminga.broker.ownership.core.bundles import (
     LAST_HASH,
+    Bundle,
+    BundleIndex,
     Bundles,
     bundles_of,
     equal_bundles,
@@ -20,6 +22,7 @@ from geminga.broker.ownership.core.local_policies import (
     with_bundles,
 )
 from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener, decode_owner
+from geminga.model.topic_name import TopicName
 
 NAMESPACE = "tenant/ns"
 HASHES = st.one_of(st.integers(0, 40), st.integers(LAST_HASH - 40, LAST_HASH), st.integers(0, LAST_HASH))
@@ -90,3 +93,31 @@ def test_an_owner_is_read_as_it_was_written(
 ) -> None:
     owner = OwnerData(default, listeners, is_disabled)
     assert decode_owner("/namespace/t/n/r", owner.encode()) == owner
+
+
+RANGES = st.tuples(HASHES, HASHES).filter(lambda ends: ends[0] < ends[1])
+
+
+BUNDLES = st.builds(lambda which, ends: Bundle(f"tenant/{which}", *ends), st.sampled_from("ab"), RANGES)
+
+
+@given(st.lists(BUNDLES, max_size=9), st.lists(HASHES, max_size=9))
+def test_an_index_finds_a_bundle_of_a_hash_exactly_where_there_is_one_whatever_overlaps(bundles, hashes):
+    index = BundleIndex(bundles)
+    for namespace in ("tenant/a", "tenant/b", "tenant/c"):
+        # The ends themselves are where one off would show.
+        for value in {*hashes, *(end for one in bundles for end in (one.lower, one.upper))}:
+            fits = {one for one in bundles if one.namespace == namespace and one.has_hash(value)}
+            found = index.find_hash(namespace, value)
+            assert found in fits if fits else found is None
+
+
+@given(cuts(), st.sets(st.integers(0, 12)), st.lists(st.text(max_size=5), max_size=9))
+def test_an_index_of_some_bundles_of_a_cut_has_their_topics_and_no_others(cut, chosen, locals_):
+    bundles = [bundle for number, bundle in enumerate(cut.all()) if number in chosen]
+    index = BundleIndex(bundles)
+    for local in locals_:
+        for namespace in (NAMESPACE, "tenant/other"):
+            name = TopicName("persistent", *namespace.split("/"), local)
+            found = index.find(name)
+            assert found == next((bundle for bundle in bundles if bundle.has(name)), None)

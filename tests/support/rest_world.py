@@ -16,8 +16,13 @@ from geminga.broker.service import Broker
 
 def rest_application(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> ASGIApp:
     """The application for a broker, put together as the composition root does it; ``settings`` of the context."""
+    return application_maker(rest_context(broker, cluster_name, **settings))()
+
+
+def rest_context(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> RestContext:
+    """What its handlers see of the broker."""
     statistics = TopicStatistics(broker.runtime.clock, broker)
-    context = RestContext(
+    return RestContext(
         status=broker,
         topics=broker.administered,
         resources=broker.resources,
@@ -38,7 +43,6 @@ def rest_application(broker: Broker, cluster_name: str = "standalone", **setting
         transactions=broker.use_transactions if broker.late_transactions is not None else None,
         **settings,
     )
-    return application_maker(context)()
 
 
 class Answer(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from geminga.broker.load.core.reports import BundleStats, Rates
-from geminga.broker.ownership.core.bundles import Bundle, topic_hash
+from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, topic_hash
 
 #: Rates are taken over so long, so that a report is not news for a burst.
 WINDOW_S: Final = 30.0
@@ -48,17 +48,13 @@ class LoadMeter:
             self._rates = {topic.name: self._rate(topic, elapsed_s) for topic in topics}
             self._before = {topic.name: topic.totals for topic in topics}
             self._since_s += elapsed_s
-        bundles: dict[str, list[Bundle]] = {}
-        for bundle in self._owned():
-            bundles.setdefault(bundle.namespace, []).append(bundle)
+        owned = BundleIndex(self._owned())
         stats: dict[str, BundleStats] = {}
         for topic in topics:
-            hashed = topic_hash(topic.name)
-            for bundle in bundles.get(topic.namespace, ()):
-                if bundle.has_hash(hashed):
-                    name = str(bundle)
-                    stats[name] = _with(stats.get(name, BundleStats()), topic, self._rates.get(topic.name, Rates()))
-                    break
+            bundle = owned.find_hash(topic.namespace, topic_hash(topic.name))
+            if bundle is not None:
+                name = str(bundle)
+                stats[name] = _with(stats.get(name, BundleStats()), topic, self._rates.get(topic.name, Rates()))
         return stats
 
     def _rate(self, topic: TopicCounters, elapsed_s: float) -> Rates:

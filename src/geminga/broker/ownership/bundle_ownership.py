@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from geminga.broker.core.departure import Departure
-from geminga.broker.ownership.core.bundles import Bundle, Bundles, topic_hash, whole
+from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, Bundles, whole
 from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
 from geminga.broker.ownership.departures import Departures
 from geminga.broker.ownership.endpoints import Endpoints
@@ -561,15 +561,5 @@ class BundleOwnership:
 
 
 def _topics_of(bundles: list[Bundle]) -> Topics:
-    by_namespace: dict[str, list[Bundle]] = {}
-    for bundle in bundles:
-        by_namespace.setdefault(bundle.namespace, []).append(bundle)
-
-    def has(name: TopicName) -> bool:
-        found = by_namespace.get(name.namespace)
-        if not found:
-            return False
-        value = topic_hash(str(name))
-        return any(bundle.has_hash(value) for bundle in found)
-
-    return has
+    index = BundleIndex(bundles)
+    return lambda name: index.find(name) is not None

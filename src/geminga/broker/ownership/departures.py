@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from urllib.parse import quote
 
 from geminga.broker.core.departure import DepartingClient, Departure
-from geminga.broker.ownership.core.bundles import Bundle, topic_hash
+from geminga.broker.ownership.core.bundles import Bundle, BundleIndex
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import Elsewhere, Owner, Topics
 from geminga.model.errors import GemingaError, UnavailableError
@@ -68,14 +68,10 @@ class Departures:
     async def end(self, departure: Departure, bundles: Iterable[Bundle], *, is_given: bool) -> None:
         """Tell the clients; ``is_given``: the nodes of ``bundles`` are gone, and nobody has begun to ask for them."""
         self._under_way.remove(departure)
-        given: dict[str, list[Bundle]] = {}
-        for one in bundles if is_given and self._asking is not None else ():
-            given.setdefault(one.namespace, []).append(one)
+        given = BundleIndex(bundles if is_given and self._asking is not None else ())
         by_bundle: dict[Bundle | None, list[DepartingClient]] = {}
         for client in departure.clients:
-            value = topic_hash(str(client.topic))
-            bundle = next((one for one in given.get(client.topic.namespace, ()) if one.has_hash(value)), None)
-            by_bundle.setdefault(bundle, []).append(client)
+            by_bundle.setdefault(given.find(client.topic), []).append(client)
         await asyncio.gather(*(self._tell(bundle, clients) for bundle, clients in by_bundle.items()))
 
     async def _tell(self, bundle: Bundle | None, clients: Sequence[DepartingClient]) -> None:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import SuperUser
-from geminga.broker.ownership.core.bundles import Bundle, bundles_of
+from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, Bundles, bundles_of
 from geminga.broker.ownership.owner_nodes import endpoints_in
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.isolation import matches
@@ -83,18 +83,22 @@ async def _loaded(context: RestContext) -> list[tuple[Bundle, Topic]]:
     """Each topic that is loaded, with its bundle; those of a namespace that is being deleted are left out."""
     steps = context.topics.steps()
     found: list[tuple[Bundle, Topic]] = []
-    owned: dict[str, list[Bundle]] = {}
-    if context.membership is not None:
-        for bundle in context.membership.ownership.owned:
-            owned.setdefault(bundle.namespace, []).append(bundle)
+    owned = None if context.membership is None else BundleIndex(context.membership.ownership.owned)
+    cuts: dict[str, Bundles | None] = {}
     for topic in list(context.topics.registry.loaded.values()):
         await steps.next()
-        namespace = topic.name.namespace
-        if namespace not in owned and context.membership is None:
-            policies = await context.resources.namespaces.find(namespace)
-            bounds = [] if policies is None else [int(bound, 16) for bound in policies.bundle_boundaries]
-            owned[namespace] = bundles_of(namespace, bounds).all() if bounds else []
-        found += [(bundle, topic) for bundle in owned.get(namespace, ()) if bundle.has(topic.name)]
+        if owned is not None:
+            bundle = owned.find(topic.name)
+        else:
+            namespace = topic.name.namespace
+            if namespace not in cuts:
+                policies = await context.resources.namespaces.find(namespace)
+                bounds = [] if policies is None else [int(bound, 16) for bound in policies.bundle_boundaries]
+                cuts[namespace] = bundles_of(namespace, bounds) if bounds else None
+            cut = cuts[namespace]
+            bundle = None if cut is None else cut.find(topic.name)
+        if bundle is not None:
+            found.append((bundle, topic))
     return found
 
 

@@ -6,7 +6,6 @@ there.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -16,14 +15,15 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import NamespaceOperation, SuperUser
 from geminga.broker.core.coercion import number_of
 from geminga.broker.ownership.core.bundle_split import RANGE_EQUALLY_DIVIDE, TopicLoad, split_keys
-from geminga.broker.ownership.core.bundles import LAST_HASH, Bundle, Bundles, boundary_of, bundles_of
+from geminga.broker.ownership.core.bundles import LAST_HASH, Bundle, BundleIndex, Bundles, boundary_of, bundles_of
 from geminga.broker.ownership.core.direction import Direction, direct_request
 from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.ownership.lookup import no_owner
 from geminga.broker.ownership.owner_nodes import endpoints_in
-from geminga.broker.ownership.ports import Elsewhere, Here, Owner
+from geminga.broker.ownership.ports import Elsewhere, Owner, Unknown
 from geminga.broker.resources.documents import Json
 from geminga.broker.rest.brokers import active_brokers
+from geminga.broker.rest.bundle_walk import ask_owner, at_owners
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.owners import is_authoritative, redirection
 from geminga.broker.rest.requests import (
@@ -79,30 +79,17 @@ async def unload_everywhere(context: RestContext, namespace: str) -> None:
     if membership is None:
         await unload_topics(context, cut.all())
         return
-    own: list[Bundle] = []
-    away: list[tuple[Bundle, Elsewhere]] = []
-    for bundle in cut.all():
-        owner = await membership.ownership.owner_now(bundle)
-        if isinstance(owner, Here):
-            own.append(bundle)
-        elif isinstance(owner, Elsewhere):
-            away.append((bundle, owner))
-    results = await asyncio.gather(
-        membership.ownership.release(own), *(_unload_at(context, *one) for one in away), return_exceptions=True
-    )
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    ownership = membership.ownership
 
+    async def owner_of(bundle: Bundle) -> Owner | None:
+        owner = await ownership.owner_now(bundle)
+        # Whoever is letting go of it does what is asked.
+        return None if isinstance(owner, Unknown) else owner
 
-async def _unload_at(context: RestContext, bundle: Bundle, owner: Elsewhere) -> None:
-    peers = context.topics.elsewhere
-    if peers is None:
-        raise UnavailableError(f"bundle {bundle} is another broker's, which can not be asked")
-    path = f"/admin/v2/namespaces/{bundle}/unload"
-    answer = await peers.ask_at(owner.endpoints.default, "PUT", path, query="authoritative=true")
-    if not answer.is_good:
-        raise UnavailableError(f"bundle {bundle} was not unloaded: {answer.reason} (the broker at {answer.url})")
+    async def there(bundle: Bundle, owner: Elsewhere) -> None:
+        await ask_owner(context, bundle, owner, "PUT", "unload")
+
+    await at_owners(cut, owner_of, ownership.release, there)
 
 
 async def unload_bundle(request: Request) -> Response:
@@ -197,7 +184,8 @@ def bundle_at_owner(request: Request, bundle: Bundle, owner: Owner) -> Response 
 
 
 def _topics_in(context: RestContext, bundles: Sequence[Bundle]) -> list[Topic]:
-    return [topic for topic in context.topics.registry.loaded.values() if any(one.has(topic.name) for one in bundles)]
+    index = BundleIndex(bundles)
+    return [topic for topic in context.topics.registry.loaded.values() if index.find(topic.name) is not None]
 
 
 def _load_of(context: RestContext, topic: Topic) -> TopicLoad:

@@ -7,9 +7,8 @@ the others from being done: it is told at the end, and the same request, sent ag
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -17,9 +16,9 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation
 from geminga.broker.ownership.core.bundles import Bundle, Bundles
-from geminga.broker.ownership.lookup import no_owner
-from geminga.broker.ownership.ports import Elsewhere, Here, Owner
+from geminga.broker.ownership.ports import Elsewhere
 from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.rest.bundle_walk import ask_owner, at_owners, refusal
 from geminga.broker.rest.bundles import bundle_at_owner, cut_of, unload_topics
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.owners import is_authoritative
@@ -41,15 +40,9 @@ from geminga.model.errors import (
     NotFoundError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
-    UnavailableError,
 )
 from geminga.model.topic_name import TopicName
 
-if TYPE_CHECKING:
-    from geminga.broker.peers.http_client import Answer
-
-#: Bundles of other brokers that are asked at the same time.
-BUNDLES_AT_ONCE: Final = 32
 #: What cursors of replicators are called in Pulsar (``replicatorPrefix``): no subscription of anybody's.
 REPLICATOR_PREFIX: Final = "pulsar.repl"
 
@@ -150,60 +143,20 @@ async def _everywhere(request: Request, what: str, act: _Act, mode: TopicMode) -
     if membership is None:
         await _in_bundles(context, cut, cut.all(), act, mode, wanted)
         return no_content()
-    own: set[Bundle] = set()
-    away: list[tuple[Bundle, Elsewhere]] = []
-    failures: list[GemingaError] = []
-    for bundle in cut.all():
-        owner: Owner = await membership.ownership.owner_of_bundle(bundle)
-        if isinstance(owner, Here):
-            own.add(bundle)
-        elif isinstance(owner, Elsewhere):
-            away.append((bundle, owner))
-        else:
-            failures.append(no_owner(f"bundle {bundle}", owner))
     rest = what if wanted is None else f"{what}/{request.path_params['subscription']}"
-    for start in range(0, len(away), BUNDLES_AT_ONCE):
-        asked = (
-            _topic_by_topic(context, cut, bundle, act, wanted)
-            if _is_of_another_make(context, owner)
-            else _ask(context, bundle, owner, rest)
-            for bundle, owner in away[start : start + BUNDLES_AT_ONCE]
-        )
-        failures += _failures(await asyncio.gather(*asked, return_exceptions=True))
-    if own:
-        here = _in_bundles(context, cut, own, act, mode, wanted)
-        failures += _failures(await asyncio.gather(here, return_exceptions=True))
-    if failures:
-        raise failures[0]
+
+    async def here(own: Sequence[Bundle]) -> None:
+        if own:
+            await _in_bundles(context, cut, set(own), act, mode, wanted)
+
+    async def there(bundle: Bundle, owner: Elsewhere) -> None:
+        if _is_of_another_make(context, owner):
+            await _topic_by_topic(context, cut, bundle, act, wanted)
+        else:
+            await ask_owner(context, bundle, owner, "POST", rest)
+
+    await at_owners(cut, membership.ownership.owner_of_bundle, here, there)
     return no_content()
-
-
-def _failures(results: Iterable[BaseException | None]) -> list[GemingaError]:
-    """Those that a broker may tell; the others are raised."""
-    found: list[GemingaError] = []
-    for result in results:
-        if isinstance(result, GemingaError):
-            found.append(result)
-        elif result is not None:
-            raise result
-    return found
-
-
-async def _ask(context: RestContext, bundle: Bundle, owner: Elsewhere, rest: str) -> None:
-    peers = context.topics.elsewhere
-    if peers is None:
-        raise UnavailableError(f"bundle {bundle} is another broker's, which can not be asked")
-    path = f"/admin/v2/namespaces/{bundle}/{rest}"
-    query = f"authoritative={'true' if owner.is_chosen else 'false'}"
-    answer = await peers.ask_at(owner.endpoints.default, "POST", path, query=query)
-    if not answer.is_good:
-        raise _refusal(answer, f"bundle {bundle}")
-
-
-def _refusal(answer: Answer, what: str) -> GemingaError:
-    if 400 <= answer.status < 500:
-        return RestError(answer.status, answer.reason)
-    return UnavailableError(f"{what}: {answer.reason} (the broker at {answer.url})")
 
 
 def _is_of_another_make(context: RestContext, owner: Elsewhere) -> bool:
@@ -230,7 +183,7 @@ async def _topic_by_topic(context: RestContext, cut: Bundles, bundle: Bundle, ac
                 peers.ask(name, "POST", f"{rest}/skip_all") if act is _clear else peers.ask(name, "DELETE", rest)
             )
             if not answer.is_good and answer.status != 404:
-                refused = refused or _refusal(answer, str(name))
+                refused = refused or refusal(answer, str(name))
     if refused is not None:
         raise refused
 

@@ -14,6 +14,7 @@ from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, Unknown
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
+from support.python_calls import counted_calls
 
 BUNDLES = equal_bundles("t/n", 4).all()
 NEXT = Endpoints(
@@ -141,5 +142,21 @@ def test_a_next_owner_that_takes_its_time_is_not_waited_for() -> None:
         await leave(cluster, [client])
         assert TAKEN_S_MAX <= loop.time() - since < TAKEN_S_MAX + 0.1
         assert client.heard == [b"", b"told"]
+
+    run(main)
+
+
+def test_clients_are_told_without_each_being_held_against_each_bundle_that_is_given() -> None:
+    async def main() -> None:
+        given, cluster = equal_bundles("t/n", 4096).all(), Cluster()
+        clients = [Client() for _ in range(200)]
+        departure = cluster.departures.begin(lambda _: True)
+        for number, client in enumerate(clients):
+            departure.add(TopicName.parse(f"persistent://t/n/{number}"), client, farewell)
+        with counted_calls() as calls:
+            await cluster.departures.end(departure, given, is_given=True)
+            count = calls()
+        assert all(client.heard == [b"pulsar://next:6650 pulsar+ssl://next:6651"] for client in clients)
+        assert count < 1000 * len(clients)
 
     run(main)

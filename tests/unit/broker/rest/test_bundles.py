@@ -11,11 +11,14 @@ from geminga.app.config import cluster_config_from
 from geminga.app.config_sources import ConfigEntry
 from geminga.broker.load.config import LoadConfig
 from geminga.broker.ownership.core.bundle_split import FlowLimits
+from geminga.broker.ownership.core.bundles import equal_bundles
+from geminga.broker.rest.bundles import unload_topics
 from geminga.model.errors import ConfigurationError
 from geminga.model.topic_name import TopicName
 from support.broker_world import BrokerWorld
 from support.policy_levels import run_quietly
-from support.rest_world import ask, rest_application
+from support.python_calls import counted_calls
+from support.rest_world import ask, rest_application, rest_context
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 
@@ -39,6 +42,26 @@ def test_a_bundle_of_a_broker_that_is_alone_is_unloaded_and_nothing_of_the_other
         assert set(world.broker.topics) == {str(name) for name in names} - inside
         assert (await ask(application, "PUT", f"{NAMESPACE}/unload", b"")).status == 204
         assert not world.broker.topics
+
+    run_quietly(scenario)
+
+
+def test_topics_of_very_many_bundles_are_unloaded_without_each_being_held_against_each_bundle() -> None:
+    """10,000 topics that were loaded and 128 bundles: a broker stood still for more than a second."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        assert (await ask(application, "PUT", "/admin/v2/namespaces/public/other", b"")).status == 204
+        inside = [f"persistent://public/default/{number}" for number in range(20)]
+        outside = "persistent://public/other/0"
+        for name in [*inside, outside]:
+            await world.broker.get_topic(TopicName.parse(name), create=True)
+        bundles = equal_bundles("public/default", 65_536).all()
+        with counted_calls() as calls:
+            await unload_topics(rest_context(world.broker), bundles)
+            count = calls()
+        assert list(world.broker.topics) == [outside]
+        assert count < len(bundles)
 
     run_quietly(scenario)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from geminga.model.errors import PreconditionFailedError
@@ -141,6 +141,35 @@ class Bundles(NamedTuple):
             )
         index = self.boundaries.index(bundle.lower) + 1
         return Bundles(self.namespace, (*self.boundaries[:index], *cuts, *self.boundaries[index:]))
+
+
+class BundleIndex:
+    """Which of some bundles a topic lies in, of any namespaces, in time that grows with their number's logarithm.
+
+    Where some overlap, as a bundle and its parts do while it is split, the one that reaches furthest is found.
+    """
+
+    __slots__ = ("_by_namespace",)
+
+    def __init__(self, bundles: Iterable[Bundle]) -> None:
+        #: Lower boundaries, ascending, and for each the bundle that reaches furthest of those up to there.
+        self._by_namespace: dict[str, tuple[list[int], list[Bundle]]] = {}
+        for bundle in sorted(bundles):
+            lowers, reaching = self._by_namespace.setdefault(bundle.namespace, ([], []))
+            lowers.append(bundle.lower)
+            reaching.append(bundle if not reaching or reaching[-1].upper < bundle.upper else reaching[-1])
+
+    def find(self, name: TopicName) -> Bundle | None:
+        """None: it lies in none of them."""
+        if name.namespace not in self._by_namespace:
+            return None
+        return self.find_hash(name.namespace, topic_hash(str(name)))
+
+    def find_hash(self, namespace: str, value: int) -> Bundle | None:
+        """The same of a topic of that hash."""
+        lowers, reaching = self._by_namespace.get(namespace, ((), ()))
+        index = bisect_right(lowers, value) - 1
+        return reaching[index] if index >= 0 and reaching[index].has_hash(value) else None
 
 
 def bundles_of(namespace: str, boundaries: Sequence[int]) -> Bundles:
