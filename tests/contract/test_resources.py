@@ -412,3 +412,47 @@ def test_change_that_always_loses_is_given_up(case) -> None:
         assert calls == CHANGE_ATTEMPTS_MAX
 
     case.run(main)
+
+
+@pytest.mark.parametrize("fault", [WriteFault.NONE, WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER])
+def test_what_is_put_is_made_or_changed_once_whoever_else_makes_or_changes_it(case, fault: WriteFault) -> None:
+    async def main(h: Harness) -> None:
+        store, seen = DocumentStore(h.store), []
+
+        def counted(document):
+            seen.append(document and dict(document))
+            if document is None:
+                return {"n": 1}
+            # In place, as a change may.
+            document["n"] += 1
+            return document
+
+        # Below a parent that the store makes on the way, and then that parent itself.
+        for path in ("/x/y", "/x"):
+            h.store.faults.next_writes.append(fault)
+            made = await store.put(path, counted)
+            assert await store.find(path) == made
+        # Whether it was written can not be known of one that was: it is done once more.
+        again = [{"n": 1}] if fault is WriteFault.UNKNOWN_AFTER else [None] * (fault is WriteFault.UNKNOWN_BEFORE)
+        assert seen == 2 * [None, *again]
+        h.store.faults.next_writes.append(fault)
+        assert (await store.put("/x/y", lambda _: {"n": 5})).document == {"n": 5}
+        before = await store.find("/x/y")
+        assert await store.put("/x/y", lambda document: document) == before
+
+        class Busy:
+            """Others change it between what was read and what is written, once."""
+
+            get = staticmethod(h.store.get)
+            is_first = True
+
+            async def put(self, path, value, *, expected_version):
+                if self.is_first:
+                    self.is_first = False
+                    await h.store.put(path, b'{"n":7}', expected_version=None)
+                return await h.store.put(path, value, expected_version=expected_version)
+
+        assert (await DocumentStore(Busy()).put("/x/y", counted)).document == {"n": 8}
+        assert (await DocumentStore(Busy()).put("/new", counted)).document == {"n": 8}
+
+    case.run(main)

@@ -13,7 +13,7 @@ from typing import Final
 from geminga.broker.core.coercion import BodyError, Document, Json, boolean_of, object_of, shown
 from geminga.broker.load.core.histories import QUOTA_PATH, quota_path
 from geminga.broker.resources.documents import DocumentStore
-from geminga.model.errors import ConflictError, PreconditionFailedError
+from geminga.model.errors import PreconditionFailedError
 
 #: Messages and bytes a second, megabytes.
 NUMBERS: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory")
@@ -72,7 +72,7 @@ class BundleQuotas:
 
     async def set_default(self, quota: Document) -> None:
         """Raises ConflictError where others keep changing it."""
-        await self._set(DEFAULT_PATH, quota)
+        await self._store.put(DEFAULT_PATH, lambda _: quota)
 
     async def get(self, bundle: str) -> Document:
         """A bundle's own, or the default."""
@@ -81,19 +81,9 @@ class BundleQuotas:
 
     async def set(self, bundle: str, quota: Document) -> None:
         """Raises ConflictError where others keep changing it."""
-        await self._set(quota_path(bundle), quota)
+        await self._store.put(quota_path(bundle), lambda _: quota)
 
     async def remove(self, bundle: str) -> None:
         """The default holds again. Raises NotFoundError where it did."""
         path = quota_path(bundle)
         await self._store.delete(path, missing=f"path {path} not found.", not_empty="a quota has nothing below it")
-
-    async def _set(self, path: str, quota: Document) -> None:
-        if await self._store.find(path) is None:
-            try:
-                await self._store.create(path, quota, "it is there")
-            except ConflictError:
-                pass
-            else:
-                return
-        await self._store.change(path, lambda _: quota, "the quota was removed while it was set; try again")

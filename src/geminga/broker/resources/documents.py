@@ -28,6 +28,8 @@ __all__ = ["Change", "Document", "DocumentStore", "Json", "VersionedDocument", "
 
 #: Old document to new document; pure, since it may run again after a lost compare-and-set.
 Change = Callable[[Document], Document]
+#: The same of one that may not be there: None.
+Put = Callable[[Document | None], Document]
 
 #: Attempts of one change before it is given up as a conflict: only heavy contention on one node gets there.
 CHANGE_ATTEMPTS_MAX: Final = 16
@@ -96,16 +98,28 @@ class DocumentStore:
 
     async def change(self, path: str, change: Change, missing: str) -> VersionedDocument:
         """Apply ``change`` by compare-and-set; raises :class:`NotFoundError` with the sentence ``missing``."""
-        for _ in range(CHANGE_ATTEMPTS_MAX):
-            found = await self.find(path)
-            if found is None:
+
+        def changed(document: Document | None) -> Document:
+            if document is None:
                 raise NotFoundError(missing)
-            wanted = change(dict(found.document))
+            return change(document)
+
+        return await self.put(path, changed)
+
+    async def put(self, path: str, put: Put) -> VersionedDocument:
+        """Make or change: what is to be there is ``put`` of what is. Raises ConflictError, and what ``put`` raises."""
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            node = await self._metadata.get(path)
+            found = None if node is None or not node.value else decode(path, node.value)
+            # Before it is changed: it may be the same object.
+            before = None if found is None else encode(found)
+            wanted = put(found)
             value = encode(wanted)
-            if value == encode(found.document):
-                return found
+            if node is not None and value == before:
+                return VersionedDocument(wanted, node.stat.version)
+            version = MUST_NOT_EXIST if node is None else node.stat.version
             try:
-                result = await self._metadata.put(path, value, expected_version=found.version)
+                result = await self._metadata.put(path, value, expected_version=version)
             except (BadVersionError, UnknownOutcomeError):
                 continue
             return VersionedDocument(wanted, result.stat.version)

@@ -74,13 +74,7 @@ class IsolationPolicies:
             pass
 
     async def _change(self, cluster: str, change: Change) -> None:
-        path = isolation_path(cluster)
-        if await self._store.find(path) is None:
-            try:
-                await self._store.create(path, {}, "")
-            except ConflictError:
-                pass  # somebody else made it
-        await self._store.change(path, change, f"NamespaceIsolationPolicies for cluster {cluster} does not exist")
+        await self._store.put(isolation_path(cluster), lambda document: change(document or {}))
 
 
 class FailureDomains:
@@ -109,7 +103,6 @@ class FailureDomains:
 
     async def set(self, cluster: str, name: str, domain: Document) -> None:
         """Set or make one; raises ConflictError for a broker that is in another one."""
-        path = _domain_path(cluster, name)
         others = {other: members for other, members in (await self.all(cluster)).items() if other != name}
         wanted = domain.get("brokers")
         for other, members in others.items():
@@ -121,13 +114,7 @@ class FailureDomains:
                 raise ConflictError(f"[{', '.join(map(str, twice))}] already exists in {other}")
         if len(others) >= DOMAINS_MAX:
             raise PreconditionFailedError(f"a cluster has at most {DOMAINS_MAX} failure domains")
-        if await self._store.find(path) is None:
-            try:
-                await self._store.create(path, domain, "")
-                return
-            except ConflictError:
-                pass  # somebody else made it
-        await self._store.change(path, lambda _: dict(domain), f"Domain {name} for cluster {cluster} does not exist")
+        await self._store.put(_domain_path(cluster, name), lambda _: domain)
 
     async def delete(self, cluster: str, name: str) -> None:
         """Raises NotFoundError."""

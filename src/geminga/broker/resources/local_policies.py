@@ -8,13 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.broker.ownership.core.local_policies import first_local_policies, local_policies_path
-from geminga.broker.resources.documents import Document, DocumentStore, Json
+from geminga.broker.resources.documents import DocumentStore, Json
 from geminga.broker.resources.namespaces import Namespaces
-from geminga.model.errors import ConflictError
 
 _GROUP: Final = "namespaceAntiAffinityGroup"
-#: Made by one, gone by another, again and again: then it is given up.
-ATTEMPTS_MAX: Final = 4
 
 
 async def set_local_policy(
@@ -27,22 +24,10 @@ async def set_local_policy(
     policies = await namespaces.get(namespace)
     path = local_policies_path(namespace)
 
-    def change(document: Document) -> Document:
-        return {**document, member: value}
-
-    for _ in range(ATTEMPTS_MAX):
-        if await store.find(path) is not None:
-            await store.change(path, change, f"Namespace {namespace} does not exist.")
-            return
-        if value is None:
-            return
-        first = first_local_policies(namespace, policies.document)
-        try:
-            await store.create(path, change(first), "")
-        except ConflictError:
-            continue
+    if value is None and await store.find(path) is None:
         return
-    raise ConflictError(f"the local policies of {namespace} kept changing; try again")
+    first = first_local_policies(namespace, policies.document)
+    await store.put(path, lambda document: {**(first if document is None else document), member: value})
 
 
 class AntiAffinity:
