@@ -27,10 +27,14 @@ class LoadedBroker:
         self.is_deaf = False
         self._value: bytes | None = None
         self.balancer = LoadBalancer(
-            cluster.runtime, self.store, config, self, self.stats, self.usage, cluster="standalone"
+            cluster.runtime, self.store, config, self, self.read_stats, self.usage, cluster="standalone"
         )
 
     # ---- what it carries
+
+    async def read_stats(self) -> Mapping[str, BundleStats]:
+        """As the balancer asks for them."""
+        return self.stats()
 
     def stats(self) -> Mapping[str, BundleStats]:
         """Of the bundles that it owns."""

@@ -146,7 +146,8 @@ class MemberBrokerServer(BrokerServer):
 
     def _topics(self) -> Iterator[TopicCounters]:
         assert self.broker is not None
-        for topic in self.broker.administered.registry.loaded.values():
+        # They come and go while these are read.
+        for topic in list(self.broker.administered.registry.loaded.values()):
             messages_out, bytes_out = totals_out(topic)
             totals = Rates(topic.messages_in, messages_out, topic.bytes_in, bytes_out)
             consumers = sum(len(one.consumers) for one in topic.subscriptions.values())

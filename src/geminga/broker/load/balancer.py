@@ -130,7 +130,7 @@ class LoadBalancer:
 
     async def _run(self) -> None:
         while not self._ending.is_set():
-            self._report()
+            await self._report()
             await self._lead()
             try:
                 async with asyncio.timeout(self._config.report_interval_ms / 1000):
@@ -139,8 +139,8 @@ class LoadBalancer:
             except TimeoutError:
                 pass
 
-    def _report(self) -> None:
-        usage, stats = self._usage(), self._stats()
+    async def _report(self) -> None:
+        usage, stats = self._usage(), await self._stats()
         now_s = self._runtime.clock.monotonic()
         if not self._peers.is_member or not is_news(self._said, usage, stats, now_s, self._config):
             return

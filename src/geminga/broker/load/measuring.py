@@ -7,9 +7,12 @@ from typing import Final, NamedTuple
 
 from geminga.broker.load.core.reports import BundleStats, Rates
 from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, topic_hash
+from geminga.runtime import next_turn
 
 #: Rates are taken over so long, so that a report is not news for a burst.
 WINDOW_S: Final = 30.0
+#: Counted before others have their turn.
+TOPICS_PER_TURN: Final = 256
 
 
 class TopicCounters(NamedTuple):
@@ -32,6 +35,7 @@ class LoadMeter:
         owned: Callable[[], Iterable[Bundle]],
         topics: Callable[[], Iterable[TopicCounters]],
     ) -> None:
+        """``topics``: read while others have their turns."""
         self._monotonic = monotonic
         self._owned = owned
         self._topics = topics
@@ -40,22 +44,31 @@ class LoadMeter:
         #: By topic, of the last window.
         self._rates: dict[str, Rates] = {}
 
-    def __call__(self) -> Mapping[str, BundleStats]:
-        """Bundles of this broker that have topics here."""
-        topics = list(self._topics())
+    async def __call__(self) -> Mapping[str, BundleStats]:
+        """Bundles of this broker that have topics here. In turns of the loop: it may have very many topics."""
         elapsed_s = self._monotonic() - self._since_s
-        if elapsed_s >= WINDOW_S:
-            self._rates = {topic.name: self._rate(topic, elapsed_s) for topic in topics}
-            self._before = {topic.name: topic.totals for topic in topics}
+        is_over = elapsed_s >= WINDOW_S
+        if is_over:
             self._since_s += elapsed_s
         owned = BundleIndex(self._owned())
-        stats: dict[str, BundleStats] = {}
-        for topic in topics:
+        sums: dict[Bundle, _Sum] = {}
+        rates_now: dict[str, Rates] = {}
+        before_now: dict[str, Rates] = {}
+        for number, topic in enumerate(self._topics(), 1):
+            if is_over:
+                rates_now[topic.name] = self._rate(topic, elapsed_s)
+                before_now[topic.name] = topic.totals
             bundle = owned.find_hash(topic.namespace, topic_hash(topic.name))
             if bundle is not None:
-                name = str(bundle)
-                stats[name] = _with(stats.get(name, BundleStats()), topic, self._rates.get(topic.name, Rates()))
-        return stats
+                found = sums.get(bundle)
+                if found is None:
+                    found = sums[bundle] = _Sum()
+                found.add(topic, rates_now.get(topic.name) if is_over else self._rates.get(topic.name))
+            if not number % TOPICS_PER_TURN:
+                await next_turn()
+        if is_over:
+            self._rates, self._before = rates_now, before_now
+        return {str(bundle): found.stats() for bundle, found in sums.items()}
 
     def _rate(self, topic: TopicCounters, elapsed_s: float) -> Rates:
         before = self._before.get(topic.name, Rates())
@@ -65,10 +78,23 @@ class LoadMeter:
         return Rates(*((now - then) / elapsed_s for now, then in zip(topic.totals, before, strict=True)))
 
 
-def _with(stats: BundleStats, topic: TopicCounters, rates: Rates) -> BundleStats:
-    return BundleStats(
-        stats.rates.plus(rates),
-        stats.consumers + topic.consumers,
-        stats.producers + topic.producers,
-        stats.topics + 1,
-    )
+class _Sum:
+    """Of the topics of one bundle."""
+
+    __slots__ = ("consumers", "producers", "rates", "topics")
+
+    def __init__(self) -> None:
+        self.rates = [0.0, 0.0, 0.0, 0.0]
+        self.consumers = self.producers = self.topics = 0
+
+    def add(self, topic: TopicCounters, rates: Rates | None) -> None:
+        """None: of no window yet."""
+        if rates is not None:
+            for index, value in enumerate(rates):
+                self.rates[index] += value
+        self.consumers += topic.consumers
+        self.producers += topic.producers
+        self.topics += 1
+
+    def stats(self) -> BundleStats:
+        return BundleStats(Rates(*self.rates), self.consumers, self.producers, self.topics)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from geminga.broker.core.coercion import Document
 from geminga.broker.load.core.reports import BundleStats, HostUsage
 
 #: What this broker's bundles carry now, those with topics that are loaded.
-StatsSource = Callable[[], Mapping[str, BundleStats]]
+StatsSource = Callable[[], Awaitable[Mapping[str, BundleStats]]]
 #: How busy this machine is now.
 UsageSource = Callable[[], HostUsage]
 
