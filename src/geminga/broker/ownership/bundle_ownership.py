@@ -519,15 +519,18 @@ class BundleOwnership:
             if self._clock.monotonic() >= round_at_s:
                 looked_at = list(self._own)
                 round_at_s = self._clock.monotonic() + ROUND_MS / 1000
-            for namespace in sorted({bundle.namespace for bundle in self._own}):
-                await self._drop_former(namespace)
+            by_namespace: dict[str, list[Bundle]] = {}
+            for bundle in sorted(self._own):
+                by_namespace.setdefault(bundle.namespace, []).append(bundle)
+            for namespace, own in by_namespace.items():
+                await self._drop_former(namespace, own)
             for bundle in looked_at:
                 await self._look_at(bundle)
             for bundle in sorted(self._leftover):
                 await self._sweep(bundle)
 
-    async def _drop_former(self, namespace: str) -> None:
-        """Let go of what the namespace is not cut into any more."""
+    async def _drop_former(self, namespace: str, own: Sequence[Bundle]) -> None:
+        """Let go of what the namespace is not cut into any more, of these which are this broker's."""
         try:
             bundles = await self._bundles.get(namespace)
         except StorageError as error:
@@ -535,12 +538,15 @@ class BundleOwnership:
             return
         former = [
             bundle
-            for bundle in self.owned
-            if bundle.namespace == namespace and (bundles is None or not bundles.has(bundle))
+            for bundle in own
+            if (bundles is None or not bundles.has(bundle)) and bundle not in self._splitting and self._serves(bundle)
         ]
-        former = [bundle for bundle in former if bundle not in self._splitting]
         if former:
             spawn(self.release(former), name=f"release former bundles of {namespace}", part=self._part)
+
+    def _serves(self, bundle: Bundle) -> bool:
+        owned = self._own.get(bundle)
+        return owned is not None and not owned.is_leaving
 
     async def _look_at(self, bundle: Bundle) -> None:
         owned, session = self._own.get(bundle), self._session

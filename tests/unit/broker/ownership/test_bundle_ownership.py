@@ -20,6 +20,7 @@ from geminga.model.errors import CorruptionError, MetadataError, PreconditionFai
 from geminga.model.topic_name import TopicName
 from support.bundle_owners import NAMESPACE, ONE
 from support.owning_pair import BUNDLE, NEXT, OTHER, PATH, Pair, run_pair, split
+from support.python_calls import counted_calls
 
 
 def url(owner: object) -> str:
@@ -519,3 +520,22 @@ def test_all_that_a_broker_owns_is_released_at_once_by_one_word():
 
 def names() -> list[TopicName]:
     return [TopicName.parse(str(number)) for number in range(40)]
+
+
+def test_news_of_one_bundle_has_not_all_namespaces_held_against_all_bundles():
+    """A broker with bundles of 2,000 namespaces stood still for seconds whenever it heard of one, and every round."""
+
+    async def story(pair: Pair):
+        names = [TopicName.parse(f"public/n{number}/one") for number in range(200)]
+        pair.a.known |= {name.namespace for name in names}
+        for name in names:
+            assert await pair.a.ask(name, is_authoritative=True) is HERE
+        await pair.world.sleep(0.01)
+        with counted_calls() as calls:
+            pair.a.ownership.doubt(names[0])
+            await pair.world.sleep(0.01)
+            count = calls()
+        assert await pair.a.ask(names[0]) is HERE
+        assert count < 50 * len(names)
+
+    run_pair(story)
