@@ -365,6 +365,8 @@ class ManagedCursor:
     def _jumped(self) -> None:
         if self._reads is not None:
             self._reads.jumped()
+        if self.is_active:
+            self._log.tail.went_back(self)
 
     # ---- acknowledge
 
@@ -420,6 +422,8 @@ class ManagedCursor:
             # What waited was acknowledged before, and is forgotten with everything else.
             self._operations.refuse_all(LedgerClosedError(f"cursor {self.name} was reset"))
         await self._durably(lambda: self.state.reset(position, self._log.readable))
+        if self.is_active:
+            self._log.tail.went_back(self)
 
     async def skip(self, count: int) -> None:
         """Acknowledge the oldest ``count`` entries. Durable on return, in memory also with an error of the disk."""

@@ -8,23 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from geminga.managed_ledger.core.slowest import SlowestReader, TailReader
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
-from geminga.model.position import Position
 from geminga.runtime import Contained, Part
 
 #: Keeps payloads of a window in the cache, with their bytes.
 KeepEntries = Callable[[TailWindow, Sequence[bytes], int], None]
-
-
-class TailReader(Protocol):
-    """Who reads."""
-
-    @property
-    def read_position(self) -> Position:
-        """The next entry that it reads."""
-        ...
 
 
 #: One object for all idle managed ledgers: an empty set takes 216 bytes.
@@ -34,14 +25,15 @@ _NO_READERS: Final[frozenset[TailReader]] = frozenset()
 class Tail:
     """See the module."""
 
-    __slots__ = ("_cache", "_is_due", "_keep", "_listeners", "_readers", "window")
+    __slots__ = ("_cache", "_is_due", "_keep", "_listeners", "_readers", "_slowest", "window")
 
     def __init__(self, cache: EntryCache, keep: KeepEntries) -> None:
         #: Recently appended entries of the open ledger; None: nobody reads.
         self.window: TailWindow | None = None
         self._cache = cache
         self._keep = keep
-        self._readers = _NO_READERS
+        self._readers: set[TailReader] | frozenset[TailReader] = _NO_READERS
+        self._slowest: SlowestReader | None = None
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._is_due = False
 
@@ -59,20 +51,30 @@ class Tail:
 
     def add_reader(self, reader: TailReader) -> None:
         """It began to read."""
-        self._readers |= {reader}
+        if not isinstance(self._readers, set):
+            self._readers, self._slowest = set(), SlowestReader()
+        self._readers.add(reader)
+        self.went_back(reader)
+
+    def went_back(self, reader: TailReader) -> None:
+        """It reads again what it had read."""
+        if self._slowest is not None:
+            self._slowest.see(reader)
 
     def remove_reader(self, reader: TailReader) -> None:
         """It reads no more."""
-        self._readers = self._readers - {reader} or _NO_READERS
+        if isinstance(self._readers, set):
+            self._readers.discard(reader)
         if not self._readers:
+            self._readers, self._slowest = _NO_READERS, None
             self.drop()
 
     def on_read(self) -> None:
         """A reader moved on: what all have passed is not kept."""
         window = self.window
-        if window is None or not self._readers:
+        if window is None or self._slowest is None:
             return
-        slowest = min(reader.read_position for reader in self._readers)
+        slowest = self._slowest.position(self._readers)
         if slowest > (window.ledger_id, window.first_entry_id):
             through = slowest.entry_id - 1 if slowest.ledger_id == window.ledger_id else window.end_entry_id
             self._cache.evict_through(window, through)

@@ -40,6 +40,34 @@ def test_entries_are_kept_until_the_slowest_reader_has_passed():
     assert cache.size_bytes == 0
 
 
+def test_of_many_readers_whoever_went_back_still_finds_what_it_reads_again():
+    cache = EntryCache(1000)
+    tail = Tail(cache, cache.add)
+    readers = [Reader(7, 0) for _ in range(20)]
+    for reader in readers:
+        tail.add_reader(reader)
+    tail.confirmed(7, 0, [b"a"] * 10, 10)
+    for reader in readers:
+        reader.read_position = Position(7, 9)
+        tail.on_read()
+    assert (tail.window.first_entry_id, cache.size_bytes) == (9, 1)
+    tail.confirmed(7, 10, [b"b"] * 10, 10)
+    for reader in readers:
+        reader.read_position = Position(7, 18)
+        if reader is readers[3]:
+            # It took less than it had read.
+            reader.read_position = Position(7, 12)
+            tail.went_back(reader)
+        tail.on_read()
+    assert tail.window.first_entry_id == 12
+    readers[3].read_position = Position(7, 18)
+    tail.on_read()
+    assert tail.window.first_entry_id == 18
+    for reader in readers:
+        tail.remove_reader(reader)
+    assert (tail.window, cache.size_bytes) == (None, 0)
+
+
 def test_a_new_ledger_or_a_gap_begins_a_new_window():
     cache = EntryCache(1000)
     tail = Tail(cache, cache.add)
