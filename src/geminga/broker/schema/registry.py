@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.schema.core.compatibility import (
     Strategy,
+    identity_of,
     is_same_schema,
     why_incompatible,
     why_unfit_for_consumer,
 )
+from geminga.broker.schema.core.identities import Identities
 from geminga.broker.schema.core.storage_format import Locator, StoredSchema, live_versions
 from geminga.broker.schema.core.validity import why_invalid
 from geminga.broker.schema.store import SchemaStore
@@ -41,11 +43,12 @@ def schema_id_of(name: TopicName) -> str:
 class SchemaRegistry:
     """See the module."""
 
-    __slots__ = ("_store", "_turns", "_wall_ms")
+    __slots__ = ("_identities", "_store", "_turns", "_wall_ms")
 
     def __init__(self, wall_ms: Callable[[], int], store: SchemaStore) -> None:
         self._wall_ms = wall_ms
         self._store = store
+        self._identities = Identities()
         #: Schema id -> its lock, and how many hold or await it.
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
@@ -82,7 +85,7 @@ class SchemaRegistry:
     async def find_version(self, schema_id: str, info: SchemaInfo) -> int | None:
         """The version that is this schema; None if there is none. Raises InvalidSchemaError."""
         _require_valid(info)
-        return _version_of(info, await self.live(schema_id))
+        return self._version_of(info, await self.live(schema_id))
 
     # ---- add and check
 
@@ -98,7 +101,7 @@ class SchemaRegistry:
             for _ in range(ATTEMPTS_MAX):
                 found = await self._store.locate(schema_id)
                 live = await self._live(found.locator)
-                version = _version_of(info, live)
+                version = self._version_of(info, live)
                 if version is not None:
                     return version
                 if not may_add:
@@ -153,6 +156,23 @@ class SchemaRegistry:
 
     # ---- inside
 
+    def _version_of(self, info: SchemaInfo, live: Sequence[StoredSchema]) -> int | None:
+        # Most producers bring exactly what is there: no definition is parsed for them.
+        for schema in live:
+            if (
+                schema.info.type is info.type
+                and schema.info.schema == info.schema
+                and is_same_schema(info, schema.info)
+            ):
+                return schema.version
+        alike = [schema for schema in live if schema.info.type is info.type]
+        identity = identity_of(info) if alike else None
+        if identity is not None:
+            for schema in alike:
+                if self._identities.of(schema.info) == identity:
+                    return schema.version
+        return None
+
     async def _live(self, locator: Locator | None) -> Sequence[StoredSchema]:
         entries = locator.index if locator is not None else ()
         # An entry without a hash is the mark of a deletion: what is before needs no reading.
@@ -174,17 +194,6 @@ class SchemaRegistry:
 
 def _next_version(locator: Locator | None) -> int:
     return locator.newest.version + 1 if locator is not None else 0
-
-
-def _version_of(info: SchemaInfo, live: Sequence[StoredSchema]) -> int | None:
-    # Most producers bring exactly what is there: no definition is parsed for them.
-    for schema in live:
-        if schema.info.type is info.type and schema.info.schema == info.schema and is_same_schema(info, schema.info):
-            return schema.version
-    for schema in live:
-        if is_same_schema(info, schema.info):
-            return schema.version
-    return None
 
 
 def _require_valid(info: SchemaInfo) -> None:

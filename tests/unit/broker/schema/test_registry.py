@@ -11,6 +11,7 @@ from geminga.broker.schema.registry import schema_id_of
 from geminga.model.errors import IncompatibleSchemaError, InvalidSchemaError
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+from support.python_calls import counted_calls
 from support.schema_world import ID, SchemaWorld, run_with_schemas
 from support.schemas import B_OPTIONAL, C_OPTIONAL, A, B, record_info
 
@@ -40,6 +41,32 @@ def test_versions_count_from_zero_and_known_schemas_keep_theirs() -> None:
         assert await registry.find_version(ID, UNFIT) is None
         assert await registry.get(ID, 7) is None
         assert await world.new_process().find_version(ID, SECOND) == 1
+
+    run_with_schemas(scenario)
+
+
+def test_a_new_version_does_not_have_all_before_it_parsed_again() -> None:
+    """With 1,000 versions a producer with one more held the loop for a quarter of a second."""
+
+    async def scenario(world: SchemaWorld) -> None:
+        registry = world.registry
+
+        def version(number: int) -> SchemaInfo:
+            return record_info(*({"name": f"f{one}", "type": "int", "default": 0} for one in (number, number + 1)))
+
+        async def calls_of(number: int) -> int:
+            with counted_calls() as calls:
+                assert await registry.put_if_absent(ID, version(number), Strategy.ALWAYS_COMPATIBLE) == number
+                return calls()
+
+        for number in range(10):
+            few = await calls_of(number)
+        for number in range(10, 100):
+            many = await calls_of(number)
+        # What is left is a look at each of them, and one at its place.
+        assert many < few + 90 * 15
+        spaced = SchemaInfo("", SchemaType.AVRO, version(50).schema + b" ")
+        assert await registry.find_version(ID, spaced) == 50
 
     run_with_schemas(scenario)
 

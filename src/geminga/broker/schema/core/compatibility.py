@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from hashlib import sha256
 
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, canonical_form, parse_definition
 from geminga.broker.schema.core.protobuf_native import root_message_name
@@ -59,16 +60,36 @@ def is_same_schema(one: SchemaInfo, other: SchemaInfo) -> bool:
     """
     if one.type is not other.type:
         return False
-    if one.type is SchemaType.KEY_VALUE:
-        return _is_same_key_value(one, other)
-    if one.schema in NO_DEFINITION and other.schema in NO_DEFINITION:
+    if one.schema == other.schema and one.type is not SchemaType.KEY_VALUE:
         return True
-    if one.schema == other.schema or not one.type.is_avro_based:
-        return one.schema == other.schema
-    try:
-        return canonical_form(one.schema) == canonical_form(other.schema)
-    except AvroDefinitionError:
-        return False
+    identity = identity_of(one)
+    return identity is not None and identity == identity_of(other)
+
+
+def identity_of(info: SchemaInfo) -> bytes | None:
+    """32 bytes that are equal for two schemas that are one version; None: it is like no other, not even itself.
+
+    That is a KeyValue whose parts can not be told apart.
+    """
+    if info.type is SchemaType.KEY_VALUE:
+        try:
+            parts = key_value_parts(info)
+        except ValueError:
+            return None
+        key, value = identity_of(parts.key), identity_of(parts.value)
+        if key is None or value is None:
+            return None
+        text = parts.encoding.encode() + key + value
+    elif info.schema in NO_DEFINITION:
+        text = b""
+    else:
+        text = b"=" + info.schema
+        if info.type.is_avro_based:
+            try:
+                text = b"~" + canonical_form(info.schema).encode()
+            except AvroDefinitionError:
+                pass
+    return sha256(info.type.name.encode() + b"\0" + text).digest()
 
 
 def why_incompatible(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
@@ -85,18 +106,6 @@ def why_unfit_for_consumer(new: SchemaInfo, existing: Sequence[SchemaInfo], stra
     if strategy in _CONSUMER_READS_NEWEST:
         return _compare(new, existing[-1:], Strategy.BACKWARD)
     return _compare(new, existing, strategy)
-
-
-def _is_same_key_value(one: SchemaInfo, other: SchemaInfo) -> bool:
-    try:
-        first, second = key_value_parts(one), key_value_parts(other)
-    except ValueError:
-        return False
-    return (
-        first.encoding == second.encoding
-        and is_same_schema(first.key, second.key)
-        and is_same_schema(first.value, second.value)
-    )
 
 
 def _compare(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
