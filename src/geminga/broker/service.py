@@ -452,6 +452,10 @@ class Broker:
         """The loaded topics by full name."""
         return self.registry.loaded
 
+    def topics_of(self, whole: TopicName) -> Sequence[Topic]:
+        """That topic and its partitions, as many as are loaded."""
+        return self.registry.loaded_of(whole)
+
     async def get_topic(self, name: TopicName, *, create: bool) -> Topic:
         """See :meth:`TopicRegistry.get`."""
         return await self.registry.get(name, create=create)

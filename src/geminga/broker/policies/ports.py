@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from geminga.broker.ownership.ports import Ownership
@@ -100,6 +100,10 @@ class EventsBroker(LoadedTopics, Protocol):
     @property
     def tables_elsewhere(self) -> TablesElsewhere | None:
         """Events that another broker serves; None: they are refused."""
+        ...
+
+    def topics_of(self, whole: TopicName) -> Sequence[Topic]:
+        """That topic and its partitions, as many as are loaded."""
         ...
 
     async def get_topic(self, name: TopicName, *, create: bool) -> Topic:

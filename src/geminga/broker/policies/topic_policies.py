@@ -293,8 +293,8 @@ class TopicPolicyStore:
     async def _changed(self, whole: TopicName) -> None:
         """Loaded topics follow."""
         self.changes += 1
-        for topic in list(self._broker.topics.values()):
-            if topic.name.partitioned_topic == whole and not topic.is_closing:
+        for topic in self._broker.topics_of(whole):
+            if not topic.is_closing:
                 await topic.apply_policies()
 
     def _heard(self, names: set[TopicName]) -> None:

@@ -238,10 +238,8 @@ class Partitions:
         await self._resources.delete_partitioned_topic(name, expected_version=marked.version)
 
     async def _require_unused(self, name: TopicName) -> None:
-        steps = self._steps()
-        for topic in list(self._registry.loaded.values()):
-            await steps.next()
-            if topic.name.is_partition and topic.is_in_use and topic.name.partitioned_topic == name:
+        for topic in self._registry.loaded_of(name):
+            if topic.name.is_partition and topic.is_in_use:
                 raise PreconditionFailedError("Topic has active producers/subscriptions")
         if self._elsewhere is not None:
             async for partition in self._stored(name):
@@ -296,14 +294,12 @@ class Partitions:
 
     async def _stored(self, name: TopicName) -> AsyncIterator[TopicName]:
         """The partitions that are there: stored, or loaded of a topic that is not persistent."""
-        steps = self._steps()
         if not name.is_persistent:
-            loaded = [topic.name for topic in self._registry.loaded.values()]
-            for each in loaded:
-                await steps.next()
-                if each.is_partition and each.partitioned_topic == name:
-                    yield each
+            for topic in self._registry.loaded_of(name):
+                if topic.name.is_partition:
+                    yield topic.name
             return
+        steps = self._steps()
         begin = f"{name.encoded_local_name}{PARTITION_SUFFIX}"
         for encoded in await self._ledgers.encoded_names(f"{name.namespace}/persistent"):
             await steps.next()

@@ -19,6 +19,7 @@ from geminga.broker.ownership.ports import Here, Ownership, Topics
 from geminga.broker.policies.core.readers import TopicCreation
 from geminga.broker.policies.core.rows.limits import AUTO_TOPIC_CREATION, MAX_TOPICS
 from geminga.broker.policies.rules import Levels
+from geminga.broker.registry.loaded_topics import LoadedTopics
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
 from geminga.broker.registry.ports import Belongings, MakeTopic, PartitionedCalls
 from geminga.broker.registry.topic_loads import Load, TopicLoads
@@ -79,6 +80,7 @@ class TopicRegistry:
         "_levels",
         "_make_topic",
         "_namespaces",
+        "_open_topics",
         "_others_non_persistent",
         "_ownership",
         "_part",
@@ -134,7 +136,8 @@ class TopicRegistry:
         self._part = part
         ownership.listen(self)
         #: By full name.
-        self.loaded: dict[str, Topic] = {}
+        self._open_topics = LoadedTopics()
+        self.loaded: Mapping[str, Topic] = self._open_topics.by_name
         self.loads = TopicLoads(self._load_now, clock, failures, config)
         #: Topics being unloaded or deleted.
         self._ending: dict[str, asyncio.Future[None]] = {}
@@ -283,6 +286,10 @@ class TopicRegistry:
         if loads:
             await asyncio.wait([load.done for load in loads])
 
+    def loaded_of(self, whole: TopicName) -> list[Topic]:
+        """That topic and its partitions, as many as are loaded."""
+        return self._open_topics.of(whole)
+
     async def require_here(self, name: TopicName) -> None:
         """Raise TopicNotServedError, upon which clients look it up again, unless the topic is this broker's."""
         owner = await self._ownership.owner_of(name)
@@ -376,7 +383,7 @@ class TopicRegistry:
             # By the next time another broker may have had the topic: what is open would be out of date then.
             await topic.drop_storage()
             raise
-        self.loaded[str(name)] = topic
+        self._open_topics.add(topic)
         return topic
 
     async def _drop(self, topic: Topic) -> None:
@@ -391,7 +398,7 @@ class TopicRegistry:
             topic.cut_off()
             await topic.drop_storage()
         finally:
-            self.loaded.pop(key, None)
+            self._open_topics.discard(topic.name)
             del self._ending[key]
             ended.set_result(None)
             self._dropped()
@@ -422,7 +429,7 @@ class TopicRegistry:
             return hold
         finally:
             # Also after an error: what can not be closed can not be used, and the next load recovers it.
-            self.loaded.pop(key, None)
+            self._open_topics.discard(name)
             del self._ending[key]
             ended.set_result(None)
 
