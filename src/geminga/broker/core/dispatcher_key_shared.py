@@ -45,7 +45,7 @@ _UNKNOWN = 0
 class KeySharedDispatcher(SharedDispatcher[C]):
     """Divides by key."""
 
-    __slots__ = ("_by_name", "_draining", "_holders", "_is_ordered", "_ready", "selector")
+    __slots__ = ("_are_others", "_by_name", "_draining", "_holders", "_is_ordered", "_ready", "selector")
 
     def __init__(
         self,
@@ -66,6 +66,8 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._draining: dict[int, int] = {}
         #: Consumer -> hashes it may be sent now that wait in the replay queue. A dict, for its order.
         self._ready: dict[ConsumerState, dict[int, None]] = {}
+        #: Consumers came or went since the two above were made.
+        self._are_others = False
         #: The selectors speak of ConsumerState; this finds the shell's consumer again.
         self._by_name: dict[ConsumerState, C] = {}
 
@@ -74,8 +76,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self.selector.add(consumer)
         self._by_name[consumer] = consumer
         super().add(consumer)
-        self._find_draining()
-        self._find_ready()
+        self._are_others = True
 
     def remove(self, consumer: C) -> None:
         """A consumer leaves; its hashes move to others and drain."""
@@ -84,8 +85,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self.selector.remove(consumer)
         del self._by_name[consumer]
         super().remove(consumer)
-        self._find_draining()
-        self._find_ready()
+        self._are_others = True
 
     def clear(self) -> None:
         """Forget what waits and who holds what."""
@@ -93,6 +93,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._holders.clear()
         self._draining = {}
         self._ready = {}
+        self._are_others = False
 
     def next_read(self, entries_max: int = ENTRIES_MAX) -> ReadOn | ReadAgain | None:
         """Entries that wait and can be sent now, else on in the log while the look-ahead limits allow."""
@@ -102,6 +103,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         if wanted == 0:
             return None
         if len(self.replay):
+            self._settle()
             positions = self._take_ready(wanted)
             if positions:
                 self._reading = positions
@@ -112,6 +114,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     def assign(self, entries: Sequence[Candidate]) -> list[Group[C]]:
         """Divide what the read brought, by key. The groups are booked: send them."""
+        self._settle()
         self._forget_missing(entries)
         groups: dict[C, list[Candidate]] = {}
         replay, holders, ordered = self.replay, self._holders, self._is_ordered
@@ -146,6 +149,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     def draining(self) -> dict[ConsumerState, list[DrainingHash]]:
         """Consumers that hold entries of hashes which moved on -> these hashes."""
+        self._settle()
         by_holder: dict[ConsumerState, list[int]] = {}
         for sticky_hash in self._draining:
             holder = self._holders.holder(sticky_hash)
@@ -220,8 +224,10 @@ class KeySharedDispatcher(SharedDispatcher[C]):
     def _release(self, consumer: C, message_count: int, sticky_hash: int) -> bool:
         freed = super()._release(consumer, message_count, sticky_hash)
         if sticky_hash and self._is_ordered and self._holders.release(sticky_hash):
-            if self._draining and self._draining.pop(sticky_hash, None) is not None:
-                consumer.draining_cleared += 1
+            has_drained = self._draining.pop(sticky_hash, None) is not None
+            if self._are_others and consumer in self._by_name:
+                has_drained = self.selector.select(sticky_hash) is not consumer
+            consumer.draining_cleared += has_drained
             if self.replay.has_hash(sticky_hash):
                 self._note_ready(sticky_hash)
                 return True
@@ -245,8 +251,15 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         if ready is not None:
             ready.pop(sticky_hash, None)
 
+    def _settle(self) -> None:
+        """Go by the consumers that there are, once for all that came and went since: each look is at all hashes."""
+        if self._are_others:
+            self._are_others = False
+            self._find_draining()
+            self._find_ready()
+
     def _find_draining(self) -> None:
-        """Consumers changed: which of the hashes that are held belong to somebody else now."""
+        """Which of the hashes that are held belong to somebody else now."""
         before, select = self._draining, self.selector.select
         self._draining = {
             sticky_hash: before.get(sticky_hash, 0)
@@ -255,7 +268,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         }
 
     def _find_ready(self) -> None:
-        """Consumers changed: list all waiting hashes anew."""
+        """List all waiting hashes anew."""
         self._ready = {}
         for sticky_hash in self.replay.hashes():
             if sticky_hash != _UNKNOWN:
@@ -273,6 +286,8 @@ class KeySharedDispatcher(SharedDispatcher[C]):
                 owner[sticky_hash] = consumer
                 invariant(self._holders.holder(sticky_hash) is consumer, f"hash {sticky_hash} has another holder")
         invariant(len(owner) == len(self._holders), "holders of hashes nobody has pending")
+        if self._are_others:
+            return
         moved = {
             sticky_hash for sticky_hash, holder in owner.items() if self.selector.select(sticky_hash) is not holder
         }
