@@ -53,17 +53,18 @@ def pulsar_admin(directory: Path) -> Iterator[PulsarAdmin]:
     """Its complaints go to a file."""
     logging = f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"
     program = [java(), "-Xmx256m", "-XX:+UseSerialGC", logging, "-cp", admin_class_path(), str(SOURCE)]
-    with (directory / "pulsar-admin.log").open("w") as log:
-        process = subprocess.Popen(
+    with (
+        (directory / "pulsar-admin.log").open("w") as log,
+        subprocess.Popen(
             program,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
             preexec_fn=die_with_parent,
-        )
+        ) as process,
+    ):
         try:
             yield PulsarAdmin(process)
         finally:
             process.kill()
-            process.wait()
