@@ -81,3 +81,14 @@ def test_who_comes_and_goes_again_and_again_leaves_nothing_behind():
         assert slowest.position(there) == Position(0, 0)
         there.discard(passer)
     assert slowest.size <= 2 * len(slow) + 2
+
+
+def test_who_goes_back_again_and_again_while_nobody_looks_is_not_kept_each_time():
+    readers, slowest = [Reader(5) for _ in range(2 * FEW_READERS)], SlowestReader()
+    assert slowest.position(set(readers)) == Position(0, 5)
+    for _ in range(1000):
+        slowest.see(readers[0])
+        assert slowest.size <= 4 * len(readers)
+    readers[3].at = 2
+    slowest.see(readers[3])
+    assert slowest.position(set(readers)) == Position(0, 2)

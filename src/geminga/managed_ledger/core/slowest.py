@@ -28,12 +28,14 @@ class SlowestReader:
     since goes behind others. Whoever goes back has to say so.
     """
 
-    __slots__ = ("_added", "_order")
+    __slots__ = ("_added", "_order", "_order_max")
 
     def __init__(self) -> None:
         #: A heap of what was seen: position, a number that tells equal ones apart, reader. None: not needed so far.
         self._order: list[tuple[Position, int, TailReader]] | None = None
         self._added = 0
+        #: As many are kept until somebody looks; above that the order is made anew then.
+        self._order_max = 0
 
     @property
     def size(self) -> int:
@@ -42,7 +44,9 @@ class SlowestReader:
 
     def see(self, reader: TailReader) -> None:
         """It begins to read, or went back."""
-        if self._order is not None:
+        if self._order is not None and len(self._order) >= self._order_max:
+            self._order = None
+        elif self._order is not None:
             heapq.heappush(self._order, (reader.read_position, self._added, reader))
             self._added += 1
 
@@ -60,6 +64,7 @@ class SlowestReader:
             order = self._order = [(reader.read_position, number, reader) for number, reader in enumerate(readers)]
             self._added = len(order)
             heapq.heapify(order)
+            self._order_max = 4 * len(order)
         while True:
             seen, number, reader = order[0]
             if reader not in readers:
