@@ -22,9 +22,11 @@ from geminga.model.errors import (
 from geminga.runtime import get_logger
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
 from geminga.wire.bookkeeper.ledger_path import (
+    HIERARCHICAL_LAYOUT,
     LAYOUT_PATH,
     LEDGERS_ROOT,
     depth_below,
+    is_known_layout,
     is_ledger_leaf,
     ledger_id_of_path,
     ledger_path,
@@ -48,14 +50,17 @@ class StoredLedger(NamedTuple):
 class LedgerStore:
     """Ledger metadata by ledger id."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("_is_layout_known", "_store")
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
+        #: Whether the cluster keeps its ledgers where they are looked for here.
+        self._is_layout_known = False
 
     async def create(self, ledger_id: int, metadata: LedgerMetadata) -> StoredLedger | None:
         """Create the node; None if the id is taken. ``metadata.creation_token`` tells ours from another's."""
         invariant(metadata.creation_token is not None, f"ledger {ledger_id} created without a token")
+        await self._check_layout()
         path = ledger_path(ledger_id)
         value = encode_ledger_metadata(metadata)
         try:
@@ -71,9 +76,10 @@ class LedgerStore:
         return StoredLedger(metadata, result.stat.version)
 
     async def read(self, ledger_id: int) -> StoredLedger:
-        """Raises NoSuchLedgerError, CorruptionError."""
+        """Raises NoSuchLedgerError, CorruptionError, MetadataError."""
         node = await self._store.get(ledger_path(ledger_id))
         if node is None:
+            await self._check_layout()
             raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
         return StoredLedger(decode_ledger_metadata(node.value, ledger_id), node.stat.version, node.stat.created_ms)
 
@@ -106,7 +112,23 @@ class LedgerStore:
 
     async def delete(self, ledger_id: int, *, expected_version: int | None = None) -> bool:
         """Delete the node; False if it is gone already. Raises BadVersionError if it has another version."""
+        await self._check_layout()
         return await cas.remove(self._store, ledger_path(ledger_id), expected_version=expected_version)
+
+    async def _check_layout(self) -> None:
+        """Raise MetadataError in a cluster that keeps its ledgers elsewhere: what is not here is not gone.
+
+        The same note may be read twice at first. It never changes in a cluster.
+        """
+        if self._is_layout_known:
+            return
+        node = await self._store.get(LAYOUT_PATH)
+        if node is not None and not is_known_layout(node.value):
+            raise MetadataError(
+                f"{LAYOUT_PATH} says {node.value[:100]!r}: Geminga does not know where ledgers lie there, it knows "
+                f"{HIERARCHICAL_LAYOUT!r}"
+            )
+        self._is_layout_known = True
 
 
 class MetadataLiveLedgers:

@@ -13,6 +13,7 @@ from geminga.metadata import MetadataFaults, WriteFault
 from geminga.model.errors import (
     DiskFullError,
     LedgerFencedError,
+    MetadataError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
 )
@@ -147,6 +148,37 @@ def test_writer_of_a_deleted_ledger_can_not_close_it_back_into_being():
         with pytest.raises(NoSuchLedgerError):
             await handle.close()
         assert not await cluster.stores[0].exists(ledger_path(handle.ledger_id))
+
+    run_cluster(main)
+
+
+# ---- clusters that keep their ledgers elsewhere
+
+
+@pytest.mark.parametrize("name", ["LongHierarchicalLedgerManagerFactory", "FlatLedgerManagerFactory"])
+def test_a_ledger_that_lies_elsewhere_by_the_clusters_layout_is_not_taken_for_deleted(name: str):
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        layout = f"2\norg.apache.bookkeeper.meta.{name}:1".encode()
+        await cluster.stores[0].put("/ledgers/LAYOUT", layout, expected_version=None)
+        await cluster.stores[0].put("/ledgers/000/0000/0000/0000/L0001", b"theirs", expected_version=None)
+        for call in (create(client), client.open_ledger(1), client.read_ledger(1), client.delete_ledger(1)):
+            with pytest.raises(MetadataError, match=name):
+                await call
+        assert not await cluster.stores[0].exists("/ledgers/00")
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize("name", ["HierarchicalLedgerManagerFactory", "LegacyHierarchicalLedgerManagerFactory"])
+def test_in_a_cluster_of_the_known_layout_a_ledger_that_is_not_there_does_not_exist(name: str):
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        layout = f"2\norg.apache.bookkeeper.meta.{name}:1".encode()
+        await cluster.stores[0].put("/ledgers/LAYOUT", layout, expected_version=None)
+        with pytest.raises(NoSuchLedgerError):
+            await client.open_ledger(1)
+        assert (await create(client)).ledger_id == 0
 
     run_cluster(main)
 

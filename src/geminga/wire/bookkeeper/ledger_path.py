@@ -15,6 +15,15 @@ LEDGERS_ROOT: Final = "/ledgers"
 LAYOUT_PATH: Final = f"{LEDGERS_ROOT}/LAYOUT"
 #: These ones: format of the note, class and version of BookKeeper's that knows the layout.
 HIERARCHICAL_LAYOUT: Final = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+#: Whose ledgers lie at :func:`ledger_path`: class names without package, and the type of a note of format 1.
+_KNOWN_LAYOUTS: Final = frozenset(
+    (
+        b"HierarchicalLedgerManagerFactory",
+        b"LegacyHierarchicalLedgerManagerFactory",
+        b"PulsarLedgerManagerFactory",
+        b"hierarchical",
+    )
+)
 #: BookKeeper keeps short paths below this id (Java's Integer.MAX_VALUE).
 SHORT_ID_LIMIT: Final = (1 << 31) - 1
 
@@ -34,6 +43,12 @@ def ledger_path(ledger_id: int, root: str = LEDGERS_ROOT) -> str:
         return f"{root}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
     digits = f"{ledger_id:019d}"
     return f"{root}/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
+
+
+def is_known_layout(note: bytes) -> bool:
+    """Whether a cluster with this note at :data:`LAYOUT_PATH` keeps its ledgers at :func:`ledger_path`."""
+    _, _, layout = note.strip().partition(b"\n")
+    return layout.partition(b":")[0].rpartition(b".")[2] in _KNOWN_LAYOUTS
 
 
 def ledger_id_of_path(path: str, root: str = LEDGERS_ROOT) -> int | None:

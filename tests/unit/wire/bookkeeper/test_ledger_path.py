@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.wire.bookkeeper.ledger_path import depth_below, is_ledger_leaf, ledger_id_of_path, ledger_path
+from geminga.wire.bookkeeper.ledger_path import (
+    HIERARCHICAL_LAYOUT,
+    depth_below,
+    is_known_layout,
+    is_ledger_leaf,
+    ledger_id_of_path,
+    ledger_path,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +51,21 @@ def test_other_paths_are_no_ledgers(path):
 def test_levels_below_the_root():
     assert [depth_below(name) for name in ("00", "000", "idgen", "available", "0000")] == [2, 4, None, None, None]
     assert [is_ledger_leaf(name) for name in ("L0001", "L1", "0001")] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("note", "is_known"),
+    [
+        (HIERARCHICAL_LAYOUT, True),
+        (HIERARCHICAL_LAYOUT + b"\n", True),
+        (b"1\nhierarchical:1", True),
+        (b"2\norg.apache.bookkeeper.meta.LegacyHierarchicalLedgerManagerFactory:1", True),
+        (b"2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1", False),
+        (b"2\norg.apache.bookkeeper.meta.MSLedgerManagerFactory:1", False),
+        (b"1\nflat:1", False),
+        (b"", False),
+        (b"HierarchicalLedgerManagerFactory", False),
+    ],
+)
+def test_layouts_whose_paths_are_known(note, is_known):
+    assert is_known_layout(note) == is_known
