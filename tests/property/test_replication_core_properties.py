@@ -23,7 +23,9 @@ from geminga.replication.core.copying import (
 from geminga.replication.core.fragments import (
     LostReplicas,
     SettledFragment,
+    as_it_is_now,
     bookies_of,
+    each_alone,
     is_tail_lost,
     lost_bookies,
     lost_replicas,
@@ -206,6 +208,22 @@ def test_a_fragment_that_is_another_by_now_is_left_alone(found):
 def test_a_fragment_that_others_changed_elsewhere_is_changed():
     found = CLOSED.with_fragments((LedgerFragment(0, ("b5", "b1", "b2")), CLOSED.fragments[1]))
     assert replace_bookies(found, FIRST, {1: "b4"}).fragments[0].ensemble == ("b5", "b4", "b2")
+
+
+@pytest.mark.parametrize(
+    ("found", "is_there"),
+    [
+        (CLOSED, {0, 1}),
+        (CLOSED.with_fragments((LedgerFragment(0, ("b0", "b7", "b2")), CLOSED.fragments[1])), {0}),
+        (CLOSED.with_fragments((CLOSED.fragments[0], LedgerFragment(6, ("b0", "b3", "b2")))), set()),
+        (CLOSED.with_fragments(CLOSED.fragments[:1]).with_state(LedgerState.OPEN), set()),
+    ],
+)
+def test_replicas_one_by_one_are_those_that_nobody_replaced(found, is_there):
+    alone = [as_it_is_now(one, found) for one in each_alone(LostReplicas(FIRST, (0, 1)))]
+    there = [one for one in alone if one is not None]
+    assert [one.indexes for one in there] == [(index,) for index in sorted(is_there)]
+    assert all(one.fragment.ensemble == found.fragments[0].ensemble for one in there)
 
 
 def test_copies_of_a_bookie_spread_over_all_the_others():

@@ -24,7 +24,9 @@ from geminga.replication.copier import CopiedLedger, Copier
 from geminga.replication.core.copying import missing_entries, shares_of, whole_batches
 from geminga.replication.core.fragments import (
     LostReplicas,
+    as_it_is_now,
     bookies_of,
+    each_alone,
     is_tail_lost,
     lost_bookies,
     lost_replicas,
@@ -258,21 +260,39 @@ class ReplicationWorker:
             return Outcome.FAILED
         usable = await self._complete_named(ledger_id, stored.metadata, mark, registered)
         for lost in lost_replicas(stored.metadata, usable):
-            try:
-                stored = await self._move(ledger_id, stored, lost, registered, usable)
-            except BadVersionError as error:
-                _log.info("ledger %d: %s", ledger_id, error)
-                stored = await self._ledgers.read(ledger_id)
-            except (MetadataError, NoSuchLedgerError):
-                raise
-            except StorageError as error:
-                # Other fragments may fare better.
-                _log.warning("ledger %d, from entry %d: %s", ledger_id, lost.fragment.first_entry_id, error)
+            stored, is_moved = await self._try_move(ledger_id, stored, lost, registered, usable)
+            if is_moved or len(lost.indexes) == 1:
+                continue
+            # Too few bookies for all, or an entry that nobody has: a copy more is better than none.
+            for one in each_alone(lost):
+                alone = as_it_is_now(one, stored.metadata)
+                if alone is not None:
+                    stored, _ = await self._try_move(ledger_id, stored, alone, registered, usable)
         stored = await self._ledgers.read(ledger_id)
         registered = await self._registry.registered()
         if not registered.all or lost_replicas(stored.metadata, usable & registered.all):
             return Outcome.FAILED
         return Outcome.OPEN if is_tail_lost(stored.metadata, registered.all) else Outcome.RESTORED
+
+    async def _try_move(
+        self,
+        ledger_id: int,
+        stored: StoredLedger,
+        lost: LostReplicas,
+        registered: RegisteredBookies,
+        usable: frozenset[str],
+    ) -> tuple[StoredLedger, bool]:
+        """The ledger as it is then, and whether these replicas are elsewhere. Other fragments may fare better."""
+        try:
+            return await self._move(ledger_id, stored, lost, registered, usable), True
+        except BadVersionError as error:
+            _log.info("ledger %d: %s", ledger_id, error)
+            return await self._ledgers.read(ledger_id), False
+        except (MetadataError, NoSuchLedgerError):
+            raise
+        except StorageError as error:
+            _log.warning("ledger %d, from entry %d: %s", ledger_id, lost.fragment.first_entry_id, error)
+            return stored, False
 
     async def _move(
         self,

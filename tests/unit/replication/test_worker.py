@@ -170,6 +170,54 @@ def test_without_another_bookie_the_mark_stays_and_is_tried_again_later():
     run_replication(main, bookies=3)
 
 
+@pytest.mark.parametrize("close", [True, False])
+def test_with_too_few_bookies_for_all_copies_those_that_can_be_had_are_made(close):
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5, (3, 3, 2), close=False)
+        ledger_id = handle.ledger_id
+        first = handle.metadata.fragments[0].ensemble
+        world.lose(first[0])
+        if not close:
+            # Its first fragment is finished, and the bookie that took over is the only other one.
+            await world.append(handle, 5)
+        else:
+            await handle.close()
+        world.lose(first[1])
+        await world.marks.mark(ledger_id, first[:2], None)
+        assert await world.step() is Outcome.FAILED
+        left = (await world.metadata(ledger_id)).fragments[0].ensemble
+        [spare] = set(world.bookies) - set(first)
+        assert set(left) == {first[2], spare, left[0] if left[0] in first else left[1]}
+        assert list(world.bookies[spare].entry_ids(ledger_id))[:5] == [0, 1, 2, 3, 4]
+        # The rest, once there are bookies.
+        assert await world.marks.ledger_ids() == [ledger_id]
+        world.bookies[first[0]].come_back()
+        world.bookies[first[1]].come_back()
+        assert await world.step() is Outcome.RESTORED
+        await world.check_copies(ledger_id)
+
+    run_replication(main, bookies=4)
+
+
+def test_an_entry_that_no_bookie_has_does_not_keep_others_from_their_copies():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(10, (5, 2, 2))
+        ledger_id = handle.ledger_id
+        before = (await world.metadata(ledger_id)).fragments[0].ensemble
+        # What lies on the first two is on nobody else; what the fourth has lies on its neighbours, too.
+        gone = [before[0], before[1], before[3]]
+        world.lose(*gone)
+        await world.marks.mark(ledger_id, gone, None)
+        assert await world.step() is Outcome.FAILED
+        after = (await world.metadata(ledger_id)).fragments[0].ensemble
+        assert after[:2] == before[:2]
+        assert after[3] not in before
+        held = [entry_id for entry_id in range(10) if entry_id % 5 in (2, 3)]
+        assert list(world.bookies[after[3]].entry_ids(ledger_id)) == held
+
+    run_replication(main, bookies=8)
+
+
 def test_nothing_is_restored_while_no_bookie_is_registered():
     async def main(world: ReplicationWorld) -> None:
         handle = await world.write(5)

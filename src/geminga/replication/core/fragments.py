@@ -56,6 +56,21 @@ def lost_replicas(metadata: LedgerMetadata, registered: Collection[str]) -> list
     return found
 
 
+def each_alone(lost: LostReplicas) -> Iterator[LostReplicas]:
+    """Its indexes one by one: what one can not get need not keep the others from theirs."""
+    return (LostReplicas(lost.fragment, (index,)) for index in lost.indexes)
+
+
+def as_it_is_now(lost: LostReplicas, metadata: LedgerMetadata) -> LostReplicas | None:
+    """With the ensemble of ``metadata``; None if others have those places there, or the fragment is another one."""
+    wanted = lost.fragment
+    for fragment in settled_fragments(metadata):
+        is_same = (fragment.entry_ids.start, fragment.entry_ids.stop) == (wanted.entry_ids.start, wanted.entry_ids.stop)
+        if is_same and all(fragment.ensemble[index] == wanted.ensemble[index] for index in lost.indexes):
+            return LostReplicas(fragment, lost.indexes)
+    return None
+
+
 def is_tail_lost(metadata: LedgerMetadata, registered: Collection[str]) -> bool:
     """Whether the ledger is not closed and its last fragment names a bookie that is not ``registered``."""
     return not metadata.is_closed and any(name not in registered for name in metadata.last_fragment.ensemble)
