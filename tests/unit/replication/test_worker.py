@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerFencedError, StorageError
 from geminga.replication import crash_points
 from geminga.replication.worker import Outcome
-from geminga.wire.bookkeeper.ledger_metadata import LedgerState
+from geminga.wire.bookkeeper.digest import master_key
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from geminga.wire.bookkeeper.under_replication import UnderReplicatedLedger, encode_mark, mark_path
 from support.ledgers import Appends, payloads
 from support.replication_world import ReplicationWorld, run_replication
@@ -216,6 +218,36 @@ def test_an_entry_that_no_bookie_has_does_not_keep_others_from_their_copies():
         assert list(world.bookies[after[3]].entry_ids(ledger_id)) == held
 
     run_replication(main, bookies=8)
+
+
+def test_an_ensemble_that_has_a_bookie_twice_is_restored_as_any_other():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(9, (3, 2, 2))
+        ledger_id = handle.ledger_id
+        first, lost, third = (await world.metadata(ledger_id)).fragments[0].ensemble
+        twice = LedgerFragment(0, (first, lost, first))
+        # Apache's placement made some; the first one has what the third was to have.
+        for entry_id in world.bookies[third].entry_ids(ledger_id):
+            copy = world.bookies[third].entry(ledger_id, entry_id)
+            if world.bookies[first].entry(ledger_id, entry_id) is None:
+                world.bookies[first].add_entries(
+                    ledger_id,
+                    [entry_id],
+                    [copy],
+                    master_key=master_key(handle.metadata.password),
+                    recovery=True,
+                    done=lambda entry_ids, error: None,
+                )
+        await LedgerStore(world.store).update(ledger_id, lambda found: found.with_fragments((twice,)))
+        world.lose(lost)
+        await world.marks.mark(ledger_id, [lost], None)
+        assert await world.step() is Outcome.RESTORED
+        after = (await world.metadata(ledger_id)).fragments[0].ensemble
+        assert (after[0], after[2]) == (first, first)
+        assert after[1] not in (first, lost)
+        assert list(await (await world.bookkeeper.open_ledger(ledger_id)).read_entries(0, 8)) == payloads(0, 9)
+
+    run_replication(main)
 
 
 def test_nothing_is_restored_while_no_bookie_is_registered():

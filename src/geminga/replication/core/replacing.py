@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from geminga.bookkeeper.core.placement import Below, Placement
-from geminga.model.errors import BadVersionError, invariant
+from geminga.model.errors import BadVersionError
 from geminga.replication.core.fragments import LostReplicas, SettledFragment, settled_fragments
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
 
@@ -40,7 +40,6 @@ def replace_bookies(found: LedgerMetadata, copied: SettledFragment, targets: Map
         if ensemble[index] != copied.ensemble[index] or bookie_id in ensemble:
             raise BadVersionError(f"the fragment from entry {copied.first_entry_id} is on {now[0].ensemble} now")
         ensemble[index] = bookie_id
-    invariant(len(set(ensemble)) == len(ensemble), f"a bookie twice in ensemble {ensemble}")
     changed = LedgerFragment(copied.first_entry_id, tuple(ensemble))
     return found.with_fragments(
         [changed if one.first_entry_id == copied.first_entry_id else one for one in found.fragments]

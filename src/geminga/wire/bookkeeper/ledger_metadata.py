@@ -145,7 +145,13 @@ def decode_ledger_metadata(value: bytes, ledger_id: int) -> LedgerMetadata:
         ensemble_size=message.ensembleSize,
         write_quorum=message.quorumSize,
         ack_quorum=ack_quorum,
-        fragments=tuple(LedgerFragment(s.firstEntryId, tuple(s.ensembleMember)) for s in message.segment),
+        # BookKeeper reads them in any order.
+        fragments=tuple(
+            sorted(
+                (LedgerFragment(s.firstEntryId, tuple(s.ensembleMember)) for s in message.segment),
+                key=lambda fragment: fragment.first_entry_id,
+            )
+        ),
         state=LedgerState(message.state),
         last_entry_id=message.lastEntryId if is_closed else -1,
         length_bytes=message.length if is_closed else 0,
@@ -158,8 +164,11 @@ def decode_ledger_metadata(value: bytes, ledger_id: int) -> LedgerMetadata:
     if not (
         metadata.fragments
         and metadata.fragments[0].first_entry_id == 0
+        and len({fragment.first_entry_id for fragment in metadata.fragments}) == len(metadata.fragments)
         and 1 <= metadata.ack_quorum <= metadata.write_quorum <= metadata.ensemble_size
         and all(len(fragment.ensemble) == metadata.ensemble_size for fragment in metadata.fragments)
+        # protobuf gives bytes for what is no UTF-8.
+        and all(isinstance(bookie_id, str) for fragment in metadata.fragments for bookie_id in fragment.ensemble)
     ):
         raise CorruptionError(f"metadata of ledger {ledger_id}: quorums and fragments contradict each other")
     return metadata

@@ -88,6 +88,26 @@ def test_impossible_metadata_is_not_written(metadata):
         encode_ledger_metadata(metadata)
 
 
+def with_segments(*segments: tuple[int, bytes]) -> bytes:
+    """An open ledger of one copy, as another program may write it."""
+    parts = [bytes.fromhex("08011001180020ffffffffffffffffff012801")]
+    parts += [bytes([0x32, len(name) + 4, 0x0A, len(name)]) + name + bytes([0x10, first]) for first, name in segments]
+    message = b"".join((*parts, bytes.fromhex("380342004801")))
+    return PREAMBLE + bytes([len(message)]) + message
+
+
+def test_fragments_are_read_in_any_order():
+    metadata = decode_ledger_metadata(with_segments((7, b"c"), (0, b"b"), (3, b"a")), 5)
+    assert metadata.fragments == tuple(LedgerFragment(first, (name,)) for first, name in ((0, "b"), (3, "a"), (7, "c")))
+    assert decode_ledger_metadata(encode_ledger_metadata(metadata), 5) == metadata
+
+
+@pytest.mark.parametrize("segments", [((0, b"a"), (3, b"b"), (3, b"c")), ((0, b"a"), (0, b"a")), ((0, b"\xff"),)])
+def test_fragments_that_can_not_be_are_refused_when_they_are_read(segments):
+    with pytest.raises(CorruptionError, match="contradict"):
+        decode_ledger_metadata(with_segments(*segments), 5)
+
+
 def test_metadata_without_ack_quorum_has_the_write_quorum():
     value = encode_ledger_metadata(OPEN)
     without = value[: len(PREAMBLE)] + bytes([value[len(PREAMBLE)] - 2]) + value[len(PREAMBLE) + 1 : -2]
