@@ -42,6 +42,8 @@ from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 #: Marks are looked for at least so often: watches may be lost, and are not on all of them.
 LOOK_S: Final = 10.0
+#: A ledger that is left alone is so for so long at least, whatever is configured: nobody tries without a pause.
+HELD_MS_MIN: Final = 100
 
 _log = get_logger(__name__)
 
@@ -169,7 +171,7 @@ class ReplicationWorker:
             del self._held[ledger_id]
 
     def _hold(self, ledger_id: int, for_ms: int, *, is_open: bool) -> None:
-        self._held[ledger_id] = self._clock.monotonic() + for_ms / 1000, is_open
+        self._held[ledger_id] = self._clock.monotonic() + max(for_ms, HELD_MS_MIN) / 1000, is_open
 
     async def _unlock(self, ledger_id: int) -> None:
         try:

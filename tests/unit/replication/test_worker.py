@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerFencedError, StorageError
 from geminga.replication import crash_points
-from geminga.replication.worker import Outcome
+from geminga.replication.worker import HELD_MS_MIN, Outcome
 from geminga.wire.bookkeeper.digest import master_key
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from geminga.wire.bookkeeper.under_replication import UnderReplicatedLedger, encode_mark, mark_path
 from support.ledgers import Appends, payloads
-from support.replication_world import ReplicationWorld, run_replication
+from support.replication_world import QUICK, ReplicationWorld, run_replication
 
 
 @pytest.mark.parametrize("quorums", [(1, 1, 1), (3, 2, 2), (3, 3, 2), (4, 2, 1)])
@@ -248,6 +250,24 @@ def test_an_ensemble_that_has_a_bookie_twice_is_restored_as_any_other():
         assert list(await (await world.bookkeeper.open_ledger(ledger_id)).read_entries(0, 8)) == payloads(0, 9)
 
     run_replication(main)
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_a_ledger_that_can_not_be_restored_is_tried_with_pauses_whatever_is_configured(close):
+    eager = replace(QUICK, open_ledger_rereplication_grace_period_ms=0, lock_release_of_failed_ledger_grace_period_ms=0)
+
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5, (1, 1, 1), close=close)
+        world.lose(handle.metadata.fragments[0].ensemble[0])
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        # Never over where time does not pass between two attempts.
+        await world.world.sleep(10)
+        assert await world.marks.ledger_ids() == [handle.ledger_id]
+        assert recovery.counters.failed_attempts <= 10_000 / HELD_MS_MIN + 1
+        await recovery.close()
+
+    run_replication(main, config=eager)
 
 
 def test_nothing_is_restored_while_no_bookie_is_registered():
