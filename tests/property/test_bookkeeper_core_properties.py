@@ -305,10 +305,10 @@ class World:
                     if isinstance(answer, int):
                         return answer
                 raise AssertionError("every bookie answered")
-            case ReadForward(fragments, first, count):
+            case ReadForward(fragments, first, count, acknowledged):
                 found = []
                 for entry_id in range(first, first + count):
-                    read = RecoveryRead(self.distribution, entry_id)
+                    read = RecoveryRead(self.distribution, entry_id, is_acknowledged=entry_id <= acknowledged)
                     for index in order:
                         if self.distribution.holds(index, entry_id):
                             self.fenced.add(self.ensemble[index])
@@ -378,7 +378,7 @@ def test_recovery_never_ends_below_the_last_fragment():
     recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
     assert next(recovery) == MarkInRecovery()
     assert recovery.send(metadata.with_state(LedgerState.IN_RECOVERY)) == FenceAndReadLac(("b",))
-    assert recovery.send(-1) == ReadForward(metadata.fragments, 2, READ_FIRST)
+    assert recovery.send(-1) == ReadForward(metadata.fragments, 2, READ_FIRST, 2)
     close = recovery.send((entries[2],))
     assert close == CloseLedger(metadata.fragments, 2, 3)
 

@@ -108,7 +108,7 @@ async def read_last_add_confirmed(env: LedgerEnvironment, ledger_id: int, metada
     lac = max(lac, metadata.last_fragment.first_entry_id - 1)
     if lac < 0:
         return -1, 0
-    entries = await session.read_forward(metadata.fragments, lac, 1, fence=False)
+    entries = await session.read_forward(metadata.fragments, lac, 1, lac, fence=False)
     if not entries:
         raise UnknownEntryError(f"ledger {ledger_id}: confirmed entry {lac} can not be read now")
     return lac, read_header(entries[0]).length_bytes
@@ -159,8 +159,8 @@ class _Session:
                 lac = await self.read_lac(ensemble, fence=True)
                 crash_point(crash_points.RECOVERY_FENCED)
                 return lac
-            case ReadForward(fragments, first_entry_id, count):
-                entries = await self.read_forward(fragments, first_entry_id, count, fence=True)
+            case ReadForward(fragments, first_entry_id, count, acknowledged):
+                entries = await self.read_forward(fragments, first_entry_id, count, acknowledged, fence=True)
                 crash_point(crash_points.RECOVERY_READ)
                 return entries
             case WriteBack(fragments, first_entry_id, entries):
@@ -244,11 +244,15 @@ class _Session:
     # ---- reading forward
 
     async def read_forward(
-        self, fragments: Sequence[LedgerFragment], first_entry_id: int, count: int, *, fence: bool
+        self, fragments: Sequence[LedgerFragment], first_entry_id: int, count: int, acknowledged: int, *, fence: bool
     ) -> tuple[bytes, ...]:
-        """Entries up to the first that is certainly absent; raises UnknownEntryError if one can not be told."""
+        """Entries up to the first that is certainly absent; raises UnknownEntryError if one can not be told.
+
+        Those up to ``acknowledged`` were, so that each bookie is waited for.
+        """
         reads = [
-            RecoveryRead(self._distribution, entry_id) for entry_id in range(first_entry_id, first_entry_id + count)
+            RecoveryRead(self._distribution, entry_id, is_acknowledged=entry_id <= acknowledged)
+            for entry_id in range(first_entry_id, first_entry_id + count)
         ]
         by_bookie: dict[str, list[tuple[RecoveryRead, int]]] = {}
         for read in reads:

@@ -434,3 +434,37 @@ def test_missing_ledger_is_no_such_ledger():
                 await cluster.client().open_ledger(77, recover=recover)
 
     run_cluster(main)
+
+
+@pytest.mark.parametrize("recover", [True, False])
+@pytest.mark.parametrize("index", [0, 1])
+def test_acknowledged_entry_that_one_bookie_lost_is_taken_from_the_other_whoever_answers_first(index, recover):
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (2, 2, 2))
+        appends = Appends(handle)
+        for entry_id in range(5):
+            assert await appends.append_and_wait(*payloads(entry_id, 1)) is None
+        # The last one says that this one was acknowledged.
+        cluster.bookies[handle.metadata.fragments[0].ensemble[index]].forget_entry(handle.ledger_id, 3)
+        reader = await cluster.client().open_ledger(handle.ledger_id, recover=recover)
+        assert reader.last_add_confirmed == (4 if recover else 3)
+        assert await reader.read_entries(0, 3) == payloads(0, 4)
+
+    run_cluster(main)
+
+
+def test_acknowledged_entry_that_one_bookie_lost_and_the_other_can_not_tell_is_unknown():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (2, 2, 2))
+        appends = Appends(handle)
+        for entry_id in range(5):
+            assert await appends.append_and_wait(*payloads(entry_id, 1)) is None
+        first, second = handle.metadata.fragments[0].ensemble
+        cluster.bookies[first].forget_entry(handle.ledger_id, 3)
+        cluster.bookies[second].read_error = DiskIOError("no")
+        with pytest.raises(UnknownEntryError):
+            await cluster.client().open_ledger(handle.ledger_id)
+        cluster.bookies[second].read_error = None
+        assert (await cluster.client().open_ledger(handle.ledger_id)).last_add_confirmed == 4
+
+    run_cluster(main)

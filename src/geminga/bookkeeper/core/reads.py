@@ -35,10 +35,11 @@ class ReadVerdict(Enum):
 class RecoveryRead:
     """The answers of one entry's write set."""
 
-    __slots__ = ("_absences", "_distribution", "_silent", "entry", "entry_id", "errors")
+    __slots__ = ("_absences", "_absences_needed", "_silent", "entry", "entry_id", "errors")
 
-    def __init__(self, distribution: Distribution, entry_id: int) -> None:
-        self._distribution = distribution
+    def __init__(self, distribution: Distribution, entry_id: int, *, is_acknowledged: bool = False) -> None:
+        """``is_acknowledged``: it is known to have been; who has lost it says nothing of the others."""
+        self._absences_needed = distribution.write_quorum if is_acknowledged else distribution.absences_needed
         self.entry_id = entry_id
         #: The entry, whole and checked, once one bookie returned it.
         self.entry: bytes | None = None
@@ -63,7 +64,7 @@ class RecoveryRead:
         """What the answers so far mean; a found entry counts, whatever the others say."""
         if self.entry is not None:
             return ReadVerdict.FOUND
-        if self._absences >= self._distribution.absences_needed:
+        if self._absences >= self._absences_needed:
             return ReadVerdict.ABSENT
         return ReadVerdict.UNDECIDED if self._silent else ReadVerdict.UNKNOWN
 

@@ -7,7 +7,7 @@ The rules, with the defects of other implementations that they answer (BookKeepe
 - The end is never below the first entry of the last fragment minus one: that fragment's existence proves
   that everything before it was acknowledged (B2, BK #2615).
 - "No such entry" needs (Qw - Qa) + 1 certain answers; an I/O error or limbo is not one (B4, BK #2908).
-- The entry at the LAC was acknowledged: if it is missing the ledger is damaged, not shorter.
+- The entry at the LAC was acknowledged: if no bookie has it the ledger is damaged, not shorter.
 - Entries found past the LAC are written back, byte for byte, before the ledger is closed over them.
 - The close is a compare-and-set: of several recoverers one wins, the others take its result.
 """
@@ -54,6 +54,8 @@ class ReadForward:
     fragments: tuple[LedgerFragment, ...]
     first_entry_id: int
     count: int
+    #: Up to here all were acknowledged: of these none is absent before every bookie has said so.
+    last_acknowledged: int = -1
 
 
 class WriteBack(NamedTuple):
@@ -135,7 +137,7 @@ def recover_ledger(metadata: LedgerMetadata, *, batch_size: int, placement: Plac
     last_entry_id, length_bytes = lac, 0
     count = min(READ_FIRST, batch_size)
     while True:
-        entries = yield ReadForward(fragments, next_entry_id, count)
+        entries = yield ReadForward(fragments, next_entry_id, count, lac)
         assert isinstance(entries, tuple)
         if not entries and next_entry_id <= lac:
             raise CorruptionError(f"entry {next_entry_id} was acknowledged and is on no bookie of {fragments}")
