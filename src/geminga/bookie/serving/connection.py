@@ -27,6 +27,7 @@ from geminga.bookie.serving.answering import (
     read_refusal,
 )
 from geminga.bookie.serving.ledger_requests import LEDGER_HANDLERS
+from geminga.bookie.serving.prompt_requests import PromptRequests
 from geminga.model.bookie_port import IDS_END, EntryData, LacResult
 from geminga.model.errors import NoSuchEntryError, StorageError
 from geminga.runtime import get_logger
@@ -38,6 +39,9 @@ from geminga.wire.bookkeeper.requests import (
     AddRequest,
     AddRunRequest,
     BatchReadRequest,
+    BookieInfoRequest,
+    ListEntriesRequest,
+    ReadLacRequest,
     ReadRequest,
     RefusedRequest,
     Request,
@@ -80,6 +84,7 @@ class BookieConnection(asyncio.Protocol):
         self._behind_since: float | None = None
         #: One group of its reads is under way.
         self._has_group = False
+        self._prompt = PromptRequests(self._may_answer)
 
     # ---- the transport's callbacks
 
@@ -99,6 +104,7 @@ class BookieConnection(asyncio.Protocol):
         """It went: what waits for its turn is dropped."""
         self._transport = None
         self._answers.clear()
+        self.dropped(self._prompt.forget())
         self.server.forget(self)
 
     def pause_writing(self) -> None:
@@ -112,6 +118,7 @@ class BookieConnection(asyncio.Protocol):
         self._is_writing_paused = False
         self._behind_since = None
         self.update_flow()
+        self._prompt.go_on()
         self.server.serve_reads()
 
     def data_received(self, data: bytes) -> None:
@@ -153,6 +160,11 @@ class BookieConnection(asyncio.Protocol):
         """Whether a group of its reads may be carried out now."""
         return not (self._has_group or self._is_writing_paused)
 
+    def _may_answer(self) -> bool:
+        if self._transport is None:
+            return True  # nobody gets it
+        return not self._is_writing_paused and self._answer_bytes < limits.OUTPUT_BYTES_MAX
+
     def _count(self, size_bytes: int) -> None:
         self._unanswered_bytes += size_bytes
         self.server.count(size_bytes)
@@ -162,6 +174,7 @@ class BookieConnection(asyncio.Protocol):
         self._count(-_cost(request))
         self.write(*parts)
         self.update_flow()
+        self._prompt.over(request)
 
     def write(self, *parts: EntryData) -> None:
         """Answers, which leave together with the others of this turn."""
@@ -181,6 +194,7 @@ class BookieConnection(asyncio.Protocol):
             self._transport.writelines(answers)
         else:
             self._transport.write(b"".join(answers))
+        self._prompt.go_on()
 
     def update_flow(self) -> None:
         """Read on, or do not, by what is unanswered here and at the whole server."""
@@ -273,6 +287,8 @@ class BookieConnection(asyncio.Protocol):
             self.answer(request, request.answer)
         elif isinstance(request, ReadRequest | BatchReadRequest):
             self._read(request)
+        elif isinstance(request, ReadLacRequest | ListEntriesRequest | BookieInfoRequest):
+            self._prompt.begin(request, partial(LEDGER_HANDLERS[type(request)], self, request), _prompt_cost(request))
         else:
             LEDGER_HANDLERS[type(request)](self, request)
 
@@ -299,6 +315,10 @@ class BookieConnection(asyncio.Protocol):
             self._read_now(request)
 
     def _read_now(self, request: QueuedRead) -> None:
+        """Without waiting for the turns of others."""
+        self._prompt.begin(request, partial(self._carry_out_now, request), _prompt_cost(request))
+
+    def _carry_out_now(self, request: QueuedRead) -> None:
         if request.entry_id == ENTRY_ID_LAST:
             self.bookie.read_lac(request.ledger_id, done=partial(self._have_last, request))
         else:
@@ -403,6 +423,9 @@ class BookieConnection(asyncio.Protocol):
         self.bookie.read_lac(request.ledger_id, done=looked)
 
     def _poll_over(self, request: ReadRequest) -> None:
+        self._prompt.begin(request, partial(self._end_poll, request))
+
+    def _end_poll(self, request: ReadRequest) -> None:
         self.bookie.read_lac(request.ledger_id, done=partial(self._answer_poll, request))
 
     def _answer_poll(self, request: ReadRequest, result: LacResult | StorageError) -> None:
@@ -412,7 +435,7 @@ class BookieConnection(asyncio.Protocol):
             self.answer(request, read_refusal(request, status_of_error(result)))
             return
         if not request.piggyback:
-            self._read_now(request)
+            self._carry_out_now(request)
             return
         lac = known_lac(result)
         nothing = v3.encode_read_answer(request, StatusCode.EOK, max_lac=lac)
@@ -458,6 +481,11 @@ def known_lac(result: LacResult) -> int:
     in_entry = lac_of(result.last_entry) if result.last_entry is not None else -1
     announced = read_lac_ids(result.explicit_lac)[1] if result.explicit_lac is not None else -1
     return max(in_entry, announced)
+
+
+def _prompt_cost(request: Request) -> int:
+    """See ``limits.PROMPT_TURN_COST_MAX``: one that looks through a ledger is a turn's work."""
+    return limits.PROMPT_TURN_COST_MAX if isinstance(request, BatchReadRequest | ListEntriesRequest) else 1
 
 
 def _cost(request: Request) -> int:

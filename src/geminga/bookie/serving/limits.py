@@ -26,6 +26,10 @@ GROUP_READS_MAX: Final = 256
 GROUP_BYTES_MAX: Final = 1024 * 1024
 #: Groups under way at once: enough to keep a disk busy.
 GROUPS_MAX: Final = 4
+#: What one connection's requests that wait for no turn may cost in a turn of the loop, in reads of one entry.
+PROMPT_TURN_COST_MAX: Final = 64
+#: Those of one connection that are begun and not answered: each may hold an entry.
+PROMPT_UNDER_WAY_MAX: Final = 4
 #: Entries of the answer to one batch read.
 BATCH_ENTRIES_MAX: Final = 5000
 #: Long polls that wait; one more is answered ETOOMANYREQUESTS.
