@@ -260,15 +260,23 @@ class GarbageCollector:
         storage = self._storage
         async with storage.lock:
             gone = frozenset(removed)
-            new_runs, old_runs = [], []
-            for run in storage.index.runs:
-                moved = await self._without(run, gone, moves)
-                if moved is run:
-                    new_runs.append(run)
-                    continue
-                await storage.write_run(moved)
-                old_runs.append(run)
-                new_runs.append(moved)
+            new_runs, old_runs, moved_runs = [], [], []
+            try:
+                for run in storage.index.runs:
+                    moved = await self._without(run, gone, moves)
+                    if moved is run:
+                        new_runs.append(run)
+                        continue
+                    await storage.write_run(moved)
+                    old_runs.append(run)
+                    moved_runs.append(moved)
+                    new_runs.append(moved)
+            except OSError:
+                # No checkpoint names any of it, and there is no space to keep it for nothing.
+                await storage.unlink_runs(moved_runs)
+                if writer is not None:
+                    await storage.logs.abandon(writer)
+                raise
             crash_point(points.GC_RUN_WRITTEN)
             sizes = {log_id: storage.logs.sizes[log_id] for log_id in removed}
             for log_id in removed:

@@ -107,3 +107,24 @@ def test_full_disk_stops_compaction_and_harms_nothing():
         assert await case.read(1, 0) == entries_of(1, 0, 1, size=100)
 
     run_bookie(main)
+
+
+def test_compaction_that_finds_no_space_for_the_index_leaves_nothing_on_the_disk():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 9))
+        case.ledgers.live = {1, 8}
+        await case.bookie.collect_garbage(compact_below=0.0)
+        files, used = sorted(case.files("")), case.disk.used_bytes()
+        fault = case.disk.inject("write", "*.index*", error=errno.ENOSPC, times=None)
+        for _ in range(3):
+            with pytest.raises(DiskFullError):
+                await case.bookie.collect_garbage(compact_below=0.9)
+        fault.remove()
+        assert sorted(case.files("")) == files
+        assert case.disk.used_bytes() <= used
+        assert (await case.bookie.collect_garbage(compact_below=0.9)).compacted_logs > 0
+        for _ in range(2):
+            assert await case.read(1, 0) == entries_of(1, 0, 1, size=100)
+            await case.reopen()
+
+    run_bookie(main)
