@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from geminga.bookie.core.gc_plan import live_bytes_by_log, plan_gc
+from geminga.bookie.core.gc_plan import LiveBytes, plan_gc
 from geminga.bookie.core.index import Index, Row, Run, live_rows, make_location, merge_runs, relocate, runs_to_merge
 from geminga.bookie.core.write_cache import WriteCache
 
@@ -99,7 +99,9 @@ TestIndex.settings = settings(max_examples=60, stateful_step_count=20, deadline=
 )
 def test_gc_plan_equals_brute_force(sizes, chunks, below, active):
     rows = [Row(0, 1, size, make_location(log_id, 64 + 100 * slot)) for log_id, slot, size in chunks]
-    live = live_bytes_by_log(rows)
+    counted = LiveBytes()
+    counted.add(rows)
+    live = counted.by_log
     assert live == {
         log_id: sum({row.location: row.size_bytes for row in reversed(rows) if row.location >> 40 == log_id}.values())
         for log_id in {log_id for log_id, _, _ in chunks}

@@ -10,7 +10,8 @@ then unlink those. A crash anywhere leaves either the old or the new checkpoint 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from pyroaring import BitMap64
@@ -18,7 +19,7 @@ from pyroaring import BitMap64
 from geminga.bookie import crash_points as points
 from geminga.bookie.core import entry_log_format as fmt
 from geminga.bookie.core.deletion_guard import DeletionGuard, Doubt, Quarantine, decode_quarantine, encode_quarantine
-from geminga.bookie.core.gc_plan import GcPlan, live_bytes_by_log, plan_gc
+from geminga.bookie.core.gc_plan import GcPlan, LiveBytes, plan_gc
 from geminga.bookie.core.index import Run, live_rows, log_of, make_location, offset_of, relocate
 from geminga.bookie.core.ledger_states import encode_states
 from geminga.bookie.core.read_plan import plan_reads
@@ -26,7 +27,7 @@ from geminga.bookie.disk_io import is_disk_full, read, unlink_if_there
 from geminga.bookie.entry_logs import LogWriter
 from geminga.bookie.entry_reader import EntryReader
 from geminga.bookie.ledger_storage import LedgerStorage
-from geminga.bookie.limits import COMPACTION_BYTES_MAX, FLUSH_BATCH_BYTES_MAX
+from geminga.bookie.limits import COMPACTION_BYTES_MAX, FLUSH_BATCH_BYTES_MAX, GC_ROWS_PER_TURN
 from geminga.bookie.ports import LiveLedgers
 from geminga.model.errors import StorageError, invariant
 from geminga.runtime import ReadRequest, crash_point, get_logger, next_turn
@@ -179,23 +180,35 @@ class GarbageCollector:
     async def _plan(self, compact_below: float) -> GcPlan:
         storage = self._storage
         async with storage.lock:
+            # All of one moment. No log but the active one gets rows after it, so that counting may take its time.
             deleted = storage.states.deleted
             rows = live_rows(storage.index.runs, lambda ledger_id: ledger_id in deleted)
-            return plan_gc(
-                storage.logs.sizes,
-                live_bytes_by_log(rows),
-                active_log_id=storage.active_log_id,
-                compact_below=compact_below,
-                copy_bytes_max=COMPACTION_BYTES_MAX,
-                excluded=self._damaged_logs,
-            )
+            sizes, active_log_id = dict(storage.logs.sizes), storage.active_log_id
+        live = LiveBytes()
+        while live.add(islice(rows, GC_ROWS_PER_TURN)) == GC_ROWS_PER_TURN:
+            await next_turn()
+        return plan_gc(
+            sizes,
+            live.by_log,
+            active_log_id=active_log_id,
+            compact_below=compact_below,
+            copy_bytes_max=COMPACTION_BYTES_MAX,
+            excluded=self._damaged_logs,
+        )
 
-    def _locations(self, log_ids: Iterable[int]) -> dict[int, int]:
-        """Location -> size of the live chunks of the logs."""
+    async def _locations(self, log_ids: Iterable[int]) -> dict[int, dict[int, int]]:
+        """Of each of the logs: location -> size of its live chunks."""
         deleted = self._storage.states.deleted
-        wanted = frozenset(log_ids)
+        found: dict[int, dict[int, int]] = {log_id: {} for log_id in log_ids}
         rows = live_rows(self._storage.index.runs, lambda ledger_id: ledger_id in deleted)
-        return {row.location: row.size_bytes for row in rows if log_of(row.location) in wanted}
+        while batch := list(islice(rows, GC_ROWS_PER_TURN)):
+            for row in batch:
+                chunks = found.get(log_of(row.location))
+                if chunks is not None:
+                    chunks[row.location] = row.size_bytes
+            if len(batch) == GC_ROWS_PER_TURN:
+                await next_turn()
+        return found
 
     async def _copy(self, log_ids: Collection[int]) -> tuple[LogWriter | None, Moves, list[int]]:
         """Copy live chunks to a new log, synced. Returns its writer, the moves, and the logs copied whole."""
@@ -207,8 +220,8 @@ class GarbageCollector:
             rows = storage.states.rows(storage.states.master_keys)
             table = encode_states(rows)
             writer.put(fmt.encode_chunk(fmt.KIND_LEDGERS, 0, 0, len(rows), (table,), writer.seed))
-            for log_id in log_ids:
-                copied_moves = await self._copy_log(log_id, writer)
+            for log_id, chunks in (await self._locations(log_ids)).items():
+                copied_moves = await self._copy_log(log_id, chunks, writer)
                 if copied_moves is None:
                     self._damaged_logs.add(log_id)
                     continue
@@ -224,14 +237,14 @@ class GarbageCollector:
             return None, {}, []
         return writer, moves, copied
 
-    async def _copy_log(self, log_id: int, writer: LogWriter) -> Moves | None:
-        """Copy the live chunks of one log; None if one of them is damaged."""
+    async def _copy_log(self, log_id: int, chunks: Mapping[int, int], writer: LogWriter) -> Moves | None:
+        """Copy the live ``chunks`` of one log (location -> size); None if one of them is damaged."""
         storage = self._storage
         moves: Moves = {}
         old_seed = storage.logs.seed(log_id)
         file = await storage.logs.pin(log_id)
         try:
-            for plan in plan_reads(self._locations((log_id,)).items(), FLUSH_BATCH_BYTES_MAX):
+            for plan in plan_reads(chunks.items(), FLUSH_BATCH_BYTES_MAX):
                 request = ReadRequest(file, offset_of(plan.location), plan.size_bytes)
                 (data,) = await read(storage.runtime.disk, [request], lane=storage.lanes.gc)
                 if isinstance(data, OSError):

@@ -5,8 +5,10 @@ import errno
 
 import pytest
 
+from geminga.bookie import garbage_collection
 from geminga.model.errors import DiskFullError, NoSuchLedgerError
 from support.bookie_node import BookieNode, entries_of, run_bookie
+from support.python_calls import counted_calls
 
 
 async def fill(case: BookieNode, ledger_ids: range) -> None:
@@ -126,5 +128,39 @@ def test_compaction_that_finds_no_space_for_the_index_leaves_nothing_on_the_disk
         for _ in range(2):
             assert await case.read(1, 0) == entries_of(1, 0, 1, size=100)
             await case.reopen()
+
+    run_bookie(main)
+
+
+def test_compaction_of_four_times_as_many_logs_is_no_sixteen_times_the_work():
+    def calls_for(ledgers: int) -> int:
+        calls = 0
+
+        async def main(case: BookieNode) -> None:
+            nonlocal calls
+            await fill(case, range(ledgers))
+            case.ledgers.live = set(range(0, ledgers, 2))
+            with counted_calls() as counted:
+                result = await case.bookie.collect_garbage(compact_below=0.9)
+                calls = counted()
+            assert result.compacted_logs >= ledgers // 5
+
+        run_bookie(main)
+        return calls
+
+    assert calls_for(400) < 6 * calls_for(100)
+
+
+def test_index_that_is_looked_through_in_several_turns_is_looked_through_whole(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(garbage_collection, "GC_ROWS_PER_TURN", 10)
+
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(100))
+        case.ledgers.live = set(range(0, 100, 2))
+        assert (await case.bookie.collect_garbage(compact_below=0.9)).compacted_logs > 10
+        for ledger_id in case.ledgers.live:
+            assert await case.read(ledger_id, *range(10)) == entries_of(ledger_id, 0, 10, size=100)
+        await case.reopen()
+        assert await case.read(98, 9) == entries_of(98, 9, 1, size=100)
 
     run_bookie(main)

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-from geminga.bookie.core.gc_plan import GcPlan, live_bytes_by_log, plan_gc
+from geminga.bookie.core.gc_plan import GcPlan, LiveBytes, plan_gc
 from geminga.bookie.core.index import Row, make_location
 
 
 def test_chunk_named_by_several_rows_counts_once():
     at = make_location
     rows = [Row(0, 1, 50, at(1, 64)), Row(5, 2, 50, at(1, 64)), Row(0, 1, 7, at(1, 200)), Row(0, 1, 9, at(2, 64))]
-    assert live_bytes_by_log(rows) == {1: 57, 2: 9}
+    live = LiveBytes()
+    assert (live.add(rows[:3]), live.add(rows[1:]), live.add(())) == (3, 3, 0)
+    assert live.by_log == {1: 57, 2: 9}
 
 
 def plan(live, **changes):

@@ -19,16 +19,26 @@ class GcPlan(NamedTuple):
     compact: Sequence[int]
 
 
-def live_bytes_by_log(rows: Iterable[Row]) -> dict[int, int]:
+class LiveBytes:
     """Bytes of live chunks in each log; a chunk that several rows name counts once."""
-    live: dict[int, int] = {}
-    seen: set[int] = set()
-    for row in rows:
-        if row.location not in seen:
-            seen.add(row.location)
-            log_id = log_of(row.location)
-            live[log_id] = live.get(log_id, 0) + row.size_bytes
-    return live
+
+    __slots__ = ("_seen", "by_log")
+
+    def __init__(self) -> None:
+        self.by_log: dict[int, int] = {}
+        self._seen: set[int] = set()
+
+    def add(self, rows: Iterable[Row]) -> int:
+        """Count the chunks of these; how many rows they are."""
+        live, seen = self.by_log, self._seen
+        count = 0
+        for row in rows:
+            count += 1
+            if row.location not in seen:
+                seen.add(row.location)
+                log_id = log_of(row.location)
+                live[log_id] = live.get(log_id, 0) + row.size_bytes
+        return count
 
 
 def plan_gc(
