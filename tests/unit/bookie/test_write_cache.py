@@ -56,3 +56,32 @@ def test_dropped_ledger_gives_its_bytes_back():
     cache.drop_ledger(1)
     cache.drop_ledger(7)
     assert (cache.filling_bytes, cache.get(1, 0), cache.get(2, 0)) == (12, None, b"12")
+
+
+def test_last_entry_of_any_order_is_found_by_what_came_since_it_was_asked_for():
+    class Counted(int):
+        compared = 0
+
+        def __gt__(self, other: int) -> bool:
+            Counted.compared += 1
+            return int(self) > int(other)
+
+    cache = WriteCache(1 << 30, 10)
+    highest = -1
+    for round_ in range(50):
+        for i in (7, 3, 9, 1):
+            entry_id = round_ * 10 + i if round_ % 2 else 1000 - round_ * 10 - i
+            cache.put_each(5, [Counted(entry_id)], [b"x"], 1)
+            cache.put(5, 3, [b"again"], 5)
+            highest = max(highest, entry_id)
+        assert cache.last_entry_id(5) == highest
+    # With all looked at each time it is 5,000 and more.
+    assert Counted.compared < 1000
+    cache.begin_flush()
+    cache.put(5, 2000, [b"x"], 1)
+    assert cache.last_entry_id(5) == 2000
+    cache.drop_ledger(5)
+    assert cache.last_entry_id(5) == highest
+    cache.put(5, 1, [b"x"], 1)
+    cache.end_flush()
+    assert cache.last_entry_id(5) == 1

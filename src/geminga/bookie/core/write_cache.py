@@ -7,7 +7,7 @@ read from memory and there is no moment at which a stored entry can not be found
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, islice
 
 from geminga.model.errors import invariant
 
@@ -22,6 +22,8 @@ class WriteCache:
     """
 
     __slots__ = (
+        "_flushing_lasts",
+        "_lasts",
         "entry_overhead_bytes",
         "filling",
         "filling_bytes",
@@ -40,6 +42,9 @@ class WriteCache:
         self.filling_bytes = 0
         self.flushing: dict[int, LedgerEntries] | None = None
         self.flushing_bytes = 0
+        #: Of each half: ledger -> (number of its entries, highest id of these), of when that was last asked for.
+        self._lasts: dict[int, tuple[int, int]] = {}
+        self._flushing_lasts: dict[int, tuple[int, int]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -94,9 +99,9 @@ class WriteCache:
 
     def last_entry_id(self, ledger_id: int) -> int:
         """Highest entry id of a ledger here, -1 if none."""
-        last = max(self.filling.get(ledger_id, ()), default=-1)
+        last = _last_of(self.filling, self._lasts, ledger_id)
         if self.flushing is not None:
-            last = max(last, max(self.flushing.get(ledger_id, ()), default=-1))
+            last = max(last, _last_of(self.flushing, self._flushing_lasts, ledger_id))
         return last
 
     def begin_flush(self) -> dict[int, LedgerEntries]:
@@ -104,16 +109,31 @@ class WriteCache:
         invariant(self.flushing is None, "a flush is under way already")
         self.flushing, self.flushing_bytes = self.filling, self.filling_bytes
         self.filling, self.filling_bytes = {}, 0
+        self._flushing_lasts, self._lasts = self._lasts, {}
         return self.flushing
 
     def end_flush(self) -> None:
         """The flushed half is in the index now."""
         invariant(self.flushing is not None, "no flush is under way")
         self.flushing, self.flushing_bytes = None, 0
+        self._flushing_lasts = {}
 
     def drop_ledger(self, ledger_id: int) -> None:
         """Forget a deleted ledger's entries of the filling half (a flush under way writes its half all the same)."""
         cached = self.filling.pop(ledger_id, None)
+        self._lasts.pop(ledger_id, None)
         if cached:
             self.filling_bytes -= sum(map(len, cached.values())) + len(cached) * self.entry_overhead_bytes
             self.filling_bytes = max(0, self.filling_bytes)
+
+
+def _last_of(half: dict[int, LedgerEntries], lasts: dict[int, tuple[int, int]], ledger_id: int) -> int:
+    entries = half.get(ledger_id)
+    if not entries:
+        return -1
+    # Readers ask again and again. A dict keeps its order: what came since then is at its end.
+    known, last = lasts.get(ledger_id, (0, -1))
+    if known < len(entries):
+        last = max(last, max(islice(reversed(entries), len(entries) - known)))
+        lasts[ledger_id] = (len(entries), last)
+    return last
