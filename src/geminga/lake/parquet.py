@@ -21,12 +21,14 @@ from geminga.lake.core.rebuild import rebuild_entries
 from geminga.lake.core.rows import MESSAGE, Rows
 from geminga.lake.store import LakeStore
 from geminga.model import TopicName
-from geminga.model.errors import CorruptionError, DiskIOError, invariant
+from geminga.model.errors import CorruptionError, DiskIOError, StorageError, invariant
 
 FORMAT_VERSION: Final = 1
 #: A row group is ended by the entry that brings it to one of these.
 GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
 GROUP_ROWS_MAX: Final = 65_536
+#: With what stands before the payloads, which may be far more than they are.
+GROUP_HELD_BYTES_MAX: Final = 32 * 1024 * 1024
 _COMPRESSION_LEVEL: Final = 1
 _VERSION_KEY: Final = "geminga.lake.version"
 _TOPIC: Final = "geminga.topic"
@@ -121,11 +123,12 @@ class LedgerFileWriter:
         return self._rows.schema_versions
 
     def add(self, entries: Sequence[bytes], aborted: frozenset[int] = frozenset()) -> None:
-        """The next entries; ``aborted``: ids of those whose transaction was aborted. Raises OSError."""
+        """The next entries; ``aborted``: ids of those whose transaction was aborted. Raises OSError, StorageError."""
         rows = self._rows
         for entry_id, entry in enumerate(entries, self._next_entry):
             rows.add(entry_id, entry, is_aborted=entry_id in aborted)
-            if rows.payload_bytes >= GROUP_BYTES_MAX or rows.row_count >= GROUP_ROWS_MAX:
+            is_full = rows.payload_bytes >= GROUP_BYTES_MAX or rows.row_count >= GROUP_ROWS_MAX
+            if is_full or rows.held_bytes >= GROUP_HELD_BYTES_MAX:
                 self._next_entry = entry_id + 1
                 self._write_group()
         self._next_entry = self._next_entry if not entries else entry_id + 1
@@ -142,10 +145,14 @@ class LedgerFileWriter:
         if times:
             known = [time for time in (self._first_publish_ms, self._last_publish_ms) if time is not None]
             self._first_publish_ms, self._last_publish_ms = min([*times, *known]), max([*times, *known])
-        self._first_entries.append(self._group_begins)
+        begins, self._group_begins = self._group_begins, self._next_entry
+        self._first_entries.append(begins)
         self._group_rows.append(taken.rows)
-        self._group_begins = self._next_entry
-        self._parquet.write_table(table_of(taken, self._facts.ledger_id), row_group_size=taken.rows)
+        try:
+            self._parquet.write_table(table_of(taken, self._facts.ledger_id), row_group_size=taken.rows)
+        except pa.ArrowException as error:
+            where = f"ledger {self._facts.ledger_id}, entries {begins} to {self._next_entry - 1}"
+            raise StorageError(f"{where} can not be laid out as rows: {error}") from error
 
     def finish(self, schemas: Sequence[SchemaFacts]) -> Contents:
         """The file is there, whole and durable. Raises OSError: then it is not, though part of it may be."""

@@ -35,6 +35,14 @@ COMPACTED: Final = "compacted"
 
 #: More is not decompressed: the entry is kept as it is.
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
+#: A batch of more messages, or with more bytes of their metadata, is not taken apart: a message takes about a kilobyte
+#: of memory on its way, whatever little it had in the entry.
+ENTRY_ROWS_MAX: Final = 1 << 17
+HEADS_BYTES_MAX: Final = 8 * 1024 * 1024
+#: Nor is one whose metadata that all of its messages share would take more when each row has them.
+SHARED_BYTES_MAX: Final = 64 * 1024 * 1024
+#: What a list takes for each of its values, beside the value.
+_VALUE_BYTES: Final = 8
 #: A rebuilt entry of more bytes than this and than the stored one would not go through a frame that the stored one did.
 REBUILT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: The last millisecond of the year 9999: what lies behind it is no time to most readers.
@@ -107,6 +115,7 @@ class Rows:
         "_id_partition",
         "_of_entry",
         "_of_message",
+        "held_bytes",
         "payload_bytes",
         "row_count",
         "schema_versions",
@@ -124,6 +133,8 @@ class Rows:
         self.row_count = 0
         #: Of values and raw entries.
         self.payload_bytes = 0
+        #: Of everything, about: what is not payload is there as it was stored and in columns.
+        self.held_bytes = 0
         self._counts: list[int] = []
         self._of_entry: dict[str, list[Any]] = {name: [] for name in OF_ENTRY}
         self._of_message: dict[str, list[Any]] = {name: [] for name in OF_MESSAGE}
@@ -148,9 +159,12 @@ class Rows:
             size = metadata.uncompressed_size if metadata.compression else len(entry) - offset
             if size > DECOMPRESSED_BYTES_MAX:
                 raise DecompressionError(f"{size} bytes")
+            is_batch = metadata.HasField("num_messages_in_batch")
+            if is_batch and not _fits(metadata, metadata.num_messages_in_batch):
+                raise ValueError(f"a batch of {metadata.num_messages_in_batch} messages")
             payload = decompress(metadata.compression, entry[offset:], size)
-            if metadata.HasField("num_messages_in_batch"):
-                messages = decode_batch(payload, metadata.num_messages_in_batch)
+            if is_batch:
+                messages = decode_batch(payload, metadata.num_messages_in_batch, heads_bytes_max=HEADS_BYTES_MAX)
             else:
                 messages = None
         except (DecompressionError, ValueError):
@@ -219,6 +233,7 @@ class Rows:
         columns["raw"].append(entry)
         columns["message_id"].append(None)
         self.payload_bytes += len(entry)
+        self.held_bytes += 2 * len(entry)
 
     def _add_single(
         self, entry_id: int, entry: bytes, offset: int, metadata: pb.MessageMetadata, payload: bytes
@@ -234,6 +249,7 @@ class Rows:
         columns["raw"].append(entry if is_lossy or _grows(entry, offset, metadata, payload) else None)
         columns["message_id"].append(self._id(entry_id))
         self.payload_bytes += len(payload)
+        self.held_bytes += len(payload) + 2 * offset
 
     def _add_batch(
         self,
@@ -268,6 +284,7 @@ class Rows:
         raw = entry if is_lossy or _grows(entry, offset, metadata, payload) else None
         columns["raw"] += [raw, *[None] * (count - 1)]
         self.payload_bytes += len(payload)
+        self.held_bytes += len(payload) + sum(map(len, heads)) + 2 * offset + count * _shared_bytes(metadata)
 
     def _add_message(
         self, metadata: pb.MessageMetadata | pb.SingleMessageMetadata, kind: str, value: bytes | None
@@ -295,6 +312,18 @@ def _id_ends(count: int) -> list[bytes]:
     """What the ids of a batch end with: index and size, fields 4 and 6 of ``MessageIdData``."""
     size = b"\x30" + encode_varint(count)
     return [b"\x20" + encode_varint(index) + size for index in range(count)]
+
+
+def _fits(metadata: pb.MessageMetadata, count: int) -> bool:
+    """Whether a batch is taken apart, as far as its size goes."""
+    return count <= ENTRY_ROWS_MAX and count * _shared_bytes(metadata) <= SHARED_BYTES_MAX
+
+
+def _shared_bytes(metadata: pb.MessageMetadata) -> int:
+    """What each row of an entry has of its metadata that has no size of its own."""
+    texts = (metadata.producer_name, metadata.schema_version, metadata.replicated_from)
+    listed = sum(map(len, metadata.replicate_to)) + _VALUE_BYTES * len(metadata.replicate_to)
+    return sum(map(len, texts)) + listed
 
 
 def _kind(metadata: pb.MessageMetadata, *, is_aborted: bool) -> str:

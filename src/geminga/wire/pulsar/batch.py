@@ -143,15 +143,24 @@ def single_message_head(
     return _UINT32.pack(len(metadata)) + metadata
 
 
-def decode_batch(payload: bytes, count: int) -> list[tuple[pb.SingleMessageMetadata, bytes]]:
-    """The messages of a batch; raises ValueError if the bytes do not hold ``count`` of them."""
+def decode_batch(
+    payload: bytes, count: int, *, heads_bytes_max: int | None = None
+) -> list[tuple[pb.SingleMessageMetadata, bytes]]:
+    """The messages of a batch; raises ValueError if the bytes do not hold ``count`` of them.
+
+    ``heads_bytes_max``: more bytes of metadata are not taken apart, which takes many times their size; ValueError.
+    """
     messages = []
     position = 0
+    left = len(payload) if heads_bytes_max is None else heads_bytes_max
     for _ in range(count):
         start = position + 4
         end = start + int.from_bytes(payload[position:start], "big")
         if end > len(payload) or start > len(payload):
             raise ValueError(f"a batch of {count} messages ends within its metadata")
+        left -= end - start
+        if left < 0:
+            raise ValueError(f"a batch with more than {heads_bytes_max} bytes of metadata")
         try:
             metadata = pb.SingleMessageMetadata.FromString(payload[start:end])
         except DecodeError as error:

@@ -1,0 +1,62 @@
+"""Files of ledgers whose entries have more metadata than payload."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.lake import parquet
+from geminga.lake.core import names
+from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter
+from geminga.model.errors import StorageError
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
+from support.lake_world import MemoryLakeStore
+
+UID = "0123456789abcdef" * 2
+
+
+def file_of(stored: list[bytes]) -> LedgerFileReader:
+    store = MemoryLakeStore()
+    path = f"t/{names.ledger_file(7, UID)}"
+    facts = LedgerFacts("persistent://a/b/c", 7, UID, len(stored), 1, 2, 3, "CRC32C", 1, 1, 1, {})
+    writer = LedgerFileWriter(store, path, facts, started_ms=1, writer="test")
+    writer.add(stored)
+    writer.finish([])
+    return LedgerFileReader(store, path)
+
+
+def entries_of(reader: LedgerFileReader) -> list[bytes]:
+    return [entry for group in range(reader.group_count) for entry in reader.read_group(group)]
+
+
+def test_a_row_group_ends_by_what_it_holds_where_entries_have_hardly_any_payload(monkeypatch):
+    monkeypatch.setattr(parquet, "GROUP_HELD_BYTES_MAX", 100_000)
+    stored = []
+    for number in range(20):
+        metadata = pb.MessageMetadata(producer_name="p", sequence_id=number, publish_time=1)
+        metadata.properties.add(key="k", value="v" * 10_000)
+        stored.append(encode_entry(metadata, b""))
+    reader = file_of(stored)
+    assert reader.group_count == 4
+    assert [len(reader.entries_of(group)) for group in range(4)] == [5] * 4
+    assert entries_of(reader) == stored
+
+
+def test_a_batch_of_a_producer_with_a_name_of_a_megabyte_goes_to_a_file_and_comes_back():
+    head = pb.SingleMessageMetadata(payload_size=0).SerializeToString()
+    metadata = pb.MessageMetadata(
+        producer_name="n" * 1_000_000, sequence_id=0, publish_time=1, num_messages_in_batch=3000
+    )
+    stored = [encode_entry(metadata, (len(head).to_bytes(4, "big") + head) * 3000)]
+    reader = file_of(stored)
+    assert entries_of(reader) == stored
+    assert reader.contents.kinds == {"undecodable": 1}
+
+
+def test_what_arrow_does_not_take_is_told_with_its_entries(monkeypatch):
+    def refuse(*args) -> None:
+        raise parquet.pa.ArrowInvalid("too large")
+
+    monkeypatch.setattr(parquet, "table_of", refuse)
+    with pytest.raises(StorageError, match=r"ledger 7, entries 0 to 0 can not be laid out as rows: too large"):
+        file_of([encode_entry(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"x")])
