@@ -43,6 +43,8 @@ READ_BYTES: Final = 1024 * 1024
 READ_ENTRIES: Final = 1000
 #: Ledgers that go between two manifests.
 MANIFEST_EVERY: Final = 16
+#: Of a ledger on bookies whose metadata change meanwhile, as where a bookie is replaced.
+DELETE_ATTEMPTS_MAX: Final = 8
 _UID_BYTES: Final = 16
 _log = get_logger(__name__)
 
@@ -272,6 +274,7 @@ class Offloading:
         file = await root.open(self._directory, info.ledger_id, record.uid, self._stop)
         if file.facts.entries != info.entries:
             raise StorageError(f"{file.where} has {file.facts.entries} entries, the list says {info.entries}")
+        await self._delete_copy(info.ledger_id)
         try:
             await bring_back(self._services.ledgers, file, self._log.persistence, self._read, self._stop)
         except LedgerClosedError:
@@ -281,16 +284,33 @@ class Offloading:
             raise
         there = record._replace(is_bookkeeper_deleted=False)
         if not await self._register(info.ledger_id, there, expected=record.uid):
-            await self._services.ledgers.delete_ledger(info.ledger_id)
+            await self._delete_copy(info.ledger_id)
             raise LedgerClosedError(f"{self._log.name}: ledger {info.ledger_id} was trimmed while it was restored")
         crash_point(points.RESTORE_REGISTERED)
 
     async def _forget_copy(self, ledger_id: int) -> None:
         """What an attempt to restore left goes: now, or with the next load or attempt."""
         try:
-            await self._services.ledgers.delete_ledger(ledger_id)
+            await self._delete_copy(ledger_id)
         except StorageError as error:
             _log.warning("%s: ledger %d: the attempt is forgotten later: %s", self._log.name, ledger_id, error)
+
+    async def _delete_copy(self, ledger_id: int) -> None:
+        """What bookies have of a ledger goes, unless another owner has the topic: who took it over may have brought the
+        ledger back since, and have no other copy. Raises LedgerFencedError, StorageError.
+        """
+        ledgers, stored = self._services.ledgers, self._log.stored
+        for _ in range(DELETE_ATTEMPTS_MAX):
+            try:
+                version = (await ledgers.read_ledger(ledger_id)).version
+            except NoSuchLedgerError:
+                return
+            # In this order: what was read was there before anybody else could have brought it back.
+            async with stored.lock():
+                await stored.require_ours()
+            if await ledgers.delete_sealed_ledger(ledger_id, version):
+                return
+        raise StorageError(f"{self._log.name}: ledger {ledger_id} is not deleted now: its metadata go on changing")
 
     async def _unregister(self, info: LedgerInfo, record: OffloadRecord) -> None:
         noted = await lake_files.note(self._services, self._log.name, self._log.created_ms, [info])
@@ -457,7 +477,7 @@ class Offloading:
             if await self._register(info.ledger_id, gone, expected=record.uid):
                 crash_point(points.OFFLOAD_BOOKIES_LEFT)
                 log.forget_ledger(info.ledger_id)
-                await self._services.ledgers.delete_ledger(info.ledger_id)
+                await self._delete_copy(info.ledger_id)
                 crash_point(points.OFFLOAD_BOOKIES_DELETED)
 
     async def _clear_torn(self, info: LedgerInfo) -> None:
@@ -480,11 +500,7 @@ class Offloading:
             await self._clear_torn(info)
             record = record_of(info)
             if record is not None and record.is_ours and record.is_bookkeeper_deleted:
-                try:
-                    await self._services.ledgers.read_ledger(info.ledger_id)
-                except NoSuchLedgerError:
-                    continue
-                await self._services.ledgers.delete_ledger(info.ledger_id)
+                await self._delete_copy(info.ledger_id)
         await self.write_manifests()
         await self._tell_strays()
         self._is_tidy = True

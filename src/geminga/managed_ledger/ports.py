@@ -61,6 +61,15 @@ class StoredLedger(Protocol):
         ...
 
 
+class VersionedLedger(StoredLedger, Protocol):
+    """The same, with the version of what is written down."""
+
+    @property
+    def version(self) -> int:
+        """It grows with each change."""
+        ...
+
+
 class Ledger(StoredLedger, Protocol):
     """A ledger to read from."""
 
@@ -150,10 +159,14 @@ class Ledgers(Protocol):
         """
         ...
 
-    async def read_ledger(self, ledger_id: int) -> StoredLedger:
+    async def read_ledger(self, ledger_id: int) -> VersionedLedger:
         """Look one up without opening it. Raises NoSuchLedgerError, StorageError."""
         ...
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """Delete one; fine if it is gone. Raises StorageError."""
+        ...
+
+    async def delete_sealed_ledger(self, ledger_id: int, version: int) -> bool:
+        """Delete one that nobody appends to, if its metadata have this version still; False if not. StorageError."""
         ...

@@ -36,10 +36,9 @@ async def bring_back(
 ) -> None:
     """The ledger of a file is on bookies, closed, with every entry of the file. Raises StorageError.
 
-    What an attempt that was cut off left is deleted first. Compressed entries are the same behind compression.
+    Nothing of it may be left there. Compressed entries are the same behind compression.
     """
     facts = file.facts
-    await ledgers.delete_ledger(facts.ledger_id)
     ledger = await ledgers.readmit_ledger(
         facts.ledger_id,
         ensemble_size=persistence.ensemble_size,

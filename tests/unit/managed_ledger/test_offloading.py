@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 
 import pytest
@@ -491,5 +492,56 @@ def test_restore_leaves_the_file_where_the_bookies_lack_an_entry(in_lake_world):
             await offloading.restore()
         assert len(w.lake_store.ledgers) == 1
         assert await everything(ml) == payloads(15)
+
+    in_lake_world(scenario)
+
+
+def test_an_owner_that_lost_the_topic_while_it_restored_leaves_what_the_next_one_restored(in_lake_world, monkeypatch):
+    async def scenario(w):
+        w.new_process(is_shared=True)
+        ml = await w.open()
+        await w.fill(ml, 15)
+        old = w.offloading(ml, NOW)
+        await old.look()
+        old.policy = OffloadPolicy("filesystem", PROPERTIES)
+        bookkeeper, resume = w.bookkeeper, asyncio.Event()
+
+        async def append_late(ledger, entries, stop):
+            # As where a machine stands still.
+            monkeypatch.setattr(restoring, "_append", append)
+            await resume.wait()
+            await append(ledger, entries, stop)
+
+        append = restoring._append
+        monkeypatch.setattr(restoring, "_append", append_late)
+        late = asyncio.ensure_future(old.restore())
+        await w.world.sleep(1)
+        w.new_process(is_shared=True)
+        again = await w.open()
+        assert await w.offloading(again, OffloadPolicy("filesystem", PROPERTIES)).restore() == 1
+        assert w.lake_store.ledgers == [], "bookies have the only copy"
+        resume.set()
+        with pytest.raises(StorageError):
+            await late
+        assert again.ledgers.infos[0].ledger_id in await bookkeeper.ledger_ids()
+        assert await everything(await w.reopen()) == payloads(15)
+
+    in_lake_world(scenario)
+
+
+def test_an_owner_that_lost_the_topic_before_it_tidied_up_leaves_what_the_next_one_restored(in_lake_world, monkeypatch):
+    async def scenario(w):
+        w.new_process(is_shared=True)
+        ml = await w.open()
+        await w.fill(ml, 15)
+        old = w.offloading(ml, NOW)
+        await old.look()
+        stale = w.offloading(ml, OffloadPolicy("filesystem", PROPERTIES))
+        w.new_process(is_shared=True)
+        again = await w.open()
+        assert await w.offloading(again, OffloadPolicy("filesystem", PROPERTIES)).restore() == 1
+        with pytest.raises(StorageError):
+            await stale.look()
+        assert await everything(await w.reopen()) == payloads(15)
 
     in_lake_world(scenario)
