@@ -53,7 +53,7 @@ class Offload(TopicPart):
 
     def policies_changed(self) -> None:
         """Follow the rules; what can not be followed is told, and nothing more is offloaded."""
-        from geminga.broker.policies.core.offload import Older, offload_policy
+        from geminga.broker.policies.core.offload import Older, offload_policy, offloaded_policy
 
         rules = self._topic.rules
         threshold, seconds = rules[OFFLOAD_THRESHOLD], rules[OFFLOAD_THRESHOLD_SECONDS]
@@ -66,7 +66,8 @@ class Offload(TopicPart):
             self.refusal = ""
         except ConfigurationError as error:
             _log.warning("%s: nothing is offloaded: %s", self._topic.name, error)
-            policy, self.refusal = self.offloading.policy._replace(driver=""), f"{error}"
+            # What is offloaded already is kept on the bookies, and read, as they say all the same.
+            policy, self.refusal = offloaded_policy(rules[OFFLOAD_POLICIES], older, config), f"{error}"
         self.offloading.policy = policy
         self._topic.ledger.is_bookkeeper_first = policy.is_bookkeeper_first
         self.offloading.look_later()

@@ -101,9 +101,7 @@ def offload_policy(document: Document | None, older: Older, config: ManagedLedge
     """What holds for a topic; ``document``: of topic and namespace. Raises ConfigurationError."""
     found = {} if document is None else document
     name = _text(found, DRIVER) or config.offload_driver
-    lag = _number(found, LAG, older.deletion_lag_ms, config.offload_deletion_lag_ms)
-    priority = found.get(PRIORITY) or config.offload_read_priority.replace("-", "_").upper()
-    policy = OffloadPolicy(deletion_lag_ms=lag, is_bookkeeper_first=priority == PRIORITIES[0])
+    policy = offloaded_policy(document, older, config)
     if not name:
         return policy
     driver = driver_named(name)
@@ -114,6 +112,14 @@ def offload_policy(document: Document | None, older: Older, config: ManagedLedge
         threshold_bytes=max(OFF, _number(found, BYTES, older.threshold_bytes, config.offload_threshold_bytes)),
         threshold_ms=seconds * 1000 if seconds >= 0 else OFF,
     )
+
+
+def offloaded_policy(document: Document | None, older: Older, config: ManagedLedgerConfig) -> OffloadPolicy:
+    """As :func:`offload_policy`, as far as it is about what is offloaded already."""
+    found = {} if document is None else document
+    lag = _number(found, LAG, older.deletion_lag_ms, config.offload_deletion_lag_ms)
+    priority = found.get(PRIORITY) or config.offload_read_priority.replace("-", "_").upper()
+    return OffloadPolicy(deletion_lag_ms=lag, is_bookkeeper_first=priority == PRIORITIES[0])
 
 
 def _properties(driver: str, document: Document, config: ManagedLedgerConfig) -> dict[str, str]:
