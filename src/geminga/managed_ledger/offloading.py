@@ -45,6 +45,8 @@ READ_ENTRIES: Final = 1000
 MANIFEST_EVERY: Final = 16
 #: Of a ledger on bookies whose metadata change meanwhile, as where a bookie is replaced.
 DELETE_ATTEMPTS_MAX: Final = 8
+#: Ledgers in a row that can not be restored, or leave the bookies, until the others are left for later.
+FAILURES_MAX: Final = 8
 _UID_BYTES: Final = 16
 _log = get_logger(__name__)
 
@@ -242,24 +244,51 @@ class Offloading:
     async def restore(self) -> int:
         """Ledgers leave the lake, oldest first, each once bookies have all of it; how many did.
 
-        Raises ConflictError, StorageError: those before stay restored, and a later call goes on.
+        Raises ConflictError, StorageError: one failed, the others are restored all the same, and a later call goes on.
         """
         self._check_restorable()
         count = 0
+
+        async def leave_lake(info: LedgerInfo, record: OffloadRecord) -> None:
+            nonlocal count
+            if not record.is_complete:
+                return
+            if record.is_bookkeeper_deleted:
+                await self._bring_back(info, record)
+            else:
+                await self._read_whole(info)
+            await self._unregister(info, record)
+            crash_point(points.RESTORE_LEFT_LAKE)
+            count += 1
+            self.restoring = self.restoring._replace(restored=count)
+
         async with self._busy:
-            for info in tuple(self._log.ledgers.infos):
-                record = record_of(info)
-                if record is None or not record.is_ours or not record.is_complete:
-                    continue
-                if record.is_bookkeeper_deleted:
-                    await self._bring_back(info, record)
-                else:
-                    await self._read_whole(info)
-                await self._unregister(info, record)
-                crash_point(points.RESTORE_LEFT_LAKE)
-                count += 1
-                self.restoring = self.restoring._replace(restored=count)
+            await self._each_offloaded(leave_lake)
         return count
+
+    async def _each_offloaded(self, work: Callable[[LedgerInfo, OffloadRecord], Awaitable[None]]) -> None:
+        """One ledger after the other that is registered as ours; one that fails holds up no other.
+
+        Raises the last failure, StorageError; LedgerClosedError and LedgerFencedError at once.
+        """
+        failure: StorageError | None = None
+        in_a_row = 0
+        for info in tuple(self._log.ledgers.infos):
+            record = record_of(info)
+            if record is None or not record.is_ours:
+                continue
+            try:
+                await work(info, record)
+                in_a_row = 0
+            except (LedgerClosedError, LedgerFencedError):
+                raise
+            except StorageError as error:
+                _log.warning("%s: ledger %d: %s", self._log.name, info.ledger_id, error)
+                failure, in_a_row = error, in_a_row + 1
+                if in_a_row == FAILURES_MAX:
+                    break
+        if failure is not None:
+            raise failure
 
     async def _read_whole(self, info: LedgerInfo) -> None:
         """Each entry is read from bookies and its digest checked: the file goes only if nobody needs it."""
@@ -465,10 +494,10 @@ class Offloading:
     async def _leave_bookies(self) -> None:
         """Steps 6 and 7: the bookies' copy goes once the lag is over and the file can be read. Raises StorageError."""
         log = self._log
-        for info in tuple(log.ledgers.infos):
-            record = record_of(info)
-            if record is None or not leaves_bookies(record, self.policy, self._services.clock.wall_ms()):
-                continue
+
+        async def leave(info: LedgerInfo, record: OffloadRecord) -> None:
+            if not leaves_bookies(record, self.policy, self._services.clock.wall_ms()):
+                return
             root = await self._services.lake().root(record.driver, record.properties)
             file = await root.open(self._directory, info.ledger_id, record.uid, self._stop)
             if file.facts.entries != info.entries:
@@ -479,6 +508,8 @@ class Offloading:
                 log.forget_ledger(info.ledger_id)
                 await self._delete_copy(info.ledger_id)
                 crash_point(points.OFFLOAD_BOOKIES_DELETED)
+
+        await self._each_offloaded(leave)
 
     async def _clear_torn(self, info: LedgerInfo) -> None:
         """An attempt that was cut off: delete its file, then forget it. Raises StorageError."""

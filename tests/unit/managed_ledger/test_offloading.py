@@ -545,3 +545,42 @@ def test_an_owner_that_lost_the_topic_before_it_tidied_up_leaves_what_the_next_o
         assert await everything(await w.reopen()) == payloads(15)
 
     in_lake_world(scenario)
+
+
+def test_a_file_that_is_gone_keeps_no_other_ledger_from_leaving_the_bookies_or_the_lake(in_lake_world):
+    async def scenario(w):
+        ml, offloading = await w.offloaded(35)
+        first, *others = [info.ledger_id for info in ml.ledgers.infos[:3]]
+        lost = next(path for path in w.lake_store.files if path.endswith(w.lake_store.ledgers[0]))
+        del w.lake_store.files[lost]
+        await w.world.sleep(3600 * 4.1)
+        with pytest.raises(StorageError, match="is not there"):
+            await offloading.look()
+        there = await w.bookkeeper.ledger_ids()
+        assert first in there
+        assert not set(others) & set(there)
+        # Nor has anybody that ledger any more.
+        await w.bookkeeper.delete_ledger(first)
+        offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
+        with pytest.raises(StorageError):
+            await offloading.restore()
+        assert set(others) <= set(await w.bookkeeper.ledger_ids())
+        assert offloading.restoring.restored == 3, "one more was closed by its age"
+        assert w.lake_store.ledgers == []
+
+    in_lake_world(scenario)
+
+
+def test_a_restore_gives_up_where_many_ledgers_in_a_row_fail(in_lake_world):
+    async def scenario(w):
+        ml, offloading = await w.offloaded(105)
+        for info in ml.ledgers.infos[:10]:
+            await w.bookkeeper.delete_ledger(info.ledger_id)
+        offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
+        reads = len(w.lake_store.calls)
+        with pytest.raises(StorageError):
+            await offloading.restore()
+        assert len(w.lake_store.calls) == reads
+        assert len(w.lake_store.ledgers) == 10
+
+    in_lake_world(scenario)
