@@ -69,36 +69,47 @@ async def write(log: ListedLog, services: StorageServices, deleted: Sequence[Fil
         root = await services.lake().root(deletion.driver, deletion.properties)
         if root not in found:
             found.append(root)
-    directory = topic_directory(log.name)
+    failure: StorageError | None = None
     for root in found:
-        before = await root.read_manifest(directory)
-        async with log.stored.lock():
-            version, created_ms = log.stored.version, log.created_ms
-            ids = [info.ledger_id for info in log.ledgers.infos]
-            named = [
-                (info.ledger_id, info.entries, info.size_bytes, info.closed_ms, record)
-                for info in log.ledgers.infos
-                if (record := _ours(info)) is not None
-                and record.is_complete
-                and (record.driver, record.properties) == (root.driver, root.properties)
-            ]
-        is_older = before is None or before.created_ms != created_ms
-        known: Mapping[str, ManifestLedger] = {} if before is None else {one.uid: one for one in before.ledgers}
-        ledgers = [
-            found_one
-            for ledger_id, entries, size_bytes, closed_ms, record in named
-            if (found_one := known.get(record.uid)) is not None
-            or (found_one := await _look_up(root, directory, (ledger_id, entries, size_bytes, closed_ms), record))
+        try:
+            await _write_one(log, services, root)
+        except StorageError as error:
+            failure = error  # the others' files are named all the same
+    if failure is not None:
+        raise failure
+
+
+async def _write_one(log: ListedLog, services: StorageServices, root: Root) -> None:
+    """As :func:`write`, in one root."""
+    directory = topic_directory(log.name)
+    before = await root.read_manifest(directory)
+    async with log.stored.lock():
+        version, created_ms = log.stored.version, log.created_ms
+        ids = [info.ledger_id for info in log.ledgers.infos]
+        named = [
+            (info.ledger_id, info.entries, info.size_bytes, info.closed_ms, record)
+            for info in log.ledgers.infos
+            if (record := _ours(info)) is not None
+            and record.is_complete
+            and (record.driver, record.properties) == (root.driver, root.properties)
         ]
-        following = dict(pairwise(ids))
-        ledgers = [one._replace(next_ledger_id=following.get(one.ledger_id)) for one in ledgers]
-        if before is not None and not is_older and tuple(ledgers) == before.ledgers:
-            continue
-        if before is None and not ledgers:
-            continue
-        now_ms = services.clock.wall_ms()
-        topic = str(TopicName.from_managed_ledger_name(log.name))
-        await root.write_manifest(directory, Manifest(topic, created_ms, version, now_ms, tuple(ledgers)))
+    is_older = before is None or before.created_ms != created_ms
+    known: Mapping[str, ManifestLedger] = {} if before is None else {one.uid: one for one in before.ledgers}
+    ledgers = [
+        found_one
+        for ledger_id, entries, size_bytes, closed_ms, record in named
+        if (found_one := known.get(record.uid)) is not None
+        or (found_one := await _look_up(root, directory, (ledger_id, entries, size_bytes, closed_ms), record))
+    ]
+    following = dict(pairwise(ids))
+    ledgers = [one._replace(next_ledger_id=following.get(one.ledger_id)) for one in ledgers]
+    if before is not None and not is_older and tuple(ledgers) == before.ledgers:
+        return
+    if before is None and not ledgers:
+        return
+    now_ms = services.clock.wall_ms()
+    topic = str(TopicName.from_managed_ledger_name(log.name))
+    await root.write_manifest(directory, Manifest(topic, created_ms, version, now_ms, tuple(ledgers)))
 
 
 def _ours(info: LedgerInfo) -> OffloadRecord | None:

@@ -153,13 +153,20 @@ class Offloading:
     async def look(self) -> None:
         """What thresholds and the deletion lag want now, and what a crash left. Raises StorageError."""
         async with self._busy:
+            untidy: StorageError | None = None
             if not self._is_tidy:
-                await self._tidy()
+                try:
+                    await self._tidy()
+                except (LedgerClosedError, LedgerFencedError):
+                    raise
+                except StorageError as error:
+                    untidy = error  # a root that is away: what goes to another one does not wait for it
             log = self._log
             failure = await self._offload_all(
                 due(log.ledgers.infos, log.readable, self.policy, self._services.clock.wall_ms())
             )
             await self._leave_bookies()
+            failure = failure or untidy
             if failure is not None:
                 raise failure
 
@@ -182,7 +189,12 @@ class Offloading:
             except StorageError as error:
                 failure = error
         if failure is not None:
-            await self.write_manifests()
+            try:
+                await self.write_manifests()
+            except (LedgerClosedError, LedgerFencedError):
+                raise
+            except StorageError as error:
+                failure = error
         return failure
 
     def start(self, ledger_id: int) -> None:

@@ -22,7 +22,7 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.model.position import EARLIEST, Position
-from support.lake_world import POLICY, PROPERTIES, LakeWorld
+from support.lake_world import POLICY, PROPERTIES, LakeWorld, MemoryLakeStore
 from support.ledger_world import NAME, acknowledge_cumulative, read_all
 
 NOW = POLICY._replace(deletion_lag_ms=0)
@@ -582,5 +582,34 @@ def test_a_restore_gives_up_where_many_ledgers_in_a_row_fail(in_lake_world):
             await offloading.restore()
         assert len(w.lake_store.calls) == reads
         assert len(w.lake_store.ledgers) == 10
+
+    in_lake_world(scenario)
+
+
+def test_a_former_root_that_is_away_keeps_nothing_from_going_to_the_present_one(in_lake_world):
+    async def scenario(w):
+        ml, _ = await w.offloaded(25)
+        await w.fill(ml, 20)
+        await ml.close()
+        present, former = MemoryLakeStore(), w.lake_store
+        former.fail = dict.fromkeys(("read", "write", "list"), OSError(errno.EIO, "not mounted"))
+        w.new_process()
+        roots = {"memory://lake": former, "memory://present": present}
+        w.factory._open_lake_store = lambda driver, properties: roots[properties["root"]]
+        again = await w.open()
+        policy = POLICY._replace(properties={**PROPERTIES, "root": "memory://present"})
+        offloading = w.offloading(again, policy)
+        with pytest.raises(StorageError, match="not mounted"):
+            await offloading.look()
+        assert len(present.ledgers) == 3
+        assert len(present.manifests) == 1
+        gone = [info.ledger_id for info in again.ledgers.infos if f"{info.ledger_id:019d}" in "".join(present.ledgers)]
+        await w.world.sleep(3600 * 4.1)
+        with pytest.raises(StorageError, match="not mounted"):
+            await offloading.look()
+        assert not set(gone) & set(await w.bookkeeper.ledger_ids())
+        former.fail = {}
+        await offloading.look()
+        assert await everything(again) == payloads(25) + payloads(20)
 
     in_lake_world(scenario)
