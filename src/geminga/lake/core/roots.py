@@ -32,6 +32,8 @@ def driver_named(name: str) -> str:
 def directory_root(uri: str) -> str:
     """``file:///path`` of a ``fileSystemURI``, or of a path. Raises ConfigurationError."""
     parts = urlsplit(uri) if "://" in uri else None
+    if parts is not None and (parts.query or parts.fragment):
+        raise ConfigurationError(f"fileSystemURI {uri!r}: expected %3F for ?, and %23 for #, in file:///path")
     if parts is not None and parts.scheme != "file":
         raise ConfigurationError(f"fileSystemURI {uri!r}: expected file:///path or an absolute path")
     path = unquote(parts.path) if parts is not None else uri
