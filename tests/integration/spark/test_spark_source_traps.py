@@ -198,6 +198,24 @@ def test_times_are_exact_end_exclusive_and_never_wait_for_a_message(client, topi
     stream.stop()
 
 
+def test_query_that_goes_on_leaves_nothing_out_whatever_starting_time_the_options_say_then(client, topic, options):
+    del options["startingOffsets"]
+    hold(client, topic)
+    early = publish(client, topic, 2)
+    times = [round(row["__publishTime"].timestamp() * 1000) for row in read_batch(options)]
+    stream = Stream({**options, "startingTime": str(times[-1] + 1)})
+    assert stream.batch() == []
+    sent = publish(client, topic, 3, first=100)
+    # Programs compute it from the time of day: it is a later one at each start.
+    stream.restart(startingTime=str(times[-1] + 3_600_000))
+    assert values(stream.batch()) == sent
+    stream.restart(startingTime="0")
+    assert values(stream.batch()) == [] and values(stream.read()) == sent
+    assert values(stream.read(0)) == [], "of the first batch, whose bounds are a minute wider"
+    stream.stop()
+    assert values(read_batch(options)) == [*early, *sent]
+
+
 # ---- what is missing
 
 

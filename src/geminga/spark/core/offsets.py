@@ -10,6 +10,7 @@ key   value
 ``n`` at most so many tasks a batch; fixed at the first run
 ``c`` optional: positions where this batch's ranges are cut into tasks, found while counting bytes
 ``d`` optional, of ranges over several ledgers: how many entries they have, and positions that divide them evenly
+``f`` optional, of a query that was started by a time: that time in ms; rows published before it are left out
 ``s`` optional, in the first batch of a start by time: where each topic was started; in a later one, the beginning of
       a topic that was deleted and made anew: the batch begins there instead of where the last one ended
 ===== ==============================================================================================================
@@ -93,6 +94,8 @@ class StreamOffset:
     starts: Mapping[str, ReadPosition] = field(default_factory=dict)
     init: str | int | None = None
     divisions: Mapping[str, Division] = field(default_factory=dict)
+    #: Rows published before it are left out, ms; of the query's first start, whatever the options say since.
+    time_from_ms: int | None = None
 
     def to_dict(self) -> dict[str, object]:
         """What Spark makes JSON of: keys in order at every level."""
@@ -107,6 +110,8 @@ class StreamOffset:
                 topic: [self.divisions[topic].entries, *map(str, self.divisions[topic].cuts)]
                 for topic in sorted(self.divisions)
             }
+        if self.time_from_ms is not None:
+            found["f"] = self.time_from_ms
         if self.tasks_max:
             found["n"] = self.tasks_max
         if self.starts:
@@ -139,6 +144,7 @@ class StreamOffset:
                 topic: Division(int(entries), tuple(map(ReadPosition.parse, cuts)))
                 for topic, (entries, *cuts) in data.get("d", {}).items()
             },
+            time_from_ms=int(data["f"]) if "f" in data else None,
         )
 
     def start_of(self, topic: str, end: StreamOffset) -> ReadPosition | None:

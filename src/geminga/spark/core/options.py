@@ -336,7 +336,8 @@ def _reader(values: OptionValues, *, is_stream: bool) -> ReaderConfiguration:
         poll_timeout_ms=values.duration_ms("pollTimeoutMs", POLL_TIMEOUT_MS_DEFAULT),
         arrow_batch_bytes=values.size("arrowBatchBytes", ARROW_BATCH_BYTES_DEFAULT, 1),
         fail_on_data_loss=values.boolean("failOnDataLoss", default=True),
-        time_from_ms=values.time_ms("startingTime"),
+        # A stream's is in its offsets: where a query goes on, the option means nothing.
+        time_from_ms=None if is_stream else values.time_ms("startingTime"),
         time_to_ms=None if is_stream else values.time_ms("endingTime"),
     )
 

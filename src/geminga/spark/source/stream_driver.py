@@ -133,7 +133,8 @@ class StreamDriver:
         if start.init is None and topics == dict(start.topics):
             return None
         tasks_max = start.tasks_max or self._options.tasks_max
-        found = StreamOffset(topics, tasks_max, cuts, starts)
+        time_from_ms = start.init if isinstance(start.init, int) else start.time_from_ms
+        found = StreamOffset(topics, tasks_max, cuts, starts, time_from_ms=time_from_ms)
         if cuts or start.init == LATEST:
             return found
         return replace(found, divisions=await divisions_of(self._probes, ranges_of(start, found), tasks_max))
@@ -303,7 +304,10 @@ class StreamDriver:
 
         await in_parallel(firsts, check)
         self._has_planned = True
-        return [TaskPlan(task, frozenset(one.topic for one in task if one.topic in checked)) for task in tasks]
+        return [
+            TaskPlan(task, frozenset(one.topic for one in task if one.topic in checked), end.time_from_ms)
+            for task in tasks
+        ]
 
     async def _is_start_there(self, one: TopicRange) -> bool:
         """Whether nothing from the start on can be missing, nor go before it is read; False: the task has to look."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -26,6 +26,8 @@ class TaskPlan:
     ranges: Task
     #: Topics where nothing can be missing at the start of their range.
     known_starts: frozenset[str] = frozenset()
+    #: Of a stream that was started by a time; None: the configuration's holds.
+    time_from_ms: int | None = None
 
 
 def read_task(
@@ -33,6 +35,8 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the task. Closing the iterator leaves the broker."""
     session = session_for(client)
+    if plan.time_from_ms is not None:
+        config = replace(config, time_from_ms=plan.time_from_ms)
     for wanted in plan.ranges:
         is_known = wanted.is_first and wanted.topic in plan.known_starts
         yield from read_range(session, wanted, config, decode, is_start_known=is_known)
