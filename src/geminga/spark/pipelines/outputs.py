@@ -67,16 +67,30 @@ def claim_files(pipeline: Pipeline) -> None:
     directory = local_directory(pipeline.path(pipeline.sink.parquet))
     if directory is None:
         return
-    checkpoint = local_directory(pipeline.checkpoint_path)
-    begun = latest_number(_names(os.path.join(checkpoint, "offsets"))) if checkpoint is not None else -1
+    begun = _begun_batch(pipeline)
     written = _latest_batch(directory)
     # One that was begun before directories had owners: its batches are those of the checkpoint.
-    claim(directory, FILES_OWNER, pipeline, may_adopt=begun >= 0 and written <= begun)
-    if written > begun:
+    claim(directory, FILES_OWNER, pipeline, may_adopt=begun is not None and begun >= max(written, 0))
+    check_not_ahead(directory, written, pipeline)
+
+
+def check_not_ahead(directory: str, written: int, pipeline: Pipeline) -> None:
+    """Raise CheckpointInUseError for a directory that has a batch which its checkpoint has not begun.
+
+    The checkpoint was deleted, or is from a backup: its batches would be taken for those that are there.
+    """
+    begun = _begun_batch(pipeline)
+    if begun is not None and written > begun:
         raise CheckpointInUseError(
-            f"{directory}: has batch {written}, and the checkpoint {pipeline.checkpoint_path} is at {begun}: Spark "
-            "would pass over all batches up to there. Give a new checkpoint a new directory, or delete this one"
+            f"{directory}: has batch {written}, and the checkpoint {pipeline.checkpoint_path} is at {begun}: all "
+            "batches up to there would be passed over. Give a new checkpoint a new directory, or delete this one"
         )
+
+
+def _begun_batch(pipeline: Pipeline) -> int | None:
+    """The last batch that the checkpoint has begun, -1 for none; None: it is on an object store."""
+    checkpoint = local_directory(pipeline.checkpoint_path)
+    return None if checkpoint is None else latest_number(_names(os.path.join(checkpoint, "offsets")))
 
 
 class Uncommitted:

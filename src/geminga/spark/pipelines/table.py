@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 
 from geminga.spark.pipelines.core.identity import CheckpointInUseError
 from geminga.spark.pipelines.files import local_directory, sync_directory, sync_tree
-from geminga.spark.pipelines.outputs import TABLE_OWNER, claim
+from geminga.spark.pipelines.outputs import TABLE_OWNER, check_not_ahead, claim
 from geminga.spark.pipelines.positions import position_of
 from geminga.spark.pipelines.spark_rows import TOMBSTONE, output_fields
 
@@ -50,6 +50,7 @@ class TableWriter:
             raise CheckpointInUseError(f"{pipeline.sink.table}: expected a directory of this machine: links move in it")
         self._directory = directory
         claim(directory, TABLE_OWNER, pipeline)
+        check_not_ahead(directory, self.version(), pipeline)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Bring the table up to the batch; does nothing for one that it has."""

@@ -19,6 +19,7 @@ from geminga.spark.pipelines.outputs import (
     claim_files,
     committed_names,
 )
+from geminga.spark.pipelines.table import CURRENT, TableWriter
 
 
 def name_of(number: int) -> str:
@@ -81,6 +82,18 @@ def test_a_new_checkpoint_does_not_take_a_directory_whose_batches_spark_would_pa
     (tmp_path / "checkpoint" / "offsets" / "3").unlink()
     with pytest.raises(CheckpointInUseError, match=r"has batch 3, and the checkpoint .* is at 2"):
         claim_files(made(tmp_path))
+
+
+def test_a_new_checkpoint_at_the_old_place_does_not_take_a_table_that_is_ahead_of_it(tmp_path) -> None:
+    pipeline = made(tmp_path, parquet="", table="out")
+    begin(tmp_path, 3)
+    TableWriter(None, pipeline)  # type: ignore[arg-type]
+    (tmp_path / "out" / CURRENT).symlink_to("v-000000000003")
+    assert TableWriter(None, pipeline).version() == 3  # type: ignore[arg-type]
+    # Deleted to begin anew, or restored from a backup: the table would do nothing for the batches up to its own.
+    (tmp_path / "checkpoint" / "offsets" / "3").unlink()
+    with pytest.raises(CheckpointInUseError, match=r"has batch 3, and the checkpoint .* is at -1"):
+        TableWriter(None, pipeline)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("owner", [FILES_OWNER, TABLE_OWNER])
