@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -239,3 +240,24 @@ def test_avro_unions_uuids_and_records_of_a_union_become_columns():
     assert members == [{"member0": 1}, {"member1": "x"}, {"member2": {"a": 2}}, {"member3": {"b": "y"}}, {}]
     assert {row["id"] for row in rows} == {str(number)}
     assert rows[0]["again"] == {"a": 9}
+
+
+@pytest.mark.parametrize(
+    ("kind", "never"),
+    [
+        (SchemaType.TIMESTAMP, struct.pack(">q", (1 << 63) - 1)),
+        (SchemaType.DATE, struct.pack(">q", (1 << 63) - 1)),
+        (SchemaType.LOCAL_DATE, struct.pack(">q", 365_241_780_471)),
+        (SchemaType.LOCAL_DATE, struct.pack(">q", 1 << 32)),
+        (SchemaType.INSTANT, struct.pack(">qi", 31_556_889_864_403_199, 999_999_999)),
+        (SchemaType.LOCAL_DATE_TIME, struct.pack(">qq", 365_241_780_471, 86_399_999_999_999)),
+        (SchemaType.LOCAL_DATE_TIME, struct.pack(">qq", 0, (1 << 63) - 1)),
+    ],
+)
+def test_a_time_that_no_column_holds_is_named_and_not_another_time(kind, never):
+    # Java's Instant.MAX, LocalDate.MAX, new Date(Long.MAX_VALUE): programs mean "never".
+    info = SchemaInfo("", kind)
+    with pytest.raises(RowError, match=f"does not fit its schema: a {kind.name} of") as raised:
+        columns(info, [None, bytes(len(never)), never])
+    assert raised.value.row == 2
+    assert columns(info, [None, bytes(len(never))])[1][0] == {"value": None}

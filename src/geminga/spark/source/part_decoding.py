@@ -44,6 +44,18 @@ _BYTES: Final = (SchemaType.BYTES, SchemaType.NONE)
 _PROTOBUF: Final = (SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE)
 _DAY_MS: Final = 86_400_000
 _DAY_US: Final = 86_400_000_000
+_INT32_MAX: Final = (1 << 31) - 1
+_MICROS_MAX: Final = (1 << 63) - 1
+#: The largest number of each kind of which a column can hold the time; of the first field where there are two, whose
+#: second one may add some more.
+_TIMES_MAX: Final = {
+    SchemaType.DATE: _INT32_MAX * _DAY_MS,
+    SchemaType.LOCAL_DATE: _INT32_MAX,
+    SchemaType.TIMESTAMP: _MICROS_MAX // 1000,
+    SchemaType.INSTANT: _MICROS_MAX // 1_000_000 - 4,
+    SchemaType.LOCAL_DATE_TIME: _MICROS_MAX // _DAY_US - 1,
+}
+_DAY_NS: Final = _DAY_US * 1000
 _UTC_US: Final = pa.timestamp("us", tz="UTC")
 
 #: What decoders and converters raise for a payload that does not fit.
@@ -200,7 +212,7 @@ class _Primitive:
 
 
 def _fixed_width(values: pa.Array, kind: SchemaType) -> pa.Array:
-    """Numbers of binary values; raises ValueError if one has another width."""
+    """Numbers of binary values; raises ValueError if one has another width, RowError for a time that has no column."""
     layout = np.dtype(_WIDTHS[kind])
     is_null = np.asarray(values.is_null())
     kept = values.drop_null()
@@ -211,6 +223,8 @@ def _fixed_width(values: pa.Array, kind: SchemaType) -> pa.Array:
         if (widths != layout.itemsize).any():
             raise ValueError(f"a payload of {widths[widths != layout.itemsize][0]} bytes, expected {layout.itemsize}")
         numbers[~is_null] = np.frombuffer(kept.buffers()[2], layout, len(kept), offsets[0])
+    if kind in _TIMES_MAX:
+        _check_times(numbers, kind)
     mask = is_null if is_null.any() else None
     if kind is SchemaType.BOOLEAN:
         return pa.array(numbers != 0, mask=mask)
@@ -228,6 +242,17 @@ def _fixed_width(values: pa.Array, kind: SchemaType) -> pa.Array:
     if kind in (SchemaType.DATE, SchemaType.LOCAL_DATE):
         return pa.array(numbers.astype(np.int32), mask=mask).cast(pa.date32())
     return pa.array(numbers, mask=mask)
+
+
+def _check_times(numbers: NDArray[Any], kind: SchemaType) -> None:
+    """What is multiplied, or cut to fewer bits, beyond these bounds becomes another time."""
+    first = numbers if numbers.dtype.names is None else numbers["f0"]
+    is_beyond = (first > _TIMES_MAX[kind]) | (first < -_TIMES_MAX[kind])
+    if kind is SchemaType.LOCAL_DATE_TIME:
+        is_beyond |= (numbers["f1"] < 0) | (numbers["f1"] >= _DAY_NS)
+    if is_beyond.any():
+        row = int(np.flatnonzero(is_beyond)[0])
+        raise RowError(row, f"does not fit its schema: a {kind.name} of {numbers[row]}, which no column can hold")
 
 
 def split_pairs(payloads: pa.Array) -> tuple[pa.Array, pa.Array]:
