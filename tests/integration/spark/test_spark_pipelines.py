@@ -350,6 +350,24 @@ def test_dead_letters_go_back_to_where_they_came_from(spark_session, client, sta
     assert stayed[b"foreign"] == {**noted, "REAL_TOPIC": foreign}
 
 
+def test_dead_letters_that_name_no_topic_or_one_of_the_brokers_own_stop_nobody(
+    spark_session, client, standalone, fresh_topic, tmp_path
+):
+    dead, namespace = f"{fresh_topic}-DLQ", fresh_topic[: fresh_topic.rindex("/") + 1]
+    refused = f"{dead}-refused"
+    keep(client, fresh_topic, refused)
+    # Who may write dead letters chooses the name: one that can not be would fail the batch, at each start.
+    locals_ = ["", ".", "..", " ", "-partition-3", "a\0b", "\u3000", "a" * 5000, "__change_events", "__spark_commits"]
+    locals_ += ["a-s__transaction_pending_ack", "__transaction_buffer_snapshot"]
+    named = [(local.encode(), {"properties": {"REAL_TOPIC": namespace + local}}) for local in locals_]
+    twice = f"{fresh_topic}-partition-3-partition-4"
+    send(client, dead, [*named, (b"good", {"properties": {"REAL_TOPIC": twice}})])
+    pipeline = load_ready("redrive", {"topic": dead}, service_url=standalone.service_url)
+    go(spark_session, replace(pipeline, checkpoint=str(tmp_path / "c"), guarantee=Guarantee.AT_LEAST_ONCE))
+    assert [m.data() for m in read_all(client, fresh_topic)] == [b"good"]
+    assert sorted(m.data() for m in read_all(client, refused)) == sorted(local.encode() for local in locals_)
+
+
 def test_a_table_has_the_newest_of_each_key_and_a_replay_changes_nothing(
     spark_session, client, standalone, fresh_topic, tmp_path
 ):

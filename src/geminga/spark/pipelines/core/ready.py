@@ -24,6 +24,15 @@ _DEAD_LETTER_PROPERTIES: Final = (
     "DELAY_TIME",
 )
 
+#: A name that a topic can have, and that is not the broker's own or the sink's (``__...``), as Java's expressions have
+#: it: what is none would fail the batch, again and again. A blank at the end is no part of a name.
+_ORIGIN: Final = (
+    r"^[a-z-]+://[-=:.\w]+/[-=:.\w]+/(?!__)(?!\.{1,2}\z)(?![^/]*__transaction_pending_ack\z)"
+    r"[^\p{C}]*[\p{L}\p{M}\p{N}\p{P}\p{S}]\z"
+)
+#: Characters of one; brokers and their metadata take longer ones or not.
+_ORIGIN_CHARACTERS_MAX: Final = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -188,10 +197,11 @@ def _redrive(given: Mapping[str, str]) -> str:
     origin = (
         f"regexp_replace(case when {real} like '%://%' then {real} when {real} like '%/%' then "
         f"concat('persistent://', {real}) else concat('persistent://public/default/', {real}) end, "
-        "'-partition-[0-9]+$', '')"
+        "'(-partition-[0-9]+)+$', '')"
     )
     # Whoever may write to the dead-letter topic chooses the property: no more than was allowed, and no circles.
     is_allowed = f"startswith(origin, {_sql(allowed)}) and origin not in ({_sql(str(name))}, {_sql(refused)})"
+    is_allowed += f" and length(origin) <= {_ORIGIN_CHARACTERS_MAX} and origin rlike {_sql(_ORIGIN)}"
     if allowed.endswith("/"):
         is_allowed += f" and instr(substr(origin, {len(allowed) + 1}), '/') = 0"
     kept = f"map_filter(__messageProperties, (k, v) -> k not in ({left_out}))"
