@@ -400,6 +400,22 @@ def test_a_table_has_the_newest_of_each_key_and_a_replay_changes_nothing(
         go(spark_session, replace(pipeline, checkpoint=str(tmp_path / "c2")))
 
 
+@pytest.mark.parametrize("deduplicate", [(), ("id",)])
+def test_event_times_that_no_window_holds_stop_nobody(spark_session, client, made, fresh_topic, deduplicate):
+    output, late = f"{fresh_topic}-out", f"{fresh_topic}-late"
+    keep(client, output, late)
+    pipeline = made(**TUMBLING, deduplicate=deduplicate, late_topic=late, sink=Sink(topic=output, fields=SHAPE))
+    beyond = [((1 << 63) - 1) // 1000, (1 << 63) - 1]
+    send(client, fresh_topic, [event(number, at_ms, "far") for number, at_ms in enumerate(beyond)])
+    send(client, fresh_topic, [event(number, START_MS + number * MINUTE_MS, "i") for number in range(10, 14)])
+    go(spark_session, pipeline)
+    assert read_state(pipeline.checkpoint_path).done >= 0
+    send(client, fresh_topic, [event(99, START_MS + 4 * HOUR_MS, "i")])
+    go(spark_session, pipeline)
+    assert windows_of(read_all(client, output)) == {(START_MS, "i"): 4}
+    assert sorted(json.loads(m.data())["id"] for m in read_all(client, late)) == [0, 1]
+
+
 def plain_rows(directory: Path) -> list[bytes]:
     """As readers of Parquet see it that know nothing of Spark's log."""
     table = pyarrow.dataset.dataset(directory, format="parquet").to_table(columns=["value"])

@@ -36,6 +36,8 @@ _WHICH: Final = "__which"
 _ALONE: Final = "__alone"
 #: How much older than the newest a file that comes later may be: whatever its time is.
 FILE_AGE_MAX: Final = "36500d"
+#: Event times, ms: the years 1 to 9999. Windows around others overflow, which fails the batch, at each start again.
+TIMES_MS: Final = (-62_135_596_800_000, 253_402_300_799_999)
 #: Whether a row's message was a null, which deletes its key from a table.
 TOMBSTONE: Final = "__tombstone"
 #: What says of a late row where it was.
@@ -164,7 +166,8 @@ def _original(rows: DataFrame) -> Column:
 
 def _timed(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
     """Rows with their event time and the watermark; late ones at the watermark, and their message kept."""
-    rows = rows.withColumn(_TIME, f.expr(pipeline.time).cast("timestamp"))
+    at = f.expr(pipeline.time).cast("timestamp")
+    rows = rows.withColumn(_TIME, f.when(f.unix_millis(at).between(*TIMES_MS), at))
     if pipeline.late_topic:
         assert pipeline.window is not None
         # What looks for duplicates takes no row that is not after the watermark, though its window may be open.
@@ -173,8 +176,8 @@ def _timed(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
         is_late = f.col("__over") >= 0
         reason = f.when(f.col(_TIME).isNull(), "no event time").otherwise("window is over")
         rows = rows.withColumn(_LATE, f.when(is_late, f.struct(f.col(f"{_LATE}.*"), reason.alias("reason"))))
-        at = f.timestamp_millis(f.col("__over") + (1 if pipeline.deduplicate else 0))
-        rows = rows.withColumn(_TIME, f.when(is_late, at).otherwise(f.col(_TIME)))
+        moved = f.timestamp_millis(f.col("__over") + (1 if pipeline.deduplicate else 0))
+        rows = rows.withColumn(_TIME, f.when(is_late, moved).otherwise(f.col(_TIME)))
         rows = rows.drop("__over")
     if pipeline.watermark is not None:
         rows = rows.withWatermark(_TIME, f"{pipeline.watermark.delay_ms} milliseconds")

@@ -18,7 +18,15 @@ from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source
 from geminga.spark.pipelines import checkpoint as checkpoints
 from geminga.spark.pipelines.core.checkpoint_text import CheckpointDamagedError, latest_number, parse_offsets
 from geminga.spark.pipelines.core.explanation import explain
-from geminga.spark.pipelines.core.progress import STILL_BATCHES, Totals, exposition, figures_of, json_of, line_of
+from geminga.spark.pipelines.core.progress import (
+    STILL_BATCHES,
+    Totals,
+    exposition,
+    figures_of,
+    json_of,
+    line_of,
+    time_text,
+)
 from geminga.spark.pipelines.files import write_synced
 from geminga.spark.pipelines.late import WatermarkUnknownError, read_watermark_ms
 from geminga.spark.pipelines.positions import positions_of
@@ -72,6 +80,11 @@ KEY_ERROR = "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyErr
 def test_an_error_is_a_paragraph(text, expected) -> None:
     assert explain(text) == expected
     assert len(explain(text * 1000 + "x" * 5000)) <= 1200
+
+
+def test_a_watermark_that_has_no_year_is_told_as_it_is() -> None:
+    assert time_text(1_767_225_600_000) == "2026-01-01T00:00:00.000+00:00"
+    assert time_text(9_223_372_036_854_775) == "9223372036854775 ms"
 
 
 def test_progress_becomes_figures_lines_and_metrics() -> None:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 #: Batches with rows in which the watermark stands still before that is said.
 STILL_BATCHES: Final = 20
+#: The year 10000, which ISO times do not have.
+_ISO_MS_END: Final = 253_402_300_800_000
 _METRIC: Final = "geminga_pipeline"
 
 
@@ -109,7 +111,9 @@ class Totals:
 
 
 def time_text(milliseconds: int) -> str:
-    """A watermark as an ISO time."""
+    """A watermark as an ISO time; one that has no year there as it is."""
+    if not 0 <= milliseconds < _ISO_MS_END:
+        return f"{milliseconds} ms"
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
