@@ -416,6 +416,31 @@ def test_event_times_that_no_window_holds_stop_nobody(spark_session, client, mad
     assert sorted(json.loads(m.data())["id"] for m in read_all(client, late)) == [0, 1]
 
 
+def test_a_null_deletes_its_key_from_a_table_whatever_its_rows_have_to_be_like(
+    spark_session, client, made, fresh_topic, tmp_path
+):
+    prices, directory = tmp_path / "items", tmp_path / "table"
+    spark_session.createDataFrame([("a", 1), ("b", 2)], "item string, price int").write.parquet(str(prices))
+    pipeline = made(
+        sources=(Source(topics=(fresh_topic,), columns="item string, cents long"),),
+        where="cents > 0",
+        tables=(Table("prices", parquet=str(prices)),),
+        joins=(Join("prices", ("item",)),),
+        having="price < 10",
+        sink=Sink(table=str(directory), fields={"cents": "cents", "price": "price"}),
+    )
+
+    def table() -> dict[str, int]:
+        return {r[KEY_COLUMN]: r.cents for r in spark_session.read.parquet(str(directory / CURRENT)).collect()}
+
+    send(client, fresh_topic, [event(5, None, "a"), event(6, None, "b"), event(7, None, "c"), event(0, None, "b")])
+    go(spark_session, pipeline)
+    assert table() == {"a": 5, "b": 6}
+    send(client, fresh_topic, [(None, {"partition_key": "a"})])
+    go(spark_session, pipeline)
+    assert table() == {"b": 6}
+
+
 def plain_rows(directory: Path) -> list[bytes]:
     """As readers of Parquet see it that know nothing of Spark's log."""
     table = pyarrow.dataset.dataset(directory, format="parquet").to_table(columns=["value"])

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from geminga.spark.pipelines.core.connector_options import source_options, table_options
-from geminga.spark.pipelines.core.definition import Pipeline, Source, Table, Window, WindowKind
+from geminga.spark.pipelines.core.definition import Join, Pipeline, Source, Table, Window, WindowKind
 from geminga.spark.pipelines.core.expressions import columns_of
 from geminga.spark.pipelines.late import late_test
 from geminga.spark.pipelines.positions import position_of
@@ -34,6 +34,8 @@ _WINDOW: Final = "__window"
 #: Which row of its source it is; and the same of rows that are no duplicates whatever is in them.
 _WHICH: Final = "__which"
 _ALONE: Final = "__alone"
+#: Whether a row has one in the table that it is joined with.
+_JOINED: Final = "__joined"
 #: How much older than the newest a file that comes later may be: whatever its time is.
 FILE_AGE_MAX: Final = "36500d"
 #: Event times, ms: the years 1 to 9999. Windows around others overflow, which fails the batch, at each start again.
@@ -60,13 +62,25 @@ def result_rows(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
         rows = _without_duplicates(pipeline, rows)
     for join in pipeline.joins:
         table = next(table for table in pipeline.tables if table.name == join.table)
-        rows = rows.join(table_rows(spark, pipeline, table), list(join.on), "left" if join.is_left else "inner")
+        rows = _joined(rows, table_rows(spark, pipeline, table), join)
     if pipeline.is_grouped:
         rows = _grouped(pipeline, rows)
     if pipeline.having:
         kept = f.expr(pipeline.having)
-        rows = rows.where(kept | f.col(_LATE).isNotNull() if pipeline.late_topic else kept)
+        rows = rows.where(kept | f.col(_LATE).isNotNull() if pipeline.late_topic else _or_tombstone(rows, kept))
     return rows
+
+
+def _or_tombstone(rows: DataFrame, kept: Column) -> Column:
+    """A null has no columns that could be like anything: it deletes its key from a table whatever is asked of rows."""
+    return kept | f.col(TOMBSTONE) if TOMBSTONE in rows.columns else kept
+
+
+def _joined(rows: DataFrame, table: DataFrame, join: Join) -> DataFrame:
+    if join.is_left or TOMBSTONE not in rows.columns:
+        return rows.join(table, list(join.on), "left" if join.is_left else "inner")
+    found = rows.join(table.withColumn(_JOINED, f.lit(True)), list(join.on), "left")
+    return found.where(f.col(_JOINED) | f.col(TOMBSTONE)).drop(_JOINED)
 
 
 def _source_rows(spark: SparkSession, pipeline: Pipeline, source: Source, number: int) -> DataFrame:
@@ -133,7 +147,7 @@ def _projected(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
             *[f.col(f"`{name}`") for name in rows.columns if name not in pipeline.select],
         )
     if pipeline.where:
-        rows = rows.where(f.expr(pipeline.where))
+        rows = rows.where(_or_tombstone(rows, f.expr(pipeline.where)))
     if pipeline.select:
         rows = rows.select(*pipeline.select, *[name for name in rows.columns if name.startswith("__")])
     return rows
