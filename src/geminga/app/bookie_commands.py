@@ -85,6 +85,9 @@ def format_directories(
     delete_cookie: Annotated[
         bool, typer.Option("--delete-cookie", help="Remove the cookie in the metadata store, too.")
     ] = False,
+    even_if_named: Annotated[
+        bool, typer.Option("--even-if-named", help="Remove the cookie though ledgers name the bookie.")
+    ] = False,
     is_json: AsJson = False,
 ) -> None:
     """Remove everything that a stopped bookie stored. What has no other copy is lost."""
@@ -105,7 +108,7 @@ def format_directories(
 
             # Before the files, which tell whose it is.
             loaded = load_bookie_config(config or (), os.environ, assignments or ())
-            done["removedCookie"] = remove_cookie(loaded, stopped.cookie())
+            done["removedCookie"] = remove_cookie(loaded, stopped.cookie(), even_if_named=even_if_named)
         done["removedFiles"] = stopped.format()
         print(render(done, is_json=is_json))
 
