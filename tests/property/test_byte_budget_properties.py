@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
+from geminga.model.byte_budget import ByteBudget, Claim
 
 LIMIT = 10
 SIZES = st.integers(0, 15)

@@ -18,7 +18,6 @@ from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX
 from geminga.broker.connection.connection import Connection
 from geminga.broker.connection.connections import Connections
-from geminga.broker.connection.frame_room import FrameRoom
 from geminga.broker.connection.output_budget import OutputBudget
 from geminga.broker.connection.publish_buffer import PublishBuffer
 from geminga.broker.connection.services import ConnectionServices
@@ -64,6 +63,7 @@ from geminga.model.histogram import Latencies
 from geminga.model.position import Position
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import Runtime, get_logger, spawn
+from geminga.runtime.frame_room import FrameRoom
 
 if TYPE_CHECKING:
     from geminga.broker.ownership.silent_brokers import SilentBrokers

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from geminga.managed_ledger.catch_up_turns import CatchUpTurns
-from geminga.managed_ledger.core.byte_budget import Claim
 from geminga.managed_ledger.core.cursor import CursorState
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.managed_ledger.cursor_operations import Refuse
@@ -23,6 +22,7 @@ from geminga.managed_ledger.entry import Entry
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.reads import ReadDone
 from geminga.managed_ledger.tail import Tail
+from geminga.model.byte_budget import Claim
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
 from geminga.model.position import Position
 from geminga.runtime import Contained, Part

@@ -15,7 +15,6 @@ from geminga.bookkeeper import BookKeeper
 from geminga.managed_ledger.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import AckedBitmap
-from geminga.managed_ledger.core.byte_budget import ByteBudget
 from geminga.managed_ledger.core.cursor_format import ChooseFields
 from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.core.rollover import RolloverPolicy
@@ -29,6 +28,7 @@ from geminga.managed_ledger.named_ledgers import named_ledgers
 from geminga.managed_ledger.opening import load
 from geminga.managed_ledger.services import CursorServices, Defects, RolledOver, StorageServices
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent
+from geminga.model.byte_budget import ByteBudget
 from geminga.model.errors import (
     BadVersionError,
     GemingaError,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger import queries
 from geminga.managed_ledger.appender import Appender
-from geminga.managed_ledger.core.byte_budget import Claim
 from geminga.managed_ledger.core.persistence import Persistence, StoredAs
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.cursor_set import CursorSet
@@ -30,6 +29,7 @@ from geminga.managed_ledger.stored_list import StoredList
 from geminga.managed_ledger.tail import Tail
 from geminga.managed_ledger.trimming import trim, trim_quietly, truncate
 from geminga.metadata.ports import Stat
+from geminga.model.byte_budget import Claim
 from geminga.model.errors import (
     GemingaError,
     LedgerClosedError,

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.ports import Ledger
+from geminga.model.byte_budget import ByteBudget, Claim
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.runtime import Contained, Part, spawn

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from geminga.managed_ledger.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import MakeAckedEntries
-from geminga.managed_ledger.core.byte_budget import ByteBudget
 from geminga.managed_ledger.core.cursor_format import ChooseFields
 from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.core.positions import LedgerInfo
@@ -18,6 +17,7 @@ from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.flush_timers import FlushTimers
 from geminga.managed_ledger.ports import Ledger, Ledgers, OpenLedger
 from geminga.metadata.ports import MetadataStore
+from geminga.model.byte_budget import ByteBudget
 from geminga.model.errors import StorageError
 from geminga.runtime.ports import Clock
 from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT

@@ -31,6 +31,7 @@ from geminga.bookie.serving.prompt_requests import PromptRequests
 from geminga.model.bookie_port import IDS_END, EntryData, LacResult
 from geminga.model.errors import NoSuchEntryError, StorageError
 from geminga.runtime import get_logger
+from geminga.runtime.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.add_stream import encode_run_answers
 from geminga.wire.bookkeeper.codes import ENTRY_ID_LAST, VERSION_3, StatusCode, status_of_error
@@ -82,6 +83,9 @@ class BookieConnection(asyncio.Protocol):
         #: Since when it holds a part of a request, and since when it does not take its answers; None: it does neither.
         self._begun_at: float | None = None
         self._behind_since: float | None = None
+        #: A large frame that is not whole yet, and whether there is no room for the rest of it.
+        self._half_frame: HalfFrame | None = None
+        self._awaits_room = False
         #: One group of its reads is under way.
         self._has_group = False
         self._prompt = PromptRequests(self._may_answer)
@@ -104,6 +108,7 @@ class BookieConnection(asyncio.Protocol):
         """It went: what waits for its turn is dropped."""
         self._transport = None
         self._answers.clear()
+        self._end_half_frame()
         self.dropped(self._prompt.forget())
         self.server.forget(self)
 
@@ -125,6 +130,8 @@ class BookieConnection(asyncio.Protocol):
         """Requests, whole ones and a part of the next."""
         adds: list[AddRequest] = []
         requests = self._decoder.feed(data)
+        if self._half_frame is not None or self._decoder.incomplete_bytes > LARGE_FRAME_BYTES:
+            self._mind_half_frame(has_ended=bool(requests))
         if not self._decoder.buffered_bytes:
             self._begun_at = None
         elif requests or self._begun_at is None:
@@ -204,7 +211,7 @@ class BookieConnection(asyncio.Protocol):
         is_full = self._unanswered_bytes > limits.CONNECTION_BYTES_MAX // share or (
             self.server.is_full and self._unanswered_bytes > 0
         )
-        if is_full or self._is_writing_paused:
+        if is_full or self._is_writing_paused or self._awaits_room:
             if not self._is_reading_paused:
                 self._is_reading_paused = True
                 self._transport.pause_reading()
@@ -227,6 +234,44 @@ class BookieConnection(asyncio.Protocol):
             return
         _log.warning("bookie: the connection of %s is closed: it %s", self.peer, what)
         self._transport.abort()
+
+    # ---- large frames, which take room that all connections share
+
+    def _mind_half_frame(self, *, has_ended: bool) -> None:
+        """One has begun, grown, or ended."""
+        if has_ended or self._decoder.error is not None:
+            self._end_half_frame()
+        if self._half_frame is not None:
+            self.server.frame_room.progress(self._half_frame)
+        elif self._decoder.incomplete_bytes > LARGE_FRAME_BYTES and self._transport is not None:
+            self._half_frame = self.server.frame_room.begin(self, self._decoder.incomplete_bytes)
+
+    def _end_half_frame(self) -> None:
+        if self._half_frame is not None:
+            half, self._half_frame = self._half_frame, None
+            self._awaits_room = False
+            self.server.frame_room.end(half)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether it is read now."""
+        return not self._is_reading_paused
+
+    def frame_waits(self) -> None:
+        """There is no room for the rest of a frame now."""
+        self._awaits_room = True
+        self.update_flow()
+
+    def frame_has_room(self) -> None:
+        """There is now."""
+        self._awaits_room = False
+        self.update_flow()
+
+    def abort(self, reason: str = "") -> None:
+        """End it: others wait for what it holds."""
+        if self._transport is not None:
+            _log.warning("bookie: the connection of %s is closed: %s", self.peer, reason)
+            self._transport.abort()
 
     def close(self) -> None:
         """End it."""

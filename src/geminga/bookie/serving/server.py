@@ -16,6 +16,7 @@ from geminga.bookie.serving.connection import BookieConnection, QueuedRead, grou
 from geminga.bookie.serving.long_polls import LongPolls
 from geminga.model.bookie_port import Bookie
 from geminga.runtime import Runtime
+from geminga.runtime.frame_room import FrameRoom
 from geminga.runtime.ports import Listener
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
 
@@ -80,6 +81,8 @@ class BookieServer:
         #: Beyond the limit, and until half of it is answered.
         self.is_full = False
         self._loop = asyncio.get_running_loop()
+        #: For parts of large frames, of all connections.
+        self.frame_room = FrameRoom(self._loop.time)
         self._listener = listener
         self._groups = 0
         self._is_serve_due = False
@@ -106,6 +109,7 @@ class BookieServer:
             await self._listener.close()
         for connection in list(self.connections):
             connection.close()
+        self.frame_room.close()
         if self._stuck_check is not None:
             self._stuck_check.cancel()
 
@@ -114,6 +118,7 @@ class BookieServer:
         return {
             "geminga_bookie_connections": len(self.connections),
             "geminga_bookie_unanswered_bytes": self.unanswered_bytes,
+            "geminga_bookie_half_frame_bytes": self.frame_room.size_bytes,
         }
 
     # ---- what connections ask

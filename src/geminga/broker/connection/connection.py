@@ -33,7 +33,6 @@ from geminga.broker.connection.back_pressure import (
     WRITE_BUFFER_HIGH_BYTES,
     WRITE_BUFFER_LOW_BYTES,
 )
-from geminga.broker.connection.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.broker.connection.life import UNREQUESTED
 from geminga.broker.connection.members import ConnectionMembers
 from geminga.broker.connection.services import ConnectionServices
@@ -42,6 +41,7 @@ from geminga.broker.topic.publish import PublishBatch
 from geminga.model.crc32c import crc32c
 from geminga.model.errors import NotAllowedError, ProtocolError, RemoteError
 from geminga.runtime import Contained
+from geminga.runtime.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
@@ -374,6 +374,11 @@ class Connection(ConnectionMembers, asyncio.Protocol):
             room.progress(frame)
         elif size_bytes > LARGE_FRAME_BYTES and not self.is_closed:
             self._half_frame = room.begin(self, size_bytes)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether it is read now."""
+        return not self._paused
 
     def frame_waits(self) -> None:
         """There is no room for the rest of a large frame now."""

@@ -41,6 +41,11 @@ class FrameDecoder:
         #: Why the stream can not be read on; None while it can.
         self.error: ProtocolError | None = None
 
+    @property
+    def incomplete_bytes(self) -> int:
+        """Size of the frame of which a part is held, with its own size as far as that is known; 0: of none."""
+        return self._needed_bytes if self.buffered_bytes else 0
+
     def feed(self, data: bytes) -> list[FrameSpan]:
         """The frames that are whole with ``data``, in order."""
         frames: list[FrameSpan] = []

@@ -36,6 +36,11 @@ class RequestDecoder:
         """Bytes of an incomplete frame held now."""
         return self._frames.buffered_bytes
 
+    @property
+    def incomplete_bytes(self) -> int:
+        """What that frame has when it is whole, with its size; 0: there is none."""
+        return self._frames.incomplete_bytes
+
     def feed(self, data: bytes) -> list[Request]:
         """The requests that are whole with ``data``, in order; none after an error."""
         requests: list[Request] = []

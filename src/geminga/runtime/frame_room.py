@@ -1,8 +1,8 @@
-"""The bound on halves of large frames, over all connections of a broker.
+"""The bound on halves of large frames, over all connections of a server: a broker, a bookie.
 
 A connection that has begun a large frame claims room for all of it, in turn with others; while it waits, nothing is
 read from it. Who was given room can finish, so that one frame always does. Who then sends nothing more, or goes on for
-ever, keeps others waiting: while there are such, it is closed.
+ever, keeps others waiting: while there are such, it is closed. One that is not read is not silent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
-from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
+from geminga.model.byte_budget import ByteBudget, Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,10 @@ FRAME_S_MAX: Final = 60.0
 
 class FrameReader(Protocol):
     """Who reads a large frame."""
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether it is read now: where it is not, nothing can come of it."""
 
     def frame_waits(self) -> None:
         """There is no room for the rest of it now."""
@@ -105,6 +109,8 @@ class FrameRoom:
             return
         now_s = self._monotonic()
         for frame in list(self._frames):
+            if not frame.connection.is_heard:
+                frame.progress_s = now_s
             if now_s - frame.progress_s > STALL_S or now_s - frame.began_s > FRAME_S_MAX:
                 frame.connection.abort("half a frame, and others wait for its room")
                 self.end(frame)
@@ -112,7 +118,7 @@ class FrameRoom:
             self._timer = asyncio.get_running_loop().call_later(1.0, self._look)
 
     def close(self) -> None:
-        """The broker stops."""
+        """The server stops."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
