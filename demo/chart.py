@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
-
-import matplotlib as mpl
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING
 
 from demo.weekly import WEEK_MS, Sums, WindowKey, is_of_owner
+
+if TYPE_CHECKING:  # loaded by who draws
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PANELS_MAX = 8
 #: Edges of the panels, as shares of the width.
@@ -25,6 +25,8 @@ def draw(weeks: Mapping[WindowKey, Sums], first_owner: str, origin: str, path: P
 
     A panel's scale is its own, since one repository can have a hundred times the commits of another; time is shared.
     """
+    import matplotlib as mpl
+
     totals: dict[str, int] = {}
     for key, sums in weeks.items():
         totals[key.repo] = totals.get(key.repo, 0) + sums.commits
@@ -50,6 +52,8 @@ def choose_repos(totals: Mapping[str, int], first_owner: str) -> list[str]:
 def _figure(
     weeks: Mapping[WindowKey, Sums], shown: list[str], totals: Mapping[str, int], first_owner: str, origin: str
 ) -> Figure:
+    from matplotlib.figure import Figure
+
     columns = 2
     rows = -(-len(shown) // columns)
     height = 1.35 * rows + 1.7
@@ -77,7 +81,10 @@ def _figure(
     return figure
 
 
-def _panel(panel: mpl.axes.Axes, weeks: Mapping[WindowKey, Sums], repo: str, total: int, is_first: bool) -> None:
+def _panel(panel: Axes, weeks: Mapping[WindowKey, Sums], repo: str, total: int, is_first: bool) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import MaxNLocator
+
     counts = {key.start_ms: sums.commits for key, sums in weeks.items() if key.repo == repo}
     # Weeks without a commit have no window: they are drawn as none, not bridged.
     starts = range(min(counts), max(counts) + WEEK_MS, WEEK_MS)

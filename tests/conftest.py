@@ -6,6 +6,7 @@ same in every run; ``make search`` draws new ones.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from itertools import count
@@ -48,6 +49,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
     from support.worker_groups import GroupScheduling
 
     return GroupScheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Compile once what each worker would compile."""
+    from support.compiled_ahead import compile_ahead
+
+    compile_ahead()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Ten thousand items live as long as the session: no collection of any test looks at them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

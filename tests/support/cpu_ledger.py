@@ -1,0 +1,109 @@
+"""What each test costs in processor time, its processes included: a pytest plugin that writes a ledger.
+
+``pytest -p support.cpu_ledger --cpu-ledger FILE`` writes one JSON object: ``tests`` maps each test's id to ``[CPU s,
+wall s]``, ``cpu_s`` is the sum. A test's CPU time is what its worker, the worker's children and their children took from
+its set-up to the end of its tear-down: fixtures of a session are charged to the test that makes them, and work that goes
+on after a test to the one that runs then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PROPERTY: Final = "cpu_ledger"
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in task.read_text().split()]
+        except OSError:  # over since it was listed
+            continue
+    return found
+
+
+def _ticks(pid: int) -> int:
+    """User and system time of a process and of the children that it waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(int(field) for field in fields[11:15])
+
+
+def descendants_cpu_s(pid: int) -> float:
+    """CPU seconds of what runs below a process, without the process itself."""
+    ticks, waiting = 0, _children(pid)
+    while waiting:
+        child = waiting.pop()
+        ticks += _ticks(child)
+        waiting += _children(child)
+    return ticks / _TICKS_PER_S
+
+
+def tree_cpu_s() -> float:
+    """CPU seconds of this process, of those below it, and of those below it that are over."""
+    own = os.times()
+    return time.process_time() + own.children_user + own.children_system + descendants_cpu_s(os.getpid())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-ledger", default="", help="a file that gets each test's CPU and wall seconds, as JSON")
+
+
+class _Worker:
+    """Measures the tests of this process."""
+
+    def __init__(self) -> None:
+        self._began = (0.0, 0.0)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._began = tree_cpu_s(), time.monotonic()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[None]:
+        report = yield
+        if call.when == "teardown":
+            cpu_s, at_s = self._began
+            report.user_properties.append((_PROPERTY, [tree_cpu_s() - cpu_s, time.monotonic() - at_s]))
+        return report
+
+
+class _Ledger:
+    """Gathers what the workers measured, and writes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._tests: dict[str, list[float]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == _PROPERTY:
+                self._tests[report.nodeid] = [round(value[0], 3), round(value[1], 3)]
+
+    def pytest_sessionfinish(self) -> None:
+        cpu_s = sum(cpu for cpu, _ in self._tests.values())
+        tests = dict(sorted(self._tests.items()))
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps({"cpu_s": round(cpu_s, 1), "tests": tests}, indent=0) + "\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not (path := config.getoption("--cpu-ledger")):
+        return
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or not config.getoption("numprocesses", None):
+        config.pluginmanager.register(_Worker())
+    if not is_worker:
+        config.pluginmanager.register(_Ledger(Path(path)))
