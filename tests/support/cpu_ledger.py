@@ -1,9 +1,9 @@
 """What each test costs in processor time, its processes included: a pytest plugin that writes a ledger.
 
 ``pytest -p support.cpu_ledger --cpu-ledger FILE`` writes one JSON object: ``tests`` maps each test's id to ``[CPU s,
-wall s]``, ``cpu_s`` is the sum. A test's CPU time is what its worker, the worker's children and their children took from
-its set-up to the end of its tear-down: fixtures of a session are charged to the test that makes them, and work that goes
-on after a test to the one that runs then.
+wall s]``, ``cpu_s`` is the sum. A test's CPU time is what its worker, the worker's children and their children took
+from its set-up to the end of its tear-down: fixtures of a session are charged to the test that makes them, and work
+that goes on after a test to the one that runs then.
 """
 
 from __future__ import annotations
