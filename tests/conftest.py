@@ -77,6 +77,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(marker.args[0])
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _warm_starts() -> Iterator[None]:
+    """Brokers and bookies come from one process that has their imports behind it; ``WARM_STARTS=0``: they do not."""
+    if os.environ.get("WARM_STARTS") == "0":
+        yield
+        return
+    from tools.standalone_process import StandaloneProcess
+    from tools.warm_process import WarmStarts
+
+    warm_starts = WarmStarts()
+    StandaloneProcess.warm_starts = warm_starts
+    try:
+        yield
+    finally:
+        StandaloneProcess.warm_starts = None
+        warm_starts.close()
+
+
 def _process(directory: Path) -> StandaloneProcess:
     if not APACHE_VERSION:
         from tools.standalone_process import StandaloneProcess

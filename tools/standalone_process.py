@@ -18,7 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Self
+from typing import IO, TYPE_CHECKING, ClassVar, Protocol, Self
+
+if TYPE_CHECKING:
+    from tools.warm_process import WarmStarts
 
 ROOT = Path(__file__).resolve().parents[1]
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -28,8 +31,27 @@ class StartError(Exception):
     """The process ended, or did not say in time that it is ready; the text ends with its last log lines."""
 
 
+class Process(Protocol):
+    """What is used of a ``subprocess.Popen``, for a process that was started in another way too."""
+
+    stdout: IO[str] | None
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def communicate(self, *, timeout: float | None = None) -> tuple[str, str]: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int) -> None: ...
+    def kill(self) -> None: ...
+
+
 class StandaloneProcess:
     """One standalone on one data directory, started as often as wanted."""
+
+    #: Of the tests (:mod:`tools.warm_process`); None: programs are started as users start them.
+    warm_starts: ClassVar[WarmStarts | None] = None
 
     def __init__(
         self,
@@ -51,7 +73,7 @@ class StandaloneProcess:
         self.web_port = web_port
         self.before_exec = before_exec
         self.environment = dict(environment or {})
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
         #: The last ready line.
         self.ready: dict[str, object] = {}
         #: From exec to the ready line, as seen from here, for every start.
@@ -105,15 +127,9 @@ class StandaloneProcess:
         source = str(ROOT / "src")
         inherited = os.environ.get("PYTHONPATH")
         environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{inherited}" if inherited else source}
+        environment |= self.environment
         self.started_at = time.perf_counter()
-        self.process = subprocess.Popen(
-            self.command(),
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env={**environment, **self.environment},
-            preexec_fn=self.before_exec,
-        )
+        self.process = started(self.command(), log, environment, self.before_exec)
         log.close()
         threading.Thread(target=self._read, args=(self.process, self._lines), daemon=True).start()
 
@@ -127,7 +143,7 @@ class StandaloneProcess:
         self.start_seconds.append(time.perf_counter() - self.started_at)
 
     @staticmethod
-    def _read(process: subprocess.Popen[str], lines: SimpleQueue[str]) -> None:
+    def _read(process: Process, lines: SimpleQueue[str]) -> None:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
@@ -205,3 +221,18 @@ class StandaloneProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+
+def started(
+    command: Sequence[str],
+    log: IO[str],
+    environment: Mapping[str, str] | None = None,
+    before_exec: Callable[[], None] | None = None,
+) -> Process:
+    """A process whose standard output is a pipe and whose errors go to ``log``; warm where it can be."""
+    given = os.environ if environment is None else environment
+    if StandaloneProcess.warm_starts is not None and before_exec is None:
+        process = StandaloneProcess.warm_starts.start(command, stderr=log, env=given)
+        if process is not None:
+            return process
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=given, preexec_fn=before_exec)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tools.standalone_process import Process, started
+
 
 class BookieProcess:
     """One bookie on one data directory, started as often as wanted, on the same port."""
@@ -19,7 +21,7 @@ class BookieProcess:
         self.arguments = arguments
         self.port = port
         self.ready: dict[str, Any] = {}
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
         self.log = data.parent / f"{data.name}.log"
 
     @property
@@ -29,9 +31,7 @@ class BookieProcess:
     def start(self) -> None:
         """Start, and wait for the ready line."""
         with self.log.open("a", encoding="utf-8") as log:
-            self.process = subprocess.Popen(
-                self.command(["--json", "--port", str(self.port)]), stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            self.process = started(self.command(["--json", "--port", str(self.port)]), log)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
