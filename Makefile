@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-setup
 PYTHON ?=
 EVENTS ?=
+FILES ?=
 DEDUP ?=
 TXN ?=
 JSON ?=
@@ -33,13 +34,13 @@ ROUNDS ?= 50
 BOOKIES ?= 5
 BROKERS ?=
 ZOOKEEPERS ?=
-WORKERS ?= 3
+WORKERS ?= 4
 MUTATED_FRAMES ?= 100000
 # The seed that was asked for, if any: the draw of `make mutants` is the same without one.
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo kills chaos balance takeover spark-kills test test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
+.PHONY: help setup demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,10 +70,14 @@ spark-kills: $(STAMP) ## Spark's windows over troublesome events, or EVENTS=file
 	@$(BIN)/python -m demo.spark_kills --kills $(if $(filter command line environment,$(origin KILLS)),$(KILLS),20) --seed $(or $(DRAW),0) --events "$(EVENTS)" --mode $(or $(MODE),append) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTROL),--control)
 
 # Tests start hundreds of Pythons, each of which would compile all modules again where the environment forbids to keep them.
-test test-long: export PYTHONDONTWRITEBYTECODE :=
+test test-ledger test-long: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(STAMP) ## everything but the long tests, three at a time (WORKERS=0: one after the other)
+test: $(STAMP) ## everything but the long tests, four at a time (WORKERS=0: one after the other)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
+
+test-ledger: export PYTHONPATH := tests
+test-ledger: $(STAMP) ## make test, which writes what each file costs to tests/cpu_ledger.json (FILES="tests/unit/wire ..." for some)
+	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) -p support.cpu_ledger --file-ledger tests/cpu_ledger.json $(PYTEST_ARGS) $(FILES)
 
 test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
 	@EVENTS="$(EVENTS)" CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)

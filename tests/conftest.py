@@ -45,7 +45,7 @@ settings.load_profile("geminga")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
-    """Two workers share the tests by groups."""
+    """Workers share the tests by groups."""
     from support.worker_groups import GroupScheduling
 
     return GroupScheduling(config, log)
@@ -75,6 +75,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     marker = item.get_closest_marker("geminga_only")
     if APACHE_VERSION and marker is not None:
         pytest.skip(marker.args[0])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which sample ran, so that it runs again."""
+    from support.weekly_sample import WEEK_VARIABLE, week
+
+    terminalreporter.write_line(f"samples of {WEEK_VARIABLE}={week()}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,9 +1,12 @@
-"""What each test costs in processor time, its processes included: a pytest plugin that writes a ledger.
+"""What each test costs in processor time, its processes included: a pytest plugin that writes ledgers.
 
-``pytest -p support.cpu_ledger --cpu-ledger FILE`` writes one JSON object: ``tests`` maps each test's id to ``[CPU s,
-wall s]``, ``cpu_s`` is the sum. A test's CPU time is what its worker, the worker's children and their children took
-from its set-up to the end of its tear-down: fixtures of a session are charged to the test that makes them, and work
-that goes on after a test to the one that runs then.
+``pytest -p support.cpu_ledger --cpu-ledger FILE`` writes a JSON object: ``tests`` maps each test's id to ``[CPU s, wall
+s]``, ``cpu_s`` is the sum. ``--file-ledger FILE`` takes the sums of the files that ran over into a ledger that is kept:
+``files`` maps a file below ``tests`` to ``[CPU s, wall s]``; files that are gone leave it.
+
+A test's CPU time is what its worker, the worker's children and their children took from its set-up to the end of its
+tear-down: fixtures of a session are charged to the test that makes them, and work that goes on after a test to the one
+that runs then.
 """
 
 from __future__ import annotations
@@ -11,14 +14,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pytest
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _PROPERTY: Final = "cpu_ledger"
+TESTS: Final = Path(__file__).parents[1]
+
+#: CPU seconds, wall seconds.
+Cost: TypeAlias = tuple[float, float]
 
 
 def _children(pid: int) -> list[int]:
@@ -58,6 +65,7 @@ def tree_cpu_s() -> float:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu-ledger", default="", help="a file that gets each test's CPU and wall seconds, as JSON")
+    parser.addoption("--file-ledger", default="", help="a kept file that gets those of each test file that ran")
 
 
 class _Worker:
@@ -83,27 +91,49 @@ class _Worker:
 class _Ledger:
     """Gathers what the workers measured, and writes it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._tests: dict[str, list[float]] = {}
+    def __init__(self, of_tests: str, of_files: str) -> None:
+        self._of_tests = of_tests
+        self._of_files = of_files
+        self._tests: dict[str, Cost] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, value in report.user_properties:
             if name == _PROPERTY:
-                self._tests[report.nodeid] = [round(value[0], 3), round(value[1], 3)]
+                self._tests[report.nodeid] = (round(value[0], 3), round(value[1], 3))
 
     def pytest_sessionfinish(self) -> None:
-        cpu_s = sum(cpu for cpu, _ in self._tests.values())
-        tests = dict(sorted(self._tests.items()))
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps({"cpu_s": round(cpu_s, 1), "tests": tests}, indent=0) + "\n")
+        if self._of_tests:
+            _write(Path(self._of_tests), "tests", self._tests)
+        if self._of_files:
+            path = Path(self._of_files)
+            before = json.loads(path.read_text(encoding="utf-8"))["files"] if path.exists() else {}
+            files = {**before, **sums_of_files(self._tests)}
+            _write(path, "files", {name: cost for name, cost in files.items() if (TESTS / name).exists()})
+
+
+def sums_of_files(tests: Mapping[str, Cost]) -> dict[str, Cost]:
+    """A file's name below ``tests`` to what its tests took, in tenths of seconds."""
+    sums: dict[str, Cost] = {}
+    for nodeid, (cpu_s, wall_s) in tests.items():
+        name = nodeid.partition("::")[0].removeprefix("tests/")
+        cpu_before, wall_before = sums.get(name, (0.0, 0.0))
+        sums[name] = cpu_before + cpu_s, wall_before + wall_s
+    return {name: (round(cpu_s, 1), round(wall_s, 1)) for name, (cpu_s, wall_s) in sums.items()}
+
+
+def _write(path: Path, kind: str, costs: Mapping[str, Cost]) -> None:
+    rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(cost)}" for name, cost in sorted(costs.items()))
+    total = round(sum(cost[0] for cost in costs.values()), 1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{{"cpu_s": {total}, "{kind}": {{\n{rows}\n}}}}\n', encoding="utf-8")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not (path := config.getoption("--cpu-ledger")):
+    of_tests, of_files = config.getoption("--cpu-ledger"), config.getoption("--file-ledger")
+    if not of_tests and not of_files:
         return
     is_worker = hasattr(config, "workerinput")
     if is_worker or not config.getoption("numprocesses", None):
         config.pluginmanager.register(_Worker())
     if not is_worker:
-        config.pluginmanager.register(_Ledger(Path(path)))
+        config.pluginmanager.register(_Ledger(of_tests, of_files))

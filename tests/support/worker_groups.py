@@ -1,14 +1,22 @@
-"""Which worker of ``make test`` runs what: a scheduler for pytest-xdist.
+"""Which worker of ``make test`` runs what, and in which order: a scheduler for pytest-xdist.
 
-The tests of one group run in one process, one after the other: Spark starts once, and a test that looks at a clock
-shares the machine with few others and not with its like. Each group waits for processes most of its time, so that there
-is one worker more than cores: all other tests go to whoever is free.
+The tests of one file run in one process, one after the other, and share what their module makes; a simulation is a
+unit of its own. Some files stay together: Spark starts once, and tests that look at a clock share the machine with few
+others and not with their like. Each waits for processes, timers and disks for part of its time, so that there are more
+workers than cores. What took longest when the ledger was written (``tests/cpu_ledger.json``) is begun first, so that
+nothing long is left when the others are done.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
 from typing import Final
 
+import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
@@ -31,47 +39,83 @@ GROUPS: Final = {
             "source_queries",
         )
     ),
-    # The connector as Spark calls it, and a program that starts JVMs of its own.
-    "connector": ("integration/spark/",),
-    # Bookies, ZooKeeper and brokers as processes: kills and restarts wait for most of their time.
-    "cluster": tuple(
-        f"integration/test_{name}.py"
+    # Real time that passed, or processor time, is what they judge.
+    "clocks": tuple(
+        f"integration/{name}"
         for name in (
-            "autorecovery_process",
-            "bookie_cluster",
-            "bookie_process",
-            "bookie_processes",
-            "cluster_metadata_commands",
-            "cluster_processes",
-            "demo_with_bookies",
-            "growing_out",
-            "several_bookies",
-            "three_bookies_of_both_kinds",
-            "zookeeper",
+            "client/test_client_places.py",
+            "hostile/",
+            "test_back_pressure.py",
+            "test_broker_processes.py",
+            "test_cluster_brokers.py",
+            "test_mutated_frames.py",
+            "test_official_client.py",
+            "test_open_ports.py",
+            "test_open_transaction_cpu.py",
+            "test_stop.py",
+            "test_transaction_left_open.py",
         )
     ),
-    "clocks": ("contract/", "integration/", "interop/", "unit/plugin/"),
 }
+
+#: Whose tests are units one by one.
+SINGLE: Final = "simulation/"
+
+#: Kept by ``make test-ledger``: a file's CPU and wall seconds.
+LEDGER: Final = Path(__file__).parents[1] / "cpu_ledger.json"
+
+
+@cache
+def ledger() -> dict[str, list[float]]:
+    """CPU and wall seconds of each file below ``tests``, when they were measured last."""
+    kept: dict[str, list[float]] = json.loads(LEDGER.read_text(encoding="utf-8"))["files"]
+    return kept
 
 
 def group_of(nodeid: str) -> str:
-    """The group of a test, or its own id: it is a group of its own then."""
+    """The group of a test: one of :data:`GROUPS`, its file, or its own id."""
     name = nodeid.removeprefix("tests/")
-    return next((group for group, folders in GROUPS.items() if name.startswith(folders)), nodeid)
+    for group, beginnings in GROUPS.items():
+        if name.startswith(beginnings):
+            return group
+    return name if name.startswith(SINGLE) else name.partition("::")[0]
 
 
-#: In this order: what takes longest is begun first. The others follow one by one and fill what is left of the workers.
-ORDER: Final = ("clocks", "spark", "connector", "cluster")
+def wall_s(group: str, tests: int) -> float:
+    """How long a group may take: what its files took, of a single simulation its part of the file's time."""
+    if group in GROUPS:
+        return sum(wall for file, (_, wall) in ledger().items() if file.startswith(GROUPS[group]))
+    file, _, test = group.partition("::")
+    _, wall = ledger().get(file, (0.0, 0.0))
+    return wall / tests if test else wall
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """The groups in their order, the others in the order of the collection."""
+    """What takes longest first; what is over is forgotten."""
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        super().__init__(config, log)
+        self._walls: dict[str, float] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
 
+    def schedule(self) -> None:
+        """Order the units before the first are given out."""
+        groups = {group_of(nodeid) for nodeid in next(iter(self.registered_collections.values()))}
+        of_file = Counter(group.partition("::")[0] for group in groups)
+        self._walls = {group: wall_s(group, of_file[group.partition("::")[0]]) for group in groups}
+        super().schedule()
+
     def _assign_work_unit(self, node: WorkerController) -> None:
-        # Else those with the most tests come first, though a hundred of one are over before one of another.
-        if (first := next((group for group in ORDER if group in self.workqueue), None)) is not None:
-            self.workqueue.move_to_end(first, last=False)
+        longest = max(self.workqueue, key=lambda group: self._walls.get(group, 0.0))
+        self.workqueue.move_to_end(longest, last=False)
         super()._assign_work_unit(node)
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """As the base; units that are over would be counted again with every test."""
+        super().mark_test_complete(node, item_index, duration)
+        units = self.assigned_work.get(node, {})
+        group = group_of(self.registered_collections[node][item_index])
+        if group in units and all(units[group].values()):
+            del units[group]

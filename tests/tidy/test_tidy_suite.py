@@ -1,0 +1,33 @@
+"""What ``make test`` may cost: the sum of ``tests/cpu_ledger.json``, which ``make test-ledger`` measures.
+
+A budget that is met can be lowered; one that is not is kept by making something cheaper, or by the weekly sample
+(``tests/support/weekly_sample.py``), not by raising it.
+"""
+
+from __future__ import annotations
+
+from support.source_tree import ROOT
+from support.worker_groups import ledger
+
+TESTS = ROOT / "tests"
+#: Of the whole suite, on the machine of the ledger; before there was one, it took 1,340.
+SUITE_CPU_S_MAX = 1_350
+#: Of one file: more is a file that every change pays for.
+FILE_CPU_S_MAX = 70
+#: Of one worker's time: the suite is not over before its longest file is.
+FILE_WALL_S_MAX = 100
+
+
+def test_all_tests_together_cost_no_more_than_their_budget() -> None:
+    costs = ledger()
+    assert sum(cpu_s for cpu_s, _ in costs.values()) <= SUITE_CPU_S_MAX
+    dear = {name: cost for name, cost in costs.items() if cost[0] > FILE_CPU_S_MAX or cost[1] > FILE_WALL_S_MAX}
+    assert not dear
+
+
+def test_every_file_is_in_the_ledger_and_the_ledger_names_no_other() -> None:
+    """``make test-ledger FILES="tests/..."`` adds those that are new."""
+    files = {path.relative_to(TESTS).as_posix(): path for path in TESTS.rglob("test_*.py")}
+    assert set(ledger()) <= set(files)
+    missing = [name for name in sorted(set(files) - set(ledger())) if "mark.long" not in files[name].read_text("utf-8")]
+    assert not missing
