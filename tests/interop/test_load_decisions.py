@@ -1,13 +1,17 @@
-"""Shedding and placement beside Apache's own strategy classes, on the same reports and histories."""
+"""Shedding and placement beside Apache's own strategy classes, on the same reports and histories.
+
+What Apache's classes decide is kept in ``tests/samples``, so that nobody needs Java to compare; ``make interop`` asks
+them again, and with ``INTEROP_RECORD=1`` writes down what they say.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tools.interop.java_program import run_java
 
 from geminga.broker.load.config import (
     AVERAGE_SHEDDER,
@@ -24,10 +28,14 @@ from geminga.broker.load.core.placement import LeastMessages, LeastUsage
 from geminga.broker.load.core.reports import encode_report
 from geminga.broker.load.core.shedding import shedding_of
 from support.load_scenarios import Scenario, scenarios
+from support.source_tree import ROOT
 
 pytestmark = pytest.mark.integration
 
 PROGRAM: Final = Path(__file__).parent / "java" / "LoadDecisions.java"
+RECORDED: Final = ROOT / "tests" / "samples" / "load-decisions-4.2.4.json"
+STRATEGIES: Final = (THRESHOLD_SHEDDER, OVERLOAD_SHEDDER, UNIFORM_SHEDDER, AVERAGE_SHEDDER)
+PLACEMENTS: Final = (LEAST_MESSAGES, LEAST_USAGE)
 SCENARIOS: Final = 400
 
 
@@ -80,14 +88,10 @@ def _place(cluster: ClusterLoad, config: LoadConfig, draw: int) -> str:
     return strategy.choose(cluster.brokers, cluster, config, draw)
 
 
-@pytest.mark.parametrize("strategy", [THRESHOLD_SHEDDER, OVERLOAD_SHEDDER, UNIFORM_SHEDDER, AVERAGE_SHEDDER])
-def test_apaches_strategies_decide_the_same(strategy: str, tmp_path: Path) -> None:
-    placements = (LEAST_MESSAGES, LEAST_USAGE)
-    made = scenarios(strategy, placements, SCENARIOS)
-    file = tmp_path / "scenarios"
-    file.write_text("\n".join(json.dumps(told(scenario)) for scenario in made), encoding="utf-8")
-    # The classes log beside the answers.
-    answers = [json.loads(line) for line in run_java(PROGRAM, str(file)) if line.startswith("{")]
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_apaches_strategies_decide_the_same(strategy: str) -> None:
+    made = scenarios(strategy, PLACEMENTS, SCENARIOS)
+    answers = json.loads(RECORDED.read_text(encoding="utf-8"))[strategy]
     assert len(answers) == len(made)
     moved = 0
     for scenario, answer in zip(made, answers, strict=True):
@@ -98,3 +102,24 @@ def test_apaches_strategies_decide_the_same(strategy: str, tmp_path: Path) -> No
             # Ours goes on with the next broker where the busiest has nothing to give.
             assert mine == theirs or (strategy == UNIFORM_SHEDDER and not theirs), scenario
     assert moved > 10
+
+
+def test_what_is_kept_is_what_apaches_classes_decide(judge_is_apache: bool, tmp_path: Path) -> None:
+    if not judge_is_apache:
+        pytest.skip("Apache's classes decide")
+    from tools.interop.java_program import run_java
+
+    file = tmp_path / "scenarios"
+    made = [scenario for strategy in STRATEGIES for scenario in scenarios(strategy, PLACEMENTS, SCENARIOS)]
+    file.write_text("\n".join(json.dumps(told(scenario)) for scenario in made), encoding="utf-8")
+    # The classes log beside the answers.
+    answers = [json.loads(line) for line in run_java(PROGRAM, str(file)) if line.startswith("{")]
+    assert len(answers) == len(made)
+    kept = {
+        strategy: answers[number * SCENARIOS : (number + 1) * SCENARIOS] for number, strategy in enumerate(STRATEGIES)
+    }
+    if os.environ.get("INTEROP_RECORD"):
+        lines = {strategy: ",\n".join(map(json.dumps, kept[strategy])) for strategy in kept}
+        rows = ",\n".join(f'"{strategy}": [\n{text}\n]' for strategy, text in lines.items())
+        RECORDED.write_text(f"{{{rows}}}\n", encoding="utf-8")
+    assert json.loads(RECORDED.read_text(encoding="utf-8")) == kept

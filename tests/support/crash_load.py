@@ -45,8 +45,9 @@ class Publishing:
                 partition_key=f"key-{number % KEYS}",
             )
             self.sent = number + 1
+            # 5,000 a second: enough for every group commit to hold several, and half of what the broker can take.
             if number % 50 == 49:
-                self._stop.wait(0.005)
+                self._stop.wait(0.01)
 
     def _answer(self, number: int, result: pulsar.Result) -> None:
         if result == pulsar.Result.Ok:

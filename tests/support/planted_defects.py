@@ -12,6 +12,7 @@ from tools.mutants.planting import functions_by_code, plant
 
 from geminga.sim import run_seeds
 from geminga.sim.seeds import Scenario
+from support.noted_seeds import noted_seed
 from support.source_tree import ROOT
 
 
@@ -39,8 +40,9 @@ def planted(why: str) -> Iterator[None]:
             function.__code__ = code
 
 
-def check_is_caught(scenario: Scenario, why: str, seeds: int, *, noted: int | None = None) -> None:
-    """One of so many seeds notices the defect, and without it has nothing to say; ``noted`` is tried first."""
+def check_is_caught(scenario: Scenario, why: str, seeds: int) -> None:
+    """One of so many seeds notices the defect, and without it has nothing to say; the noted one is tried first."""
+    noted = noted_seed(scenario.__name__, why)
     tried = range(seeds) if noted is None else [noted, *range(seeds)]
     with planted(why):
         failures = run_seeds(scenario, tried, failures_max=1).failures

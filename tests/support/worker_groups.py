@@ -2,9 +2,10 @@
 
 The tests of one file run in one process, one after the other, and share what their module makes; a simulation is a
 unit of its own. Some files stay together: Spark starts once, and tests that look at a clock share the machine with few
-others and not with their like. Each waits for processes, timers and disks for part of its time, so that there are more
-workers than cores. What took longest when the ledger was written (``tests/cpu_ledger.json``) is begun first, so that
-nothing long is left when the others are done.
+others and not with their like. What took longest when the ledger was written (``tests/cpu_ledger.json``) is begun
+first, so that nothing long is left when the others are done. There are more workers than cores, since tests wait for
+processes, timers and disks: every other worker takes what waits most, the others what computes most, so that neither
+kind is left for the end.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 from xdist.remote import Producer
@@ -39,6 +40,8 @@ GROUPS: Final = {
             "source_queries",
         )
     ),
+    # The product is parsed once.
+    "tidy": ("tidy/",),
     # Real time that passed, or processor time, is what they judge.
     "clocks": tuple(
         f"integration/{name}"
@@ -81,13 +84,22 @@ def group_of(nodeid: str) -> str:
     return name if name.startswith(SINGLE) else name.partition("::")[0]
 
 
-def wall_s(group: str, tests: int) -> float:
-    """How long a group may take: what its files took, of a single simulation its part of the file's time."""
+class Share(NamedTuple):
+    """What a group takes of a worker's time, and of a core's, in seconds."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def share_of(group: str, tests: int) -> Share:
+    """What a group's files took; of a single simulation, of which its file has ``tests``, its part."""
     if group in GROUPS:
-        return sum(wall for file, (_, wall) in ledger().items() if file.startswith(GROUPS[group]))
+        costs = [cost for file, cost in ledger().items() if file.startswith(GROUPS[group])]
+        return Share(sum(wall_s for _, wall_s in costs), sum(cpu_s for cpu_s, _ in costs))
     file, _, test = group.partition("::")
-    _, wall = ledger().get(file, (0.0, 0.0))
-    return wall / tests if test else wall
+    cpu_s, wall_s = ledger().get(file, (0.0, 0.0))
+    parts = tests if test else 1
+    return Share(wall_s / parts, cpu_s / parts)
 
 
 class GroupScheduling(LoadScopeScheduling):
@@ -95,7 +107,7 @@ class GroupScheduling(LoadScopeScheduling):
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
-        self._walls: dict[str, float] = {}
+        self._shares: dict[str, Share] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -104,12 +116,17 @@ class GroupScheduling(LoadScopeScheduling):
         """Order the units before the first are given out."""
         groups = {group_of(nodeid) for nodeid in next(iter(self.registered_collections.values()))}
         of_file = Counter(group.partition("::")[0] for group in groups)
-        self._walls = {group: wall_s(group, of_file[group.partition("::")[0]]) for group in groups}
+        self._shares = {group: share_of(group, of_file[group.partition("::")[0]]) for group in groups}
         super().schedule()
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        longest = max(self.workqueue, key=lambda group: self._walls.get(group, 0.0))
-        self.workqueue.move_to_end(longest, last=False)
+        waits = self.nodes.index(node) % 2 == 0
+
+        def weight(group: str) -> float:
+            share = self._shares[group]
+            return share.wall_s - share.cpu_s if waits else share.cpu_s
+
+        self.workqueue.move_to_end(max(self.workqueue, key=weight), last=False)
         super()._assign_work_unit(node)
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:

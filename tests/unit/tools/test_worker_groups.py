@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.source_tree import ROOT
-from support.worker_groups import GROUPS, GroupScheduling, group_of, ledger, wall_s
+from support.worker_groups import GROUPS, GroupScheduling, group_of, ledger, share_of
 
 
 def test_tests_with_the_session_are_one_group_and_the_others_of_the_connector_are_none_of_it() -> None:
@@ -34,10 +34,11 @@ def test_tests_of_one_group_or_file_stay_together_and_simulations_are_alone() ->
 
 def test_a_group_takes_what_its_files_took_and_a_simulation_its_part_of_the_file() -> None:
     file = "simulation/test_schema_crash.py"
-    assert wall_s(f"{file}::test_a", 2) == pytest.approx(ledger()[file][1] / 2)
-    assert wall_s("unit/wire/test_markers.py", 1) == ledger()["unit/wire/test_markers.py"][1]
-    assert wall_s("unit/test_new.py", 1) == 0.0
-    assert wall_s("spark", 1) > ledger()["integration/spark/test_spark_docs.py"][1]
+    cpu_s, wall_s = ledger()[file]
+    assert share_of(f"{file}::test_a", 2) == pytest.approx((wall_s / 2, cpu_s / 2))
+    assert share_of(file, 1) == (wall_s, cpu_s)
+    assert share_of("unit/test_new.py", 1) == (0.0, 0.0)
+    assert share_of("spark", 1).wall_s > ledger()["integration/spark/test_spark_docs.py"][1]
 
 
 class Node:
@@ -56,20 +57,25 @@ class Node:
         self.shutting_down = True
 
 
-def test_what_takes_longest_begins_first_and_each_test_is_given_out_once() -> None:
+def test_what_waits_and_what_computes_longest_begin_and_each_test_is_given_out_once() -> None:
     config = SimpleNamespace(
         getvalue=lambda name: ["2*popen"], option=SimpleNamespace(loadscopereorder=True), hook=None, getoption=None
     )
     scheduling = GroupScheduling(config, None)
-    files = ("unit/wire/test_markers.py", "integration/test_kill9.py", "integration/test_stop.py", "unit/test_new.py")
+    files = (
+        "unit/wire/test_markers.py",
+        "unit/test_new.py",
+        "integration/test_kill9.py",
+        "interop/test_load_decisions.py",
+    )
     tests = [f"tests/{file}::test_{n}" for file in files for n in range(3)]
     nodes = [Node(), Node()]
     for node in nodes:
         scheduling.add_node(node)
         scheduling.add_node_collection(node, tests)
     scheduling.schedule()
-    # The group of clocks is the longest, then what is killed.
-    assert [node.told[:3] for node in nodes] == [[6, 7, 8], [3, 4, 5]]
+    # What is killed waits, what is decided computes.
+    assert [node.told[:3] for node in nodes] == [[6, 7, 8], [9, 10, 11]]
     while scheduling.has_pending:
         for node in nodes:
             for index in node.told[:]:

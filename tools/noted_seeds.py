@@ -1,0 +1,92 @@
+"""Looks for the cheapest seed that catches each planted defect of the simulations, and writes tests/noted_seeds.json.
+
+A seed is good if the defect makes it fail and without the defect it passes; what both runs take is its price. For each
+defect the first ``--catches`` good seeds of at most ``--seeds`` are looked at, and the cheapest is noted. For when a
+simulation changed: ``PYTHONPATH=tests:. python -m tools.noted_seeds [--scenario cluster_story] [--why beginning]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, Final
+
+from geminga.sim import run_seeds
+from geminga.sim.seeds import Scenario
+from support.noted_seeds import NOTED, noted_seeds
+from support.planted_defects import planted
+
+#: Test modules with ``DEFECTS``: of one scenario, which has this name in them, or pairs with their scenarios.
+MODULES: Final = {
+    "test_bundle_brokers_defects": "bundle_brokers",
+    "test_cluster_deletions": "cluster_deletions",
+    "test_cluster_operations_defects": "cluster_operations",
+    "test_cluster_story_defects": "cluster_story",
+    "test_cluster_transactions_defects": "cluster_transactions",
+    "test_ledger_takeover_defects": "ledger_takeover",
+    "test_storage_story_defects": "",
+}
+
+
+def defects() -> Iterator[tuple[Scenario, str]]:
+    """Every scenario with every defect that it is to catch."""
+    for name, scenario in MODULES.items():
+        module: Any = import_module(f"tests.simulation.{name}")
+        for defect in module.DEFECTS:
+            yield (getattr(module, scenario), defect) if scenario else defect
+
+
+def cpu_s(scenario: Scenario, seed: int) -> tuple[float, bool]:
+    """What a run takes, and whether it passes."""
+    began = time.process_time()
+    failures = run_seeds(scenario, [seed]).failures
+    return time.process_time() - began, not failures
+
+
+def cheapest(scenario: Scenario, why: str, seeds: int, catches: int) -> tuple[int, float] | None:
+    """A seed and its price; None if none is good."""
+    good: list[tuple[float, int]] = []
+    known = noted_seeds().get(scenario.__name__, {}).get(why)
+    for seed in dict.fromkeys([*([] if known is None else [known]), *range(seeds)]):
+        with planted(why):
+            with_defect, passes = cpu_s(scenario, seed)
+        if passes:
+            continue
+        without, passes = cpu_s(scenario, seed)
+        if passes:
+            good.append((with_defect + without, seed))
+        if len(good) == catches:
+            break
+    return (min(good)[1], min(good)[0]) if good else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenario", default="", help="of one scenario alone")
+    parser.add_argument("--why", default="", help="defects whose description begins so")
+    parser.add_argument("--seeds", type=int, default=100, help="tried at most (%(default)s)")
+    parser.add_argument("--catches", type=int, default=4, help="of which the cheapest is taken (%(default)s)")
+    given = parser.parse_args()
+    logging.disable(logging.CRITICAL)  # what fails on purpose has much to say
+    kept = {scenario: dict(seeds) for scenario, seeds in noted_seeds().items()}
+    missing = []
+    for scenario, why in defects():
+        if given.scenario not in ("", scenario.__name__) or not why.startswith(given.why):
+            continue
+        found = cheapest(scenario, why, given.seeds, given.catches)
+        if found is None:
+            missing.append(f"{scenario.__name__}: {why}")
+            continue
+        kept.setdefault(scenario.__name__, {})[why] = found[0]
+        print(f"{scenario.__name__:20} seed {found[0]:4}  {found[1]:5.2f} CPU s  {why}", flush=True)
+        NOTED.write_text(json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    if missing:
+        raise SystemExit(f"none of {given.seeds} seeds catches:\n" + "\n".join(missing))
+
+
+if __name__ == "__main__":
+    main()
