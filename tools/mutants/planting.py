@@ -27,11 +27,15 @@ class NotPlantableError(Exception):
 
 
 def functions_by_code() -> FunctionsByCode:
-    """All functions of the process."""
+    """All functions of the process, those that the collector was told to leave alone, too."""
     found = defaultdict(list)
+    was_frozen = gc.get_freeze_count()
+    gc.unfreeze()
     for thing in gc.get_objects():
         if type(thing) is FunctionType:
             found[_key(thing.__code__)].append(thing)
+    if was_frozen:
+        gc.freeze()
     return found
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import pytest
 
 pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
-def session(pytester: pytest.Pytester, request: pytest.FixtureRequest):
+def session(pytester: pytest.Pytester):
     def run(test: str, conftest: str = "") -> pytest.RunResult:
         pytester.makeconftest(conftest)
         pytester.makepyfile(test)
         arguments = ["-q", "-p", "no:cacheprovider", "-o", "addopts="]
-        if not request.config.pluginmanager.hasplugin("geminga"):
+        # Where the package is not installed, its plugin is not found by itself.
+        if not entry_points(group="pytest11", name="geminga"):
             arguments += ["-p", "geminga.pytest_plugin"]
         return pytester.runpytest_subprocess(*arguments)
 
