@@ -62,9 +62,9 @@ def plan_kills(rng: random.Random, kinds: Sequence[str], rows: int) -> tuple[lis
     return list(zip(moments, early, strict=True)), closing
 
 
-def kinds_of(kills: int) -> list[str]:
-    """So many, of all kinds in turns."""
-    return [KINDS[number % len(KINDS)] for number in range(kills)]
+def kinds_of(kills: int, kinds: Sequence[str] = KINDS) -> list[str]:
+    """So many, of all these kinds in turns."""
+    return [kinds[number % len(kinds)] for number in range(kills)]
 
 
 class Killing:

@@ -30,7 +30,7 @@ from tools.standalone_process import StandaloneProcess, StartError
 
 from demo.accounts import Balance, Expected, Found, Unclear, audit, balance, delay_for, expect
 from demo.events import Events, load_events
-from demo.killing import Killing, Run, kinds_of
+from demo.killing import KINDS, Killing, Run, kinds_of
 from demo.troubled import DAY_MS, Row, sent_again, troubled
 from demo.weekly import EventError, Sums, WindowKey, differences
 from demo.weekly_stage import GUARANTEE, WeeklyStage, rows_of
@@ -200,6 +200,8 @@ def main() -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="what is killed, in turns (%(default)s)")
+    parser.add_argument("--batches", type=int, default=0, help=f"of the rows; 0: {BATCHES_A_KILL} a kill")
     parser.add_argument("--seed", type=int, default=0, help="0: drawn, and printed")
     parser.add_argument("--rows", type=int, default=ROWS, help="of the events that are made")
     parser.add_argument("--events", default="", help="a file of events instead")
@@ -213,7 +215,10 @@ def main() -> int:
     # A sentence is a line where nobody looks at a terminal.
     console = Console(soft_wrap=not sys.stdout.isatty(), stderr=options.json)
     seed = options.seed or random.randrange(1, SEED_MAX)
-    batches = max(BATCHES_MIN, int(BATCHES_A_KILL * options.kills))
+    batches = options.batches or max(BATCHES_MIN, int(BATCHES_A_KILL * options.kills))
+    kinds = options.kinds.split(",")
+    if unknown := set(kinds) - set(KINDS):
+        parser.error(f"--kinds {','.join(sorted(unknown))}: expected some of {', '.join(KINDS)}")
     try:
         given = (
             given_input(load_events(options.events), batches, seed)
@@ -239,7 +244,7 @@ def main() -> int:
             broker,
             directory,
             given,
-            kinds_of(options.kills),
+            kinds_of(options.kills, kinds),
             seed,
             mode=options.mode,
             guarantee="at-least-once" if options.control else options.guarantee,

@@ -11,13 +11,17 @@ import argparse
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import pytest
 
 from geminga.sim import run_seeds
 from geminga.sim.seeds import Scenario
-from support.noted_seeds import NOTED, noted_seeds
+from support.noted_seeds import NOTED, noted_seed, noted_seeds
 from support.planted_defects import planted
 
 #: Test modules with ``DEFECTS``: of one scenario, which has this name in them, or pairs with their scenarios.
@@ -32,12 +36,31 @@ MODULES: Final = {
 }
 
 
-def defects() -> Iterator[tuple[Scenario, str]]:
+class Defect(NamedTuple):
+    """A scenario, what is wrong in the product, and the context in which it is."""
+
+    scenario: Scenario
+    why: str
+    plant: Callable[[], AbstractContextManager[object]]
+
+
+def defects() -> Iterator[Defect]:
     """Every scenario with every defect that it is to catch."""
     for name, scenario in MODULES.items():
         module: Any = import_module(f"tests.simulation.{name}")
         for defect in module.DEFECTS:
-            yield (getattr(module, scenario), defect) if scenario else defect
+            caught_by, why = (getattr(module, scenario), defect) if scenario else defect
+            yield Defect(caught_by, why, partial(planted, why))
+    model: Any = import_module("tests.simulation.test_broker_model")
+    for plant in model.PLANTS:
+        yield Defect(model.broker_story, plant.__name__, partial(_patched, plant))
+
+
+@contextmanager
+def _patched(plant: Callable[[pytest.MonkeyPatch], None]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        yield
 
 
 def cpu_s(scenario: Scenario, seed: int) -> tuple[float, bool]:
@@ -47,21 +70,29 @@ def cpu_s(scenario: Scenario, seed: int) -> tuple[float, bool]:
     return time.process_time() - began, not failures
 
 
-def cheapest(scenario: Scenario, why: str, seeds: int, catches: int) -> tuple[int, float] | None:
+def cheapest(defect: Defect, seeds: int, catches: int) -> tuple[int, float] | None:
     """A seed and its price; None if none is good."""
     good: list[tuple[float, int]] = []
-    known = noted_seeds().get(scenario.__name__, {}).get(why)
+    known = noted_seed(defect.scenario.__name__, defect.why)
     for seed in dict.fromkeys([*([] if known is None else [known]), *range(seeds)]):
-        with planted(why):
-            with_defect, passes = cpu_s(scenario, seed)
+        with defect.plant():
+            with_defect, passes = cpu_s(defect.scenario, seed)
         if passes:
             continue
-        without, passes = cpu_s(scenario, seed)
+        without, passes = cpu_s(defect.scenario, seed)
         if passes:
             good.append((with_defect + without, seed))
         if len(good) == catches:
             break
     return (min(good)[1], min(good)[0]) if good else None
+
+
+def _note(scenario: str, why: str, seed: int) -> None:
+    """Into the file as it is now: others may look for other scenarios at the same time."""
+    noted_seeds.cache_clear()
+    kept = {name: dict(seeds) for name, seeds in noted_seeds().items()}
+    kept.setdefault(scenario, {})[why] = seed
+    NOTED.write_text(json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -72,18 +103,17 @@ def main() -> None:
     parser.add_argument("--catches", type=int, default=4, help="of which the cheapest is taken (%(default)s)")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)  # what fails on purpose has much to say
-    kept = {scenario: dict(seeds) for scenario, seeds in noted_seeds().items()}
     missing = []
-    for scenario, why in defects():
-        if given.scenario not in ("", scenario.__name__) or not why.startswith(given.why):
+    for defect in defects():
+        name = defect.scenario.__name__
+        if given.scenario not in ("", name) or not defect.why.startswith(given.why):
             continue
-        found = cheapest(scenario, why, given.seeds, given.catches)
+        found = cheapest(defect, given.seeds, given.catches)
         if found is None:
-            missing.append(f"{scenario.__name__}: {why}")
+            missing.append(f"{name}: {defect.why}")
             continue
-        kept.setdefault(scenario.__name__, {})[why] = found[0]
-        print(f"{scenario.__name__:20} seed {found[0]:4}  {found[1]:5.2f} CPU s  {why}", flush=True)
-        NOTED.write_text(json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+        print(f"{name:20} seed {found[0]:4}  {found[1]:5.2f} CPU s  {defect.why}", flush=True)
+        _note(name, defect.why, found[0])
     if missing:
         raise SystemExit(f"none of {given.seeds} seeds catches:\n" + "\n".join(missing))
 

@@ -16,6 +16,7 @@ from tools.standalone_process import StandaloneProcess
 from support.acknowledging import Acknowledging, MachineStalledError
 from support.crash_load import Consuming, Publishing, drain
 from support.official import quiet_client
+from support.weekly_sample import sampled
 
 pytestmark = pytest.mark.integration
 
@@ -77,7 +78,7 @@ def run_crashes(tmp_path, *, rounds: int, batching: bool, seed: int, deduplicati
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batching", [False, True])
+@pytest.mark.parametrize("batching", sampled("kill9", [False, True], 1))
 def test_killed_broker_loses_nothing_acknowledged(tmp_path, batching: bool) -> None:
     run_crashes(tmp_path, rounds=ROUNDS, batching=batching, seed=SEED)
 

@@ -22,6 +22,7 @@ from tools.chaos.load import Consuming, Publishing, read_all
 from tools.standalone_process import StandaloneProcess
 
 from support.official import quiet_client
+from support.weekly_sample import sampled
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -135,7 +136,7 @@ class Processes:
 KINDS: dict[str, Callable[[Path], ThreeBookies]] = {"inside": Inside, "processes": Processes}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def three(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ThreeBookies]:
     made = KINDS[request.param](tmp_path)
     try:
@@ -185,15 +186,18 @@ def kill_under_load(three: ThreeBookies, tmp_path: Path, kills: int) -> None:
     load.check()
 
 
+@pytest.mark.parametrize("three", sampled("three bookies, killed", KINDS, 1), indirect=True)
 def test_history_is_right_when_the_broker_is_killed_under_load(three: ThreeBookies, tmp_path: Path) -> None:
     kill_under_load(three, tmp_path, KILLS)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("three", KINDS, indirect=True)
 def test_history_is_right_when_the_broker_is_killed_many_times(three: ThreeBookies, tmp_path: Path) -> None:
     kill_under_load(three, tmp_path, KILLS_LONG)
 
 
+@pytest.mark.parametrize("three", sampled("three bookies, lost", KINDS, 1), indirect=True)
 def test_history_is_right_when_a_bookie_is_lost_for_good_under_load(three: ThreeBookies, tmp_path: Path) -> None:
     rng = random.Random(SEED)
     load = Load(three, tmp_path)
@@ -206,6 +210,7 @@ def test_history_is_right_when_a_bookie_is_lost_for_good_under_load(three: Three
     load.check()
 
 
+@pytest.mark.parametrize("three", sampled("three bookies, stopped", KINDS, 1), indirect=True)
 def test_cursor_and_messages_are_there_when_all_was_stopped_and_started(three: ThreeBookies, tmp_path: Path) -> None:
     topic = "persistent://public/default/kept"
     client = quiet_client(three.service_url, tmp_path)

@@ -9,15 +9,16 @@ import pytest
 from geminga.bookie import Defects, crash_points
 from geminga.sim import Report, SimWorld, run_seeds
 from support.bookie_crash import BookieStory, bookie_story
+from support.weekly_sample import run_week
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "60"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "24"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2500"))
 #: Crashes at each named crash point that the long test demands of its seeds.
 CRASHES_MIN = 20
 
 
 def test_bookie_power_loss_at_any_step_keeps_every_promise():
-    run_seeds(bookie_story, range(SEEDS)).check()
+    run_week(bookie_story, range(2500), least=SEEDS)
 
 
 @pytest.mark.long

@@ -9,16 +9,17 @@ import pytest
 from geminga.replication import crash_points
 from geminga.sim import run_seeds
 from support.repair_story import repair_story
+from support.weekly_sample import run_week
 
-SEEDS = int(os.environ.get("GEMINGA_REPAIR_SEEDS", "24"))
+SEEDS = int(os.environ.get("GEMINGA_REPAIR_SEEDS", "10"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_REPAIR_SEEDS_LONG", "500"))
 LABELS = ("bookie lost", "repairer died", "writer died", "session expired", "copy checked")
 
 
 @pytest.mark.slow
 def test_copies_of_lost_bookies_are_made_anew():
-    report = run_seeds(repair_story, range(SEEDS))
-    report.check(hits_min=3, labels=(*LABELS, crash_points.MARKED, crash_points.REPLACED, crash_points.UNMARKED))
+    labels = (*LABELS, crash_points.MARKED, crash_points.REPLACED, crash_points.UNMARKED)
+    run_week(repair_story, range(500), least=SEEDS, most=100, labels=labels)
 
 
 @pytest.mark.long

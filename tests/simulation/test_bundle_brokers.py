@@ -11,6 +11,7 @@ import pytest
 
 from geminga.sim.seeds import run_seeds
 from support.bundle_brokers import bundle_brokers
+from support.weekly_sample import run_week
 
 SHORT_SEEDS = 8
 LONG_SEEDS = 500
@@ -21,7 +22,7 @@ CHANGES = tuple(
 
 
 def test_one_writer_nothing_lost_every_topic_served() -> None:
-    run_seeds(bundle_brokers, range(SHORT_SEEDS)).check(hits_min=2, labels=CHANGES)
+    run_week(bundle_brokers, range(SHORT_SEEDS + LONG_SEEDS), least=3, most=60, labels=CHANGES)
 
 
 @pytest.mark.long

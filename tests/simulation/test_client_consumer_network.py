@@ -21,6 +21,7 @@ from geminga.runtime import spawn
 from geminga.sim.seeds import run_seeds
 from support.client_scenario import ClientScenario
 from support.client_world import SLOW, STRUCK
+from support.weekly_sample import run_week
 
 FAULTS_S = 15.0
 #: Virtual seconds in which everything must have come once the network is healed.
@@ -186,7 +187,7 @@ async def hostile_network(world: sim.SimWorld) -> None:
 
 @pytest.mark.slow
 def test_consumers_survive_a_hostile_network() -> None:
-    run_seeds(hostile_network, range(50)).check(hits_min=1, labels=FAULTS)
+    run_week(hostile_network, range(1000), least=20, most=200, labels=FAULTS)
 
 
 @pytest.mark.long
@@ -251,7 +252,7 @@ PATTERN_FAULTS = ("network.cut down", "network.silence", "broker.restart", "dele
 
 @pytest.mark.slow
 def test_a_pattern_follows_topics_through_a_hostile_network() -> None:
-    run_seeds(topics_come_and_go, range(50)).check(hits_min=1, labels=PATTERN_FAULTS)
+    run_week(topics_come_and_go, range(1000), least=20, most=200, labels=PATTERN_FAULTS)
 
 
 @pytest.mark.long

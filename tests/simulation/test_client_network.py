@@ -23,6 +23,7 @@ from geminga.wire.pulsar.hot import encode_send_receipts
 from support.client_scenario import ClientScenario
 from support.client_world import SLOW, STRUCK, URL, Stored
 from support.scripted_broker import polite, run_against
+from support.weekly_sample import run_week
 
 FAULTS_S = 20.0
 #: Virtual seconds in which everything must have ended once the network is healed.
@@ -389,7 +390,7 @@ def test_closing_the_client_meanwhile_gives_a_named_error(what: str) -> None:
 
 @pytest.mark.slow
 def test_producers_survive_a_hostile_network() -> None:
-    run_seeds(hostile_network, range(50)).check(hits_min=1, labels=FAULTS)
+    run_week(hostile_network, range(1000), least=20, most=200, labels=FAULTS)
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from geminga.client import TransactionState as State
 from geminga.sim.seeds import run_seeds
 from support.client_scenario import ClientScenario
 from support.client_world import STRUCK
+from support.weekly_sample import run_week
 
 FAULTS_S = 25.0
 HEALED_S = 200.0
@@ -202,9 +203,7 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
 
 
 def test_what_is_committed_is_there_once_and_what_is_aborted_never() -> None:
-    report = run_seeds(hostile_transactions, range(20))
-    print(report.table())
-    report.check(hits_min=1, labels=FAULTS)
+    run_week(hostile_transactions, range(1000), least=8, most=100, labels=FAULTS)
 
 
 @pytest.mark.long

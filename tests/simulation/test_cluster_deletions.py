@@ -7,13 +7,14 @@ import pytest
 from geminga.sim.seeds import run_seeds
 from support.cluster_deletions import LABELS, cluster_deletions
 from support.planted_defects import check_is_caught
+from support.weekly_sample import run_week
 
 SHORT_SEEDS = 12
 LONG_SEEDS = 400
 
 
 def test_what_was_deleted_is_gone_and_can_be_made_again() -> None:
-    run_seeds(cluster_deletions, range(SHORT_SEEDS)).check(hits_min=1, labels=LABELS)
+    run_week(cluster_deletions, range(SHORT_SEEDS + LONG_SEEDS), least=4, most=60, labels=LABELS)
 
 
 @pytest.mark.long

@@ -6,13 +6,14 @@ import pytest
 
 from geminga.sim.seeds import run_seeds
 from support.cluster_operations import LABELS, cluster_operations
+from support.weekly_sample import run_week
 
 SHORT_SEEDS = 4
 LONG_SEEDS = 150
 
 
 def test_what_an_operator_was_answered_holds() -> None:
-    run_seeds(cluster_operations, range(SHORT_SEEDS)).check(hits_min=1, labels=LABELS[:4])
+    run_week(cluster_operations, range(SHORT_SEEDS + LONG_SEEDS), least=2, most=40, labels=LABELS[:4])
 
 
 @pytest.mark.long

@@ -11,13 +11,14 @@ import pytest
 from geminga.sim.seeds import run_seeds
 from support.cluster_faults import LABELS
 from support.cluster_story import cluster_story
+from support.weekly_sample import run_week
 
 SHORT_SEEDS = 13
 LONG_SEEDS = 300
 
 
 def test_cluster_keeps_what_it_promised() -> None:
-    run_seeds(cluster_story, range(SHORT_SEEDS)).check(hits_min=1, labels=LABELS)
+    run_week(cluster_story, range(SHORT_SEEDS + LONG_SEEDS), least=4, most=60, labels=LABELS)
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ from geminga.sim.seeds import run_seeds
 from support.client_world import CLIENT
 from support.cluster_transactions import COORDINATORS, LABELS, cluster_transactions
 from support.cluster_world import BROKERS, PLAIN, ClusterWorld
+from support.weekly_sample import run_week
 
 #: Some, and those that failed once. 8, 100: a topic held something for a transaction that its coordinator, at another
 #: broker, had lost, and believed that it would be told.
@@ -25,7 +26,7 @@ OFTEN = tuple(f"cluster.transaction {what}" for what in ("begun", "committed", "
 
 
 def test_transactions_of_a_cluster_count_whole_or_not_at_all() -> None:
-    run_seeds(cluster_transactions, SHORT_SEEDS).check(hits_min=1, labels=OFTEN)
+    run_week(cluster_transactions, range(LONG_SEEDS), least=2, most=40, labels=OFTEN)
 
 
 @pytest.mark.long

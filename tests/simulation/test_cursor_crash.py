@@ -12,8 +12,9 @@ from geminga.managed_ledger.core import cursor_format
 from geminga.sim import SimWorld, run_seeds
 from support.cursor_crash import TopicStory, topic_story
 from support.cursor_window import window_story, window_story_of_pulsar
+from support.weekly_sample import run_week
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "30"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "12"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))
 
 
@@ -30,15 +31,15 @@ def _few_inline_ranges(monkeypatch):
 
 
 def test_topic_crash_at_any_step_keeps_every_promise():
-    run_seeds(topic_story, range(SEEDS)).check()
+    run_week(topic_story, range(1000), least=SEEDS)
 
 
 def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost():
-    run_seeds(window_story, range(SEEDS)).check()
+    run_week(window_story, range(1000), least=SEEDS)
 
 
 def test_a_write_a_second_would_lose_older_acknowledgements():
-    assert run_seeds(window_story_of_pulsar, range(SEEDS), failures_max=1).failures, f"{SEEDS} seeds did not notice"
+    assert run_seeds(window_story_of_pulsar, range(30), failures_max=1).failures, "30 seeds did not notice"
 
 
 @pytest.mark.long

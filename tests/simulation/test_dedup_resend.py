@@ -18,6 +18,7 @@ from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.sim.seeds import run_seeds
 from support.client_world import CLIENT, STRUCK, URL, BrokerOnNode, HostileProxy
+from support.weekly_sample import run_week
 
 MESSAGES = 200
 FAULTS_S = 20.0
@@ -118,7 +119,7 @@ async def resend(world: sim.SimWorld) -> None:
 
 @pytest.mark.slow
 def test_each_message_is_stored_once_however_often_it_is_sent() -> None:
-    run_seeds(resend, range(30)).check(hits_min=1, labels=FAULTS)
+    run_week(resend, range(1000), least=12, most=200, labels=FAULTS)
 
 
 @pytest.mark.long

@@ -9,13 +9,14 @@ import pytest
 from geminga.broker.topic import delayed_crash_points as crash_points
 from geminga.sim import SimWorld, run_seeds
 from support.delayed_crash import DelayedStory, delayed_story
+from support.weekly_sample import run_week
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "30"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "12"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "500"))
 
 
 def test_delayed_index_crash_at_any_step_delivers_everything_in_its_bounds() -> None:
-    run_seeds(delayed_story, range(SEEDS)).check()
+    run_week(delayed_story, range(500), least=SEEDS)
 
 
 def test_delayed_index_that_goes_before_the_data_is_caught() -> None:

@@ -6,13 +6,14 @@ import pytest
 
 from geminga.sim import run_seeds
 from support.misfortune_story import misfortune_story
+from support.weekly_sample import run_week
 
 KINDS = ("all emptied", "directories changed places", "journal damaged", "journal emptied", "log has another's chunks")
 LABELS = tuple(f"misfortune.{label}" for label in (*KINDS, "nothing", "not told", "refused", "started"))
 
 
 def test_harmed_bookie_refuses_to_start_or_tells_nothing_wrong() -> None:
-    run_seeds(misfortune_story, range(150)).check(hits_min=2, labels=LABELS)
+    run_week(misfortune_story, range(1_000), least=60, most=400, labels=LABELS)
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from geminga.runtime import spawn
 from geminga.sim.seeds import run_seeds
 from support.client_scenario import ClientScenario
 from support.client_world import SLOW, STRUCK
+from support.weekly_sample import run_week
 
 FAULTS_S = 15.0
 #: Virtual seconds in which everything must have come once the network is healed.
@@ -157,7 +158,7 @@ async def hostile_network(world: sim.SimWorld) -> None:
 
 @pytest.mark.slow
 def test_readers_survive_a_hostile_network() -> None:
-    run_seeds(hostile_network, range(80, 130)).check(hits_min=1, labels=FAULTS)
+    run_week(hostile_network, range(80, 1000), least=20, most=200, labels=FAULTS)
 
 
 @pytest.mark.long

@@ -9,13 +9,14 @@ import pytest
 from geminga.broker.schema import crash_points
 from geminga.sim import SimWorld, run_seeds
 from support.schema_crash import SchemaStory, schema_story
+from support.weekly_sample import run_week
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "40"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "15"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "500"))
 
 
 def test_schema_crash_at_any_step_keeps_every_version_that_was_told() -> None:
-    run_seeds(schema_story, range(SEEDS)).check()
+    run_week(schema_story, range(500), least=SEEDS)
 
 
 def test_schema_that_is_named_before_it_is_stored_is_caught() -> None:

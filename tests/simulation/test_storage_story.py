@@ -8,8 +8,9 @@ import pytest
 
 from geminga.sim import run_seeds
 from support.storage_story import KINDS, beyond_story, storage_story
+from support.weekly_sample import run_week
 
-SEEDS = int(os.environ.get("GEMINGA_STORAGE_SEEDS", "20"))
+SEEDS = int(os.environ.get("GEMINGA_STORAGE_SEEDS", "6"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_STORAGE_SEEDS_LONG", "1000"))
 LABELS = (
     *KINDS,
@@ -26,13 +27,13 @@ LABELS = (
 
 @pytest.mark.slow
 def test_storage_keeps_what_it_acknowledged_whatever_happens() -> None:
-    run_seeds(storage_story, range(SEEDS)).check(hits_min=1, labels=LABELS)
+    run_week(storage_story, range(1000), least=SEEDS, most=60, labels=LABELS)
 
 
 @pytest.mark.slow
 def test_beyond_the_promise_storage_gives_errors_and_no_other_bytes() -> None:
     labels = ("bookie lost", "no entry is told", "entry of what is left")
-    run_seeds(beyond_story, range(SEEDS // 2)).check(hits_min=1, labels=labels)
+    run_week(beyond_story, range(1000), least=SEEDS // 2, most=60, labels=labels)
 
 
 @pytest.mark.long

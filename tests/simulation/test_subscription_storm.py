@@ -14,6 +14,7 @@ from geminga.managed_ledger.core import cursor_format
 from geminga.managed_ledger.core.cursor import CursorState
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.subscriptions import RecordingConnection, Sub, settle, with_topic
+from support.weekly_sample import sampled
 
 KEYS = 12
 
@@ -134,7 +135,7 @@ async def run_storm(storm: Storm, steps: int) -> None:
     storm.check_counts()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled("storm", range(12), 5))
 @pytest.mark.parametrize("uses_ring", [False, True])
 def test_key_shared_storm_completes_each_key_in_order(seed, uses_ring):
     async def scenario(topic):
@@ -155,7 +156,7 @@ def test_key_shared_storm_completes_each_key_in_order(seed, uses_ring):
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled("storm", range(12), 5))
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
 def test_storm_with_negative_acknowledgements_loses_nothing(seed, sub_type):
     async def scenario(topic):
@@ -174,7 +175,7 @@ def test_storm_with_negative_acknowledgements_loses_nothing(seed, sub_type):
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled("storm", range(12), 5))
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
 def test_storm_with_acknowledgements_on_disk_only_loses_nothing(seed, sub_type, monkeypatch):
     """Without any memory for it the state of every ledger is put away as soon as it was written."""

@@ -17,6 +17,7 @@ from geminga.broker.ownership.ports import HERE
 from geminga.model.errors import GemingaError
 from geminga.sim.seeds import run_seeds
 from support.two_brokers import BROKERS, NAMES, Cluster, two_brokers
+from support.weekly_sample import run_week
 
 SHORT_SEEDS = 8
 LONG_SEEDS = 500
@@ -27,7 +28,7 @@ CHANGES = tuple(
 
 
 def test_one_writer_nothing_lost_clients_follow() -> None:
-    run_seeds(two_brokers, range(SHORT_SEEDS)).check(hits_min=2, labels=CHANGES)
+    run_week(two_brokers, range(SHORT_SEEDS + LONG_SEEDS), least=3, most=60, labels=CHANGES)
 
 
 @pytest.mark.long

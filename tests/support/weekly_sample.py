@@ -3,19 +3,24 @@
 Where many cases say the same of many combinations, a sample of them runs with every change, and another one next week:
 in a quarter of a year nearly all have run with somebody's change. The others are marked ``long``. Each has its own id,
 so that one that failed runs again by its name in any week: ``pytest "tests/...::test_some[that-case]"``.
-``SAMPLE_WEEK=2026-W48`` draws the sample of that week; the end of a run says which week it was.
+``SAMPLE_WEEK=2026-W48`` draws the sample of that week; the end of a run says which week it was. A simulation runs some
+of its seeds (:func:`run_week`), whose numbers are printed; ``SAMPLE_SEEDS=17,4711`` runs these instead.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, date, datetime
 from random import Random
 from typing import Any, Final
 
 import pytest
 
+from geminga.sim.seeds import Report, Scenario, run_seeds
+
+#: Seeds, with commas between them, that every simulation runs in the place of its sample.
+SEEDS_VARIABLE: Final = "SAMPLE_SEEDS"
 #: Names the week whose sample is drawn.
 WEEK_VARIABLE: Final = "SAMPLE_WEEK"
 
@@ -48,7 +53,38 @@ def sampled(name: str, cases: Iterable[Any], count: int, *, ids: Sequence[str] |
     return made
 
 
-def seed_blocks(name: str, seeds: range, size: int, count: int = 1) -> list[Any]:
-    """``seeds`` in blocks of ``size``, each a ``range`` whose id says its seeds; ``count`` blocks are this week's."""
-    blocks = [seeds[first : first + size] for first in range(0, len(seeds), size)]
-    return sampled(name, blocks, count, ids=[f"seeds {block[0]}-{block[-1]}" for block in blocks])
+def run_week(
+    scenario: Scenario, seeds: range, *, least: int, most: int = 0, hits_min: int = 1, labels: Collection[str] = ()
+) -> Report:
+    """Run some of a scenario's ``seeds``, others each week.
+
+    At least ``least`` are run, and then on until each of ``labels`` was hit ``hits_min`` times, at most ``most``.
+    Raises AssertionError if a seed fails or a label is not reached.
+    """
+    total = Report(scenario.__name__)
+    named = os.environ.get(SEEDS_VARIABLE)
+    order = [int(seed) for seed in named.split(",")] if named else _order(scenario.__name__, seeds, max(least, most))
+    for number, seed in enumerate(order, 1):
+        total.seeds += 1
+        print(f"{scenario.__name__}: seed {seed} of {week()}")
+        one = run_seeds(scenario, [seed])
+        one.check(labels=())
+        _add(total, one)
+        if not named and number >= least and all(total.hits[label] >= hits_min for label in labels):
+            break
+    if not named:
+        rare = [label for label in labels if total.hits[label] < hits_min]
+        assert not rare, f"{total.seeds} seeds reached these fewer than {hits_min} times: {rare}\n{total.table()}"
+    return total
+
+
+def _order(name: str, seeds: range, count: int) -> list[int]:
+    return Random(f"{week()} {name}").sample(seeds, min(count, len(seeds)))
+
+
+def _add(total: Report, one: Report) -> None:
+    for counter, more in ((total.hits, one.hits), (total.crashes, one.crashes), (total.fired, one.fired)):
+        counter.update(more)
+    total.crashes_total += one.crashes_total
+    total.virtual_seconds += one.virtual_seconds
+    total.steps += one.steps

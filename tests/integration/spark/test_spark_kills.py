@@ -21,6 +21,10 @@ from demo.weekly_stage import WeeklyStage
 from tools.standalone_process import StandaloneProcess
 
 from support.source_tree import ROOT
+from support.weekly_sample import sampled
+
+#: Of the two pairs of kinds.
+PAIRS = ("driver and task", "worker and broker")
 
 pytestmark = pytest.mark.integration
 SEED = int(os.environ.get("SPARK_SEED", "0")) or random.randrange(1, 1 << 31)
@@ -43,6 +47,19 @@ def kill_and_count(*arguments: str, timeout_s: float) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kinds", sampled("spark kills", [("driver", "task"), ("worker", "broker")], 1, ids=PAIRS))
+def test_each_row_is_in_its_place_once_though_two_kinds_are_killed(kinds: tuple[str, str]) -> None:
+    given = ("--rows", "900", "--batches", "7", "--kills", "2", "--kinds", ",".join(kinds), "--seed", "5")
+    told = kill_and_count(*given, timeout_s=580)
+    assert told["kills"] == dict.fromkeys(kinds, 1)
+    assert told["late"] > 50
+    assert told["duplicates"] > 2
+    assert told["refused"] > 1
+    assert told["messages_in_b"] == told["rows_in_table"] > 300
+
+
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_each_row_is_in_its_place_once_though_all_kinds_are_killed() -> None:
     told = kill_and_count("--rows", "1500", "--kills", "4", "--seed", "5", timeout_s=580)

@@ -6,7 +6,8 @@ from datetime import date
 
 import pytest
 
-from support.weekly_sample import WEEK_VARIABLE, drawn, sampled, seed_blocks, week
+from geminga import sim
+from support.weekly_sample import SEEDS_VARIABLE, WEEK_VARIABLE, drawn, run_week, sampled, week
 
 
 def test_a_week_is_that_of_its_thursday(monkeypatch) -> None:
@@ -46,9 +47,35 @@ def test_all_cases_keep_their_names_and_those_of_other_weeks_are_long(monkeypatc
     assert [param.values for param in sampled("values", ["x", "y"], 2, ids=["X", "Y"])] == [("x",), ("y",)]
 
 
-def test_blocks_of_seeds_leave_no_seed_out_and_say_which_they_are(monkeypatch) -> None:
-    monkeypatch.setenv(WEEK_VARIABLE, "2026-W48")
-    blocks = seed_blocks("seeds", range(100, 125), 10, count=2)
-    assert [seed for param in blocks for seed in param.values[0]] == list(range(100, 125))
-    assert [param.id for param in blocks] == ["seeds 100-109", "seeds 110-119", "seeds 120-124"]
-    assert [is_long(param) for param in blocks].count(False) == 2
+async def strikes_the_last_digit(world: sim.SimWorld) -> None:
+    world.points.hits[str(world.seed % 10)] += 1
+    assert world.seed != 13
+
+
+def seeds_of(capsys) -> list[int]:
+    return [int(line.split()[2]) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_seeds_run_until_all_is_reached_and_are_others_next_week(monkeypatch, capsys) -> None:
+    digits = [str(digit) for digit in range(10)]
+    runs = []
+    for name in ("2026-W48", "2026-W49", "2026-W48"):
+        monkeypatch.setenv(WEEK_VARIABLE, name)
+        report = run_week(strikes_the_last_digit, range(20, 1000), least=3, most=200, labels=digits)
+        runs.append(seeds_of(capsys))
+        assert report.seeds == len(runs[-1]) >= 10
+        assert {seed % 10 for seed in runs[-1]} == set(range(10))
+        assert {seed % 10 for seed in runs[-1][:-1]} != set(range(10))
+    assert runs[0] == runs[2] != runs[1]
+    assert run_week(strikes_the_last_digit, range(20, 1000), least=7).seeds == 7
+
+
+def test_a_seed_that_fails_and_a_label_that_is_not_reached_are_errors(monkeypatch, capsys) -> None:
+    with pytest.raises(AssertionError, match=r"seeds \[13\]"):
+        run_week(strikes_the_last_digit, range(13, 14), least=1)
+    with pytest.raises(AssertionError, match="fewer than 1 times: \\['missing'\\]"):
+        run_week(strikes_the_last_digit, range(20, 30), least=1, most=5, labels=["missing"])
+    monkeypatch.setenv(SEEDS_VARIABLE, "21,7")
+    capsys.readouterr()
+    run_week(strikes_the_last_digit, range(20, 30), least=1, labels=["missing"])
+    assert seeds_of(capsys) == [21, 7]
