@@ -12,11 +12,12 @@ import pytest
 from geminga.model.topic_name import TopicName
 from support.broker_world import BrokerWorld, Client, Type, run_with_broker
 from support.strange_commands import strange_commands
+from support.weekly_sample import sampled
 
 COMMANDS_PER_SEED = 250
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled("strange commands properties", range(12), 5))
 def test_strange_commands_never_stop_the_broker(seed: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.broker.create_partitioned_topic(TopicName.parse("persistent://public/default/parts"), 2)

@@ -38,16 +38,21 @@ def drawn(name: str, count: int, of: int, *, week: str) -> frozenset[int]:
     return frozenset(Random(f"{week} {name}").sample(range(of), min(count, of)))
 
 
-def sampled(name: str, cases: Iterable[Any], count: int, *, ids: Sequence[str] | None = None) -> list[Any]:
+def sampled(
+    name: str, cases: Iterable[Any], count: int, *, ids: Sequence[str] | None = None, are_rows: bool = False
+) -> list[Any]:
     """``cases`` as parameters, all but this week's ``count`` of them marked ``long``.
 
-    A case is a value, or a ``pytest.param``, which keeps its id and its marks; ``ids`` names those that are values.
+    A case is a value (``are_rows``: one for each of several arguments), or a ``pytest.param``, which keeps its id and
+    its marks; ``ids`` names those that are values.
     """
     listed = list(cases)
     chosen = drawn(name, count, len(listed), week=week())
     made = []
     for index, case in enumerate(listed):
-        param = case if hasattr(case, "marks") and hasattr(case, "values") else pytest.param(case)
+        param = case
+        if not (hasattr(case, "marks") and hasattr(case, "values")):
+            param = pytest.param(*case) if are_rows else pytest.param(case)
         marks = [*param.marks] if index in chosen else [*param.marks, pytest.mark.long]
         made.append(pytest.param(*param.values, id=ids[index] if ids else param.id, marks=marks))
     return made

@@ -24,6 +24,7 @@ from support.official import quiet_client
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 from support.spark_source import Stream, values
 from support.waiting import until
+from support.weekly_sample import sampled
 
 PARTITIONS = 4
 #: Messages of a round.
@@ -101,7 +102,7 @@ def moved_while_read(brokers: StandaloneProcess, stream: Stream, how: str, numbe
     return found
 
 
-@pytest.mark.parametrize("how", ["unloaded", "killed"])
+@pytest.mark.parametrize("how", sampled("brokers move", ["unloaded", "killed"], 1))
 def test_stream_whose_topics_change_their_brokers_has_every_row_once(brokers, topic, how) -> None:
     options = {
         "service.url": brokers.service_url,

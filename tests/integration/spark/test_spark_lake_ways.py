@@ -21,6 +21,7 @@ from pyspark_geminga import DefaultSource
 from support.rest import Rest
 from support.s3_server import S3Server
 from support.spark_source import read_batch
+from support.weekly_sample import sampled
 
 TOPIC = "persistent://public/default/lake-parts"
 PARTITIONS = 3
@@ -111,7 +112,7 @@ def columns_of(options: dict[str, str], mode: str) -> StructType:
     return StructType([*WANTED.fields, *(field for field in raw.fields if field.name.startswith("__"))])
 
 
-@pytest.mark.parametrize("mode", ["raw", "topic", "fixed"])
+@pytest.mark.parametrize("mode", sampled("lake ways", ["raw", "topic", "fixed"], 1))
 def test_partitions_in_a_bucket_and_their_tails_are_the_rows_of_the_broker(parts, mode):
     schema = columns_of(parts.options, mode)
     options = {**parts.options, "schemaMode": mode}

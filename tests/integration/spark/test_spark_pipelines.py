@@ -42,6 +42,7 @@ from geminga.spark.pipelines.reporter import Reporter
 from geminga.spark.pipelines.running import PipelineFailedError, Stop, run
 from geminga.spark.pipelines.spark_rows import LATE_REASON_PROPERTY, LATE_TOPIC_PROPERTY
 from geminga.spark.pipelines.table import CURRENT, KEY_COLUMN
+from support.weekly_sample import sampled
 
 pytestmark = pytest.mark.timeout(560)
 
@@ -209,7 +210,7 @@ def test_every_row_is_in_a_window_or_late_over_runs_that_begin_and_end(
     assert {topic: one["entriesBehind"] for topic, one in behind.items()} == {fresh_topic: 0, second: 0}
 
 
-@pytest.mark.parametrize("kind", [WindowKind.SLIDING, WindowKind.SESSION])
+@pytest.mark.parametrize("kind", sampled("windows", [WindowKind.SLIDING, WindowKind.SESSION], 1))
 def test_late_rows_of_other_windows_are_whole_and_once(spark_session, client, made, fresh_topic, kind):
     output, late = f"{fresh_topic}-out", f"{fresh_topic}-late"
     keep(client, output, late)
@@ -400,7 +401,7 @@ def test_a_table_has_the_newest_of_each_key_and_a_replay_changes_nothing(
         go(spark_session, replace(pipeline, checkpoint=str(tmp_path / "c2")))
 
 
-@pytest.mark.parametrize("deduplicate", [(), ("id",)])
+@pytest.mark.parametrize("deduplicate", sampled("far event times", [(), ("id",)], 1))
 def test_event_times_that_no_window_holds_stop_nobody(spark_session, client, made, fresh_topic, deduplicate):
     output, late = f"{fresh_topic}-out", f"{fresh_topic}-late"
     keep(client, output, late)
@@ -552,7 +553,7 @@ def test_an_event_that_came_twice_counts_once_and_late_ones_are_all_there(spark_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["topics", "files"])
+@pytest.mark.parametrize("kind", sampled("duplicates", ["topics", "files"], 1))
 def test_duplicates_are_left_out_without_windows_too(spark_session, client, made, fresh_topic, tmp_path, kind):
     output = f"{fresh_topic}-out"
     keep(client, output)

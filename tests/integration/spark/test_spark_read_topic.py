@@ -27,6 +27,7 @@ from pyspark_geminga import DefaultSource
 from support.lake_tables import TOPIC, Table, lake_table, offload
 from support.rest import Rest
 from support.spark_source import read_batch
+from support.weekly_sample import sampled
 
 #: A JVM, a broker and a hundred small tasks.
 pytestmark = pytest.mark.timeout(300)
@@ -138,7 +139,7 @@ def test_bounds_of_time_hold(spark_session, table):
     assert "GreaterThanOrEqual(publish_time" in plan_of(frame)
 
 
-@pytest.mark.parametrize("mode", ["raw", "topic"])
+@pytest.mark.parametrize("mode", sampled("read topic", ["raw", "topic"], 1))
 def test_topics_of_a_pattern_and_their_partitions_are_as_the_source_has_them(spark_session, table, mode):
     columns = {**table.options, "topic": "", "topicsPattern": "public/default/odd.*", "schemaMode": mode}
     wanted = by_message(read_batch({**columns, "lake.root": ""}))
@@ -248,7 +249,7 @@ def part_with(ledger_id: int, entries: int, rows: int) -> FilePart:
     return FilePart(TOPIC, ledger, ReadPosition(ledger_id, 0), ReadPosition(ledger_id, entries))
 
 
-@pytest.mark.parametrize("partition", [-1, 300])
+@pytest.mark.parametrize("partition", sampled("message ids", [-1, 300], 1))
 def test_message_ids_that_spark_makes_are_those_that_clients_write(spark_session, partition):
     print(f"seed {SEED}")
     draw = random.Random(SEED + partition)

@@ -30,6 +30,7 @@ from support.forks import forked
 from support.killing import Killer
 from support.official import quiet_client
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
+from support.weekly_sample import sampled
 
 COLUMNS = "value string, __key string"
 _queries = count(1)
@@ -112,13 +113,18 @@ LATER = [one for one in crash_points.ALL if one not in (crash_points.FIRST_SENT,
 
 @pytest.mark.parametrize(
     ("label", "hits", "batch"),
-    [
-        *((label, 1, 0) for label in AT_FIRST),
-        *((label, 1, 1) for label in LATER),
-        (crash_points.FIRST_SENT, 2, 0),
-        (crash_points.ENTRY_SENT, 3, 0),
-        (crash_points.ENTRY_SENT, 4, 1),
-    ],
+    sampled(
+        "points of a worker",
+        [
+            *((label, 1, 0) for label in AT_FIRST),
+            *((label, 1, 1) for label in LATER),
+            (crash_points.FIRST_SENT, 2, 0),
+            (crash_points.ENTRY_SENT, 3, 0),
+            (crash_points.ENTRY_SENT, 4, 1),
+        ],
+        9,
+        are_rows=True,
+    ),
 )
 def test_worker_killed_at_any_point_is_replayed_without_loss_or_duplicate(
     standalone, official, topic, query, label: str, hits: int, batch: int

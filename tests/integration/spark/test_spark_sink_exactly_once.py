@@ -36,6 +36,7 @@ from geminga.spark.sink.writer import BatchWriter, StreamWriter
 from support.killing import Killer, Raiser, child, killed
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 from support.waiting import until
+from support.weekly_sample import sampled
 
 VALUE = "value string"
 TASKS = 2
@@ -107,7 +108,7 @@ def test_task_killed_at_any_point_leaves_nothing_that_counts(standalone, officia
 POINTS = [*((label, 1) for label in crash_points.COMMIT), (crash_points.TXN_ENDED, 2)]
 
 
-@pytest.mark.parametrize(("label", "hits"), POINTS)
+@pytest.mark.parametrize(("label", "hits"), sampled("points of a commit", POINTS, 4, are_rows=True))
 def test_driver_killed_anywhere_in_a_commit(standalone, official, fresh_topic, query, label: str, hits: int) -> None:
     writer = stream_writer(standalone, fresh_topic)
     writer.commit(written(writer, query, 0), 0)
@@ -118,7 +119,7 @@ def test_driver_killed_anywhere_in_a_commit(standalone, official, fresh_topic, q
     assert_holds(official, fresh_topic, 0, 1, 2)
 
 
-@pytest.mark.parametrize(("label", "hits"), POINTS)
+@pytest.mark.parametrize(("label", "hits"), sampled("points of a commit", POINTS, 4, are_rows=True))
 def test_commit_that_fails_anywhere_and_the_abort_after_it(
     standalone, official, fresh_topic, query, label: str, hits: int
 ) -> None:

@@ -31,6 +31,7 @@ from geminga.wire.bookkeeper.bookie_registration import (
     encode_service_info,
 )
 from geminga.wire.bookkeeper.ledger_path import HIERARCHICAL_LAYOUT, LAYOUT_PATH
+from support.weekly_sample import sampled
 
 WRITABLE, READ_ONLY = f"{AVAILABLE_PATH}/b:1", f"{READ_ONLY_PATH}/b:1"
 INFO = encode_service_info("b", 1)
@@ -116,7 +117,7 @@ def test_comes_back_after_its_session_expired() -> None:
     run(main)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sampled("registration", range(6), 3))
 def test_unknown_outcomes_are_found_out(seed: int) -> None:
     async def main(store: Store) -> None:
         session = store.session(MetadataFaults(unknown_before_percent=30, unknown_after_percent=30))
@@ -199,7 +200,7 @@ def test_cluster_that_never_had_an_id_gets_none() -> None:
     run(main)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sampled("registration, 2", range(4), 2))
 def test_first_bookie_makes_what_a_cluster_has_and_the_next_leave_it(seed: int) -> None:
     async def main(store: Store) -> None:
         faults = MetadataFaults(unknown_before_percent=30, unknown_after_percent=30)

@@ -21,6 +21,7 @@ from geminga.model.errors import (
 )
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from support.ledgers import Appends, Cluster, error_classes, payloads, run_cluster, turn
+from support.weekly_sample import sampled
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
 
@@ -326,7 +327,7 @@ def test_write_back_goes_to_another_bookie_when_one_refuses():
     run_cluster(main)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", sampled("recovery", range(20), 7))
 def test_concurrent_recoverers_agree_under_unknown_outcomes(seed):
     async def main(cluster: Cluster):
         handle = await create(cluster.client(), (3, 3, 2))

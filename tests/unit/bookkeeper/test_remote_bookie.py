@@ -23,6 +23,7 @@ from geminga.sim import SimNode, SimWorld
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
 from support.bookies import KEY, Calls, InNode, entries_of, sized_entries
 from support.old_bookie import OldBookieServer
+from support.weekly_sample import sampled
 
 PORT = 3181
 
@@ -412,7 +413,7 @@ def test_absence_and_damage_are_told_apart_without_batch_reads():
     run(main, serving=False)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled("remote bookie", range(12), 5))
 def test_old_and_new_bookies_are_read_alike(seed: int):
     """Any ids, in any order, with any limit: what is there, what is not, and where a limit cuts."""
 

@@ -45,6 +45,7 @@ def test_all_cases_keep_their_names_and_those_of_other_weeks_are_long(monkeypatc
     assert [is_long(param) for param in made].count(False) == 1
     assert "slow" in {mark.name for mark in made[0].marks}
     assert [param.values for param in sampled("values", ["x", "y"], 2, ids=["X", "Y"])] == [("x",), ("y",)]
+    assert [param.values for param in sampled("rows", [(1, 2)], 1, are_rows=True)] == [(1, 2)]
 
 
 async def strikes_the_last_digit(world: sim.SimWorld) -> None:

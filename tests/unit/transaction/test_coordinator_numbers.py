@@ -20,6 +20,7 @@ from geminga.wire.pulsar.transaction_log import (
 )
 from support.coordinator_world import CoordinatorWorld
 from support.ledger_world import LedgerWorld
+from support.weekly_sample import sampled
 
 MINUTE = 60_000
 LOG = "pulsar/system/persistent/__transaction_log_3"
@@ -112,7 +113,7 @@ def test_numbers_of_entries_that_are_deleted_are_not_given_again(count: int) -> 
     sim.run(main)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", sampled("coordinator numbers", range(20), 7))
 def test_no_number_is_given_twice_by_brokers_of_both_makes_that_are_killed(seed: int) -> None:
     given: set[TxnId] = set()
 

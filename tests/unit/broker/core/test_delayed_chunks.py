@@ -11,6 +11,7 @@ from geminga.broker.core.delayed_column import Column
 from geminga.broker.core.packed_positions import PackedPositions
 from geminga.model import Position
 from geminga.runtime import SystemRng
+from support.weekly_sample import sampled
 
 SLOT = 1 << 8
 
@@ -43,7 +44,7 @@ def at_random(count: int, seed: int) -> list[tuple[int, int, int]]:
     return entries
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", sampled("delayed chunks", range(5), 2))
 @pytest.mark.parametrize("early_max", [0, 10])
 def test_chunk_gives_everything_once_in_the_order_of_time(seed, early_max):
     entries = at_random(700, seed)

@@ -17,6 +17,7 @@ from geminga.broker.core.packed_positions import LEDGERS_MAX
 from geminga.broker.core.time_buckets import TimeBuckets, precision_bits
 from geminga.model import Position
 from geminga.runtime import SystemRng
+from support.weekly_sample import sampled
 
 BASE = 1_700_000_000_000
 
@@ -197,7 +198,7 @@ PATTERNS = {
 BOTH_RANDOM = "one of ten, zipf"
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", sampled("patterns of delays", PATTERNS, 3))
 @pytest.mark.parametrize(("per_ms", "bits"), [(1, 10), (8, 10), (8, 15)])
 def test_any_pattern_takes_little_more_than_the_source_s_model(pattern, per_ms, bits):
     """S1's model counts a bucket's entries of a ledger: two bytes each, 8 KiB from 4096 on."""

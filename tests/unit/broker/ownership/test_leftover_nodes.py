@@ -14,6 +14,7 @@ from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import MetadataError, UnavailableError
 from support.bundle_owners import NAMESPACE
 from support.owning_pair import BUNDLE, NEXT, OTHER, Pair, run_pair, split
+from support.weekly_sample import sampled
 
 
 def test_a_node_that_an_attempt_left_is_taken_away_later():
@@ -46,7 +47,10 @@ def test_nodes_of_parts_that_a_split_left_are_taken_away_later():
     run_pair(story)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed",
+    sampled("leftover nodes", range(20), 7),
+)
 def test_a_leftover_that_is_asked_for_while_it_is_taken_away_is_not_served_without_its_node(seed):
     async def story(pair: Pair):
         pair.a.placed = NEXT

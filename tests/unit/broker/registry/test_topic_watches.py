@@ -14,6 +14,7 @@ from geminga.runtime.turns import TURN_STEPS_MAX
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import topics_hash
 from support.broker_world import BrokerWorld, Client, Type, run_with_broker
+from support.weekly_sample import sampled
 
 PREFIX = "persistent://public/default/"
 LEDGERS = "/managed-ledgers/public/default/persistent/"
@@ -205,7 +206,7 @@ def test_watch_whose_look_fails_is_refused_and_those_that_stand_are_told_later()
     run_with_broker(scenario)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", sampled("topic watches", range(8), 3))
 def test_watchers_know_what_matches_whatever_comes_and_goes(seed: int) -> None:
     patterns = {"public/default/.*": "", "public/default/a.*": "a", "public/default/b\\d+": "b", "x": "x"}
 

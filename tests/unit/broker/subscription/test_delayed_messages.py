@@ -11,6 +11,7 @@ from geminga.broker.subscription.seek import clear_backlog
 from geminga.runtime import SystemRng
 from support.stepping_clock import let_timers_be_early
 from support.subscriptions import Sub, settle, with_topic
+from support.weekly_sample import sampled
 
 
 async def publish_delayed(topic, *texts, delay_ms=None, **fields):
@@ -39,7 +40,7 @@ def test_shared_types_wait_within_the_bounds(sub_type, is_strict, early_s, late_
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", sampled("delayed messages", range(10), 4))
 def test_message_whose_time_comes_while_the_timer_is_handled_is_not_forgotten(seed, is_strict):
     """A timer may fire a little early: the message was not due when it was looked for, and was when the next timer was
     set, which was left out for a message that is due."""

@@ -12,6 +12,7 @@ from geminga.model.errors import DiskIOError
 from geminga.runtime import SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.subscriptions import RecordedTopic, RecordingConnection, Sub, settle, with_topic
+from support.weekly_sample import sampled
 
 TYPES = [Sub.Exclusive, Sub.Failover, Sub.Shared, Sub.Key_Shared]
 #: Whether a rate is the topic's or each subscription's.
@@ -312,7 +313,14 @@ def test_one_timer_however_many_subscriptions_wait(sub_type) -> None:
 CHANGES = [(0, 0), (3, 0), (50, 0), (0, 700), (1000, 1), (7, 10**6)]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed",
+    sampled(
+        "test_whatever_rates_consumers_and_redeliveries_come_and_go_everything_is_sent_and_every_token_given_back",
+        range(8),
+        3,
+    ),
+)
 def test_whatever_rates_consumers_and_redeliveries_come_and_go_everything_is_sent_and_every_token_given_back(
     seed,
 ) -> None:

@@ -12,6 +12,7 @@ from geminga.wire.pulsar.metadata import split_entry
 from support.broker_world import BrokerWorld, Client, send_frame
 from support.policy_levels import NAME, run_quietly, seconds, set_namespace, set_topic, topic_of
 from support.rated_clients import EagerClient, receipts
+from support.weekly_sample import sampled
 
 Type = pb.BaseCommand
 RATES = [(0, 0), (5, 0), (100, 0), (0, 2000), (1000, 1), (3, 10**9)]
@@ -222,7 +223,7 @@ def test_client_that_waits_for_minutes_is_pinged_and_not_taken_for_dead() -> Non
     run_quietly(scenario, topic_publish_rate_messages=1, keep_alive_interval_s=30)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", sampled("publish throttle", range(8), 3))
 def test_whatever_rates_come_and_go_every_message_is_stored_once_and_in_order(seed) -> None:
     async def scenario(world: BrokerWorld) -> None:
         rng = SystemRng(seed)
