@@ -36,11 +36,12 @@ BROKERS ?=
 ZOOKEEPERS ?=
 WORKERS ?= 4
 MUTATED_FRAMES ?= 100000
+PROPERTY_EXAMPLES ?= 200
 # The seed that was asked for, if any: the draw of `make mutants` is the same without one.
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
+.PHONY: help setup demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers package protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,11 +81,12 @@ test-ledger: $(STAMP) ## make test, which writes what each file costs to tests/c
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) -p support.cpu_ledger --file-ledger tests/cpu_ledger.json $(PYTEST_ARGS) $(FILES)
 
 test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
+	@PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) tests/property
 	@EVENTS="$(EVENTS)" CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)
 
 search: $(STAMP) ## the property tests with new random examples (SEED=number)
 	@echo "SEED=$(SEED)"
-	@PROPERTY_SEED=$(SEED) $(BIN)/python -m pytest -q tests/property --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
+	@PROPERTY_SEED=$(SEED) PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q tests/property --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
 
 sim: $(STAMP) ## a simulation seed by seed, with a log (SCENARIO=transactions|storage|storage-beyond|misfortune|takeover|bundles|brokers|cluster|cluster-deletions|cluster-transactions|cluster-operations FROM=0 COUNT=100 JOBS=1 SIM_ARGS=--go-on)
 	@PYTHONPATH=tests:. $(BIN)/python -m tools.seeds --scenario $(SCENARIO) --from $(FROM) --count $(COUNT) --jobs $(JOBS) $(SIM_ARGS)
@@ -122,6 +124,9 @@ interop: $(STAMP) ## our client and our REST against Apache Pulsar's own broker;
 
 peers: $(STAMP) ## programs of our own on the official Go and Java clients; needs Go, Java 17 and Maven (PEERS_ARGS="go -k seek")
 	@$(BIN)/python -m tools.peers $(PEERS_ARGS)
+
+package: $(STAMP) ## wheel and sdist, installed alone, on each Python here, beside other web projects, at both ends of each range (needs a package index)
+	@$(BIN)/python -m tools.package_check
 
 protos: $(STAMP) ## generate the protobuf modules again
 	@$(BIN)/python tools/generate_protos.py

@@ -33,8 +33,12 @@ SETTINGS = {"activeConsumerFailoverDelayTimeMillis": 0}
 
 _numbers = count(1)
 
+#: Of a property that says nothing else; ``make test-long`` and ``make search`` try more.
+EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "50"))
+
 settings.register_profile(
     "geminga",
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not os.environ.get("PROPERTY_SEED"),
@@ -68,6 +72,23 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that take turns, and whose week it is not, are long."""
+    from support.weekly_sample import TURNS, whose_turn_it_is_not
+
+    of_file: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        file = item.nodeid.partition("::")[0].removeprefix("tests/")
+        if file in TURNS and item.get_closest_marker("long") is None:
+            of_file.setdefault(file, []).append(item)
+    for file, found in of_file.items():
+        waiting = whose_turn_it_is_not(file, sorted({item.nodeid for item in found}))
+        for item in found:
+            if item.nodeid in waiting:
+                item.add_marker("long")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

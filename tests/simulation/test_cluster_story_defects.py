@@ -8,6 +8,7 @@ import pytest
 
 from support.cluster_story import cluster_story
 from support.planted_defects import check_is_caught
+from support.weekly_sample import sampled
 
 #: By what ``tools/mutants/packages`` says of them.
 DEFECTS: Final = (
@@ -30,6 +31,6 @@ SEEDS: Final = 100
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("why", DEFECTS)
+@pytest.mark.parametrize("why", sampled("defects of the cluster story", DEFECTS, 3))
 def test_planted_defect_is_caught_by_some_story(why: str) -> None:
     check_is_caught(cluster_story, why, SEEDS)

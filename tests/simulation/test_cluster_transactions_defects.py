@@ -8,6 +8,7 @@ import pytest
 
 from support.cluster_transactions import cluster_transactions
 from support.planted_defects import check_is_caught
+from support.weekly_sample import sampled
 
 #: By what ``tools/mutants/packages`` says of them.
 DEFECTS: Final = (
@@ -32,6 +33,6 @@ SEEDS: Final = 100
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("why", DEFECTS)
+@pytest.mark.parametrize("why", sampled("defects of the cluster transactions", DEFECTS, 4))
 def test_planted_defect_is_caught_by_some_story(why: str) -> None:
     check_is_caught(cluster_transactions, why, SEEDS)

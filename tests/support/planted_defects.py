@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import FunctionType
+from typing import Final
 
 from tools.mutants.plan import Mutant, load_packages
-from tools.mutants.planting import functions_by_code, plant
+from tools.mutants.planting import FunctionsByCode, functions_by_code, plant
 
 from geminga.sim import run_seeds
 from geminga.sim.seeds import Scenario
 from support.noted_seeds import noted_seed
 from support.source_tree import ROOT
+
+_PRODUCT: Final = str(ROOT / "src")
+#: By file, of every file that was loaded when somebody asked.
+_functions: dict[str, dict[tuple[str, str, int], Sequence[FunctionType]]] = {}
 
 
 @cache
@@ -21,12 +26,25 @@ def mutants() -> dict[str, Mutant]:
     return {mutant.why: mutant for package in load_packages(ROOT) for mutant in package.mutants}
 
 
+def functions_of(file: str) -> FunctionsByCode:
+    """Of one file of the product, which are looked for once: a process has millions of objects.
+
+    Those made within functions are left out: their code is part of what makes them, and they would keep alive what
+    they hold.
+    """
+    if file not in _functions:
+        for key, held in functions_by_code().items():
+            if key[0].startswith(_PRODUCT) and (plain := [one for one in held if one.__closure__ is None]):
+                _functions.setdefault(key[0], {})[key] = plain
+    return _functions.get(file, {})
+
+
 @contextmanager
 def planted(why: str) -> Iterator[None]:
     """``why``: what the list says of it. Its module has to be loaded."""
     mutant = mutants()[why]
-    functions = functions_by_code()
     file = str(ROOT / mutant.file)
+    functions = functions_of(file)
     before: list[tuple[FunctionType, object]] = [
         (function, function.__code__) for key, held in functions.items() if key[0] == file for function in held
     ]

@@ -9,8 +9,9 @@ of its seeds (:func:`run_week`), whose numbers are printed; ``SAMPLE_SEEDS=17,47
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from random import Random
 from typing import Any, Final
@@ -81,6 +82,30 @@ def run_week(
         rare = [label for label in labels if total.hits[label] < hits_min]
         assert not rare, f"{total.seeds} seeds reached these fewer than {hits_min} times: {rare}\n{total.table()}"
     return total
+
+
+#: Files whose tests take turns: the part of them that a week's ``make test`` runs. Each is a story of its own over
+#: Spark or a cluster of processes, and all of them cost more than each change should pay.
+TURNS: Final[Mapping[str, float]] = {
+    "integration/spark/test_spark_exactly_once_queries.py": 0.5,
+    "integration/spark/test_spark_pipelines.py": 0.5,
+    "integration/spark/test_spark_read_topic.py": 0.6,
+    "integration/spark/test_spark_sink_queries.py": 0.5,
+    "integration/test_broker_processes.py": 0.6,
+    "integration/test_cluster_brokers.py": 0.6,
+    "integration/test_cluster_processes.py": 0.5,
+    "integration/test_growing_out.py": 0.5,
+    "integration/test_local_cluster.py": 0.6,
+    "integration/test_zookeeper_tls.py": 0.6,
+}
+
+
+def whose_turn_it_is_not(file: str, tests: Sequence[str]) -> set[str]:
+    """Of the tests of a file below ``tests``, those that another week runs."""
+    if file not in TURNS or not tests:
+        return set()
+    chosen = drawn(file, math.ceil(TURNS[file] * len(tests)), len(tests), week=week())
+    return {test for index, test in enumerate(tests) if index not in chosen}
 
 
 def _order(name: str, seeds: range, count: int) -> list[int]:

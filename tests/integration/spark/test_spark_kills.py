@@ -50,7 +50,7 @@ def kill_and_count(*arguments: str, timeout_s: float) -> dict[str, Any]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kinds", sampled("spark kills", [("driver", "task"), ("worker", "broker")], 1, ids=PAIRS))
 def test_each_row_is_in_its_place_once_though_two_kinds_are_killed(kinds: tuple[str, str]) -> None:
-    given = ("--rows", "900", "--batches", "7", "--kills", "2", "--kinds", ",".join(kinds), "--seed", "5")
+    given = ("--rows", "900", "--batches", "9", "--kills", "2", "--kinds", ",".join(kinds), "--seed", "5")
     told = kill_and_count(*given, timeout_s=580)
     assert told["kills"] == dict.fromkeys(kinds, 1)
     assert told["late"] > 50

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date
 
 import pytest
 
 from geminga import sim
-from support.weekly_sample import SEEDS_VARIABLE, WEEK_VARIABLE, drawn, run_week, sampled, week
+from support.source_tree import ROOT
+from support.weekly_sample import (
+    SEEDS_VARIABLE,
+    TURNS,
+    WEEK_VARIABLE,
+    drawn,
+    run_week,
+    sampled,
+    week,
+    whose_turn_it_is_not,
+)
 
 
 def test_a_week_is_that_of_its_thursday(monkeypatch) -> None:
@@ -55,6 +66,21 @@ async def strikes_the_last_digit(world: sim.SimWorld) -> None:
 
 def seeds_of(capsys) -> list[int]:
     return [int(line.split()[2]) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_tests_of_a_file_take_turns_and_a_part_of_them_always_runs(monkeypatch) -> None:
+    (file, part), *_ = TURNS.items()
+    tests = [f"tests/{file}::test_{number}" for number in range(10)]
+    ran: set[str] = set()
+    for number in range(1, 14):
+        monkeypatch.setenv(WEEK_VARIABLE, f"2026-W{number:02}")
+        waiting = whose_turn_it_is_not(file, tests)
+        assert len(tests) - len(waiting) == math.ceil(part * len(tests))
+        ran |= set(tests) - waiting
+    assert ran == set(tests)
+    assert len(whose_turn_it_is_not(file, tests[:1])) == 0
+    assert whose_turn_it_is_not("unit/other.py", tests) == set()
+    assert all((ROOT / "tests" / name).exists() for name in TURNS)
 
 
 def test_seeds_run_until_all_is_reached_and_are_others_next_week(monkeypatch, capsys) -> None:
