@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     # Lazy, so that `import geminga` costs nothing until a broker is wanted.
     if name == "Standalone":
-        from geminga.app.embedded import Standalone
+        from geminga.model.extras import needed_for
+
+        with needed_for("geminga.Standalone", "server"):
+            from geminga.app.embedded import Standalone
 
         return Standalone
     raise AttributeError(f"module 'geminga' has no attribute {name!r}")

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from geminga.client.core.ack_grouping import AckGrouping
 from geminga.client.core.batch_acker import BatchAcker
 from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
+from geminga.client.core.entry_bits import EntryBits
 from geminga.client.core.negative_acks import NegativeAcks, precision_ms
 from geminga.client.core.prefetch import FlowControl, PrefetchQueue
 from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff
@@ -187,6 +188,26 @@ def test_negative_acks_are_due_never_early_and_at_most_a_bucket_late(delay_ms, s
     assert nacks.next_due_ms is None
 
 
+@given(st.lists(st.tuples(st.integers(0, 5000) | st.integers(0, (1 << 64) - 1), st.booleans())))
+def test_bits_of_entries_are_a_plain_set(steps) -> None:
+    bits, model = EntryBits(), set()
+    for entry_id, is_added in steps:
+        assert (entry_id in bits) == (entry_id in model)
+        if is_added:
+            bits.add(entry_id)
+            model.add(entry_id)
+        elif entry_id in model:
+            bits.remove(entry_id)
+            model.remove(entry_id)
+        else:
+            bits.discard(entry_id)
+            with pytest.raises(KeyError):
+                bits.remove(entry_id)
+        assert (len(bits), bool(bits)) == (len(model), bool(model))
+    assert list(bits) == sorted(model)
+    assert list(EntryBits(model)) == sorted(model)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_scattered", [False, True])
 def test_a_million_negative_acks_fit_into_40_megabytes(is_scattered) -> None:
@@ -199,8 +220,7 @@ def test_a_million_negative_acks_fit_into_40_megabytes(is_scattered) -> None:
         nacks.add(entry if is_scattered else (number // 50_000, number * 7919 % 50_000), number / 17)
     assert nacks.count > 950_000
     ids = [*nacks._pending.values(), *(ids for bucket in nacks._buckets.values() for ids in bucket.values())]
-    # Bitmaps keep their bits in the C library's memory: as many bytes as serialized, and their containers' bookkeeping.
-    size = sum(sys.getsizeof(one) + (0 if isinstance(one, array) else len(one.serialize()) + 100) for one in ids)
+    size = sum(sys.getsizeof(one) + (0 if isinstance(one, array) else one.size_bytes) for one in ids)
     size += sum(sys.getsizeof(bucket) for bucket in [nacks._buckets, nacks._pending, *nacks._buckets.values()])
     assert size < 40_000_000
 

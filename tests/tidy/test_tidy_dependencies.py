@@ -14,21 +14,39 @@ from support.source_tree import ROOT, SourceModule, imports_of, product_modules
 MODULES = {"google-re2": "re2", "protobuf": "google"}
 #: Where what an extra brings may be imported: those who load it only if it is wanted.
 EXTRAS_OF = {
+    "geminga.app": {"cli", "server"},
     "geminga.app.event_loop": {"fast"},
+    "geminga.bookie": {"server"},
+    "geminga.broker": {"server"},
+    "geminga.client.schema": {"avro"},
+    "geminga.lake": {"lake"},
+    "geminga.managed_ledger": {"server"},
+    "geminga.metadata.zookeeper": {"zookeeper"},
     "geminga.pytest_plugin": {"test"},
     "geminga.spark": {"spark"},
-    "geminga.lake": {"lake"},
+    "geminga.wire.pulsar.ecies": {"crypto"},
+    "geminga.wire.pulsar.encryption": {"crypto"},
     "pyspark_geminga": {"spark"},
 }
+#: What users may ask for; empty: what everybody gets.
+TO_RUN = ("", "avro", "cli", "crypto", "fast", "lake", "server", "spark", "zookeeper")
 
 
 def project() -> dict[str, set[str]]:
-    """Extra -> names of its distributions; empty: what everybody gets."""
+    """Extra -> names of its distributions, those of extras that it names included; empty: what everybody gets."""
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lists = {"": stated["dependencies"], **stated["optional-dependencies"]}
-    return {
-        extra: {re.split(r"[<>=!~;\[ ]", line)[0] for line in lines} - {"geminga"} for extra, lines in lists.items()
-    }
+
+    def names(extra: str) -> set[str]:
+        found: set[str] = set()
+        for line in lists[extra]:
+            if own := re.match(r"geminga\[(.*)\]", line):
+                found |= set().union(*(names(other) for other in own[1].split(",")))
+            else:
+                found.add(re.split(r"[<>=!~;\[ ]", line)[0])
+        return found
+
+    return {extra: names(extra) for extra in lists}
 
 
 def tables(text: str) -> dict[str, set[str]]:
@@ -69,6 +87,8 @@ def test_what_the_product_imports_is_declared() -> None:
     [
         ("geminga.broker.x", "import requests"),
         ("geminga.broker.x", "def f():\n    import pyarrow as pa"),
+        ("geminga.client.x", "from pyroaring import BitMap"),
+        ("geminga.wire.x", "def f():\n    import cryptography"),
         ("geminga.client.x", "from uvloop import new_event_loop"),
     ],
 )
@@ -81,7 +101,7 @@ def test_everything_declared_is_imported_or_says_in_the_docs_why_not() -> None:
     imported = {i.target.partition(".")[0] for module in product_modules() for i in imports_of(module)}
     idle = {
         name
-        for extra in ("", "avro", "fast", "spark")
+        for extra in TO_RUN
         for name in project()[extra]
         if MODULES.get(name, name.replace("-", "_")) not in imported
     }
@@ -92,9 +112,10 @@ def test_everything_declared_is_imported_or_says_in_the_docs_why_not() -> None:
 def test_the_page_has_a_row_for_each_and_the_lock_a_version() -> None:
     rows = tables((ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8"))
     extras = project()
-    to_run = set().union(*(extras[extra] for extra in ("", "avro", "fast", "spark")))
+    to_run = set().union(*(extras[extra] for extra in TO_RUN))
+    assert extras["all"] == to_run - extras[""]
     assert rows["To run"] == to_run
-    assert rows["To test and develop"] == extras["test"] | extras["dev"]
+    assert rows["To test and develop"] == (extras["test"] | extras["dev"]) - to_run
     everything = to_run | extras["test"] | extras["dev"]
     assert not rows["Looked at and left out"] & everything
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
@@ -105,6 +126,27 @@ def test_the_page_has_a_row_for_each_and_the_lock_a_version() -> None:
 def test_a_package_of_an_extra_says_so() -> None:
     text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     extras = project()
-    for extra in ("fast", "spark"):
-        for name in extras[extra]:
+    own = {
+        "avro": extras["avro"],
+        "cli": extras["cli"],
+        "crypto": extras["crypto"],
+        "fast": extras["fast"],
+        "server": extras["server"] - extras["avro"] - extras["cli"],
+        "spark": extras["spark"] - extras["avro"] - extras["cli"],
+        "zookeeper": extras["zookeeper"] - extras["server"],
+    }
+    for extra, names in own.items():
+        for name in names:
             assert f"| `{name}` (extra `{extra}`) |" in text, name
+    for name in extras[""]:
+        assert f"| `{name}` |" in text, name
+
+
+def test_no_version_of_what_the_product_needs_is_the_only_one() -> None:
+    """Exact versions would keep Geminga out of environments that others are in, too."""
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [
+        *stated["dependencies"],
+        *(line for extra in TO_RUN[1:] for line in stated["optional-dependencies"][extra]),
+    ]
+    assert not [line for line in lines if "==" in line]

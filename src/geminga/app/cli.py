@@ -54,11 +54,17 @@ _app.command("initialize-cluster-metadata")(cluster_commands.initialize_cluster_
 def main() -> NoReturn:
     """Entry point of the command."""
     from geminga.model.errors import GemingaError
+    from geminga.model.extras import missing_extra
 
     try:
         _app(prog_name="geminga")
     except (GemingaError, OSError) as error:
         fail(str(error))
+    except ImportError as error:
+        missing = missing_extra(error, "this command", "server")
+        if missing is None:
+            raise
+        fail(str(missing))
     raise SystemExit(0)
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from geminga.client._errors import CryptoError
 from geminga.client._options import CryptoFailureAction, check_argument
 from geminga.client.core.option_kinds import TEXT
+from geminga.model.extras import check_installed
 from geminga.runtime import Clock, Raised, Threads, attempt, attempt_await, get_logger, spawn
 from geminga.runtime.local_file import read_local_file
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -84,6 +85,8 @@ class KeySource:
     __slots__ = ("_limit_s", "_reader", "_threads")
 
     def __init__(self, threads: Threads, reader: CryptoKeyReader, limit_s: float) -> None:
+        """Raises MissingExtraError if there is nothing to encrypt or decrypt with."""
+        check_installed("cryptography", "End-to-end encryption")
         self._threads = threads
         self._reader = reader
         self._limit_s = limit_s

@@ -1,6 +1,6 @@
 """Negative acknowledgements: entries that wait until the broker is asked to deliver them again.
 
-A wheel of buckets: time -> ledger id -> entry ids, as a bitmap, or as a plain array while they are few, so that a
+A wheel of buckets: time -> ledger id -> entry ids, as bits, or as a plain array while they are few, so that a
 million waiting entries cost a few bytes each, dense or scattered. The time of an entry is rounded *up* to its bucket:
 it is never asked for early, and at most one bucket late. What is due at the same time leaves together, in log order.
 
@@ -14,8 +14,7 @@ from array import array
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
-from pyroaring import BitMap, BitMap64
-
+from geminga.client.core.entry_bits import EntryBits
 from geminga.client.core.redelivery_backoff import RedeliveryBackoff
 from geminga.model.errors import invariant
 
@@ -23,14 +22,11 @@ DELAY_MS_DEFAULT: Final = 60_000
 PRECISION_MS_MAX: Final = 256
 _TICK_SHARE: Final = 3
 _DELAY_MS_FLOOR: Final = 100
-#: Entry ids from here on do not fit the smaller bitmap; no ledger has as many, but the wire allows it.
-_SMALL_ENTRY_IDS: Final = 1 << 32
-
-#: As many entry ids of one ledger in one bucket become a bitmap.
+#: As many entry ids of one ledger in one bucket become bits.
 _FEW: Final = 48
 
 EntryKey = tuple[int, int]
-_EntryIds: TypeAlias = "array[int] | BitMap | BitMap64"
+_EntryIds: TypeAlias = "array[int] | EntryBits"
 
 
 def precision_ms(delay_ms: float) -> int:
@@ -52,7 +48,7 @@ class NegativeAcks:
         self._times: list[int] = []
         self._buckets: dict[int, dict[int, _EntryIds]] = {}
         #: Every waiting entry once more, without its time: the same entry does not wait twice.
-        self._pending: dict[int, BitMap64] = {}
+        self._pending: dict[int, EntryBits] = {}
         #: Entries that wait.
         self.count = 0
 
@@ -66,7 +62,7 @@ class NegativeAcks:
         ledger_id, entry_id = entry
         pending = self._pending.get(ledger_id)
         if pending is None:
-            pending = self._pending[ledger_id] = BitMap64()
+            pending = self._pending[ledger_id] = EntryBits()
         elif entry_id in pending:
             return False
         pending.add(entry_id)
@@ -84,9 +80,7 @@ class NegativeAcks:
         elif isinstance(entries, array):
             entries.append(entry_id)
             if len(entries) >= _FEW:
-                ledgers[ledger_id] = _bitmap(entries.tolist())
-        elif entry_id >= _SMALL_ENTRY_IDS and isinstance(entries, BitMap):
-            ledgers[ledger_id] = _bitmap([*entries, entry_id])
+                ledgers[ledger_id] = EntryBits(entries)
         else:
             entries.add(entry_id)
         return True
@@ -126,7 +120,7 @@ class NegativeAcks:
         self._pending.clear()
         self.count = 0
 
-    def _forget(self, ledger_id: int, pending: BitMap64, entry_id: int) -> None:
+    def _forget(self, ledger_id: int, pending: EntryBits, entry_id: int) -> None:
         pending.discard(entry_id)
         self.count -= 1
         if not pending:
@@ -140,7 +134,3 @@ class NegativeAcks:
             in_buckets == waiting == self.count, f"{in_buckets} in buckets, {waiting} waiting, {self.count} counted"
         )
         invariant(sorted(self._times) == sorted(self._buckets), "times and buckets differ")
-
-
-def _bitmap(entry_ids: list[int]) -> BitMap | BitMap64:
-    return BitMap64(entry_ids) if max(entry_ids) >= _SMALL_ENTRY_IDS else BitMap(entry_ids)

@@ -1,0 +1,197 @@
+"""``make package``: the wheel and the sdist, and environments that have to take them.
+
+1. Both are built, and ``twine check`` passes. 2. Alone, Geminga is the client: few packages, little disk, no server.
+3. With every Python that is found, ``geminga[server]`` starts a broker, and a client publishes and consumes. 4. The
+same beside ``fastapi``, ``aiokafka`` and the newest uvicorn, and with the oldest version that each range allows; there
+the tests of what depends on the insides of others run, too. Needs a package index; nothing of it is in ``make test``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+#: What ``pip install geminga`` may bring, itself included, and how large it may be without bytecode.
+PACKAGES_MAX: Final = 8
+BASE_MIB_MAX: Final = 30.0
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
+#: Of a package whose insides are used: what fails where a version has them otherwise.
+INSIDES: Final = (
+    "tests/integration/rest/test_http_connection.py",
+    "tests/integration/rest/test_server.py",
+    "tests/unit/broker/rest",
+)
+
+STORY: Final = """
+import asyncio, geminga
+from geminga.client import connect
+
+async def main(url):
+    async with connect(url) as client:
+        consumer = await client.subscribe("t", "s")
+        producer = await client.create_producer("t")
+        await producer.send(b"hello")
+        message = await consumer.receive()
+        assert message.data() == b"hello"
+        await consumer.acknowledge(message)
+
+import urllib.request
+with geminga.Standalone() as broker:
+    asyncio.run(main(broker.service_url))
+    assert urllib.request.urlopen(broker.web_service_url + "/admin/v2/clusters").status == 200
+print("served")
+"""
+
+
+class Failed(Exception):
+    """A step that did not do what it has to; the text says which."""
+
+
+def run(command: Sequence[str | Path], *, cwd: Path | None = None, timeout_s: float = 900) -> str:
+    """What a command prints; raises Failed with its last words."""
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=timeout_s)
+    if done.returncode:
+        raise Failed(f"{' '.join(words)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def pythons() -> Iterator[tuple[str, str]]:
+    """(version, program) of those that are here."""
+    for version in PYTHONS:
+        program = shutil.which(f"python{version}")
+        if program is None:
+            continue
+        told = subprocess.run(
+            [program, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, text=True
+        )
+        if told.returncode == 0:
+            yield version, program
+
+
+def lower_bounds(extras: Sequence[str]) -> list[str]:
+    """``name==version`` for the lower end of each range of these extras and of what everybody gets."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found: dict[str, str] = {}
+
+    def take(lines: Sequence[str]) -> None:
+        for line in lines:
+            if own := re.match(r"geminga\[(.*)\]", line):
+                for extra in own[1].split(","):
+                    take(project["optional-dependencies"][extra])
+            elif bound := re.match(r"([\w-]+)>=([\w.]+)", line):
+                found[bound[1]] = bound[2]
+
+    take(project["dependencies"])
+    for extra in extras:
+        take(project["optional-dependencies"][extra])
+    return [f"{name}=={version}" for name, version in sorted(found.items())]
+
+
+class Environment:
+    """A virtual environment of one step."""
+
+    def __init__(self, directory: Path, program: str) -> None:
+        run([program, "-m", "venv", "--clear", directory])
+        self.python = directory / "bin" / "python"
+        self.directory = directory
+
+    def install(self, *wanted: str | Path) -> None:
+        run([self.python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-compile", *wanted])
+
+    def packages(self) -> dict[str, str]:
+        """Name -> version, without what every environment has."""
+        listed = json.loads(run([self.python, "-m", "pip", "--disable-pip-version-check", "list", "--format", "json"]))
+        return {row["name"]: row["version"] for row in listed if row["name"] not in ("pip", "setuptools", "wheel")}
+
+    def size_mib(self) -> float:
+        """Of what was installed, bytecode left out."""
+        site = next((self.directory / "lib").glob("python*/site-packages"))
+        skipped = ("pip", "setuptools", "_distutils_hack", "pkg_resources")
+        files = (file for file in site.rglob("*") if file.is_file() and file.suffix != ".pyc")
+        kept = (file for file in files if not file.relative_to(site).parts[0].startswith(skipped))
+        return sum(file.stat().st_size for file in kept) / (1 << 20)
+
+    def serves(self) -> None:
+        """A broker starts, and a message goes through it."""
+        if "served" not in run([self.python, "-c", STORY], cwd=self.directory, timeout_s=120):
+            raise Failed("the broker did not serve")
+
+
+def build(directory: Path) -> tuple[Path, Path]:
+    """Wheel and sdist, checked."""
+    tools = Environment(directory / "tools", sys.executable)
+    tools.install("build", "twine")
+    run([tools.python, "-m", "build", "--outdir", directory / "dist", ROOT])
+    (wheel,), (sdist,) = ((directory / "dist").glob(pattern) for pattern in ("*.whl", "*.tar.gz"))
+    run([tools.python, "-m", "twine", "check", "--strict", wheel, sdist])
+    return wheel, sdist
+
+
+def check(directory: Path) -> None:
+    """All steps; raises Failed at the first that fails."""
+    wheel, sdist = build(directory)
+    print(f"built, and twine check passes: {wheel.name} ({wheel.stat().st_size >> 10} KiB), {sdist.name}", flush=True)
+
+    alone = Environment(directory / "alone", sys.executable)
+    alone.install(wheel)
+    packages, size_mib = alone.packages(), alone.size_mib()
+    if len(packages) > PACKAGES_MAX or size_mib > BASE_MIB_MAX:
+        raise Failed(f"geminga alone is {len(packages)} packages and {size_mib:.1f} MiB: {sorted(packages)}")
+    run([alone.python, "-c", "import geminga.client, geminga.client.blocking"])
+    print(f"alone: {len(packages)} packages, {size_mib:.1f} MiB: {', '.join(sorted(packages))}", flush=True)
+
+    for version, program in pythons():
+        for source in (wheel, sdist):
+            made = Environment(directory / f"python{version}", program)
+            made.install(f"geminga[server] @ {source.as_uri()}")
+            made.serves()
+            print(f"python {version}: {source.name} with [server] serves", flush=True)
+
+    beside = Environment(directory / "beside", sys.executable)
+    beside.install("fastapi", "uvicorn", "aiokafka", f"geminga[server,zookeeper] @ {wheel.as_uri()}")
+    beside.serves()
+    found = beside.packages()
+    print(
+        "beside: " + ", ".join(f"{name} {found[name]}" for name in ("fastapi", "uvicorn", "aiokafka", "h11", "kazoo"))
+    )
+
+    extras = ("server", "zookeeper")
+    oldest = Environment(directory / "oldest", sys.executable)
+    bounds = [bound for bound in lower_bounds(extras) if not bound.startswith("protobuf")]
+    oldest.install(f"geminga[{','.join(extras)}] @ {wheel.as_uri()}", *bounds)
+    oldest.serves()
+    print("oldest of each range serves: " + ", ".join(bounds), flush=True)
+    for name, made in (("oldest", oldest), ("newest", beside)):
+        made.install("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "pulsar-client[avro]", "pyspark-client")
+        told = run([made.python, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *INSIDES], cwd=ROOT)
+        print(f"{name}: {told.splitlines()[-1]}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--directory", type=Path, help="where all is made, and kept")
+    given = parser.parse_args()
+    try:
+        if given.directory:
+            given.directory.mkdir(parents=True, exist_ok=True)
+            check(given.directory)
+        else:
+            with tempfile.TemporaryDirectory(prefix="geminga-package-") as directory:
+                check(Path(directory))
+    except Failed as error:
+        raise SystemExit(f"package: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
