@@ -35,10 +35,14 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     # Lazy, so that `import geminga` costs nothing until a broker is wanted.
     if name == "Standalone":
-        from geminga.model.extras import needed_for
-
-        with needed_for("geminga.Standalone", "server"):
+        try:
             from geminga.app.embedded import Standalone
+        except ImportError as error:
+            from geminga.model.extras import missing_extra
 
+            missing = missing_extra(error, "geminga.Standalone", "server")
+            if missing is None:
+                raise
+            raise missing from None
         return Standalone
     raise AttributeError(f"module 'geminga' has no attribute {name!r}")

@@ -9,58 +9,66 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Final, NoReturn
 
 import typer
 
 import geminga
-from geminga.app import (
-    admin_commands,
-    autorecovery_commands,
-    bookie_commands,
-    client_commands,
-    cluster_commands,
-    inspect_commands,
-    lake_commands,
-    load_commands,
-    local_cluster_commands,
-    metadata_commands,
-    perf_commands,
-    pipeline_commands,
-    transaction_commands,
-)
 from geminga.app.paragraphs import print_paragraph
 
 #: Where a standalone keeps everything unless told.
 DATA_DIRECTORY: Final = "geminga-data"
+#: Groups of commands by the module that has them, each as ``commands``; one that is not asked for is not loaded.
+_GROUPS: Final = {
+    "admin": "admin_commands",
+    "autorecovery": "autorecovery_commands",
+    "bookie": "bookie_commands",
+    "client": "client_commands",
+    "cluster": "local_cluster_commands",
+    "inspect": "inspect_commands",
+    "lake": "lake_commands",
+    "loadbalance": "load_commands",
+    "metadata": "metadata_commands",
+    "perf": "perf_commands",
+    "pipeline": "pipeline_commands",
+}
+_INITIALIZE: Final = "initialize-cluster-metadata"
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-admin_commands.commands.add_typer(transaction_commands.commands, name="transactions")
-_app.add_typer(admin_commands.commands, name="admin")
-_app.add_typer(autorecovery_commands.commands, name="autorecovery")
-_app.add_typer(bookie_commands.commands, name="bookie")
-_app.add_typer(client_commands.commands, name="client")
-_app.add_typer(local_cluster_commands.commands, name="cluster")
-_app.add_typer(inspect_commands.commands, name="inspect")
-_app.add_typer(lake_commands.commands, name="lake")
-_app.add_typer(load_commands.commands, name="loadbalance")
-_app.add_typer(metadata_commands.commands, name="metadata")
-_app.add_typer(perf_commands.commands, name="perf")
-_app.add_typer(pipeline_commands.commands, name="pipeline")
-_app.command("initialize-cluster-metadata")(cluster_commands.initialize_cluster_metadata)
+
+def app_for(words: Sequence[str]) -> typer.Typer:
+    """The command line with what ``words`` ask for: one group or command, or all where they name none."""
+    first = next((word for word in words if not word.startswith("-")), "")
+    has_one = first in _GROUPS or first in _OWN
+    known = {group.name for group in _app.registered_groups}
+    for name, module in _GROUPS.items():
+        if name not in known and (name == first or not has_one):
+            commands = import_module(f"geminga.app.{module}").commands
+            if name == "admin":  # a family of its own, which uses what the others have
+                commands.add_typer(import_module("geminga.app.transaction_commands").commands, name="transactions")
+            _app.add_typer(commands, name=name)
+    if (first == _INITIALIZE or not has_one) and not any(one.name == _INITIALIZE for one in _app.registered_commands):
+        from geminga.app.cluster_commands import initialize_cluster_metadata
+
+        _app.command(_INITIALIZE)(initialize_cluster_metadata)
+    return _app
 
 
 def main() -> NoReturn:
     """Entry point of the command."""
     from geminga.model.errors import GemingaError
-    from geminga.model.extras import missing_extra
 
     try:
-        _app(prog_name="geminga")
+        app_for(sys.argv[1:])(prog_name="geminga")
     except (GemingaError, OSError) as error:
         fail(str(error))
     except ImportError as error:
+        from geminga.model.extras import missing_extra
+
         missing = missing_extra(error, "this command", "server")
         if missing is None:
             raise
@@ -189,6 +197,10 @@ def broker(
     given = {"metadataStoreUrl": metadata, "brokerServicePort": broker_port, "webServicePort": web_port}
     overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in given.items() if value is not None)]
     run_broker(load_broker_config(config or (), os.environ, overrides), json_line=json_line)
+
+
+#: Commands that are here, and the one that is no group.
+_OWN: Final = frozenset(["broker", "standalone", _INITIALIZE])
 
 
 if __name__ == "__main__":

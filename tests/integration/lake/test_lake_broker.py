@@ -8,7 +8,7 @@ from pulsar import ConsumerType, InitialPosition
 from typer.testing import CliRunner
 
 import geminga
-from geminga.app.cli import _app
+from geminga.app.cli import app_for
 from geminga.broker.rest import lake
 from geminga.broker.topic.offload import LOOK_S
 from geminga.client.blocking import connect
@@ -101,7 +101,9 @@ def read_all(client, topic: str, count: int) -> list[bytes]:
 
 
 def offload(rest: Rest, name: str, *options: str):
-    result = CliRunner().invoke(_app, ["lake", "offload", name, "--admin-url", rest.base_url, "--wait", *options])
+    result = CliRunner().invoke(
+        app_for(["lake"]), ["lake", "offload", name, "--admin-url", rest.base_url, "--wait", *options]
+    )
     assert result.exit_code == 0, (result.output, result.exception)
     return result.output
 
@@ -138,7 +140,7 @@ def test_everything_that_was_published_is_read_from_the_lake(settings, tmp_path)
         assert (messages[1].partition_key(), messages[1].event_timestamp()) == ("k1", 2)
         late.seek(messages[50].message_id())
         late.close()
-        result = CliRunner().invoke(_app, ["lake", "list", topic, "--admin-url", rest.base_url, "--json"])
+        result = CliRunner().invoke(app_for(["lake"]), ["lake", "list", topic, "--admin-url", rest.base_url, "--json"])
         assert result.exit_code == 0
         assert '"isOffloaded": true' in result.output
         assert rest.call("DELETE", f"{path}?force=true").status == 204
@@ -180,7 +182,7 @@ def test_restored_ledgers_are_what_they_were_and_need_no_lake(settings, tmp_path
     with geminga.Standalone(tmp_path / "data", settings) as broker:
         rest = Rest(broker.web_service_url)
         read(broker)
-        result = CliRunner().invoke(_app, ["lake", "restore", topic, "--admin-url", rest.base_url])
+        result = CliRunner().invoke(app_for(["lake"]), ["lake", "restore", topic, "--admin-url", rest.base_url])
         assert result.exit_code == 0, (result.output, result.exception)
         assert "0 are in the lake" in result.output
         again = rest.get(f"{path}/lake").json

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import geminga
-from geminga.app.cli import _app
+from geminga.app.cli import app_for
 from geminga.client import MessageId, blocking
 from support.rest import Rest
 from support.waiting import until
@@ -46,7 +46,7 @@ def test_aborted_messages_and_markers_are_kept_and_shown_to_nobody(tmp_path):
             producer.send(b"end-%d" % index, **delay)
             expected.append(b"end-%d" % index)
         command = ["lake", "offload", TOPIC, "--admin-url", broker.web_service_url, "--wait"]
-        assert CliRunner().invoke(_app, command).exit_code == 0
+        assert CliRunner().invoke(app_for(["lake"]), command).exit_code == 0
         files = sorted((tmp_path / "lake").rglob("*.parquet"))
         assert len(files) >= 3
         rows = [row for file in files for row in pq.read_table(file).to_pylist()]

@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from typer.testing import CliRunner
 
 import geminga
-from geminga.app.cli import _app
+from geminga.app.cli import app_for
 from geminga.client.blocking import Client, connect
 from geminga.client.schema import JsonSchema
 from geminga.spark.core.lake_plan import LakeRange
@@ -87,7 +87,7 @@ def parts() -> Iterator[Parts]:
             for partition in range(PARTITIONS):
                 name = f"{TOPIC}-partition-{partition}"
                 command = ["lake", "offload", name, "--admin-url", broker.web_service_url, "--wait"]
-                assert CliRunner().invoke(_app, command).exit_code == 0
+                assert CliRunner().invoke(app_for(["lake"]), command).exit_code == 0
             publish(client, 2 * MESSAGES, Event, "tail")
             columns = "__messageId,__key,__topic,__partition,__schemaVersion"
             options = {"service.url": broker.service_url, "topic": TOPIC, "metadataColumns": columns}

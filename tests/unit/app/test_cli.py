@@ -11,9 +11,11 @@ import pytest
 
 import geminga
 from geminga.app.broker_server import Addresses
+from geminga.app.cli import _GROUPS
 from geminga.app.process import Place, ready_line
 from geminga.app.process_life import LOG_LEVELS, configure_logging, seconds_since_exec
 from geminga.model.errors import ConfigurationError
+from support.weekly_sample import sampled
 
 ADDRESSES = Addresses("pulsar://127.0.0.1:1", "http://127.0.0.1:2", 1, 2)
 
@@ -30,14 +32,43 @@ def test_version_is_printed() -> None:
 
 def test_version_loads_no_broker() -> None:
     code = (
-        "import sys, geminga.app.cli as cli\n"
+        "import sys, geminga.__main__ as command\n"
         "sys.argv = ['geminga', '--version']\n"
-        "try: cli.main()\n"
+        "try: command.main()\n"
         "except SystemExit: pass\n"
-        "print([name for name in ('google.protobuf', 'asyncio', 'starlette', 'uvicorn') if name in sys.modules])\n"
+        "print([name for name in ('google.protobuf', 'asyncio', 'typer', 'uvicorn') if name in sys.modules])\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("group", sampled("groups of commands", [*_GROUPS, "standalone"], 3))
+def test_help_of_one_group_loads_no_other_and_nothing_heavy(group: str) -> None:
+    code = (
+        "import sys, geminga.__main__ as command\n"
+        f"sys.argv = ['geminga', {group!r}, '--help']\n"
+        "try: command.main()\n"
+        "except SystemExit: pass\n"
+        "print(*sorted(sys.modules))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(result.stdout.splitlines()[-1].split())
+    assert "Usage: geminga" in result.stdout
+    assert not loaded & {"google.protobuf", "asyncio", "starlette", "uvicorn", "pyspark", "pyarrow", "kazoo"}
+    # Some use options of others: of clients, for one.
+    others = {f"geminga.app.{module}" for name, module in _GROUPS.items() if name != group}
+    assert len(loaded & others) <= 1
+    assert len([name for name in loaded if name.startswith("geminga")]) < 20
+
+
+def test_every_group_is_in_the_whole_help_and_a_wrong_word_is_told() -> None:
+    whole = run("--help")
+    assert whole.returncode == 0
+    for name in (*_GROUPS, "broker", "standalone", "initialize-cluster-metadata"):
+        assert f"  {name} " in whole.stdout, name
+    wrong = run("standalon")
+    assert wrong.returncode == 2
+    assert "No such command 'standalon'" in wrong.stderr
 
 
 def test_package_and_plugin_load_nothing_heavy() -> None:
