@@ -19,7 +19,7 @@ from bench.servers import BenchError
 
 #: Of callgrind: 'C' 'T' in the upper half, the number of the request in the lower.
 _TOOL = 0x43540000
-_ZERO, _START, _STOP = _TOOL + 1, _TOOL + 4, _TOOL + 5
+_START, _STOP = _TOOL + 4, _TOOL + 5
 #: uint64 request(uint64 *arguments), System V: the arguments in rax, the answer without Valgrind (0) in rdx.
 _CODE = bytes.fromhex(
     "53"  # push rbx
@@ -30,7 +30,7 @@ _CODE = bytes.fromhex(
     "4889d0"  # mov rax, rdx
     "5b c3"  # pop rbx; ret
 )
-_TOTALS = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
+_TOTALS = re.compile(r"^totals: (\d+)", re.MULTILINE)
 _FUNCTION = re.compile(r"^cfn=\((\d+)\)(?: (\S+))?\ncalls=(\d+)", re.MULTILINE)
 _NAMED = re.compile(r"^c?fn=\((\d+)\) (\S+)", re.MULTILINE)
 
@@ -45,12 +45,11 @@ class Requests:
         self._ask = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))(address)
 
     def start(self) -> None:
-        """What was counted before is forgotten."""
+        """What comes is counted."""
         self._request(_START)
-        self._request(_ZERO)
 
     def stop(self) -> None:
-        """What comes is not counted."""
+        """What comes is counted no more."""
         self._request(_STOP)
 
     def _request(self, number: int) -> None:
@@ -60,7 +59,9 @@ class Requests:
 def command(out: Path) -> list[str]:
     """What stands before the command of a process to be counted. Raises BenchError where it can not be."""
     if shutil.which("valgrind") is None:
-        raise BenchError("make bench-guard needs valgrind, which is not installed (Debian, Ubuntu: apt install valgrind)")
+        raise BenchError(
+            "make bench-guard needs valgrind, which is not installed (Debian, Ubuntu: apt install valgrind)"
+        )
     if platform.machine() not in ("x86_64", "AMD64"):
         raise BenchError(f"make bench-guard counts on x86-64 only, this is {platform.machine()}")
     return ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]

@@ -73,7 +73,7 @@ def paragraph(verdicts: Sequence[Verdict], base: str, dearer_max: float = DEARER
             f"{one.row}: {', '.join(f'{_percent(one, name)} {name}' for name in one.dearer)}" for one in dearer
         )
         sentences.append(
-            f"{len(dearer)} of {len(verdicts)} rows cost more than {dearer_max:.0%} more a message than at {base}: {told}."
+            f"{len(dearer)} of {len(verdicts)} rows cost over {dearer_max:.0%} more a message than at {base}: {told}."
         )
     if unmeasured:
         told = "; ".join(f"{one.row}: {one.unmeasured}" for one in unmeasured)

@@ -1,7 +1,8 @@
 """One row, measured in a process of its own: ``python -m bench.guard.worker MODE ROW``; prints one line of JSON.
 
-``counted``: under callgrind, whose output file has the figures. ``plain``: calls of functions, C ones too, blocks and
-bytes of memory that stay, and CPU time, each a message. The product is the one that PYTHONPATH names first.
+``counted``: under callgrind, whose output file has the figures. ``plain``: calls of functions (C ones too), blocks of
+memory that stay, bytes that cross the simulated network, and CPU time, each a message. The product is the one that
+PYTHONPATH names first.
 """
 
 from __future__ import annotations
@@ -11,15 +12,29 @@ import json
 import sys
 import time
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import geminga
 from bench.guard.callgrind import Requests
-from bench.guard.rows import ROWS, Step
+from bench.guard.loads import LOADS, Step
+from bench.guard.rows import ROWS
 from geminga import sim
 
 #: Runs whose CPU time is the least of them, each of as many messages as are counted.
-TIMED: int = 3
+TIMED: Final = 3
+
+
+class _Crossing:
+    """Bytes that the simulated network delivered; none where a row has no network."""
+
+    def __init__(self, network: Any) -> None:
+        self.bytes = 0
+        self._deliver = network.delivered
+        network.delivered = self._delivered
+
+    def _delivered(self, source: str, target: str, chunk: bytes) -> None:
+        self.bytes += len(chunk)
+        self._deliver(source, target, chunk)
 
 
 def _settle() -> None:
@@ -31,6 +46,7 @@ def measure_row(name: str, mode: str) -> dict[str, float]:
     """See the module."""
     row = ROWS[name]
     found: dict[str, float] = {}
+    crossing: _Crossing | None = None
 
     async def counted(step: Step) -> None:
         requests = Requests()
@@ -41,6 +57,7 @@ def measure_row(name: str, mode: str) -> dict[str, float]:
         requests.stop()
 
     async def plain(step: Step) -> None:
+        assert crossing is not None
         await step(row.warm)
         _settle()
         times = []
@@ -50,10 +67,11 @@ def measure_row(name: str, mode: str) -> dict[str, float]:
             times.append(time.process_time() - started)
         found["cpu_us"] = min(times) / row.count * 1e6
         gc.collect()
-        blocks = sys.getallocatedblocks()
+        blocks, crossed = sys.getallocatedblocks(), crossing.bytes
         await step(row.count)
         gc.collect()
         found["kept_blocks"] = (sys.getallocatedblocks() - blocks) / row.count
+        found["network_bytes"] = (crossing.bytes - crossed) / row.count
         calls = 0
 
         def note(frame: FrameType, event: str, _: Any) -> None:
@@ -69,8 +87,11 @@ def measure_row(name: str, mode: str) -> dict[str, float]:
     measure, runs = steps[mode]
 
     async def main(world: sim.SimWorld) -> None:
+        nonlocal crossing
+        if mode == "plain":
+            crossing = _Crossing(world.network)
         # One more: a consumer that catches up takes one before it is measured.
-        await row.load(world, measure, row.warm + runs * row.count + 1)
+        await LOADS[name](world, measure, row.warm + runs * row.count + 1)
 
     sim.run(main, seed=1)
     found["messages"] = row.count
