@@ -155,7 +155,7 @@ def test_tests_that_fail_unchanged_fail_the_command(tree: Path) -> None:
 def test_mutant_is_found_by_what_is_said_of_it(tree: Path) -> None:
     write_package(tree, [CAUGHT])
     assert find_mutant(tree, "so", tree / "packages") == load_packages(tree, tree / "packages")[0].mutants[0]
-    with pytest.raises(PlanError, match="^0 mutants .*: otherwise"):
+    with pytest.raises(PlanError, match=r"^0 mutants .*: otherwise"):
         find_mutant(tree, "otherwise", tree / "packages")
 
 
