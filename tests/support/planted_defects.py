@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from types import FunctionType
 from typing import Final
 
-from tools.mutants.plan import Mutant, load_packages
+from tools.mutants.plan import find_mutant
 from tools.mutants.planting import FunctionsByCode, functions_by_code, plant
 
 from geminga.sim import run_seeds
@@ -19,11 +18,6 @@ from support.source_tree import ROOT
 _PRODUCT: Final = str(ROOT / "src")
 #: By file, of every file that was loaded when somebody asked.
 _functions: dict[str, dict[tuple[str, str, int], Sequence[FunctionType]]] = {}
-
-
-@cache
-def mutants() -> dict[str, Mutant]:
-    return {mutant.why: mutant for package in load_packages(ROOT) for mutant in package.mutants}
 
 
 def functions_of(file: str) -> FunctionsByCode:
@@ -42,7 +36,7 @@ def functions_of(file: str) -> FunctionsByCode:
 @contextmanager
 def planted(why: str) -> Iterator[None]:
     """``why``: what the list says of it. Its module has to be loaded."""
-    mutant = mutants()[why]
+    mutant = find_mutant(ROOT, why)
     file = str(ROOT / mutant.file)
     functions = functions_of(file)
     before: list[tuple[FunctionType, object]] = [

@@ -16,7 +16,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,6 +90,29 @@ def load_packages(root: Path, directory: Path = PACKAGES) -> list[Package]:
     if not files:
         raise PlanError(f"no package in {directory}")
     return [_package(root, file) for file in files]
+
+
+def find_mutant(root: Path, why: str, directory: Path = PACKAGES) -> Mutant:
+    """The one mutant that the lists describe so; lines of the others are not looked for. Raises PlanError."""
+    told = [
+        (file.stem, tuple(package["sources"]), entry)
+        for file in sorted(directory.glob("*.toml"))
+        for package in [_read(file)]
+        for entry in package.get("mutant", [])
+        if entry.get("why") == why
+    ]
+    if len(told) != 1:
+        raise PlanError(f"{len(told)} mutants are there for: {why}")
+    [(name, sources, entry)] = told
+    mutant = _mutant(root, name, entry, sources, is_equivalent=False)
+    if not isinstance(mutant, Mutant):
+        raise PlanError(mutant)
+    return mutant
+
+
+@cache
+def _read(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def _package(root: Path, file: Path) -> Package:

@@ -5,8 +5,8 @@ ready and jumps to the next timer when nothing is. Each handle belongs to the bo
 handles of a crashed node are dropped, those of a paused node are held.
 
 Private parts of asyncio it relies on, one self-test each: ``BaseEventLoop._run_once``, ``_ready``,
-``_scheduled``, ``_stopping``, ``_timer_cancelled_count``, ``_write_to_self``, ``Handle._run``, ``_cancelled``,
-``_scheduled``, ``_when``, ``_context``, ``_callback``, ``Task._log_destroy_pending``, ``_log_traceback``.
+``_scheduled``, ``_stopping``, ``_timer_cancelled_count``, ``_write_to_self``, ``_check_closed``, ``Handle._run``,
+``_cancelled``, ``_scheduled``, ``_context``, ``_callback``, ``Task._log_destroy_pending``, ``_log_traceback``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import heapq
 import weakref
 from asyncio.base_events import BaseEventLoop
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -37,12 +37,21 @@ STEPS_PER_COLLECTION: Final = 20_000
 LISTED_TASKS_MAX: Final = 20
 
 
+class Due(float):
+    """When a timer is due, virtual seconds: what the heap of timers holds, as a float is compared without Python."""
+
+    __slots__ = ("timer",)
+
+    timer: asyncio.TimerHandle
+
+
 class SimLoop(BaseEventLoop):
     """See the module's docstring. ``shuffle``: a random stream that permutes tasks that are ready together."""
 
     # What BaseEventLoop has and its type stubs do not tell.
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
+    _check_closed: Callable[[], None]
+    _scheduled: list[Due]  # asyncio's own holds the timers themselves
     _stopping: bool
     _timer_cancelled_count: int
 
@@ -74,6 +83,43 @@ class SimLoop(BaseEventLoop):
         if self._failure is None:
             self._failure = error
 
+    def call_soon(
+        self,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """As asyncio's, without what looks for misuse: every second step of a simulation is scheduled here."""
+        self._check_closed()
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """``delay``: virtual seconds."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """``when``: virtual seconds since the start of the run."""
+        self._check_closed()
+        due = Due(when)
+        due.timer = timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, due)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
     def _run_once(self) -> None:
         self._move_due_timers()
         if not self._ready and not self._stopping:
@@ -83,10 +129,10 @@ class SimLoop(BaseEventLoop):
         for _ in range(len(self._ready)):
             if not self._ready:  # a crash dropped what was left of this round
                 break
-            handle = self._ready.popleft()
-            if handle.cancelled():
+            handle: Any = self._ready.popleft()
+            if handle._cancelled:
                 continue
-            boot = _boot_of(handle)
+            boot = handle._context.get(CURRENT_BOOT)
             if boot is not None and (boot.paused or not boot.alive):
                 if boot.alive:
                     boot.held.append(handle)
@@ -104,17 +150,19 @@ class SimLoop(BaseEventLoop):
 
     def _move_due_timers(self) -> None:
         scheduled = self._scheduled
+        now_s = self._now_s
         while scheduled:
-            timer = scheduled[0]
-            cancelled = timer.cancelled()
-            if not cancelled and timer.when() > self._now_s and _may_run(timer):
-                break
-            heapq.heappop(scheduled)
-            timer._scheduled = False  # type: ignore[attr-defined]
-            if cancelled:
+            due = scheduled[0]
+            timer: Any = due.timer
+            if not timer._cancelled:
+                if due <= now_s:
+                    self._ready.append(timer)
+                elif _may_run(timer):
+                    break
+            else:
                 self._timer_cancelled_count -= 1
-            elif timer.when() <= self._now_s:
-                self._ready.append(timer)
+            heapq.heappop(scheduled)
+            timer._scheduled = False
 
     def _advance(self) -> None:
         if not self._scheduled:
@@ -122,7 +170,7 @@ class SimLoop(BaseEventLoop):
                 f"nothing is ready and no timer is set at virtual time {self._now_s:.6f} s; waiting: "
                 + ("; ".join(self._waiting()) or "nobody")
             )
-        self._now_s = self._scheduled[0].when()
+        self._now_s = self._scheduled[0].timer.when()
         self._steps_at_instant_start = self.steps
         if self._now_s > self.virtual_seconds_max:
             raise SimLivelockError(f"virtual time passed {self.virtual_seconds_max:.0f} s")
@@ -193,10 +241,10 @@ class SimLoop(BaseEventLoop):
         # Held first: some tasks are kept alive by nothing but the handles dropped below.
         self.lost_tasks.extend(task for task, owner in self.pending_tasks() if owner is boot)
         self._ready = deque(handle for handle in self._ready if _boot_of(handle) is not boot)
-        kept = [timer for timer in self._scheduled if _boot_of(timer) is not boot]
+        kept = [due for due in self._scheduled if _boot_of(due.timer) is not boot]
         heapq.heapify(kept)
         self._scheduled = kept
-        self._timer_cancelled_count = sum(timer.cancelled() for timer in kept)
+        self._timer_cancelled_count = sum(due.timer.cancelled() for due in kept)
         boot.held.clear()
 
     def is_lost(self, task: object) -> bool:

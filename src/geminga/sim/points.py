@@ -49,7 +49,7 @@ class SimPoints:
         if boot is not None and not boot.alive:
             return
         self.hits[label] += 1
-        if self._is_due(label, boot) or (
+        if (self._armed and self._is_due(label, boot)) or (
             boot is not None and self.crash_percent and self._rng.random() * 100 < self.crash_percent
         ):
             if boot is None:

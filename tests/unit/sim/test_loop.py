@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from functools import partial
 
 import pytest
 
@@ -226,8 +227,8 @@ def test_hook_scheduled_is_a_heap_of_timers_with_a_flag():
     async def main():
         loop = asyncio.get_running_loop()
         late, early = loop.call_later(2, int), loop.call_later(1, int)
-        assert loop._scheduled[0] is early
-        assert {*loop._scheduled} == {early, late}
+        assert loop._scheduled[0].timer is early
+        assert {due.timer for due in loop._scheduled} == {early, late}
         assert early._scheduled is True
         assert (early.when(), early.cancelled()) == (1, False)
 
@@ -248,6 +249,14 @@ def test_hook_timer_cancelled_count_counts_cancelled_timers_in_the_heap():
         assert loop._timer_cancelled_count == 0
 
     run(main)
+
+
+def test_hook_check_closed_refuses_to_schedule():
+    loop = SimLoop()
+    loop.close()
+    for schedule in (partial(loop.call_soon, int), partial(loop.call_later, 1, int), partial(loop.call_at, 1, int)):
+        with pytest.raises(RuntimeError, match="closed"):
+            schedule()
 
 
 def test_hook_stopping_ends_run_forever():

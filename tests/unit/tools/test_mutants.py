@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tools.mutants.drawing import changes_of, draw
-from tools.mutants.plan import load_packages
+from tools.mutants.plan import PlanError, find_mutant, load_packages
 
 from support.source_tree import ROOT
 
@@ -150,6 +150,22 @@ def test_tests_that_fail_unchanged_fail_the_command(tree: Path) -> None:
     code, told = run(tree)
     assert (code, told["changes"]) == (1, [])
     assert "test_wrong" in told["failures"][0]
+
+
+def test_mutant_is_found_by_what_is_said_of_it(tree: Path) -> None:
+    write_package(tree, [CAUGHT])
+    assert find_mutant(tree, "so", tree / "packages") == load_packages(tree, tree / "packages")[0].mutants[0]
+    with pytest.raises(PlanError, match=r"^0 mutants .*: otherwise"):
+        find_mutant(tree, "otherwise", tree / "packages")
+
+
+@pytest.mark.parametrize(
+    ("mutants", "told"), [([CAUGHT, SURVIVOR], "^2 mutants"), ([STALE], "0 lines read")], ids=["two", "stale"]
+)
+def test_mutant_that_is_there_twice_or_stale_is_not_found(tree: Path, mutants: list, told: str) -> None:
+    write_package(tree, mutants)
+    with pytest.raises(PlanError, match=told):
+        find_mutant(tree, "so", tree / "packages")
 
 
 def test_draw_is_the_same_for_the_same_seed_and_hardly_changes_with_the_code(tree: Path) -> None:

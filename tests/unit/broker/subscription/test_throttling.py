@@ -33,7 +33,7 @@ def acknowledge_all(topic: RecordedTopic, connection: RecordingConnection) -> No
 
 def timers() -> int:
     """Timers that wait in the loop."""
-    return sum(not handle.cancelled() for handle in asyncio.get_running_loop()._scheduled)
+    return sum(not due.timer.cancelled() for due in asyncio.get_running_loop()._scheduled)
 
 
 @pytest.mark.parametrize("level", LEVELS)
