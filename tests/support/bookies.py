@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 from geminga import sim
 from geminga.bookie import BookieConfig, LocalBookie
@@ -25,6 +26,10 @@ T = TypeVar("T")
 KEY = b"master key" * 2
 #: Calls until a client has noticed that its bookie is there again.
 RECONNECT_TRIES_MAX = 20
+#: A simulated disk holds every byte of a file, twice, and 16 MiB of zeros say no more than these.
+SMALL_JOURNALS: Final = BookieConfig(journal_pre_alloc_size_mb=0.25)
+#: For stories that are over before a usual flush.
+FLUSHED_OFTEN: Final = replace(SMALL_JOURNALS, flush_interval_ms=500)
 #: Journals on one disk, ledgers on three.
 PAIRS = [("/j/1", "/a"), ("/j/2", "/b"), ("/j/3", "/c")]
 
@@ -172,11 +177,11 @@ class BookieCase:
             if self._kind == "unix":
                 return await served_locally(node)
             if self._kind == "spread":
-                bookie = await SpreadBookie.open(node.runtime, PAIRS, BookieConfig(), ledgers=self.listed)
+                bookie = await SpreadBookie.open(node.runtime, PAIRS, SMALL_JOURNALS, ledgers=self.listed)
                 parts, found = bookie.parts, bookie
             else:
                 await node.runtime.disk.make_dirs("/data")
-                local = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=self.listed)
+                local = await LocalBookie.open(node.runtime, "/data", SMALL_JOURNALS, ledgers=self.listed)
                 parts, found = (local,), local
 
             async def collect_on(_: SimNode) -> None:
@@ -204,7 +209,7 @@ class BookieCase:
 async def serve(node: SimNode, kind: type[BookieServer] = BookieServer) -> LocalBookie:
     """Start a bookie and its server on a node."""
     await node.runtime.disk.make_dirs("/data")
-    bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
+    bookie = await LocalBookie.open(node.runtime, "/data", SMALL_JOURNALS, ledgers=AllLive())
     await kind.listen(node.runtime, bookie, "0.0.0.0", BOOKIE_PORT)
     return bookie
 
@@ -212,7 +217,7 @@ async def serve(node: SimNode, kind: type[BookieServer] = BookieServer) -> Local
 async def served_locally(node: SimNode) -> RemoteBookie:
     """A bookie and its server at a Unix socket, and a client of it, as another process of the machine has one."""
     await node.runtime.disk.make_dirs("/data")
-    bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
+    bookie = await LocalBookie.open(node.runtime, "/data", SMALL_JOURNALS, ledgers=AllLive())
     taken = await TakenPort.take_local(node.runtime, "/data/bookie.socket")
     await taken.serve(bookie, FRAME_BYTES_MAX)
     return RemoteBookie(node.runtime, "b", "unix:/data/bookie.socket", 0)

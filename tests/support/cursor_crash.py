@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 
-from geminga.bookie import BookieConfig, LocalBookie
+from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.managed_ledger import (
     Defects,
@@ -28,6 +28,7 @@ from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.runtime import is_halted
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from support.bookies import FLUSHED_OFTEN
 from support.orphans import collect_now
 
 NAME = "public/default/persistent/story"
@@ -104,9 +105,7 @@ class TopicStory:
 
     async def open(self, node: SimNode) -> tuple[LocalBookie, ManagedLedgerFactory]:
         store = MemoryMetadataStore(node.runtime, self.server, self.faults)
-        bookie = await LocalBookie.open(
-            node.runtime, "/data", BookieConfig(flush_interval_ms=500), ledgers=MetadataLiveLedgers(store)
-        )
+        bookie = await LocalBookie.open(node.runtime, "/data", FLUSHED_OFTEN, ledgers=MetadataLiveLedgers(store))
         bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
         factory = ManagedLedgerFactory(node.runtime, store, bookkeeper, self.config, defects=self.defects)
         # Often so little that acknowledgements are put away and brought back all the time.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga.bookie import BookieConfig, LocalBookie
+from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.delayed_delivery import TopicDelays
@@ -25,6 +25,7 @@ from geminga.model.topic_name import TopicName
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
+from support.bookies import FLUSHED_OFTEN
 from support.broker_world import ENDPOINTS, TOPIC, Client
 
 LIVES = 4
@@ -60,9 +61,7 @@ class DelayedStory:
 
     async def open(self, node: SimNode) -> None:
         store = MemoryMetadataStore(node.runtime, self.server, self.faults)
-        self.bookie = await LocalBookie.open(
-            node.runtime, "/data", BookieConfig(flush_interval_ms=500), ledgers=MetadataLiveLedgers(store)
-        )
+        self.bookie = await LocalBookie.open(node.runtime, "/data", FLUSHED_OFTEN, ledgers=MetadataLiveLedgers(store))
         bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": self.bookie}))
         ledger_config = ManagedLedgerConfig(max_entries_per_ledger=7, min_rollover_minutes=0)
         self.ledgers = ManagedLedgerFactory(node.runtime, store, bookkeeper, ledger_config)

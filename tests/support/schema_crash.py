@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from geminga.bookie import BookieConfig, LocalBookie
+from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.broker.schema import crash_points
 from geminga.broker.schema.core.compatibility import Strategy
@@ -20,6 +20,7 @@ from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import StorageError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+from support.bookies import FLUSHED_OFTEN
 from support.orphans import collect_now
 
 IDS = ("public/default/a", "public/default/b")
@@ -47,9 +48,7 @@ class SchemaStory:
 
     async def open(self, node: SimNode) -> LocalBookie:
         store = MemoryMetadataStore(node.runtime, self.server, self.faults)
-        bookie = await LocalBookie.open(
-            node.runtime, "/data", BookieConfig(flush_interval_ms=500), ledgers=MetadataLiveLedgers(store)
-        )
+        bookie = await LocalBookie.open(node.runtime, "/data", FLUSHED_OFTEN, ledgers=MetadataLiveLedgers(store))
         self.metadata = store
         self.bookkeeper = bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
         wall_ms = node.runtime.clock.wall_ms

@@ -10,12 +10,13 @@ the completion is delivered.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from geminga.sim.boot import Boot
 from geminga.sim.disk_faults import Fault, Struck
-from geminga.sim.disk_media import Directory, Inode, Write, lose_power, used_bytes
+from geminga.sim.disk_media import Directory, Inode, Write, linked, lose_power
 from geminga.sim.errors import SimError
 from geminga.sim.rng import Stream
 
@@ -127,11 +128,7 @@ class SimDisk:
 
     def used_bytes(self) -> int:
         """Bytes of all files, those unlinked but still open included."""
-        linked = used_bytes(self.root)
-        if not self._open_inodes:
-            return linked
-        reachable = {id(self.inode(path)) for path in self.paths()}
-        return linked + sum(len(inode.written) for inode in self._open_inodes if id(inode) not in reachable)
+        return sum(len(inode.written) for inode in linked(self.root).union(self._open_inodes))
 
     def mount(self, boot: Boot | None = None) -> MountedDisk:
         """A ``Disk`` over this device, that dies with ``boot``."""
@@ -233,8 +230,11 @@ class SimDisk:
 
     def directory(self, path: str) -> Directory:
         """The directory at ``path``; raises FileNotFoundError, NotADirectoryError."""
+        return self._directory(split(path), path)
+
+    def _directory(self, names: Sequence[str], path: str) -> Directory:
         node: Inode | Directory = self.root
-        for name in split(path):
+        for name in names:
             if not isinstance(node, Directory):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
             if name not in node.entries:
@@ -249,7 +249,7 @@ class SimDisk:
         names = split(path)
         if not names:
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
-        return self.directory("/".join(names[:-1])), names[-1]
+        return self._directory(names[:-1], path), names[-1]
 
     def inode(self, path: str) -> Inode:
         """The file at ``path``; raises FileNotFoundError, IsADirectoryError."""
@@ -272,7 +272,8 @@ def _clear(inode: Inode) -> None:
     inode.pending.clear()
 
 
-def split(path: str) -> list[str]:
+@lru_cache(maxsize=1024)  # every step of a disk names a path, mostly one of a few
+def split(path: str) -> tuple[str, ...]:
     """The names of a path; relative paths start at the root too."""
     names: list[str] = []
     for name in path.split("/"):
@@ -280,4 +281,4 @@ def split(path: str) -> list[str]:
             names = names[:-1]
         elif name not in ("", "."):
             names.append(name)
-    return names
+    return tuple(names)

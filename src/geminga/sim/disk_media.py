@@ -225,14 +225,14 @@ def lose_power(root: Directory, rng: Stream) -> None:
                 node.written, node.synced, node.openings = content, bytearray(content), 0
 
 
-def used_bytes(root: Directory) -> int:
-    """Bytes of all files reachable from ``root``."""
-    total, directories, seen = 0, [root], set()
+def linked(root: Directory) -> set[Inode]:
+    """The files reachable from ``root``."""
+    found: set[Inode] = set()
+    directories = [root]
     while directories:
         for node in directories.pop().entries.values():
             if isinstance(node, Directory):
                 directories.append(node)
-            elif node not in seen:
-                seen.add(node)
-                total += len(node.written)
-    return total
+            else:
+                found.add(node)
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga.sim.disk_media import PAGE_BYTES, SECTOR_BYTES, Directory, Inode, Resize, Write, lose_power, used_bytes
+from geminga.sim.disk_media import PAGE_BYTES, SECTOR_BYTES, Directory, Inode, Resize, Write, linked, lose_power
 from geminga.sim.rng import stream
 
 WRITES = st.tuples(st.integers(0, 3 * PAGE_BYTES), st.binary(min_size=1, max_size=2 * PAGE_BYTES)).map(
@@ -175,9 +175,8 @@ def test_lost_directory_takes_its_files_along():
     assert found == {True, False}
 
 
-def test_used_bytes_counts_each_file_once():
-    root, sub, inode = Directory(), Directory(), Inode()
-    inode.change(Write(0, b"12345"))
+def test_file_with_two_names_is_one():
+    root, sub, inode, other = Directory(), Directory(), Inode(), Inode()
     root.change({"sub": sub, "a": inode})
-    sub.change({"b": inode})
-    assert used_bytes(root) == 5
+    sub.change({"b": inode, "c": other})
+    assert linked(root) == {inode, other}

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from geminga.app import pipeline_commands
+from geminga.app.cli import main
 from geminga.client import MessageId
 from geminga.model.errors import ConfigurationError
 from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source
@@ -199,32 +200,46 @@ def test_settings_of_the_command_line_are_pairs() -> None:
             pipeline_commands._pairs(wrong)
 
 
-def geminga(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "geminga", "pipeline", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture
+def geminga(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The command in this process: what it exits with and prints."""
+
+    def run(*arguments: str) -> tuple[int | str | None, str, str]:
+        monkeypatch.setattr(sys, "argv", ["geminga", "pipeline", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code, *capsys.readouterr()
+
+    return run
 
 
-def test_the_command_line_validates_shows_and_fails_in_one_paragraph(tmp_path) -> None:
+def test_the_command_line_validates_shows_and_fails_in_one_paragraph(tmp_path, geminga) -> None:
     path = tmp_path / "p.yaml"
-    shown = geminga("show", "windows", "--set", "topics=a", "--set", "output=b", "--set", "columns=x long")
-    path.write_text(shown.stdout, encoding="utf-8")
-    assert "is valid" in geminga("validate", str(path)).stdout
-    path.write_text(shown.stdout.replace("watermark", "watermerk"), encoding="utf-8")
-    found = geminga("validate", str(path))
-    assert found.returncode == 1
-    assert f"{path}:" in found.stdout
-    assert "did you mean watermark" in found.stdout
-    told = json.loads(geminga("validate", "--json", str(path)).stdout)
+    asked = ("show", "windows", "--set", "topics=a", "--set", "output=b", "--set", "columns=x long")
+    code, shown, _ = geminga(*asked)
+    assert code == 0
+    of_a_process = subprocess.run(
+        [sys.executable, "-m", "geminga", "pipeline", *asked], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert of_a_process.stdout == shown
+    path.write_text(shown, encoding="utf-8")
+    assert "is valid" in geminga("validate", str(path))[1]
+    path.write_text(shown.replace("watermark", "watermerk"), encoding="utf-8")
+    code, found, _ = geminga("validate", str(path))
+    assert code == 1
+    assert f"{path}:" in found
+    assert "did you mean watermark" in found
+    told = json.loads(geminga("validate", "--json", str(path))[1])
     assert told["problems"][0]["key"] == "watermerk"
     for command in ("run", "status"):
-        failed = geminga(command, str(path))
-        assert failed.returncode == 1
-        assert failed.stderr.startswith("geminga: ")
-        assert failed.stderr.count("\n") == 1
-    assert "--set topics=" in geminga("list").stdout
-    assert len(geminga("list", "--json").stdout.splitlines()) == 5
-    assert "expected NAME=VALUE" in geminga("show", "windows", "--set", "x").stderr
-    assert "did you mean windows" in geminga("show", "window").stderr
+        code, _, failure = geminga(command, str(path))
+        assert code == 1
+        assert failure.startswith("geminga: ")
+        assert failure.count("\n") == 1
+    assert "--set topics=" in geminga("list")[1]
+    assert len(geminga("list", "--json")[1].splitlines()) == 5
+    assert "expected NAME=VALUE" in geminga("show", "windows", "--set", "x")[2]
+    assert "did you mean windows" in geminga("show", "window")[2]
 
 
 def test_validating_loads_neither_spark_nor_arrow() -> None:

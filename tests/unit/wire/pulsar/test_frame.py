@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.model.errors import ProtocolError
@@ -39,19 +41,23 @@ def test_frames_cut_anywhere_are_the_same(frames, data) -> None:
     assert decoder.feed(encoded[:cut]) + decoder.feed(encoded[cut:]) == frames
 
 
-@settings(max_examples=40)  # each is some tens of draws
-@given(FRAMES, st.data())
-def test_frames_taken_a_few_at_a_time_are_the_same(frames, data) -> None:
+#: How much of what is left is fed, in hundredths, and how many frames are asked for.
+FEEDS = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 3)), min_size=1, max_size=12)
+
+
+@given(FRAMES, FEEDS)
+def test_frames_taken_a_few_at_a_time_are_the_same(frames, feeds) -> None:
     encoded = encode(frames)
     decoder = FrameDecoder(MESSAGE_BYTES_MAX)
     got = []
-    while encoded or decoder.has_more:
-        cut = data.draw(st.integers(0, len(encoded)))
-        frames_max = data.draw(st.integers(0, 3))
+    for share, frames_max in chain(feeds, repeat((100, 1), len(frames) + 1)):
+        cut = len(encoded) * share // 100
         given, encoded = encoded[:cut], encoded[cut:]
         taken = decoder.feed(given, frames_max)
         assert len(taken) <= frames_max
         got += taken
+        if not encoded and not decoder.has_more:
+            break
     assert got == frames
     assert decoder.buffered_bytes == 0
 
