@@ -57,9 +57,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
-    """Compile once what each worker would compile."""
+    """Compile once what each worker would compile; and one week for all of them, whenever they begin."""
     from support.compiled_ahead import compile_ahead
+    from support.weekly_sample import WEEK_VARIABLE, week
 
+    os.environ[WEEK_VARIABLE] = week()
     compile_ahead()
 
 
