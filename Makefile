@@ -17,6 +17,7 @@ PLOT ?=
 BENCH_ARGS ?= all
 BASE ?= HEAD~1
 COMPARE_ARGS ?=
+GUARD_ARGS ?=
 CLIENT_TESTS ?=
 PULSAR ?=
 PEERS_ARGS ?=
@@ -41,7 +42,7 @@ PROPERTY_EXAMPLES ?= 200
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers package protos blocking rest-docs lock clean
+.PHONY: help setup demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard conformance interop peers package protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +116,9 @@ bench: $(STAMP) ## floor against product, one table per claim (BENCH_ARGS="publi
 
 bench-compare: $(STAMP) ## this tree against another commit, in turns (BASE=commit COMPARE_ARGS="publish --pairs 3")
 	@$(BIN)/python -m bench.compare --base "$(BASE)" $(COMPARE_ARGS)
+
+bench-guard: $(STAMP) ## what a message costs, counted, against another commit; needs valgrind (BASE=commit GUARD_ARGS="--row Shared")
+	@$(BIN)/python -m bench.guard --base "$(BASE)" $(GUARD_ARGS)
 
 conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory BROKERS=1)
 	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)" --brokers $(or $(BROKERS),1)

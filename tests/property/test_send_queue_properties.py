@@ -28,7 +28,7 @@ class SendQueueMachine(RuleBasedStateMachine):
         #: Gates that hold, or held until it expired, something.
         self.asked: set[str] = set()
         #: One that was opened is not closed again: the next one of its letter is another.
-        self.opened = {"a": 0, "b": 0}
+        self.opened = dict.fromkeys("abcd", 0)
         #: Of frames that passed a gate that stands open as long as the connection does: which one.
         self.passed: dict[int, str] = {}
 
@@ -54,6 +54,7 @@ class SendQueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.free == len(self.model))
     @rule(gate=st.sampled_from("cd"))
     def add_ahead(self, gate: str) -> None:
+        gate += str(self.opened[gate])
         sent = pending(self.next_id, self.now_s)
         if gate in self.asked:  # it was closed with a connection
             assert not self.queue.hold(sent, gate)
@@ -67,7 +68,9 @@ class SendQueueMachine(RuleBasedStateMachine):
 
     @rule(gate=st.sampled_from("cd"), is_refused=st.booleans())
     def answer_ahead(self, gate: str, is_refused: bool) -> None:
-        """Those that are written, or may be, are answered one by one."""
+        """Those that are written, or may be, are answered one by one; once for a gate."""
+        self.opened[gate] += 1
+        gate += str(self.opened[gate] - 1)
         if is_refused:
             held = [one for one in self.model if self.gates.get(one) == gate]
             assert [p.sequence_id for p in self.queue.refuse_gate(gate)] == held

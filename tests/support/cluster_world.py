@@ -63,11 +63,21 @@ class ClusterWorld:
     """See the module."""
 
     def __init__(
-        self, world: SimWorld, *, has_peers: bool = False, coordinators: int = 0, namespaces: Sequence[str] = ()
+        self,
+        world: SimWorld,
+        *,
+        has_peers: bool = False,
+        coordinators: int = 0,
+        namespaces: Sequence[str] = (),
+        names: Sequence[str] = BROKERS,
+        bookies: Sequence[str] = BOOKIES,
+        ledgers: ManagedLedgerConfig = LEDGERS,
     ) -> None:
         """``has_peers``: brokers ask each other over REST. ``coordinators`` of transactions; ``namespaces`` in use
-        beside the one of :data:`NAMES`."""
+        beside the one of :data:`NAMES`. ``names`` of brokers, of which the first is "a", and of ``bookies``."""
         self.world = world
+        self.names = names
+        self.ledgers = ledgers
         self.has_peers = has_peers
         self.coordinators = coordinators
         self.namespaces = (NAMESPACE, *namespaces)
@@ -77,9 +87,9 @@ class ClusterWorld:
         self.deduplicates = self.rng.random() < 0.5
         #: Logs are whole; else what everybody acknowledged is trimmed.
         self.keeps = self.rng.random() < 0.7
-        self.url = ",".join(f"{name}:{PORT}" for name in BROKERS)
-        self.metadata = MetadataNode(world, BROKERS)
-        self.bookies = {name: FarBookie(world, name) for name in BOOKIES}
+        self.url = ",".join(f"{name}:{PORT}" for name in names)
+        self.metadata = MetadataNode(world, names)
+        self.bookies = {name: FarBookie(world, name) for name in bookies}
         self.brokers: dict[str, Broker] = {}
         self.members: dict[str, Membership] = {}
         self.stores: dict[str, SocketMetadataStore] = {}
@@ -93,7 +103,7 @@ class ClusterWorld:
             bookie.config = BOOKIE
             bookie.node.on_fatal = partial(self._bookie_failed, name)
             await self.start_bookie(name)
-        for name in BROKERS:
+        for name in self.names:
             await self.boot(name)
         await self.world.node("a").run(self._set_up)
 
@@ -174,7 +184,7 @@ class ClusterWorld:
         pool = RemoteBookiePool(runtime)
         await RegisteredBookies.follow(metadata, pool)
         bookkeeper = BookKeeper(runtime, metadata, pool, BookKeeperConfig())
-        ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, LEDGERS, is_shared=True)
+        ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, self.ledgers, is_shared=True)
         resources = Resources(metadata)
 
         async def policies_of(namespace: str) -> Mapping[str, Json] | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 import geminga
-from geminga.app.cli import _app
+from geminga.app.cli import app_for
 from geminga.client import CompressionType
 from geminga.client.blocking import Client, connect
 from geminga.spark.core.metadata_columns import ALL_COLUMNS
@@ -41,7 +41,7 @@ class Table(NamedTuple):
 def offload(broker: geminga.Standalone, topic: str) -> None:
     """All closed ledgers of a topic or partition."""
     command = ["lake", "offload", topic, "--admin-url", broker.web_service_url, "--wait"]
-    assert CliRunner().invoke(_app, command).exit_code == 0
+    assert CliRunner().invoke(app_for(["lake"]), command).exit_code == 0
 
 
 def publish(client: Client) -> None:

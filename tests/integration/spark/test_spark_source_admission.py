@@ -85,7 +85,10 @@ def test_payloads_travel_once_though_they_are_counted(broker, client, topic, opt
     source = Random(5)
     sent = [source.randbytes(2000) for _ in range(500)]
     with client.create_producer(
-        topic, compression_type=CompressionType[compression], batching_max_messages=10
+        topic,
+        compression_type=CompressionType[compression],
+        batching_max_messages=10,
+        batching_max_publish_delay_ms=60_000,
     ) as producer:
         for value in sent:
             producer.send_nowait(value)
