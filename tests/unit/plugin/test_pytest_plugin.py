@@ -14,7 +14,8 @@ def session(pytester: pytest.Pytester):
     def run(test: str, conftest: str = "") -> pytest.RunResult:
         pytester.makeconftest(conftest)
         pytester.makepyfile(test)
-        arguments = ["-q", "-p", "no:cacheprovider", "-o", "addopts="]
+        # Those of this environment that are of no use here take time to load.
+        arguments = ["-q", *(f"-pno:{name}" for name in ("cacheprovider", "hypothesispytest", "xdist")), "-oaddopts="]
         # Where the package is not installed, its plugin is not found by itself.
         if not entry_points(group="pytest11", name="geminga"):
             arguments += ["-p", "geminga.pytest_plugin"]

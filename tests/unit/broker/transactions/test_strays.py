@@ -203,7 +203,7 @@ def test_very_many_messages_are_acknowledged_in_one_command() -> None:
 
     async def scenario(world: BrokerWorld) -> None:
         client = await transacting(world)
-        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
+        await client.client.subscribe(subType=pb.CommandSubscribe.Shared, permits=0)
         await client.client.create_producer()
         for _ in range(count):
             await client.publish(b"x")
