@@ -69,7 +69,7 @@ def main() -> NoReturn:
     except ImportError as error:
         from geminga.model.extras import missing_extra
 
-        missing = missing_extra(error, "this command", "server")
+        missing = missing_extra(error, "this command")
         if missing is None:
             raise
         fail(str(missing))
