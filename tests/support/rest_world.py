@@ -16,7 +16,7 @@ from geminga.broker.service import Broker
 
 def rest_application(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> ASGIApp:
     """The application for a broker, put together as the composition root does it; ``settings`` of the context."""
-    return application_maker(rest_context(broker, cluster_name, **settings))()
+    return application_maker(lambda: rest_context(broker, cluster_name, **settings))()
 
 
 def rest_context(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> RestContext:

@@ -6,24 +6,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.access.ports import Access
-from geminga.broker.config import BrokerConfig
-from geminga.broker.metrics import Metrics
-from geminga.broker.ownership.lookup import TopicLookup
-from geminga.broker.ownership.ports import Ownership
-from geminga.broker.policies.service import PolicyService
-from geminga.broker.resources import Resources
 from geminga.broker.rest.services import NO_FORCE, AdministeredTopics, BrokerStatus, ForcedDeletion, LiveConfiguration
-from geminga.broker.rest.stats import TopicStatistics
-from geminga.broker.schema.topic_schemas import Schemas
-from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.runtime import Clock
-from geminga.runtime.ports import Disk
 
 if TYPE_CHECKING:
+    from geminga.broker.access.ports import Access
+    from geminga.broker.config import BrokerConfig
     from geminga.broker.load.config import LoadConfig
+    from geminga.broker.metrics import Metrics
+    from geminga.broker.ownership.lookup import TopicLookup
     from geminga.broker.ownership.membership import Membership
+    from geminga.broker.ownership.ports import Ownership
+    from geminga.broker.policies.service import PolicyService
+    from geminga.broker.resources import Resources
+    from geminga.broker.rest.stats import TopicStatistics
+    from geminga.broker.schema.topic_schemas import Schemas
     from geminga.broker.transactions.service import TransactionService
+    from geminga.managed_ledger import ManagedLedgerFactory
+    from geminga.runtime import Clock
+    from geminga.runtime.ports import Disk
 
 #: Body of a request where ``httpMaxRequestSize`` sets no other bound, bytes.
 BODY_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
