@@ -43,7 +43,10 @@ class RestContext:
     policies: PolicyService
     #: Returns when the loaded topics of a namespace follow its changed policies.
     policies_changed: Callable[[str], Awaitable[None]]
-    schemas: Schemas
+    #: Each of these three is made with its first use, and the same from then on: they know what topics are.
+    use_schemas: Callable[[], Schemas]
+    use_metrics: Callable[[], Metrics]
+    use_statistics: Callable[[], TopicStatistics]
     lookup: TopicLookup
     ownership: Ownership
     #: This broker's part in a cluster of several; None: it is alone.
@@ -54,8 +57,6 @@ class RestContext:
     clock: Clock
     disk: Disk
     config: BrokerConfig
-    metrics: Metrics
-    statistics: TopicStatistics
     cluster: str
     version: str
     #: Who is let in, and to what.
@@ -83,3 +84,18 @@ class RestContext:
     process: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     #: What of it can be changed at run time, made with the first use; None: nothing.
     live: Callable[[], LiveConfiguration] | None = None
+
+    @property
+    def schemas(self) -> Schemas:
+        """Of topics."""
+        return self.use_schemas()
+
+    @property
+    def metrics(self) -> Metrics:
+        """What ``/metrics`` tells."""
+        return self.use_metrics()
+
+    @property
+    def statistics(self) -> TopicStatistics:
+        """Of topics and their subscriptions."""
+        return self.use_statistics()
