@@ -1,7 +1,7 @@
 """uvicorn's HTTP/1.1 connection with what it lacks: an end for clients that send half a request or read no answer.
 
-It extends uvicorn's protocol and asks its parser how far a request is, which neither promises: both are pinned, and
-``test_http_connection_internals`` fails where a new version has it otherwise. Loaded with the rest of the HTTP
+It extends uvicorn's protocol and asks its parser how far a request is, which neither promises: both are ranges, and
+``test_http_connection_internals`` fails where a version has it otherwise. Loaded with the rest of the HTTP
 software, by ``server``.
 """
 
