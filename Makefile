@@ -74,14 +74,19 @@ spark-kills: $(STAMP) ## Spark's windows over troublesome events, or EVENTS=file
 # Tests start hundreds of Pythons, each of which would compile all modules again where the environment forbids to keep them.
 test test-ledger test-long: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(STAMP) ## everything but the long tests, four at a time (WORKERS=0: one after the other)
+# JVMs of tests that find it start with half the CPU; without it they only take longer.
+CLASSES := build/spark-home/classes.jsa
+$(CLASSES): $(STAMP)
+	@$(BIN)/python -m tools.spark_classes
+
+test: $(STAMP) $(CLASSES) ## everything but the long tests, four at a time (WORKERS=0: one after the other)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
 
 test-ledger: export PYTHONPATH := tests
-test-ledger: $(STAMP) ## make test, which writes what each file costs to tests/cpu_ledger.json (FILES="tests/unit/wire ..." for some)
+test-ledger: $(STAMP) $(CLASSES) ## make test, which writes what each file costs to tests/cpu_ledger.json (FILES="tests/unit/wire ..." for some)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) -p support.cpu_ledger --file-ledger tests/cpu_ledger.json $(PYTEST_ARGS) $(FILES)
 
-test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
+test-long: $(STAMP) $(CLASSES) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
 	@PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) tests/property
 	@EVENTS="$(EVENTS)" CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)
 

@@ -10,6 +10,7 @@ import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from tools import spark_classes
 from tools.process_tree import children_of, command_of, wait_gone
 
 from geminga.spark import session
@@ -42,10 +43,11 @@ def _bucket_keys() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled_workers(tmp_path_factory) -> None:
-    """For the session, and for drivers that are processes of their own."""
+def _compiled_workers() -> None:
+    """For the session, and for drivers that are processes of their own: workers and JVMs that start quickly."""
     if "SPARK_HOME" not in os.environ:
-        os.environ["SPARK_HOME"] = str(make_home(tmp_path_factory.mktemp("spark-home"), INSTALLED))
+        make_home(spark_classes.HOME, INSTALLED)
+        os.environ.update(spark_classes.environment())
 
 
 @pytest.fixture(scope="session")
