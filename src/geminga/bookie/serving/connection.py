@@ -30,7 +30,7 @@ from geminga.bookie.serving.ledger_requests import LEDGER_HANDLERS
 from geminga.bookie.serving.prompt_requests import PromptRequests
 from geminga.model.bookie_port import IDS_END, EntryData, LacResult
 from geminga.model.errors import NoSuchEntryError, StorageError
-from geminga.runtime import get_logger
+from geminga.runtime import get_logger, let_go
 from geminga.runtime.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.add_stream import encode_run_answers
@@ -106,8 +106,12 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It went: what waits for its turn is dropped."""
-        self._transport = None
+        if self._transport is not None:
+            let_go(self._transport)
+            self._transport = None
         self._answers.clear()
+        self._answer_bytes = 0
+        self._decoder.drop()
         self._end_half_frame()
         self.dropped(self._prompt.forget())
         self.server.forget(self)
