@@ -33,7 +33,7 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger, let_go, spawn
 
 #: Requests of a connection that are being carried out, and the bytes of their values: beyond, nothing more is read.
 UNDER_WAY_MAX: Final = 256
@@ -100,6 +100,7 @@ class ServedConnection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._decoder = server_decoder()
+        #: Not there any more once it is lost.
         self._transport: asyncio.Transport
         self._session: ServedSession | None = None
         self._has_greeted = False
@@ -142,6 +143,8 @@ class ServedConnection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """The session goes on without; nobody waits for answers any more."""
         self._is_lost = True
+        let_go(self._transport)
+        del self._transport
         self._server.went(self)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
