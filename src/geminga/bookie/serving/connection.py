@@ -114,6 +114,7 @@ class BookieConnection(asyncio.Protocol):
         self._decoder.drop()
         self._end_half_frame()
         self.dropped(self._prompt.forget())
+        self.server.unread.forget(self)
         self.server.forget(self)
 
     def pause_writing(self) -> None:
@@ -169,12 +170,14 @@ class BookieConnection(asyncio.Protocol):
     @property
     def may_read(self) -> bool:
         """Whether a group of its reads may be carried out now."""
-        return not (self._has_group or self._is_writing_paused)
+        return not (self._has_group or self._is_writing_paused or self.server.unread.is_full)
 
     def _may_answer(self) -> bool:
         if self._transport is None:
             return True  # nobody gets it
-        return not self._is_writing_paused and self._answer_bytes < limits.OUTPUT_BYTES_MAX
+        if self._is_writing_paused or self.server.unread.is_full:
+            return False
+        return self._answer_bytes < limits.OUTPUT_BYTES_MAX
 
     def _count(self, size_bytes: int) -> None:
         self._unanswered_bytes += size_bytes
@@ -205,6 +208,16 @@ class BookieConnection(asyncio.Protocol):
             self._transport.writelines(answers)
         else:
             self._transport.write(b"".join(answers))
+        self.server.unread.wrote(self, self._transport.get_write_buffer_size())
+        self._prompt.go_on()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What its client was sent and has not taken."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def reads_go_on(self) -> None:
+        """There is room for answers again, over all connections."""
         self._prompt.go_on()
 
     def update_flow(self) -> None:
