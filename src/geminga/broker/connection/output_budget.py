@@ -1,10 +1,10 @@
 """The bound on what clients were sent and have not taken, over all connections of a broker.
 
 A connection whose write buffer is over its mark, or has more than a few answers, is counted with what is in it.
-Dispatchers never write to the former. While all of them together have more than the limit, the others take turns, a few at a time:
-a turn ends with the first write of a dispatcher, or after a moment. Whoever came last is first: those who read come
-again and again, and go on beside any number who do not. At twice the limit there are no turns. Where others wait, who
-has taken nothing for some seconds is cut off, the longest first; beyond twice the limit, of answers, in any case.
+Dispatchers never write to the former. While all of them together have more than the limit, the others take turns, a few
+at a time: a turn ends with the first write of a dispatcher, or after a moment. Whoever came last is first: those who
+read come again and again, and go on beside any number who do not. At twice the limit there are no turns. Where others
+wait, or there is more than that, who has taken nothing for some seconds is cut off, the longest first.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ from geminga.wire.bookkeeper.digest import DigestType, digest_for
 from support.bookies import entries_of, sized_entries
 from support.served_bookies import KEY, Connect, adds_2, adds_3, pass_by, serve
 
-
 MEBIBYTE = 1024 * 1024
 
 
