@@ -332,6 +332,7 @@ class BrokerServer(ABC):
             application_maker(lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)),
             requests_max=config.http_requests_max,
             header_bytes_max=config.http_header_bytes_max,
+            body_bytes_max=config.http_body_bytes_max,
             connections_max=plan.web_connections_max,
             limits=Limits(config.handshake_timeout_s, config.http_body_timeout_s, config.http_body_timeout_s),
             keep_free=plan.keep_free_of_web,

@@ -20,7 +20,8 @@ class Claim:
 
     def __init__(self, budget: ByteBudget, size_bytes: int, granted: Callable[[Claim], None]) -> None:
         self._budget = budget
-        self._granted = granted
+        #: None once it was called, or will not be: it may hold whoever holds the claim.
+        self._granted: Callable[[Claim], None] | None = granted
         self.size_bytes = size_bytes
         #: Granted and not let go.
         self.is_held = False
@@ -28,7 +29,9 @@ class Claim:
     def grant(self) -> None:
         """For the budget: it is this one's turn."""
         self.is_held = True
-        self._granted(self)
+        granted, self._granted = self._granted, None
+        if granted is not None:
+            granted(self)
 
     def resize(self, size_bytes: int) -> None:
         """So many bytes are held in truth; more than claimed are counted, too."""
@@ -36,6 +39,7 @@ class Claim:
 
     def release(self) -> None:
         """Let go, or wait no more. Doing it twice is fine."""
+        self._granted = None
         self._budget.release(self)
 
 

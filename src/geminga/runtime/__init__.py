@@ -12,7 +12,7 @@ from geminga.runtime.clock import SystemClock
 from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
 from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.log import SparseWarnings, get_logger
-from geminga.runtime.network import AsyncioNetwork, descriptor_limit
+from geminga.runtime.network import AsyncioNetwork, descriptor_limit, let_go
 from geminga.runtime.points import crash_point, is_halted, sometimes
 from geminga.runtime.ports import (
     AppendDone,
@@ -73,6 +73,7 @@ __all__ = [
     "descriptor_limit",
     "get_logger",
     "is_halted",
+    "let_go",
     "next_turn",
     "real_runtime",
     "report_unexpected",

@@ -1,8 +1,10 @@
-"""The bound on halves of large frames, over all connections of a server: a broker, a bookie.
+"""The bound on halves of large frames, over all connections of a server: a broker, a bookie, one of HTTP.
 
 A connection that has begun a large frame claims room for all of it, in turn with others; while it waits, nothing is
 read from it. Who was given room can finish, so that one frame always does. Who then sends nothing more, or goes on for
 ever, keeps others waiting: while there are such, it is closed. One that is not read is not silent.
+
+Who waits holds what one read of its socket brought, so no more than some may: whoever comes then is sent away.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 LARGE_FRAME_BYTES: Final = 64 * 1024
 #: Bytes of large frames that are not whole yet, of all connections; one goes on in any case.
 HALF_FRAMES_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Connections that wait for room, each with one read of its socket (256 KiB, of asyncio as of uvloop); 128 MiB.
+WAITING_MAX: Final = 512
 #: Seconds without a byte, and in all, that a connection may hold room which others wait for.
 STALL_S: Final = 5.0
 FRAME_S_MAX: Final = 60.0
@@ -62,10 +66,16 @@ class HalfFrame:
 class FrameRoom:
     """See the module."""
 
-    __slots__ = ("_budget", "_frames", "_monotonic", "_timer")
+    __slots__ = ("_budget", "_frames", "_monotonic", "_timer", "_waiting_max")
 
-    def __init__(self, monotonic: Callable[[], float], limit_bytes: int = HALF_FRAMES_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        limit_bytes: int = HALF_FRAMES_BYTES_MAX,
+        waiting_max: int = WAITING_MAX,
+    ) -> None:
         self._budget = ByteBudget(limit_bytes)
+        self._waiting_max = waiting_max
         self._monotonic = monotonic
         #: Those that have room.
         self._frames: dict[HalfFrame, None] = {}
@@ -77,7 +87,10 @@ class FrameRoom:
         return self._budget.held_bytes
 
     def begin(self, connection: FrameReader, size_bytes: int) -> HalfFrame:
-        """A frame of so many bytes has begun; the connection is told to pause, and to go on, if there is no room."""
+        """A frame of so many bytes has begun; the connection is told to pause, and to go on, if there is no room.
+
+        It is aborted if too many wait already.
+        """
         frame = HalfFrame(connection, self._monotonic())
 
         def granted(claim: Claim) -> None:
@@ -88,6 +101,10 @@ class FrameRoom:
 
         frame.claim = self._budget.claim(size_bytes, granted)
         if not frame.claim.is_held:
+            if self._budget.waiting_count > self._waiting_max:
+                frame.release()
+                connection.abort("a large frame, and too many others wait for room")
+                return frame
             connection.frame_waits()
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(1.0, self._look)
@@ -97,8 +114,12 @@ class FrameRoom:
         """More of it came."""
         frame.progress_s = self._monotonic()
 
+    def whole(self, frame: HalfFrame) -> None:
+        """All of it is there, and is needed on: it keeps its room until :meth:`end`, however long that takes."""
+        self._frames.pop(frame, None)
+
     def end(self, frame: HalfFrame) -> None:
-        """It is whole, or its connection is gone."""
+        """It is not needed any more, or its connection is gone."""
         self._frames.pop(frame, None)
         frame.release()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -11,9 +13,11 @@ from collections.abc import Callable
 import pytest
 
 from geminga import Standalone
+from geminga.broker.rest import server as rest_server
 from geminga.broker.rest.core.patience import Limits
 from geminga.broker.rest.server import UNAVAILABLE, HttpServer
-from geminga.runtime import Runtime, real_runtime
+from geminga.runtime import Runtime, frame_room, real_runtime
+from support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -164,3 +168,98 @@ def test_idle_connections_make_room_and_busy_ones_do_not() -> None:
                 assert answered(third)
 
     serve(lambda: _application, story, connections_max=2)
+
+
+MEBIBYTE = 1 << 20
+BODY_BYTES = 4 * MEBIBYTE
+
+
+async def _reader(scope, receive, send) -> None:
+    """Reads the body, and says how long it is."""
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        size += len(message["body"])
+        if not message.get("more_body"):
+            break
+    body = str(size).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def body_of(size_bytes: int, *, is_chunked: bool = False) -> bytes:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    if is_chunked:
+        return head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size_bytes + b"x" * size_bytes + b"\r\n0\r\n\r\n"
+    return head + b"Content-Length: %d\r\n\r\n" % size_bytes + b"x" * size_bytes
+
+
+def send_what_is_taken(left: dict[socket.socket, memoryview]) -> None:
+    """Until nothing more is for a while; ``left`` is what is not."""
+    while writable := select.select([], [connection for connection, body in left.items() if body], [], 0.3)[1]:
+        for connection in writable:
+            left[connection] = left[connection][connection.send(left[connection][:65536]) :]
+
+
+def test_unfinished_bodies_of_all_connections_have_one_bound_and_others_are_served(monkeypatch) -> None:
+    """As many bytes as there is room for, and one read of each who waits; who keeps others waiting is sent away."""
+    monkeypatch.setattr(rest_server, "BODIES_BYTES_MAX", 2 * BODY_BYTES)
+    monkeypatch.setattr(frame_room, "STALL_S", 0.3)
+    taken: dict[object, int] = {}
+    most = 0
+
+    async def application(scope, receive, send) -> None:
+        async def counted():
+            nonlocal most
+            message = await receive()
+            taken[id(scope)] = taken.get(id(scope), 0) + len(message.get("body", b""))
+            most = max(most, sum(taken.values()))
+            return message
+
+        await _reader(scope, counted, send)
+        taken.pop(id(scope), None)
+
+    def story(port: int) -> None:
+        with contextlib.ExitStack() as stack:
+            strangers = {}
+            for number in range(6):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+                connection.setblocking(False)
+                strangers[connection] = memoryview(body_of(BODY_BYTES, is_chunked=number % 2 == 1))[:-1000]
+            send_what_is_taken(strangers)
+            assert asked(port).endswith(b"0"), "no body needs no room"
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as honest:
+                honest.sendall(body_of(BODY_BYTES))
+                assert all_that_comes(honest).endswith(str(BODY_BYTES).encode())
+            assert most <= 2 * BODY_BYTES + 6 * 320 * 1024
+            assert min(len(body) for body in strangers.values()) == 0, "those with room sent all"
+
+    serve(lambda: application, story, body_bytes_max=BODY_BYTES)
+
+
+def test_answers_that_nobody_reads_have_one_bound_over_all_connections(monkeypatch) -> None:
+    """Who is behind for longest is cut off, long before its time is over; the newest is served."""
+    monkeypatch.setattr(rest_server, "UNREAD_BYTES_MAX", 30 * MEBIBYTE)
+    begun: list[None] = []
+    size_bytes = 16 * MEBIBYTE
+
+    async def application(scope, receive, send) -> None:
+        headers = [(b"content-length", str(size_bytes).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": bytes(size_bytes)})
+        begun.append(None)
+
+    def story(port: int) -> None:
+        with contextlib.ExitStack() as stack:
+            readers = []
+            for count in range(1, 5):
+                readers.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)))
+                readers[-1].sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                until(lambda count=count: len(begun) == count, "it is answered")
+            sizes = [len(all_that_comes(reader)) for reader in reversed(readers)]
+            assert sizes[0] > size_bytes
+            assert sizes[-1] < size_bytes, "the first one's answer was kept"
+
+    serve(lambda: application, story)

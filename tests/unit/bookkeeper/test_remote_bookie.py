@@ -444,3 +444,98 @@ def test_old_and_new_bookies_are_read_alike(seed: int):
 
         run(main, serving=False)
     assert answers[0] == answers[1]
+
+
+ENTRY_BYTES = 256 * 1024
+
+
+def large_entry(entry_id: int) -> bytes:
+    return pack(">qqqq", 3, entry_id, -1, ENTRY_BYTES) + b"e" * (ENTRY_BYTES - 32)
+
+
+def held_bytes(remote: RemoteBookie) -> int:
+    """What a client has of all that it was to send: not taken by the network, or not written yet."""
+    links = [channel._link for channel in (remote._adds, remote._channel, remote._batches)]
+    written = sum(link._transport.get_write_buffer_size() for link in links if link is not None and link._transport)
+    return written + sum(channel._unsent_bytes for channel in (remote._adds, remote._channel, remote._batches))
+
+
+async def publish(place: Place, seconds: int, key: bytes) -> tuple[int, set[str]]:
+    """Ten entries of 256 KiB a second, none waited for; most bytes held, and what errors said, in the last half."""
+    most, errors = 0, set()
+    first = len(place.bookie.entry_ids(3))
+
+    def done(_: object, error: StorageError | None) -> None:
+        if error is not None and i > seconds * 5:
+            errors.add(str(error))
+
+    async def add(_: SimNode) -> None:
+        place.remote.add_entries(3, [first + i], [large_entry(first + i)], master_key=key, recovery=False, done=done)
+
+    for i in range(seconds * 10):
+        await place.client.run(add)
+        await place.world.sleep(0.1)
+        if i > seconds * 5:
+            most = max(most, held_bytes(place.remote))
+    return most, errors
+
+
+@pytest.mark.parametrize("key", [KEY, b"a key that version 2 has no room for"])
+def test_bookie_that_hangs_makes_its_client_hold_little_however_much_is_sent(key: bytes):
+    """393 MB were held after 150 s: adds that had no answer in 5 s were not counted, and stayed in the buffer."""
+
+    async def main(place: Place) -> None:
+        assert await place.calls.add(3, 0, [large_entry(0)], key=key) is None
+        place.world.pause(place.server)
+        most, errors = await publish(place, 60, key)
+        assert most <= kept_connection.DOUBTED_BYTES_MAX + 2 * ENTRY_BYTES
+        assert any("left alone for a while" in error for error in errors)
+        assert Availability.DOWN in place.seen
+        place.world.resume(place.server)
+        await place.world.sleep(kept_connection.REST_S_MAX + 1)
+        # It comes back, and all is as before.
+        assert place.remote.is_writable
+        assert (await publish(place, 4, key))[1] == set()
+        assert len(place.bookie.entry_ids(3)) > 40
+        assert held_bytes(place.remote) == 0
+
+    run(main)
+
+
+def test_what_waits_for_a_connection_counts_until_there_is_one_or_none(monkeypatch):
+    """Adds expire before connecting does: they were not counted then, and waited on."""
+    monkeypatch.setattr(kept_connection, "OUTSTANDING_BYTES_MAX", 20 * ENTRY_BYTES)
+    monkeypatch.setattr(kept_connection, "ANSWER_TIMEOUT_S", 0.5)
+
+    async def main(place: Place) -> None:
+        place.world.network.partition(place.client, place.server)
+        most, _ = await publish(place, 9, KEY)
+        assert 10 * ENTRY_BYTES < most <= 22 * ENTRY_BYTES
+
+    run(main)
+
+
+def test_bookies_that_are_behind_have_one_bound_together_and_others_are_sent_to(monkeypatch):
+    monkeypatch.setattr(kept_connection, "BACKLOG_BYTES_MAX", 10 * ENTRY_BYTES)
+    monkeypatch.setattr(kept_connection, "STALL_S", 1000.0)
+    backlog = kept_connection.Backlog()
+
+    async def main(place: Place) -> None:
+        async def make(node: SimNode) -> RemoteBookie:
+            return RemoteBookie(node.runtime, "b", "bookie", PORT, backlog=backlog)
+
+        others = [await place.client.run(make) for _ in range(4)]
+        for other in others:
+            assert await InNode(other, place.client).add(3, 0, [large_entry(0)]) is None
+        place.world.pause(place.server)
+        for _ in range(20):
+            for place.remote in others:
+                await publish(place, 1, KEY)
+        assert 9 * ENTRY_BYTES <= sum(map(held_bytes, others)) <= (11 + len(others)) * ENTRY_BYTES
+        place.world.resume(place.server)
+        await place.world.sleep(kept_connection.REST_S_MAX)
+        assert backlog.size_bytes == 0
+        for other in others:
+            assert await InNode(other, place.client).add(3, 1, [large_entry(1)]) is None
+
+    run(main)

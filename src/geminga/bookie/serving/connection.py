@@ -30,7 +30,7 @@ from geminga.bookie.serving.ledger_requests import LEDGER_HANDLERS
 from geminga.bookie.serving.prompt_requests import PromptRequests
 from geminga.model.bookie_port import IDS_END, EntryData, LacResult
 from geminga.model.errors import NoSuchEntryError, StorageError
-from geminga.runtime import get_logger
+from geminga.runtime import get_logger, let_go
 from geminga.runtime.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.add_stream import encode_run_answers
@@ -106,10 +106,15 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It went: what waits for its turn is dropped."""
-        self._transport = None
+        if self._transport is not None:
+            let_go(self._transport)
+            self._transport = None
         self._answers.clear()
+        self._answer_bytes = 0
+        self._decoder.drop()
         self._end_half_frame()
         self.dropped(self._prompt.forget())
+        self.server.unread.forget(self)
         self.server.forget(self)
 
     def pause_writing(self) -> None:
@@ -165,12 +170,14 @@ class BookieConnection(asyncio.Protocol):
     @property
     def may_read(self) -> bool:
         """Whether a group of its reads may be carried out now."""
-        return not (self._has_group or self._is_writing_paused)
+        return not (self._has_group or self._is_writing_paused or self.server.unread.is_full)
 
     def _may_answer(self) -> bool:
         if self._transport is None:
             return True  # nobody gets it
-        return not self._is_writing_paused and self._answer_bytes < limits.OUTPUT_BYTES_MAX
+        if self._is_writing_paused or self.server.unread.is_full:
+            return False
+        return self._answer_bytes < limits.OUTPUT_BYTES_MAX
 
     def _count(self, size_bytes: int) -> None:
         self._unanswered_bytes += size_bytes
@@ -201,6 +208,16 @@ class BookieConnection(asyncio.Protocol):
             self._transport.writelines(answers)
         else:
             self._transport.write(b"".join(answers))
+        self.server.unread.wrote(self, self._transport.get_write_buffer_size())
+        self._prompt.go_on()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What its client was sent and has not taken."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def reads_go_on(self) -> None:
+        """There is room for answers again, over all connections."""
         self._prompt.go_on()
 
     def update_flow(self) -> None:

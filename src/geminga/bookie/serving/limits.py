@@ -12,6 +12,11 @@ SERVER_BYTES_MAX: Final = 64 * 1024 * 1024
 REQUEST_BYTES: Final = 512
 #: Answers of a connection that its client does not take: beyond, none of its reads is carried out, nor it read.
 OUTPUT_BYTES_MAX: Final = 1024 * 1024
+#: The same of all connections together: beyond, nobody's reads are carried out until half is taken.
+UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Seconds without taking a byte after which a connection is cut off then, and between two looks.
+UNREAD_STALL_S: Final = 1.0
+UNREAD_LOOK_S: Final = 0.25
 #: From this mean size of their parts on the answers of a turn are not put together before they are written.
 WRITE_PIECES_BYTES_MIN: Final = 2048
 #: Seconds in which a request that was begun must be whole, and a client that is behind must take its answers: what

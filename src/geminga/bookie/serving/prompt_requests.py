@@ -60,11 +60,17 @@ class PromptRequests:
             self._is_going_on = False
 
     def forget(self) -> int:
-        """The connection went: drop what waits; how many those are."""
+        """The connection went: drop what waits; how many those are. What comes later holds back nobody."""
         count = len(self._waiting)
         self._waiting.clear()
+        # A method of the connection, which holds this: a cycle that only the collector would end.
+        self._may_answer = _nobody_gets_it
         return count
 
     def _next_turn(self) -> None:
         self._left = limits.PROMPT_TURN_COST_MAX
         self.go_on()
+
+
+def _nobody_gets_it() -> bool:
+    return True

@@ -14,6 +14,7 @@ from geminga.bookie.core.read_turns import ReadTurns
 from geminga.bookie.serving import limits
 from geminga.bookie.serving.connection import BookieConnection, QueuedRead, group_key
 from geminga.bookie.serving.long_polls import LongPolls
+from geminga.bookie.serving.unread import UnreadAnswers
 from geminga.model.bookie_port import Bookie
 from geminga.runtime import Runtime
 from geminga.runtime.frame_room import FrameRoom
@@ -83,6 +84,8 @@ class BookieServer:
         self._loop = asyncio.get_running_loop()
         #: For parts of large frames, of all connections.
         self.frame_room = FrameRoom(self._loop.time)
+        #: Answers that are not taken, of all connections.
+        self.unread = UnreadAnswers(self._answers_have_room)
         self._listener = listener
         self._groups = 0
         self._is_serve_due = False
@@ -110,6 +113,7 @@ class BookieServer:
         for connection in list(self.connections):
             connection.close()
         self.frame_room.close()
+        self.unread.close()
         if self._stuck_check is not None:
             self._stuck_check.cancel()
 
@@ -119,6 +123,7 @@ class BookieServer:
             "geminga_bookie_connections": len(self.connections),
             "geminga_bookie_unanswered_bytes": self.unanswered_bytes,
             "geminga_bookie_half_frame_bytes": self.frame_room.size_bytes,
+            "geminga_bookie_unread_bytes": self.unread.size_bytes,
         }
 
     # ---- what connections ask
@@ -146,6 +151,12 @@ class BookieServer:
                     connection.update_flow()
         elif self.unanswered_bytes > limits.SERVER_BYTES_MAX:
             self.is_full = True
+
+    def _answers_have_room(self) -> None:
+        """They do again."""
+        for connection in list(self.connections):
+            connection.reads_go_on()
+        self.serve_reads()
 
     def forget(self, connection: BookieConnection) -> None:
         """A connection went."""

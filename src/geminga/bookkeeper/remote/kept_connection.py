@@ -3,6 +3,10 @@
 What waits for a connection goes out with it, what is sent in one turn of the loop with one write. What was sent and
 not answered fails when the connection is lost, can not be made, or no answer came in time: it is never sent again by
 itself, since nobody can tell whether it was carried out.
+
+Bytes count until they have left the process, whether their request was given up meanwhile or not. A bookie that takes
+nothing for a while (it hangs, or a firewall drops) is cut off, and nothing is sent to it for a while; then it gets
+little, until it answers. What it missed comes to it by replication.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Final, TypeAlias, cast
 
 from geminga.bookkeeper.core.addresses import BookieAddress
 from geminga.model.errors import ProtocolError
-from geminga.runtime import Runtime, get_logger, spawn
+from geminga.runtime import Runtime, get_logger, let_go, spawn
 
 #: How long an answer may take (``addEntryTimeoutSec``, ``readEntryTimeoutSec``).
 ANSWER_TIMEOUT_S: Final = 5.0
@@ -23,8 +27,18 @@ CONNECT_TIMEOUT_S: Final = 10.0
 #: Between two attempts to connect that nobody asked for: from the first, doubled up to the second.
 RECONNECT_S_MIN: Final = 0.1
 RECONNECT_S_MAX: Final = 10.0
-#: Requests without an answer, bytes; beyond, one more is refused.
+#: Requests without an answer, or that have not left the process, bytes; beyond, one more is refused.
 OUTSTANDING_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Seconds after which a bookie that takes nothing of what it is sent is cut off, and between two looks at that.
+STALL_S: Final = 5.0
+STALL_LOOK_S: Final = 1.0
+#: Seconds that nothing is sent to it then: from the first, doubled up to the second until it answers.
+REST_S_MIN: Final = 1.0
+REST_S_MAX: Final = 60.0
+#: ``OUTSTANDING_BYTES_MAX`` of one that was cut off for that, until it answers.
+DOUBTED_BYTES_MAX: Final = 1024 * 1024
+#: The same of bytes that have not left, of all connections that share a backlog and are behind.
+BACKLOG_BYTES_MAX: Final = 256 * 1024 * 1024
 #: From this mean size of what is written at once it is not put together before, which would copy it.
 WRITE_PIECES_BYTES_MIN: Final = 2048
 
@@ -32,6 +46,25 @@ WRITE_PIECES_BYTES_MIN: Final = 2048
 Receiver: TypeAlias = Callable[[bytes], "ProtocolError | None"]
 
 _log = get_logger(__name__)
+
+
+class Backlog:
+    """What bookies that are behind, or are being connected to, have not taken, over all connections that share it."""
+
+    __slots__ = ("_sizes", "size_bytes")
+
+    def __init__(self) -> None:
+        self._sizes: dict[KeptConnection, int] = {}
+        self.size_bytes = 0
+
+    def note(self, connection: KeptConnection, size_bytes: int) -> None:
+        """So much it has not taken now."""
+        self.size_bytes += size_bytes - self._sizes.get(connection, 0)
+        self._sizes[connection] = size_bytes
+
+    def forget(self, connection: KeptConnection) -> None:
+        """It took everything, or is gone with it."""
+        self.size_bytes -= self._sizes.pop(connection, 0)
 
 
 class KeptConnection(ABC):
@@ -46,11 +79,12 @@ class KeptConnection(ABC):
         *,
         on_state: Callable[[bool], None],
         keeps_connected: bool,
+        backlog: Backlog | None = None,
     ) -> None:
         """``name``: of the bookie, for errors.
 
         ``on_state``: told whether there is a connection after each change, and after each attempt that failed.
-        ``keeps_connected``: connect again by itself after a loss.
+        ``keeps_connected``: connect again by itself after a loss. ``backlog``: shared with other connections.
         """
         self._runtime = runtime
         self._name = name
@@ -70,10 +104,18 @@ class KeptConnection(ABC):
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RECONNECT_S_MIN
+        self._backlog = backlog or Backlog()
+        #: It was cut off because it took nothing, so often since it answered last; until when nothing is sent to it.
+        self._stalls = 0
+        self._rests_until_s = 0.0
 
     def connect(self) -> None:
-        """Begin to connect, unless it is connected or on its way."""
+        """Begin to connect, unless it is connected or on its way, or was cut off and has its rest."""
         if self._link is None and not self._is_connecting and not self._is_closed:
+            if self._rests_until_s > self._loop.time():
+                if self._retry is None:
+                    self._retry = self._loop.call_at(self._rests_until_s, self._try_again)
+                return
             self._is_connecting = True
             if self._retry is not None:
                 self._retry.cancel()
@@ -107,8 +149,20 @@ class KeptConnection(ABC):
         """Why nothing more can be sent now."""
         if self._is_closed:
             return "its client was closed"
-        if outstanding_bytes > OUTSTANDING_BYTES_MAX:
+        if self._stalls and self._rests_until_s > self._loop.time():
+            return "it took nothing of what it was sent, and is left alone for a while"
+        limit = DOUBTED_BYTES_MAX if self._stalls else OUTSTANDING_BYTES_MAX
+        if outstanding_bytes > limit:
             return f"{outstanding_bytes} bytes have no answer yet"
+        link = self._link
+        if link is not None and not link.is_behind:
+            return None
+        behind_bytes = self._unsent_bytes + (link.behind_bytes if link is not None else 0)
+        self._backlog.note(self, behind_bytes)
+        if behind_bytes > limit:
+            return f"{behind_bytes} bytes are not taken by it yet"
+        if behind_bytes and self._backlog.size_bytes > BACKLOG_BYTES_MAX:
+            return f"{self._backlog.size_bytes} bytes are not taken yet by bookies that are behind, of which it is one"
         return None
 
     def _write(self, size_bytes: int) -> None:
@@ -161,6 +215,26 @@ class KeptConnection(ABC):
     def _new_link(self) -> _Link:
         return _Link(self, self._receiver())
 
+    # ---- for its connection
+
+    def keeps_up(self) -> None:
+        """The bookie took what was sent."""
+        self._backlog.forget(self)
+
+    def answered(self) -> None:
+        """Something came from the bookie."""
+        self._stalls = 0
+
+    def stalled(self, link: _Link) -> None:
+        """The bookie takes nothing: end it, and leave it alone for a while."""
+        rest_s = min(REST_S_MIN * 2**self._stalls, REST_S_MAX)
+        self._stalls = min(self._stalls + 1, 16)
+        self._rests_until_s = self._loop.time() + rest_s
+        _log.warning(
+            "bookie %s is cut off and left alone for %g s: it takes nothing of what it is sent", self._name, rest_s
+        )
+        link.end(f"it took nothing of what it was sent for {STALL_S:g} s")
+
     def lost(self, link: _Link, why: str) -> None:
         """The connection is gone."""
         if link is self._link:
@@ -173,13 +247,15 @@ class KeptConnection(ABC):
         if self._is_closed:
             return
         if self._keeps_connected and self._retry is None:
-            self._retry = self._loop.call_later(self._retry_s, self._try_again)
+            due_s = max(self._loop.time() + self._retry_s, self._rests_until_s)
+            self._retry = self._loop.call_at(due_s, self._try_again)
             self._retry_s = min(2 * self._retry_s, RECONNECT_S_MAX)
         self._on_state(False)
 
     def _give_up(self, why: str) -> None:
         self._unsent.clear()
         self._unsent_bytes = 0
+        self._backlog.forget(self)
         self._fail_all(why)
 
     def _try_again(self) -> None:
@@ -192,6 +268,8 @@ class KeptConnection(ABC):
             unsent, self._unsent = self._unsent, []
             size_bytes, self._unsent_bytes = self._unsent_bytes, 0
             self._link.write(unsent, size_bytes)
+            if not self._link.is_behind:
+                self._backlog.forget(self)
 
 
 class _Link(asyncio.Protocol):
@@ -202,6 +280,13 @@ class _Link(asyncio.Protocol):
         self._receive = receive
         self._transport: asyncio.Transport | None = None
         self.is_lost = False
+        #: The transport is over its mark.
+        self.is_behind = False
+        self._written_bytes = 0
+        #: What had left of it when something last had, and when that was.
+        self._left_bytes = 0
+        self._left_s = 0.0
+        self._look: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
@@ -213,19 +298,58 @@ class _Link(asyncio.Protocol):
         """Answers, whole ones and a part of the next."""
         if self.is_lost:
             return
+        self._owner.answered()
         error = self._receive(data)
         if error is not None:
             _log.error("bookie: its answers can not be read: %s", error)
-            self._end(f"its answers can not be read: {error}")
+            self.end(f"its answers can not be read: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone."""
-        self._end(f"the connection was lost: {exc}" if exc is not None else "the connection was closed")
+        self.end(f"the connection was lost: {exc}" if exc is not None else "the connection was closed")
+        if self._transport is not None:
+            let_go(self._transport)
+            self._transport = None
+
+    def pause_writing(self) -> None:
+        """The bookie does not take what it is sent: how long, is looked at."""
+        self.is_behind = True
+        loop = asyncio.get_running_loop()
+        self._left_bytes, self._left_s = self._written_bytes - self.behind_bytes, loop.time()
+        self._look = loop.call_later(STALL_LOOK_S, self._look_again)
+
+    def resume_writing(self) -> None:
+        """It did."""
+        self.is_behind = False
+        self._stop_looking()
+        self._owner.keeps_up()
+
+    @property
+    def behind_bytes(self) -> int:
+        """What the bookie has not taken."""
+        return self._transport.get_write_buffer_size() if self._transport is not None and not self.is_lost else 0
+
+    def _look_again(self) -> None:
+        loop = asyncio.get_running_loop()
+        left_bytes = self._written_bytes - self.behind_bytes
+        if left_bytes != self._left_bytes:
+            self._left_bytes, self._left_s = left_bytes, loop.time()
+        elif loop.time() - self._left_s >= STALL_S:
+            self._look = None
+            self._owner.stalled(self)
+            return
+        self._look = loop.call_later(STALL_LOOK_S, self._look_again)
+
+    def _stop_looking(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
 
     def write(self, pieces: list[bytes], size_bytes: int) -> None:
-        """Send; what is outstanding is bounded by the owner."""
+        """Send; what is not taken is bounded by the owner."""
         if self._transport is None:
             return
+        self._written_bytes += size_bytes
         if size_bytes >= WRITE_PIECES_BYTES_MIN * len(pieces):
             self._transport.writelines(pieces)
         else:
@@ -236,9 +360,11 @@ class _Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _end(self, why: str) -> None:
+    def end(self, why: str) -> None:
+        """End it at once, if it is not."""
         if not self.is_lost:
             self.is_lost = True
+            self._stop_looking()
             if self._transport is not None:
                 self._transport.abort()
             self._owner.lost(self, why)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from geminga.bookkeeper.core.addresses import BookieAddress, address_of_id
 from geminga.bookkeeper.local_pool import AbsentBookie
+from geminga.bookkeeper.remote.kept_connection import Backlog
 from geminga.bookkeeper.remote.remote_bookie import FRAME_BYTES_PULSAR, RemoteBookie
 from geminga.model.bookie_port import Availability, Bookie, PoolListener
 from geminga.runtime import Runtime, get_logger, spawn
@@ -44,6 +45,7 @@ class RemoteBookiePool:
         self._runtime = runtime
         self._asks_unlisted = asks_unlisted
         self._frame_bytes_max = frame_bytes_max
+        self._backlog = Backlog()
         self._listed: dict[str, ListedBookie] = {}
         #: Connected or not, listed or not; with the address each was made for.
         self._bookies: dict[str, tuple[RemoteBookie, BookieAddress]] = {}
@@ -100,7 +102,9 @@ class RemoteBookiePool:
                 return known[0]
             _log.info("bookie %s is at %s now", bookie_id, address)
             spawn(known[0].close(), name=f"bookie-close-{bookie_id}")
-        bookie = RemoteBookie(self._runtime, bookie_id, *address, frame_bytes_max=self._frame_bytes_max)
+        bookie = RemoteBookie(
+            self._runtime, bookie_id, *address, frame_bytes_max=self._frame_bytes_max, backlog=self._backlog
+        )
         self._bookies[bookie_id] = bookie, address
         bookie.watch(partial(self._changed, bookie_id, bookie))
         return bookie

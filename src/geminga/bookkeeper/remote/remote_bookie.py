@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 
 from geminga.bookkeeper.remote.add_channel import AddChannel
 from geminga.bookkeeper.remote.channel import Channel
+from geminga.bookkeeper.remote.kept_connection import Backlog
 from geminga.bookkeeper.remote.reads import BatchReads, EntriesRead, failure_of
 from geminga.model.bookie_port import (
     ID_MAX,
@@ -88,14 +89,25 @@ class RemoteBookie:
     """See the module."""
 
     def __init__(
-        self, runtime: Runtime, bookie_id: str, host: str, port: int, *, frame_bytes_max: int = FRAME_BYTES_PULSAR
+        self,
+        runtime: Runtime,
+        bookie_id: str,
+        host: str,
+        port: int,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_PULSAR,
+        backlog: Backlog | None = None,
     ) -> None:
-        """Nothing is connected yet. ``bookie_id``: for errors and the log; ``frame_bytes_max``: the bookie's."""
+        """Nothing is connected yet. ``bookie_id``: for errors and the log; ``frame_bytes_max``: the bookie's.
+
+        ``backlog``: shared with other bookies; None: only the bookie's connections share one.
+        """
+        backlog = backlog or Backlog()
         self._id = bookie_id
         self._frame_bytes_max = frame_bytes_max
         self._loop = asyncio.get_running_loop()
         self._availability = AvailabilityState(Availability.WRITABLE)
-        channel = partial(Channel, runtime, bookie_id, host, port, frame_bytes_max=frame_bytes_max)
+        channel = partial(Channel, runtime, bookie_id, host, port, frame_bytes_max=frame_bytes_max, backlog=backlog)
         self._channel = channel(VERSION_3, on_state=partial(self._state_changed, _MAIN), keeps_connected=True)
         self._adds = AddChannel(
             runtime,
@@ -104,6 +116,7 @@ class RemoteBookie:
             port,
             on_state=partial(self._state_changed, _ADDS),
             on_read_only=self._saw_read_only,
+            backlog=backlog,
         )
         #: Connections that failed, and are not there again.
         self._failed: set[str] = set()

@@ -7,6 +7,8 @@ from typing import Final
 #: Bytes in the transport's write buffer at which dispatchers are told to stop, and to go on.
 WRITE_BUFFER_HIGH_BYTES: Final = 512 * 1024
 WRITE_BUFFER_LOW_BYTES: Final = 128 * 1024
+#: Bytes in the write buffer from which answers that a client does not take are counted with those of all clients.
+WRITE_BUFFER_COUNTED_BYTES: Final = 64 * 1024
 #: Bytes in the write buffer at which reading stops too: the client takes nothing.
 WRITE_BUFFER_STOP_READING_BYTES: Final = 8 * 1024 * 1024
 #: Requests of a connection that are worked on at the same time; above it nothing more is read until half are done.

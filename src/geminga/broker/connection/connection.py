@@ -39,7 +39,7 @@ from geminga.broker.connection.traffic import PauseReason
 from geminga.broker.topic.publish import PublishBatch
 from geminga.model.crc32c import crc32c
 from geminga.model.errors import NotAllowedError, ProtocolError, RemoteError
-from geminga.runtime import Contained
+from geminga.runtime import Contained, let_go
 from geminga.runtime.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
@@ -60,6 +60,7 @@ _CHECKSUM_COPY_BYTES_MAX: Final = 2048
 _PAYLOAD_HEAD: Final = Struct(">HII")
 _MAGIC: Final = int.from_bytes(MAGIC_CHECKSUM, "big")
 _NO_HEAD: Final = (0, 0, 0)
+_NO_PART: Final = Contained(None, "a command")
 
 
 class Commands(Protocol):
@@ -341,6 +342,12 @@ class Connection(ConnectionMembers, asyncio.Protocol):
         if self._half_frame is not None:
             self.services.frame_room.end(self._half_frame)
             self._half_frame = None
+        if self._transport is not None:
+            let_go(self._transport)
+            self._transport = None
+        # Now, and not when the last request that still knows the connection is done; and no cycle is left.
+        self._decoder.drop()
+        self._contained = _NO_PART
         self._forget_life()
         self._output_budget.forget(self)
         self._leave_rates()

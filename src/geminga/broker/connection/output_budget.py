@@ -1,10 +1,10 @@
 """The bound on what clients were sent and have not taken, over all connections of a broker.
 
-A connection whose write buffer is over its mark is counted with what is in it; the others cost nothing. Dispatchers
-never write to the former. While all of them together have more than the limit, the others take turns, a few at a time:
-a turn ends with the first write of a dispatcher, or after a moment. Whoever came last is first: those who read come
-again and again, and go on beside any number who do not. At twice the limit there are no turns. Where others wait, who
-has taken nothing for some seconds is cut off, the longest first.
+A connection whose write buffer is over its mark, or has more than a few answers, is counted with what is in it.
+Dispatchers never write to the former. While all of them together have more than the limit, the others take turns, a few
+at a time: a turn ends with the first write of a dispatcher, or after a moment. Whoever came last is first: those who
+read come again and again, and go on beside any number who do not. At twice the limit there are no turns. Where others
+wait, or there is more than that, who has taken nothing for some seconds is cut off, the longest first.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ class OutputBudget:
         self.size_bytes += size_bytes - unsent.size_bytes
         unsent.size_bytes = size_bytes
         if self.size_bytes > self._limit_bytes and not self.is_short:
+            self._see_who_takes()  # who is not over its mark says nothing when it took what it was sent
+        if self.size_bytes > self._limit_bytes and not self.is_short:
             self.is_short = True
             for other in self._connections:
                 other.must_wait()
@@ -179,19 +181,29 @@ class OutputBudget:
         if self._look_timer is None:
             self._look_timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
-    def _look(self) -> None:
-        """See who takes something, and cut off who does not where there is no room for others."""
-        self._look_timer = None
+    def _see_who_takes(self) -> None:
+        """Count anew what each has not taken."""
         now_s = self._monotonic()
-        stalled: list[tuple[float, int, Written]] = []
         for connection, unsent in list(self._unsent.items()):
             size_bytes = connection.unsent_bytes
             if size_bytes != unsent.size_bytes:
                 self.size_bytes += size_bytes - unsent.size_bytes
                 unsent.size_bytes, unsent.progress_s = size_bytes, now_s
-            elif now_s - unsent.progress_s >= STALL_FULL_S:
-                stalled.append((unsent.progress_s, len(stalled), connection))
-        for since_s, _, connection in sorted(stalled) if self._waiting else ():
+            if not size_bytes:
+                self.took(connection)
+
+    def _look(self) -> None:
+        """See who takes something, and cut off who does not where there is no room for others."""
+        self._look_timer = None
+        now_s = self._monotonic()
+        self._see_who_takes()
+        stalled = [
+            (unsent.progress_s, number, connection)
+            for number, (connection, unsent) in enumerate(self._unsent.items())
+            if now_s - unsent.progress_s >= STALL_FULL_S
+        ]
+        is_pressing = bool(self._waiting) or self.size_bytes > 2 * self._limit_bytes
+        for since_s, _, connection in sorted(stalled) if is_pressing else ():
             if self._has_room_for_turn and (now_s - since_s < STALL_S or self.size_bytes < self._limit_bytes):
                 break
             connection.cut_off("it takes nothing of what it is sent, and others wait for the room")

@@ -16,7 +16,11 @@ from collections.abc import Callable, Coroutine
 from enum import IntFlag
 from typing import Protocol
 
-from geminga.broker.connection.back_pressure import REQUESTS_PENDING_MAX, WRITE_BUFFER_STOP_READING_BYTES
+from geminga.broker.connection.back_pressure import (
+    REQUESTS_PENDING_MAX,
+    WRITE_BUFFER_COUNTED_BYTES,
+    WRITE_BUFFER_STOP_READING_BYTES,
+)
 from geminga.broker.connection.services import ConnectionServices
 from geminga.model.errors import GemingaError
 from geminga.runtime import Buffer, spawn
@@ -130,8 +134,7 @@ class ConnectionTraffic:
             data = b"".join(self._out)
             self._out.clear()
         self._transport.write(data)
-        if not self.is_writable:
-            self._check_write_buffer(self._transport)
+        self._check_write_buffer(self._transport)
 
     def write_many(self, parts: list[Buffer]) -> None:
         """Write the parts back to back with one transport call."""
@@ -158,12 +161,11 @@ class ConnectionTraffic:
         if self._out and not self.is_closed and self._transport is not None:
             out, self._out = self._out, []
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-            if not self.is_writable:
-                self._check_write_buffer(self._transport)
+            self._check_write_buffer(self._transport)
 
     def _check_write_buffer(self, transport: asyncio.Transport) -> None:
         size_bytes = transport.get_write_buffer_size()
-        if self._is_full:
+        if self._is_full or size_bytes > WRITE_BUFFER_COUNTED_BYTES:
             self._output_budget.note(self, size_bytes)
         if size_bytes > WRITE_BUFFER_STOP_READING_BYTES:
             self._pause(PauseReason.WRITE_BUFFER)

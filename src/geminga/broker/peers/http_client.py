@@ -19,8 +19,9 @@ REQUEST_S_MAX: Final = 60.0
 REQUESTS_AT_ONCE: Final = 32
 #: To the leader, from there to whom it chose; more where brokers change meanwhile.
 REDIRECTS_MAX: Final = 5
-#: Bytes of an answer.
+#: Bytes of an answer, and of all that are being read: who is beyond is told so.
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+ANSWERS_BYTES_MAX: Final = 128 * 1024 * 1024
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -61,11 +62,13 @@ class Answer(NamedTuple):
 class PeerHttp:
     """See the module."""
 
-    __slots__ = ("_runtime", "_turns")
+    __slots__ = ("_held_bytes", "_runtime", "_turns")
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        #: Of answers that are being read.
+        self._held_bytes = 0
 
     async def request(self, method: str, url: str, body: bytes = b"") -> Answer:
         """Raises UnavailableError where nobody answers in time."""
@@ -104,26 +107,37 @@ class PeerHttp:
             head = http.send(h11.Request(method=method, target=target, headers=headers))
             content = http.send(h11.Data(data=body)) if body else b""
             transport.write((head or b"") + (content or b"") + (http.send(h11.EndOfMessage()) or b""))
-            return await _answer(http, reader)
+            return await self._answer(http, reader)
         finally:
             transport.abort()
 
+    async def _answer(self, http: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, str, bytes]:
+        body = bytearray()
+        try:
+            return await self._read(http, reader, body)
+        finally:
+            self._held_bytes -= len(body)
 
-async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, str, bytes]:
-    status, location, body = 0, "", bytearray()
-    while True:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            http.receive_data(await reader.read(_READ_BYTES))
-        elif isinstance(event, h11.Response):
-            status = event.status_code
-            location = next((value.decode("latin-1") for name, value in event.headers if name == b"location"), "")
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > ANSWER_BYTES_MAX:
-                raise UnavailableError(f"a broker's answer has more than {ANSWER_BYTES_MAX} bytes")
-        elif isinstance(event, h11.EndOfMessage):
-            return status, location, bytes(body)
+    async def _read(
+        self, http: h11.Connection, reader: asyncio.StreamReader, body: bytearray
+    ) -> tuple[int, str, bytes]:
+        status, location = 0, ""
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(await reader.read(_READ_BYTES))
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+                location = next((value.decode("latin-1") for name, value in event.headers if name == b"location"), "")
+            elif isinstance(event, h11.Data):
+                body += event.data
+                self._held_bytes += len(event.data)
+                if len(body) > ANSWER_BYTES_MAX:
+                    raise UnavailableError(f"a broker's answer has more than {ANSWER_BYTES_MAX} bytes")
+                if self._held_bytes > ANSWERS_BYTES_MAX:
+                    raise UnavailableError(f"answers of brokers have more than {ANSWERS_BYTES_MAX} bytes together")
+            elif isinstance(event, h11.EndOfMessage):
+                return status, location, bytes(body)
 
 
 def _place(url: str) -> str:

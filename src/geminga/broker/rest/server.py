@@ -6,7 +6,7 @@ connection is handed to uvicorn's HTTP/1.1 protocol, and requests run as tasks o
 not be loaded (no descriptor, no thread, no memory), those who wait are told 503 and the next connection tries again.
 
 A connection has so long for its headers, its body and taking the answer (``core.patience``), and there are so many of
-them; where they are too many, idle ones make room, and what comes then is told 503.
+them; where they are too many, idle ones make room, and what comes then is told 503. Bodies take room that all share.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakSet
 
+from geminga.broker.rest.context import BODY_BYTES_MAX_DEFAULT
 from geminga.broker.rest.core.patience import Limits, Part, Patience
 from geminga.runtime import SparseWarnings, get_logger, spawn
+from geminga.runtime.frame_room import FrameRoom
 from geminga.runtime.ports import Listener, Runtime
 
 if TYPE_CHECKING:
@@ -27,11 +29,15 @@ if TYPE_CHECKING:
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
-    from geminga.broker.rest.http_connection import HttpConnection
+    from geminga.broker.rest.http_connection import HttpConnection, Shared
     from geminga.wire.pulsar.foreign import Protocol
 
 #: Bytes of one request's line and headers, unless set: as in Pulsar.
 HEADER_BYTES_MAX: Final = 8192
+#: Bytes of bodies that did not come with their headers, of all connections, until their requests are answered.
+BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Bytes of answers that clients do not take, of all connections.
+UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
 #: Seconds an idle connection is kept.
 KEEP_ALIVE_S: Final = 75
 #: Seconds that requests under way have to finish at a stop, and then to end after they were cancelled.
@@ -56,6 +62,8 @@ class HttpServer:
     """Serves the application that ``load_app`` makes; its listeners are bound one by one, and open together."""
 
     __slots__ = (
+        "_body_bytes_max",
+        "_body_room",
         "_connections_max",
         "_header_bytes_max",
         "_keep_free",
@@ -69,6 +77,7 @@ class HttpServer:
         "_requests_max",
         "_runtime",
         "_served",
+        "_shared",
         "_software",
         "_waiting",
         "_warnings",
@@ -84,6 +93,7 @@ class HttpServer:
         limits: Limits,
         keep_free: int = 0,
         header_bytes_max: int = HEADER_BYTES_MAX,
+        body_bytes_max: int = -1,
         software: Sequence[str] = BROKERS_SOFTWARE,
         keys: tuple[str, str] = ("webServicePort", "brokerServicePort"),
     ) -> None:
@@ -96,6 +106,11 @@ class HttpServer:
         self._limits = limits
         self._keep_free = keep_free
         self._header_bytes_max = header_bytes_max
+        self._body_bytes_max = body_bytes_max if body_bytes_max >= 0 else BODY_BYTES_MAX_DEFAULT
+        #: For bodies that did not come at once, of all connections.
+        self._body_room = FrameRoom(runtime.clock.monotonic, BODIES_BYTES_MAX)
+        #: What connections have together; None until the first one.
+        self._shared: Shared | None = None
         self._software = software
         self._keys = keys
         self._listeners: list[Listener] = []
@@ -138,6 +153,7 @@ class HttpServer:
         if self._look is not None:
             self._look.cancel()
             self._look = None
+        self._body_room.close()
         for waiting in tuple(self._waiting):
             waiting.abort()
         if self._loaded is None:
@@ -213,10 +229,17 @@ class HttpServer:
         return config, ServerState()
 
     def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
-        from geminga.broker.rest.http_connection import HttpConnection
+        from geminga.broker.rest.http_connection import HttpConnection, Shared, UnreadAnswers
 
+        if self._shared is None:
+            self._shared = Shared(self._body_room, self._body_bytes_max, UnreadAnswers(UNREAD_BYTES_MAX))
         connection = HttpConnection(
-            *loaded, self._new_patience(), self._served.discard, self._warn_of_wrong_port, self._keys
+            *loaded,
+            self._new_patience(),
+            self._served.discard,
+            self._warn_of_wrong_port,
+            self._keys,
+            self._shared,
         )
         # Before connection_made: many are accepted in one turn.
         self._served.add(connection)

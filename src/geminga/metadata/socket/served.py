@@ -33,7 +33,7 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger, let_go, spawn
 
 #: Requests of a connection that are being carried out, and the bytes of their values: beyond, nothing more is read.
 UNDER_WAY_MAX: Final = 256
@@ -44,6 +44,9 @@ UNREAD_BYTES_MAX: Final = 2 * UNDER_WAY_MAX * METADATA_VALUE_BYTES_MAX
 WATCHES_MAX: Final = 50_000
 #: Until a connection says who it is.
 HELLO_S: Final = 10.0
+#: Until a client that does not read what it is told is cut off, and one whose connection ends has read the last of it.
+UNREAD_S_MAX: Final = 30.0
+CLOSE_GRACE_S: Final = 5.0
 
 _log = get_logger(__name__)
 
@@ -100,6 +103,7 @@ class ServedConnection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._decoder = server_decoder()
+        #: Not there any more once it is lost.
         self._transport: asyncio.Transport
         self._session: ServedSession | None = None
         self._has_greeted = False
@@ -112,6 +116,7 @@ class ServedConnection(asyncio.Protocol):
         self._is_full = False
         #: The client does not read what it is told.
         self._is_unread = False
+        self._cut_off: asyncio.TimerHandle | None = None
         self._unsent: list[bytes] = []
         self._is_lost = False
 
@@ -142,9 +147,13 @@ class ServedConnection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """The session goes on without; nobody waits for answers any more."""
         self._is_lost = True
+        let_go(self._transport)
+        del self._transport
         self._server.went(self)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
+        if self._cut_off is not None:
+            self._cut_off.cancel()
         self._unsent.clear()
         watches, self._watches = self._watches, {}
         for unsubscribe in watches.values():
@@ -156,10 +165,14 @@ class ServedConnection(asyncio.Protocol):
         """The client does not keep up: no more of its requests are taken."""
         self._is_unread = True
         self._transport.pause_reading()
+        self._cut_off_after(UNREAD_S_MAX)
 
     def resume_writing(self) -> None:
         """It does again."""
         self._is_unread = False
+        if self._cut_off is not None and not self._transport.is_closing():
+            self._cut_off.cancel()
+            self._cut_off = None
         self._read_on()
 
     # ---- its end
@@ -169,6 +182,16 @@ class ServedConnection(asyncio.Protocol):
         self._flush()
         if not self._is_lost:
             self._transport.close()
+            self._cut_off_after(CLOSE_GRACE_S)
+
+    def _cut_off_after(self, seconds: float) -> None:
+        """Unless it is due before."""
+        loop = asyncio.get_running_loop()
+        if self._cut_off is not None:
+            if self._cut_off.when() <= loop.time() + seconds:
+                return
+            self._cut_off.cancel()
+        self._cut_off = loop.call_later(seconds, self._transport.abort)
 
     def send_last(self, message: FromServer) -> None:
         """A last word."""

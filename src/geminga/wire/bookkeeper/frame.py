@@ -68,6 +68,11 @@ class FrameDecoder:
         self._cut(data, position, frames)
         return frames
 
+    def drop(self) -> None:
+        """Forget what is held: nothing more comes."""
+        self._tail.clear()
+        self.buffered_bytes = 0
+
     def _cut(self, data: bytes, position: int, frames: list[FrameSpan]) -> None:
         """The frames from ``position`` on; what is left is kept."""
         size = len(data)
@@ -87,7 +92,9 @@ class FrameDecoder:
             position = end
         self._needed_bytes = needed
         if position < size:
-            self._keep(memoryview(data)[position:])
+            # A view holds all of ``data``: a short one is copied, lest more be held than is counted.
+            is_most = 2 * position <= size
+            self._keep(memoryview(data)[position:] if is_most else data[position:])
 
     def _keep(self, piece: bytes | memoryview) -> None:
         self.buffered_bytes += len(piece)

@@ -41,6 +41,10 @@ class RequestDecoder:
         """What that frame has when it is whole, with its size; 0: there is none."""
         return self._frames.incomplete_bytes
 
+    def drop(self) -> None:
+        """The connection is gone: what is held of a frame is never needed."""
+        self._frames.drop()
+
     def feed(self, data: bytes) -> list[Request]:
         """The requests that are whole with ``data``, in order; none after an error."""
         requests: list[Request] = []

@@ -74,6 +74,12 @@ class FrameDecoder:
         """Bytes held now: of an incomplete frame, or of those that a limit left."""
         return len(self._tail)
 
+    def drop(self) -> None:
+        """Forget what is held: nothing more comes."""
+        self._tail.clear()
+        self._needed_bytes = _HEAD_BYTES
+        self.has_more = False
+
     def feed(self, data: bytes, frames_max: int = _FRAMES_UNLIMITED) -> list[Frame]:
         """The frames that are whole with ``data``, in order; the first ``frames_max`` if there are more of them.
 

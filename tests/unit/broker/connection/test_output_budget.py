@@ -116,3 +116,31 @@ def test_shortage_ends_when_clients_take_what_they_were_sent() -> None:
         assert len(topic.subscriptions) == STUCK
 
     run_with_broker(scenario, keep_alive_interval_s=3600)
+
+
+def test_answers_that_nobody_takes_are_bounded_over_all_clients() -> None:
+    """No dispatcher waits, and no connection is over its mark: 300 clients held 120 MB of answers."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        clients = [await stuck_client(world) for _ in range(300)]
+        budget = world.broker.output_budget
+        budget._limit_bytes = 16 * MEBIBYTE
+        most = 0
+        for _ in range(40):
+            for client in clients:
+                # As answers of requests are written.
+                client.connection.write(b"a" * 10_000)
+            await virtual_seconds(0.25)
+            most = max(most, unsent(clients))
+        assert most > budget._limit_bytes
+        assert most <= 3 * budget._limit_bytes
+        await virtual_seconds(10)
+        assert unsent(clients) <= 2 * budget._limit_bytes
+        assert sum(client.is_closed for client in clients) < 300
+        # And a client that takes its answers is none of them.
+        reader = await world.client()
+        reader.connection.write(b"a" * MEBIBYTE)
+        await virtual_seconds(10)
+        assert not reader.is_closed
+
+    run_with_broker(scenario)

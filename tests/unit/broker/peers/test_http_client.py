@@ -12,6 +12,7 @@ from geminga import sim
 from geminga.broker.peers import http_client
 from geminga.broker.peers.http_client import REDIRECTS_MAX, REQUEST_S_MAX, PeerHttp
 from geminga.model.errors import UnavailableError
+from geminga.runtime import wait_ms
 from geminga.sim import SimNode, SimWorld
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n" + b'{"a":1}'
@@ -134,3 +135,22 @@ def test_a_refusal_has_a_reason(body: bytes, reason: str) -> None:
         assert (answer.is_good, answer.reason) == (False, reason)
 
     run(Peer([b"HTTP/1.1 409 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body]), main)
+
+
+def test_answers_that_are_being_read_have_one_bound_together(monkeypatch) -> None:
+    monkeypatch.setattr(http_client, "ANSWERS_BYTES_MAX", 150_000)
+    peer = Peer([b"HTTP/1.1 200 OK\r\nContent-Length: 90000\r\n\r\n" + b"x" * 60_000], closes=False)
+
+    async def main(http: PeerHttp) -> None:
+        waiting = [asyncio.ensure_future(http.request("GET", "http://peer/")) for _ in range(2)]
+        while http._held_bytes < 120_000:
+            await wait_ms(1)
+        with pytest.raises(UnavailableError, match="more than 150000 bytes together"):
+            await http.request("GET", "http://peer/")
+        assert not any(request.done() for request in waiting)
+        for request in waiting:
+            request.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert http._held_bytes == 0
+
+    run(peer, main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import tomllib
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from importlib.metadata import version
 import h11
 import pytest
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -40,11 +42,15 @@ def test_protocol_is_made_and_overridden_as_here() -> None:
 
 def test_protocol_has_the_members_that_are_read() -> None:
     source = inspect.getsource(H11Protocol.__init__)
-    for member in ("self.transport", "self.cycle", "self.conn"):
+    for member in ("self.transport", "self.cycle", "self.conn", "self.flow"):
         assert f"{member}:" in source or f"{member} =" in source, member
     source = inspect.getsource(RequestResponseCycle.__init__)
-    for member in ("self.response_started = False", "self.response_complete = False"):
+    for member in ("self.response_started = False", "self.response_complete = False", "self.on_response ="):
         assert member in source, member
+    assert "self.conn = h11.Connection(" in inspect.getsource(H11Protocol.__init__)
+    assert "self.flow = FlowControl(transport)" in inspect.getsource(H11Protocol.connection_made)
+    assert callable(H11Protocol._unset_keepalive_if_required)
+    assert set(vars(FlowControl(asyncio.Transport()))) >= {"read_paused", "write_paused"}
     state = ServerState()
     assert state.connections == set()
     assert state.tasks == set()

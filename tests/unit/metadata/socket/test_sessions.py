@@ -476,3 +476,41 @@ def test_a_closed_server_leaves_no_session(case):
         store._give_up()
 
     case.run(main)
+
+
+# ---- clients that do not read
+
+
+async def unreading(h: SocketHarness) -> None:
+    """A client that says hello, asks for more than a connection holds, and reads nothing."""
+    await h.store.put("/large", b"x" * 100_000, expected_version=None)
+    transport, _ = await h.runtime.network.connect_local(asyncio.Protocol, h.server.path)
+    transport.pause_reading()
+    transport.write(encode(Hello(1, 0, bytes(SECRET_BYTES), server.SESSION_MS_MAX, SocketCase.TOKEN, "unread")))
+    for number in range(1, 20):
+        transport.write(encode(Request(number, Operation.GET, "/large")))
+    await wait_ms(1000)
+
+
+def test_a_client_that_reads_nothing_is_cut_off_before_its_session_is_over(case):
+    async def main(h: SocketHarness):
+        await unreading(h)
+        await wait_ms(int(served.UNREAD_S_MAX * 900))
+        assert len(h.server._connections) == 2
+        await wait_ms(int(served.UNREAD_S_MAX * 200))
+        assert len(h.server._connections) == 1
+        assert len(h.server.sessions()) == 2
+        assert (await h.store.get("/large")) is not None
+
+    case.run(main)
+
+
+def test_a_connection_that_is_closed_does_not_wait_for_its_client_for_ever(case):
+    async def main(h: SocketHarness):
+        await unreading(h)
+        await h.server.end_sessions_of("unread")
+        assert len(h.server._connections) == 2
+        await wait_ms(int(served.CLOSE_GRACE_S * 1100))
+        assert len(h.server._connections) == 1
+
+    case.run(main)

@@ -1,0 +1,213 @@
+"""Connections that are opened, half used and dropped leave nothing behind, and no cycle waits for the collector."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from struct import pack
+
+import pytest
+import uvloop
+
+import geminga
+from geminga.bookie.serving import BookieServer
+from geminga.bookkeeper import MemoryBookie
+from geminga.metadata import MemoryMetadata, MemoryMetadataStore
+from geminga.metadata.core.socket_codec import encode
+from geminga.metadata.core.socket_messages import NEW_SESSION, SECRET_BYTES, VERSION, Hello
+from geminga.metadata.socket.server import MetadataServer
+from geminga.runtime import next_turn, real_runtime
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.bookkeeper import v2
+from support.dropped_connections import OnThread, left_behind
+from support.raw_protocol import RawConnection, frame, producer_frame
+
+pytestmark = pytest.mark.integration
+
+COUNT = int(os.environ.get("DROPPED_CONNECTIONS", "120"))
+#: More than any of them holds while it is open would make of them; one object of each would be too many.
+OBJECTS_MAX = 100
+BYTES_MAX = 1024 * 1024
+Loop = Callable[[], asyncio.AbstractEventLoop]
+LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
+Drop = Callable[[], None]
+
+#: What one read of a socket brings, and more.
+PART_BYTES = 300_000
+
+
+@pytest.fixture(autouse=True)
+def without_a_log() -> Iterator[None]:
+    """What pytest keeps of it is no leftover."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def no_fatal(part: str, error: BaseException) -> None:
+    raise AssertionError(part) from error
+
+
+async def some_turns() -> None:
+    for _ in range(10):
+        await next_turn()
+
+
+def assert_nothing_left(half_use: Callable[[], Drop], settle: Callable[[], None]) -> None:
+    left = left_behind(half_use, COUNT, warm=max(40, COUNT // 4), settle=settle)
+    assert left.objects <= OBJECTS_MAX, left
+    assert left.size_bytes <= BYTES_MAX, left
+
+
+def sent(sock: socket.socket, data: bytes) -> Drop:
+    """Sends as much as the other end takes at once."""
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        sock.send(data)
+    return sock.close
+
+
+def to_port(port: int, data: bytes) -> Drop:
+    return sent(socket.create_connection(("127.0.0.1", port)), data)
+
+
+# ---- a bookie
+
+LEDGER = 7
+BOOKIE_REQUESTS = {
+    "nothing": b"",
+    "half a large request": pack(">II", 5_000_000, 2 << 24 | 1 << 16) + b"k" * PART_BYTES,
+    "half a small request": pack(">II", 60_000, 2 << 24 | 1 << 16) + b"k" * 30_000,
+    "no request": pack(">II", 0x7FFFFFFF, 1),
+    "answers that are not read": b"".join(v2.encode_read(LEDGER, 0) for _ in range(150)),
+}
+
+
+@pytest.mark.parametrize("data", BOOKIE_REQUESTS.values(), ids=BOOKIE_REQUESTS.keys())
+@pytest.mark.parametrize("loop", LOOPS)
+def test_of_a_bookie(loop: Loop, data: bytes) -> None:
+    served = OnThread(loop)
+
+    async def listen() -> BookieServer:
+        bookie = MemoryBookie()
+        added = asyncio.get_running_loop().create_future()
+        entry = pack(">qqqq", LEDGER, 0, -1, 10_000) + b"x" * 10_000
+        bookie.add_entries(
+            LEDGER, [0], [entry], master_key=b"k" * 20, recovery=False, done=lambda *_: added.set_result(None)
+        )
+        await added
+        return await BookieServer.listen(real_runtime(no_fatal), bookie, "127.0.0.1", 0)
+
+    server = served.call(listen())
+    assert_nothing_left(partial(to_port, server.port, data), lambda: served.call(some_turns()))
+    served.call(server.close())
+    served.close()
+
+
+# ---- the socket of --brokers
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("kind", ["nothing", "half a hello", "half a request"])
+def test_of_the_metadata_socket(loop: Loop, kind: str, tmp_path: Path) -> None:
+    served = OnThread(loop)
+    path = str(tmp_path / "m.sock")
+
+    async def listen() -> MetadataServer:
+        runtime = real_runtime(no_fatal)
+        state = MemoryMetadata()
+
+        async def open_session() -> MemoryMetadataStore:
+            return MemoryMetadataStore(runtime, state)
+
+        return await MetadataServer.listen(runtime, path, open_session, token="t")
+
+    server = served.call(listen())
+    hello = encode(Hello(VERSION, NEW_SESSION, bytes(SECRET_BYTES), 1000, "wrong", "n"))
+    data = {"nothing": b"", "half a hello": hello[:-2], "half a request": hello + pack(">I", 100_000) + b"x" * 50_000}
+
+    def half_use() -> Drop:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(path)
+        return sent(sock, data[kind])
+
+    assert_nothing_left(half_use, lambda: served.call(some_turns()))
+    served.call(server.close())
+    served.close()
+
+
+# ---- a broker: the binary protocol, and REST
+
+
+@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+def broker(request: pytest.FixtureRequest) -> Iterator[geminga.Standalone]:
+    with geminga.Standalone(config={"gemingaEventLoop": request.param}) as broker:
+        with RawConnection(broker.broker_port) as raw:
+            raw.send(producer_frame(TOPIC))
+            raw.expect(pb.BaseCommand.PRODUCER_SUCCESS)
+        for path in ("/admin/v2/schemas/public/default/s/schema", "/admin/v2/clusters"):
+            with contextlib.suppress(urllib.error.HTTPError):
+                urllib.request.urlopen(broker.web_service_url + path).read()
+        yield broker
+
+
+TOPIC = "persistent://public/default/dropped"
+
+
+def with_half_a_message(broker: geminga.Standalone) -> Drop:
+    raw = RawConnection(broker.broker_port)
+    raw.send(producer_frame(TOPIC))
+    raw.expect(pb.BaseCommand.PRODUCER_SUCCESS)
+    return sent(raw.socket, pack(">II", 5_000_000, 20) + b"k" * PART_BYTES)
+
+
+def with_a_consumer(broker: geminga.Standalone) -> Drop:
+    raw = RawConnection(broker.broker_port)
+    command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE)
+    subscribe = command.subscribe
+    subscribe.topic, subscribe.subscription, subscribe.subType = TOPIC, "s", pb.CommandSubscribe.Shared
+    subscribe.consumer_id, subscribe.request_id = 0, 1
+    raw.send(frame(command))
+    raw.expect(pb.BaseCommand.SUCCESS)
+    flow = pb.BaseCommand(type=pb.BaseCommand.FLOW)
+    flow.flow.consumer_id, flow.flow.messagePermits = 0, 100
+    return sent(raw.socket, frame(flow))
+
+
+BROKER_USES: dict[str, Callable[[geminga.Standalone], Drop]] = {
+    "nothing": lambda broker: to_port(broker.broker_port, b""),
+    "half a connect": lambda broker: to_port(broker.broker_port, pack(">II", 2000, 1000) + b"x" * 500),
+    "no frame": lambda broker: to_port(broker.broker_port, b"\xff" * 500),
+    "a handshake": lambda broker: RawConnection(broker.broker_port).close,
+    "half a message": with_half_a_message,
+    "a consumer": with_a_consumer,
+}
+
+
+@pytest.mark.parametrize("use", BROKER_USES.values(), ids=BROKER_USES.keys())
+def test_of_a_broker(broker: geminga.Standalone, use: Callable[[geminga.Standalone], Drop]) -> None:
+    assert_nothing_left(partial(use, broker), lambda: broker._call(some_turns()))
+
+
+_POST = b"POST /admin/v2/schemas/public/default/s/schema HTTP/1.1\r\nHost: localhost\r\n"
+REST_REQUESTS = {
+    "nothing": b"",
+    "half the headers": _POST + b"x: " + b"y" * 1000,
+    "half a body": _POST + b"Content-Length: 900000\r\n\r\n" + b"x" * 200_000,
+    "half a chunk": _POST + b"Transfer-Encoding: chunked\r\n\r\n30D40\r\n" + b"x" * 100_000,
+    "no request": b"\x01\x02\x03\r\n\r\n",
+    "an answer that is not read": b"GET /admin/v2/clusters HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", REST_REQUESTS.values(), ids=REST_REQUESTS.keys())
+def test_of_the_rest(broker: geminga.Standalone, data: bytes) -> None:
+    assert_nothing_left(partial(to_port, broker.web_port, data), lambda: broker._call(some_turns()))
