@@ -347,7 +347,13 @@ class BrokerServer(ABC):
             else:
                 listeners.append(await self._bind_broker_port(runtime, broker, item.listener, item.host, item.port))
         broker_port = listeners[0].port
-        advertised = endpoints(config, host_name=socket.gethostname(), broker_port=broker_port, web_port=web_port)
+        advertised = endpoints(
+            config,
+            host_name=socket.gethostname(),
+            broker_port=broker_port,
+            web_port=web_port,
+            is_alone=membership is None,
+        )
         default = advertised[0]
         urls = {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
         coordinators = COORDINATORS if broker.config.transaction_coordinator_enabled else 0
