@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from geminga import __version__
 from geminga.app.core.addresses import is_loopback
-from geminga.app.listeners import bound_addresses, endpoints
+from geminga.app.listeners import bound_addresses, endpoints, own_names
 from geminga.app.process_metrics import process_beans, process_metrics
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
@@ -334,6 +334,8 @@ class BrokerServer(ABC):
             header_bytes_max=config.http_header_bytes_max,
             connections_max=plan.web_connections_max,
             limits=Limits(config.handshake_timeout_s, config.http_body_timeout_s, config.http_body_timeout_s),
+            own_names=lambda: own_names(config, broker.endpoints.all, socket.gethostname()),
+            listed_names=config.http_hosts,
             keep_free=plan.keep_free_of_web,
         )
         self._http = http

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from geminga.app.core.addresses import WILDCARD_ADDRESSES, is_loopback
+from geminga.app.core.addresses import WILDCARD_ADDRESSES, host_names, is_loopback
 from geminga.app.server_config import ServerConfig
 from geminga.broker.ownership.endpoints import DEFAULT_LISTENER, Endpoint
 from geminga.model.errors import ConfigurationError
@@ -100,6 +100,13 @@ def endpoints(
 
 def _is_loopback_url(url: str) -> bool:
     return is_loopback(urlsplit(url).hostname or "")
+
+
+def own_names(config: ServerConfig, advertised: Sequence[Endpoint], host_name: str) -> list[str]:
+    """Hosts and URLs by which the broker's HTTP is reached, beside addresses."""
+    urls = [url for one in advertised for url in (one.broker_url, one.broker_url_tls, one.web_url, one.web_url_tls)]
+    bound = [item.host for item in bound_addresses(config.bind_addresses)]
+    return [*urls, *bound, config.bind_address, config.advertised_address, *host_names(host_name)]
 
 
 def bound_addresses(texts: Sequence[str]) -> list[ListenerUrl]:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 import h11
 import pytest
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -40,11 +41,16 @@ def test_protocol_is_made_and_overridden_as_here() -> None:
 
 def test_protocol_has_the_members_that_are_read() -> None:
     source = inspect.getsource(H11Protocol.__init__)
-    for member in ("self.transport", "self.cycle", "self.conn"):
+    for member in ("self.transport", "self.cycle", "self.conn", "self.flow"):
         assert f"{member}:" in source or f"{member} =" in source, member
     source = inspect.getsource(RequestResponseCycle.__init__)
-    for member in ("self.response_started = False", "self.response_complete = False"):
+    for member in (
+        "self.response_started = False",
+        "self.response_complete = False",
+        "self.waiting_for_100_continue = ",
+    ):
         assert member in source, member
+    assert "self.read_paused = False" in inspect.getsource(FlowControl.__init__)
     state = ServerState()
     assert state.connections == set()
     assert state.tasks == set()
@@ -63,5 +69,5 @@ def test_parser_tells_what_it_waits_for() -> None:
 
 def test_configuration_takes_the_limits_that_are_set() -> None:
     taken = inspect.signature(Config.__init__).parameters
-    for name in ("http", "ws", "lifespan", "limit_concurrency", "timeout_keep_alive", "h11_max_incomplete_event_size"):
+    for name in ("http", "ws", "lifespan", "timeout_keep_alive", "h11_max_incomplete_event_size"):
         assert name in taken, name
