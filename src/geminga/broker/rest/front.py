@@ -1,6 +1,6 @@
 """In front of every HTTP application, whatever it is: who is refused before, and bodies that nobody wants.
 
-A foreign page's request (``core.pages``) is answered 403; one beyond ``requests_max`` 503 with ``Retry-After``.
+A foreign page's request (``wire.pages``) is answered 403; one beyond ``requests_max`` 503 with ``Retry-After``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.rest.core.pages import Names, refusal_of
 from geminga.broker.rest.core.patience import RETRY_AFTER_S
+from geminga.wire.pages import Names, refusal_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -105,7 +105,7 @@ class HttpServer:
         keys: tuple[str, str] = ("webServicePort", "brokerServicePort"),
     ) -> None:
         """``own_names``: hosts and URLs by which this server is reached, asked for with the first connection;
-        ``listed_names``: further ones, by the operator (``core.pages``). ``keep_free``: descriptors of the process that
+        ``listed_names``: further ones, by the operator (``wire.pages``). ``keep_free``: descriptors of the process that
         connections must leave. ``software``: modules that ``load_app`` needs. ``keys``: of this port, and of the one of
         the binary protocol, for those who mix them up."""
         self._runtime = runtime
@@ -220,9 +220,9 @@ class HttpServer:
         from uvicorn.config import Config
         from uvicorn.server import ServerState
 
-        from geminga.broker.rest.core.pages import names_of
         from geminga.broker.rest.front import PageGuard, WholeBodies
         from geminga.broker.rest.http_connection import HttpConnection
+        from geminga.wire.pages import names_of
 
         names = names_of(self._own_names(), self._listed_names)
         config = Config(

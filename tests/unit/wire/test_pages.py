@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.rest.core.pages import names_of, refusal_of
+from geminga.wire.pages import names_of, refusal_of
 
 NAMES = names_of(["pulsar://Broker-1.example:6650", "http://[fd00::1]:8080", "", "machine"], ["Console.Example", ""])
 PARTITIONS = "/admin/v2/persistent/public/default/t/partitions"
