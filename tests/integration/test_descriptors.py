@@ -25,7 +25,7 @@ LIMIT = 256
 STRANGERS = 400
 #: The least of what a journal may be, so that it opens further files while the test runs.
 SETTINGS = {"gemingaHandshakeTimeoutSeconds": 1, "journalPreAllocSizeMB": 1, "journalMaxSizeMB": 1}
-HALF_REQUEST = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x"
+HALF_REQUEST = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: localhost"
 
 
 def few_files() -> None:

@@ -9,6 +9,11 @@ import pulsar
 import pytest
 from pulsar import CompressionType, ConsumerType, InitialPosition
 
+import geminga
+from geminga.client import blocking
+from support.cutting_proxy import CuttingProxy
+from support.official import quiet_client
+
 pytestmark = pytest.mark.integration
 
 TIMEOUT_MS = 10_000
@@ -253,3 +258,29 @@ def test_stats_count_what_happened(standalone, official, fresh_topic) -> None:
     assert stats["msgInCounter"] == 5
     assert stats["subscriptions"]["s"]["msgBacklog"] == 5
     assert len(stats["publishers"]) == 1
+
+
+@pytest.mark.geminga_only("it starts a broker of its own")
+def test_client_behind_a_mapped_port_is_served_though_the_brokers_own_address_is_out_of_reach(tmp_path) -> None:
+    # Nobody listens at the advertised address: the mapped port alone leads to the broker.
+    mapped = CuttingProxy(seed=1)
+    mapped.is_hostile = False
+    topic = "persistent://public/default/mapped"
+    try:
+        with geminga.Standalone(config={"advertisedAddress": "127.0.0.9"}) as broker:
+            port = int(broker.service_url.rpartition(":")[2])
+            assert broker.service_url == f"pulsar://127.0.0.9:{port}"
+            mapped.target = ("127.0.0.1", port)
+            url = f"pulsar://127.0.0.1:{mapped.port}"
+            client = quiet_client(url, tmp_path)
+            try:
+                consumer = client.subscribe(topic, "s")
+                client.create_producer(topic).send(b"official")
+                assert receive_all(consumer, 1)[0].data() == b"official"
+                with blocking.connect(url) as ours:
+                    ours.create_producer(topic).send(b"ours")
+                assert receive_all(consumer, 1)[0].data() == b"ours"
+            finally:
+                client.close()
+    finally:
+        mapped.close()

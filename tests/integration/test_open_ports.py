@@ -57,7 +57,7 @@ def produced(port: int) -> str:
 
 def asked_over_http(port: int, path: bytes) -> str:
     with socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) as connection:
-        connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         received = b""
         while chunk := connection.recv(65536):
             received += chunk

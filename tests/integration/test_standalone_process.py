@@ -98,7 +98,7 @@ def test_it_stops_while_clients_are_connected(start, tmp_path) -> None:
     port = int(ready["brokerServiceUrl"].rpartition(":")[2])
     web_port = int(ready["webServiceUrl"].rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", web_port)) as idle:
-        idle.sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle.sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle.recv(100).startswith(b"HTTP/1.1 200")
         assert running.end()[0] == 0
 

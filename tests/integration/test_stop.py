@@ -135,7 +135,7 @@ def test_creation_that_was_cut_off_is_completed_after_a_restart(start) -> None:
 def test_half_requests_do_not_delay_a_stop(start) -> None:
     broker = start()
     port = int(broker.ready["webServiceUrl"].rpartition(":")[2])
-    head = b"PUT /admin/v2/persistent/public/default/p/partitions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+    head = b"PUT /admin/v2/persistent/public/default/p/partitions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
     halves = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
     for half, part in zip(halves, (b"PUT /adm", head, head + b"\r\n", head + b"\r\n123"), strict=True):
         half.sendall(part)

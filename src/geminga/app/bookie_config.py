@@ -80,6 +80,8 @@ class BookieServerConfig:
     prometheus_http: bool = setting("prometheusStatsHttpEnable", True, "true or false")
     prometheus_port: int = setting("prometheusStatsHttpPort", 8000, "a port, 0 to 65535", minimum=0, maximum=65535)
     prometheus_host: str = setting("prometheusStatsHttpAddress", "127.0.0.1", "a host name or an IP address")
+    #: Geminga's own: hosts beside its own names by which HTTP is served.
+    http_hosts: tuple[str, ...] = setting("gemingaHttpAllowedHosts", (), "host names, comma separated, or *")
     #: Geminga's own: ``auto`` takes uvloop if it is installed.
     event_loop: str = setting(
         "gemingaEventLoop", "auto", "auto, asyncio or uvloop", choices=("auto", "asyncio", "uvloop")
@@ -112,6 +114,18 @@ class BookieProcessConfig:
         if server.prometheus_http and _simple_name(server.stats_provider_class) == PROMETHEUS_PROVIDER:
             return HttpPlace(server.prometheus_host, server.prometheus_port, "prometheusStatsHttpPort")
         return None
+
+    def http_names(self) -> tuple[str, ...]:
+        """Hosts by which HTTP is reached, beside those that the operator lists."""
+        server = self.server
+        bookie_host = server.bookie_id.partition(":")[0]
+        return (
+            server.http_server_host,
+            server.prometheus_host,
+            server.advertised_address,
+            server.bind_address,
+            bookie_host,
+        )
 
     def directories(self, data_dir: str) -> tuple[DirectoryPair, ...]:
         """Where journals and ledgers lie, in ``data_dir`` unless configured. Raises ConfigurationError."""

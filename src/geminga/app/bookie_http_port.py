@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Self
 
 from geminga.app.bookie_config import HttpPlace
+from geminga.app.core.addresses import host_names
 from geminga.app.core.descriptors import DescriptorPlan
 from geminga.bookie.serving import BookieServer
 from geminga.bookie.spread import SpreadBookie
@@ -27,7 +30,14 @@ _SOFTWARE: Final = ("geminga.app.bookie_http",)
 class BookieHttpPort:
     """Made by :meth:`take`."""
 
-    def __init__(self, runtime: Runtime, place: HttpPlace, plan: DescriptorPlan) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        place: HttpPlace,
+        plan: DescriptorPlan,
+        own_names: Sequence[str],
+        listed_names: Sequence[str],
+    ) -> None:
         self._runtime = runtime
         self._port = 0
         self._served: tuple[SpreadBookie, BookieServer] | None = None
@@ -37,15 +47,27 @@ class BookieHttpPort:
             requests_max=REQUESTS_MAX,
             connections_max=plan.web_connections_max,
             limits=PATIENCE,
+            own_names=lambda: (*own_names, *host_names(socket.gethostname())),
+            listed_names=listed_names,
             keep_free=plan.keep_free_of_web,
             software=_SOFTWARE,
             keys=(f"{place.key} of a bookie", "brokerServicePort of a broker"),
         )
 
     @classmethod
-    async def take(cls, runtime: Runtime, place: HttpPlace, plan: DescriptorPlan) -> Self:
-        """Take ``place``, where connections are refused until :meth:`start`. Raises UnavailableError."""
-        taken = cls(runtime, place, plan)
+    async def take(
+        cls,
+        runtime: Runtime,
+        place: HttpPlace,
+        plan: DescriptorPlan,
+        own_names: Sequence[str] = (),
+        listed_names: Sequence[str] = (),
+    ) -> Self:
+        """Take ``place``, where connections are refused until :meth:`start`. Raises UnavailableError.
+
+        ``own_names``: hosts by which it is reached, beside this machine's name; ``listed_names``: by the operator.
+        """
+        taken = cls(runtime, place, plan, own_names, listed_names)
         try:
             taken._port = await taken._http.listen(place.host, place.port)
         except OSError as error:

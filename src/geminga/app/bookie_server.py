@@ -167,7 +167,9 @@ class BookieProcessServer:
             return None
         from geminga.app.bookie_http_port import BookieHttpPort
 
-        http = await BookieHttpPort.take(runtime, place, self._plan)
+        http = await BookieHttpPort.take(
+            runtime, place, self._plan, self._config.http_names(), self._config.server.http_hosts
+        )
         self._closers.append(("HTTP server", http.close))
         return http
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from geminga import __version__
 from geminga.app.core.addresses import is_loopback
-from geminga.app.listeners import bound_addresses, endpoints
+from geminga.app.listeners import bound_addresses, endpoints, own_names
 from geminga.app.process_metrics import process_beans, process_metrics
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
@@ -335,6 +335,8 @@ class BrokerServer(ABC):
             body_bytes_max=config.http_body_bytes_max,
             connections_max=plan.web_connections_max,
             limits=Limits(config.handshake_timeout_s, config.http_body_timeout_s, config.http_body_timeout_s),
+            own_names=lambda: own_names(config, broker.endpoints.all, socket.gethostname()),
+            listed_names=config.http_hosts,
             keep_free=plan.keep_free_of_web,
         )
         self._http = http
@@ -348,7 +350,13 @@ class BrokerServer(ABC):
             else:
                 listeners.append(await self._bind_broker_port(runtime, broker, item.listener, item.host, item.port))
         broker_port = listeners[0].port
-        advertised = endpoints(config, host_name=socket.gethostname(), broker_port=broker_port, web_port=web_port)
+        advertised = endpoints(
+            config,
+            host_name=socket.gethostname(),
+            broker_port=broker_port,
+            web_port=web_port,
+            is_alone=membership is None,
+        )
         default = advertised[0]
         urls = {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
         coordinators = COORDINATORS if broker.config.transaction_coordinator_enabled else 0

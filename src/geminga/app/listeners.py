@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from geminga.app.core.addresses import WILDCARD_ADDRESSES
+from geminga.app.core.addresses import WILDCARD_ADDRESSES, host_names, is_loopback
 from geminga.app.server_config import ServerConfig
 from geminga.broker.ownership.endpoints import DEFAULT_LISTENER, Endpoint
 from geminga.model.errors import ConfigurationError
@@ -76,10 +76,13 @@ def advertised_listeners(texts: Sequence[str], internal: str) -> list[Endpoint]:
     ]
 
 
-def endpoints(config: ServerConfig, *, host_name: str, broker_port: int, web_port: int) -> list[Endpoint]:
+def endpoints(
+    config: ServerConfig, *, host_name: str, broker_port: int, web_port: int, is_alone: bool = False
+) -> list[Endpoint]:
     """What clients are told, given the ports that were bound and this machine's name; raises ConfigurationError.
 
-    A listener of ``advertisedListeners`` that has no HTTP URL gets that of the advertised address.
+    A listener of ``advertisedListeners`` that has no HTTP URL gets that of the advertised address. ``is_alone``: no
+    other broker is in the cluster, so that a client which came by a mapped port can come back by it.
     """
     advertised = config.advertised_address or (
         host_name if config.bind_address in WILDCARD_ADDRESSES else config.bind_address
@@ -87,7 +90,23 @@ def endpoints(config: ServerConfig, *, host_name: str, broker_port: int, web_por
     host = f"[{advertised}]" if ":" in advertised else advertised
     own = Endpoint(DEFAULT_LISTENER, f"pulsar://{host}:{broker_port}", "", f"http://{host}:{web_port}", "")
     named = advertised_listeners(config.advertised_listeners, config.internal_listener_name)
-    return [replace(endpoint, web_url=endpoint.web_url or own.web_url) for endpoint in named] or [own]
+    found = [replace(endpoint, web_url=endpoint.web_url or own.web_url) for endpoint in named] or [own]
+    is_derived = not config.advertised_address and not named
+    return [
+        replace(endpoint, is_through_service_url=is_alone and (is_derived or _is_loopback_url(endpoint.broker_url)))
+        for endpoint in found
+    ]
+
+
+def _is_loopback_url(url: str) -> bool:
+    return is_loopback(urlsplit(url).hostname or "")
+
+
+def own_names(config: ServerConfig, advertised: Sequence[Endpoint], host_name: str) -> list[str]:
+    """Hosts and URLs by which the broker's HTTP is reached, beside addresses."""
+    urls = [url for one in advertised for url in (one.broker_url, one.broker_url_tls, one.web_url, one.web_url_tls)]
+    bound = [item.host for item in bound_addresses(config.bind_addresses)]
+    return [*urls, *bound, config.bind_address, config.advertised_address, *host_names(host_name)]
 
 
 def bound_addresses(texts: Sequence[str]) -> list[ListenerUrl]:

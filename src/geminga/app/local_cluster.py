@@ -32,6 +32,7 @@ from geminga.app.core.local_cluster import (
 )
 from geminga.app.local_start import LocalStart, is_ready
 from geminga.model.errors import ConfigurationError, DataDirectoryError, UnavailableError
+from geminga.runtime.local_file import make_private_directories, naming, private
 
 STATE_FILE: Final = "cluster.json"
 LOCK_FILE: Final = "cluster.lock"
@@ -86,12 +87,12 @@ class LocalCluster:
         state = self._changed(asked)
         start = LocalStart(self.directory, time.monotonic() + within_s, self._say, self._save)
         start.check(state)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private_directories(self.directory)
         with self._locked():
             state = self._changed(asked)
             start.check(state)
             for name in (LOGS, RUN, *member_names(Kind.ZOOKEEPER, state.plan.zookeepers)):
-                (self.directory / name).mkdir(exist_ok=True)
+                make_private_directories(self.directory / name)
             self._save(state)
             state = self._without_surplus(state)
             try:
@@ -213,7 +214,7 @@ class LocalCluster:
     def _save(self, state: ClusterState) -> None:
         path = self.directory / STATE_FILE
         made = path.with_suffix(".json.tmp")
-        with made.open("w", encoding="utf-8") as file:
+        with naming(str(made)), open(made, "w", encoding="utf-8", opener=private) as file:
             file.write(encode_state(state))
             file.flush()
             os.fsync(file.fileno())
@@ -222,7 +223,7 @@ class LocalCluster:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         path = self.directory / LOCK_FILE
-        with path.open("ab") as file:
+        with open(path, "ab", opener=private) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from geminga.app.core.local_cluster import Member
+from geminga.runtime.local_file import private
 
 #: Between two looks at something that tells nothing by itself.
 LOOK_S: Final = 0.05
@@ -25,7 +26,7 @@ KILL_S: Final = 10.0
 LOG_TAIL_BYTES: Final = 16_384
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 #: Waits until who started it has written down that it did; ends if that one is gone.
-_GATE: Final = 'read -r go && exec "$@" < /dev/null'
+_GATE: Final = 'umask go= && read -r go && exec "$@" < /dev/null'
 
 
 def started_at(pid: int) -> str | None:
@@ -71,7 +72,10 @@ def launch(
     command: Sequence[str], *, log: Path, ready: Path | None, environment: Mapping[str, str] | None = None
 ) -> Launched:
     """Start ``command`` in a session of its own; standard output to ``ready``, all else to ``log``. Raises OSError."""
-    with log.open("ab") as errors, (ready or log).open("wb" if ready else "ab") as output:
+    with (
+        open(log, "ab", opener=private) as errors,
+        open(ready or log, "wb" if ready else "ab", opener=private) as output,
+    ):
         process = subprocess.Popen(
             ["/bin/sh", "-c", _GATE, "geminga-cluster", *command],
             stdin=subprocess.PIPE,

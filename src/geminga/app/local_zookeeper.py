@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from geminga.model.errors import UnavailableError
+from geminga.runtime.local_file import make_private_directories, private
 
 #: What the server needs of Spark's jars.
 JARS: Final = (
@@ -97,16 +98,21 @@ def write_config(directory: Path, port: int, *, number: int = 1, peers: Sequence
         quorum = f"initLimit={INIT_TICKS}\nsyncLimit={SYNC_TICKS}\nquorumListenOnAllIPs=false\n" + "".join(
             f"server.{at}=127.0.0.1:{peer.follow}:{peer.elect}\n" for at, peer in enumerate(peers, 1)
         )
-        (directory / "data").mkdir(exist_ok=True)
-        (directory / "data" / "myid").write_text(str(number), encoding="utf-8")
-    config.write_text(
+        make_private_directories(directory / "data")
+        _write(directory / "data" / "myid", str(number))
+    _write(
+        config,
         f"tickTime={TICK_MS}\ndataDir={directory}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
         f"maxClientCnxns=0\nminSessionTimeout={2 * TICK_MS}\nmaxSessionTimeout={SESSION_MS_MAX}\n"
         f"autopurge.snapRetainCount={SNAPSHOTS_KEPT}\nautopurge.purgeInterval={PURGE_HOURS}\n"
         f"admin.enableServer=false\n4lw.commands.whitelist=ruok,srvr\n{quorum}",
-        encoding="utf-8",
     )
     return config
+
+
+def _write(path: Path, text: str) -> None:
+    with open(path, "w", encoding="utf-8", opener=private) as file:
+        file.write(text)
 
 
 def heap_mib(data: Path) -> int:

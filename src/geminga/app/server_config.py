@@ -45,6 +45,8 @@ class ServerConfig:
     handshake_timeout_s: int = setting("gemingaHandshakeTimeoutSeconds", 10, "seconds > 0", minimum=1)
     #: Geminga's own: how long a request has for its body, and an answer without being read any further.
     http_body_timeout_s: int = setting("gemingaHttpBodyTimeoutSeconds", 60, "seconds > 0", minimum=1)
+    #: Geminga's own: hosts beside its own names by which HTTP is served, whose pages may do what programs may.
+    http_hosts: tuple[str, ...] = setting("gemingaHttpAllowedHosts", (), "host names, comma separated, or *")
     #: How long a stop waits for producers, consumers and ledgers to close.
     shutdown_timeout_ms: int = setting("brokerShutdownTimeoutMs", 60_000, "milliseconds >= 0", minimum=0)
     #: Geminga's own: bookies in this process; they share what is bounded for it.

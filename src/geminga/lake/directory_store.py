@@ -1,4 +1,8 @@
-"""Lake files in a directory: written beside, synced, renamed. All calls block."""
+"""Lake files in a directory: written beside, synced, renamed. All calls block.
+
+The directory is the operator's, and says who may read what is in it: files and folders get its mode (a stricter umask
+holds). Errors name their file.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,14 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from tempfile import mkstemp
+from itertools import count
 from typing import IO, Final
 
 from geminga.lake.core.names import TEMPORARY_PREFIX, TEMPORARY_SUFFIX
 from geminga.lake.store import ArrowFile, StoredFile
+from geminga.runtime.local_file import DIRECTORY_MODE, FILE_MODE, naming
 
 _BUFFER_BYTES: Final = 1024 * 1024
-#: Of small files that are made by way of a temporary one, which nobody else may read.
-_READABLE: Final = 0o644
 
 
 class DirectoryStore:
@@ -44,7 +47,7 @@ class DirectoryStore:
         temporary = _temporary(whole)
         self._make_directory(os.path.dirname(whole))
         try:
-            with open(temporary, "wb", buffering=_BUFFER_BYTES) as output:
+            with naming(whole), open(temporary, "wb", buffering=_BUFFER_BYTES, opener=self._opened) as output:
                 yield output
                 output.flush()
                 os.fsync(output.fileno())
@@ -55,13 +58,24 @@ class DirectoryStore:
                 os.unlink(temporary)
             raise
 
+    def _opened(self, path: str, flags: int) -> int:
+        return os.open(path, flags, FILE_MODE | os.stat(self._directory).st_mode & 0o666)
+
+    def _temporary_beside(self, whole: str) -> tuple[int, str]:
+        """A new file in the directory of ``whole``, of which nobody else has the name; its descriptor."""
+        for number in count():
+            temporary = _temporary(f"{whole}.{os.getpid()}.{number}")
+            with suppress(FileExistsError):
+                return self._opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC), temporary
+        raise AssertionError("there is always another number")
+
     def _make_directory(self, directory: str) -> None:
         if os.path.isdir(directory):
             return
         parent = os.path.dirname(directory)
         self._make_directory(parent)
         with suppress(FileExistsError):
-            os.mkdir(directory)
+            os.mkdir(directory, DIRECTORY_MODE | os.stat(self._directory).st_mode & 0o777)
         _sync_directory(parent)
 
     def read(self, path: str) -> ArrowFile:
@@ -75,7 +89,8 @@ class DirectoryStore:
 
     def read_bytes(self, path: str) -> bytes:
         """See ``LakeStore``."""
-        with open(self._path(path), "rb") as source:
+        whole = self._path(path)
+        with naming(whole), open(whole, "rb") as source:
             return source.read()
 
     def write_bytes(self, path: str, data: bytes) -> None:
@@ -88,10 +103,9 @@ class DirectoryStore:
         self._check()
         whole = self._path(path)
         self._make_directory(os.path.dirname(whole))
-        descriptor, temporary = mkstemp(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, os.path.dirname(whole))
+        descriptor, temporary = self._temporary_beside(whole)
         try:
-            with open(descriptor, "wb") as output:
-                os.fchmod(descriptor, _READABLE)
+            with naming(whole), open(descriptor, "wb") as output:
                 output.write(data)
                 output.flush()
                 os.fsync(descriptor)
@@ -143,6 +157,7 @@ def _temporary(path: str) -> str:
 def _sync_directory(directory: str) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        with naming(directory):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

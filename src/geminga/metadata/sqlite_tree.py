@@ -23,6 +23,7 @@ from geminga.model.errors import (
     SessionExpiredError,
 )
 from geminga.model.topic_name import encode_again
+from geminga.runtime.local_file import create_private
 
 if TYPE_CHECKING:
     from geminga.metadata.core.copying import SourceNode
@@ -67,6 +68,9 @@ class SqliteTree:
         #: Sessions that may write.
         self._alive: set[int] = set()
         try:
+            if not read_only:
+                # SQLite would let others read it; its log and its index get the mode of the file.
+                create_private(path)
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
             try:
                 self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -84,7 +88,7 @@ class SqliteTree:
             except (sqlite3.Error, DataDirectoryError):
                 self._connection.close()
                 raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise DataDirectoryError(f"metadata file {path} can not be opened: {error}") from error
 
     def _check_format(self) -> None:

@@ -13,8 +13,9 @@ Many small buffers go out joined, many or large ones with ``pwritev`` (measured 
 42 us against 91 us joined; 16 x 1,100 B 2.8 us against 2.2 us joined; joining loses once the joined buffer is
 large enough for malloc to map fresh pages for it).
 
-Errors are OSErrors. Path operations run on a lane of their own, ``paths``. Where no descriptor is free, opening waits
-:data:`DESCRIPTOR_WAIT_S` for one, on its lane; nothing was changed yet when it fails for want of one.
+Errors are OSErrors, and name their file: the kernel's own do not where a descriptor was used. Path operations run on a
+lane of their own, ``paths``. Where no descriptor is free, opening waits :data:`DESCRIPTOR_WAIT_S` for one, on its lane;
+nothing was changed yet when it fails for want of one.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeVar, overload
 
 from geminga.runtime.core.direct_writes import DirectWrites
 from geminga.runtime.kernel_sync import KernelSyncs
 from geminga.runtime.lanes import Lanes
+from geminga.runtime.local_file import DIRECTORY_MODE, FILE_MODE, named, naming
 from geminga.runtime.ports import AppendDone, Buffer, DiskFile, ReadDone, ReadRequest
 
 T = TypeVar("T")
@@ -94,7 +96,7 @@ class ThreadedDisk:
         if sync and self._uses_kernel and file.fd >= 0 and self._append_directly(file, offset, buffers, done):
             return
         self._lanes.submit(
-            file.lane, _append, (file, offset, buffers, sync), lambda _, error: done(_as_os_error(error))
+            file.lane, _append, (file, offset, buffers, sync), lambda _, error: done(_as_os_error(error, file.path))
         )
 
     def _append_directly(self, file: ThreadedFile, offset: int, buffers: Sequence[Buffer], done: AppendDone) -> bool:
@@ -111,22 +113,22 @@ class ThreadedDisk:
         lane = file.lane
         if not self._lanes.take(lane):
             return False
-        finished = partial(self._finish_directly, lane, done)
+        finished = partial(self._finish_directly, file, done)
         try:
             _append(file, offset, buffers, False)
         except Exception as error:  # whatever it is goes to who waits, as from a lane
-            asyncio.get_running_loop().call_soon(finished, _as_os_error(error))
+            asyncio.get_running_loop().call_soon(finished, error)
             return True
         self._direct_writes.took(started, time.monotonic())
         if not kernel.submit(file.fd, finished):
             self._uses_kernel = not kernel.is_refused
             self._lanes.give_back(lane)
-            self._lanes.submit(lane, _sync, (file,), lambda _, error: done(_as_os_error(error)))
+            self._lanes.submit(lane, _sync, (file,), lambda _, error: done(_as_os_error(error, file.path)))
         return True
 
-    def _finish_directly(self, lane: str, done: AppendDone, error: OSError | None) -> None:
-        self._lanes.give_back(lane)
-        done(error)
+    def _finish_directly(self, file: ThreadedFile, done: AppendDone, error: BaseException | None) -> None:
+        self._lanes.give_back(file.lane)
+        done(_as_os_error(error, file.path))
 
     def read(self, requests: Sequence[ReadRequest], *, lane: str, done: ReadDone) -> None:
         """Carry out all reads on ``lane`` in one hop."""
@@ -142,8 +144,7 @@ class ThreadedDisk:
                 file.reads_in_flight -= 1
                 if file.closing is not None and not file.reads_in_flight and not file.closing.done():
                     file.closing.set_result(None)
-            failure = _as_os_error(error)
-            done(results if failure is None else [failure] * len(requests))
+            done(results if error is None else [_as_os_error(error, request.file.path) for request in requests])
 
         self._lanes.submit(lane, _read, (requests,), finished)
 
@@ -152,9 +153,7 @@ class ThreadedDisk:
     ) -> ThreadedFile:
         """Open for reading and writing; ``create``: FileExistsError if it is there."""
         # Not on the file's own lane: preallocating the next journal file must not hold up the present one.
-        file: ThreadedFile = await self._lanes.call(
-            PATHS_LANE, _open, path, lane, create, preallocate_bytes, is_written
-        )
+        file: ThreadedFile = await self._on_path(_open, path, lane, create, preallocate_bytes, is_written)
         self._files[file] = None
         return file
 
@@ -167,67 +166,79 @@ class ThreadedDisk:
         if file.reads_in_flight:
             file.closing = asyncio.get_running_loop().create_future()
             await file.closing
-        await self._lanes.call(file.lane, _close, file)
+        await self._on_file(_close, file)
 
     async def sync_file(self, file: DiskFile) -> None:
         """fdatasync."""
         assert isinstance(file, ThreadedFile)
-        await self._lanes.call(file.lane, _sync, file)
+        await self._on_file(_sync, file)
 
     async def truncate(self, file: DiskFile, size_bytes: int) -> None:
         """Cut or extend to ``size_bytes``."""
         assert isinstance(file, ThreadedFile)
-        await self._lanes.call(file.lane, _truncate, file, size_bytes)
+        await self._on_file(_truncate, file, size_bytes)
+
+    async def _on_path(self, function: Callable[..., T], path: str, *args: object) -> T:
+        """``function`` of a path on the lane of paths; its OSError names the path."""
+        with naming(path):
+            result: T = await self._lanes.call(PATHS_LANE, function, path, *args)
+            return result
+
+    async def _on_file(self, function: Callable[..., T], file: ThreadedFile, *args: object) -> T:
+        """``function`` of a file on its lane; its OSError names the file."""
+        with naming(file.path):
+            result: T = await self._lanes.call(file.lane, function, file, *args)
+            return result
 
     async def file_size(self, path: str) -> int:
         """Bytes; raises FileNotFoundError."""
-        status: os.stat_result = await self._lanes.call(PATHS_LANE, os.stat, path)
+        status: os.stat_result = await self._on_path(os.stat, path)
         return status.st_size
 
     async def read_file(self, path: str) -> bytes:
         """The whole of a small file."""
-        data: bytes = await self._lanes.call(PATHS_LANE, _read_whole, path)
+        data: bytes = await self._on_path(_read_whole, path)
         return data
 
     async def write_file(self, path: str, data: bytes) -> None:
         """Replace ``path`` atomically and durably."""
-        await self._lanes.call(PATHS_LANE, _write_whole, path, data)
+        await self._on_path(_write_whole, path, data)
 
     async def make_dirs(self, path: str) -> None:
         """Create the directory and its parents, durably."""
-        await self._lanes.call(PATHS_LANE, _make_dirs, path)
+        await self._on_path(_make_dirs, path)
 
     async def list_dir(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
-        names: list[str] = await self._lanes.call(PATHS_LANE, _with_descriptor, os.listdir, path)
+        names: list[str] = await self._on_path(_listed, path)
         return sorted(names)
 
     async def sync_dir(self, path: str) -> None:
         """fsync the directory."""
-        await self._lanes.call(PATHS_LANE, _sync_dir, path)
+        await self._on_path(_sync_dir, path)
 
     async def rename(self, source: str, target: str) -> None:
         """Atomic replace."""
-        await self._lanes.call(PATHS_LANE, os.replace, source, target)
+        await self._on_path(os.replace, source, target)
 
     async def unlink(self, path: str) -> None:
         """Remove a file."""
-        await self._lanes.call(PATHS_LANE, os.unlink, path)
+        await self._on_path(os.unlink, path)
 
     async def free_bytes(self, path: str) -> int:
         """Bytes available to this process (``f_bavail``: without the reserve for root)."""
-        status: os.statvfs_result = await self._lanes.call(PATHS_LANE, os.statvfs, path)
+        status: os.statvfs_result = await self._on_path(os.statvfs, path)
         return status.f_bavail * status.f_frsize
 
     async def total_bytes(self, path: str) -> int:
         """Size of the file system of ``path``."""
-        status: os.statvfs_result = await self._lanes.call(PATHS_LANE, os.statvfs, path)
+        status: os.statvfs_result = await self._on_path(os.statvfs, path)
         return status.f_blocks * status.f_frsize
 
     async def lock_dir(self, path: str) -> None:
         """Hold ``path`` by ``flock`` of the directory itself: no lock file that a crash could leave behind."""
         if path not in self._locks:
-            self._locks[path] = await self._lanes.call(PATHS_LANE, _lock, path)
+            self._locks[path] = await self._on_path(_lock, path)
 
     async def close(self) -> None:
         """Finish what was submitted, close every file and lock, end the lanes."""
@@ -242,10 +253,19 @@ class ThreadedDisk:
             os.close(fd)
 
 
-def _as_os_error(error: BaseException | None) -> OSError | None:
-    if error is None or isinstance(error, OSError):
-        return error
-    wrapped = OSError(errno.EIO, f"disk operation failed: {error!r}")
+@overload
+def _as_os_error(error: None, path: str) -> None: ...
+@overload
+def _as_os_error(error: BaseException, path: str) -> OSError: ...
+@overload
+def _as_os_error(error: BaseException | None, path: str) -> OSError | None: ...
+def _as_os_error(error: BaseException | None, path: str) -> OSError | None:
+    """``error`` of a file as an OSError that names it."""
+    if error is None:
+        return None
+    if isinstance(error, OSError):
+        return named(error, path)
+    wrapped = OSError(errno.EIO, f"disk operation failed: {error!r}", path)
     wrapped.__cause__ = error
     return wrapped
 
@@ -262,6 +282,10 @@ def _with_descriptor(function: Callable[..., T], *args: object) -> T:
         time.sleep(DESCRIPTOR_RETRY_S)
 
 
+def _listed(path: str) -> list[str]:
+    return _with_descriptor(os.listdir, path)
+
+
 def _open_descriptor(path: str, flags: int, mode: int = 0o777) -> int:
     # A file that is to be created is not, if there is no descriptor for it: the kernel takes that first.
     return _with_descriptor(os.open, path, flags, mode)
@@ -269,7 +293,7 @@ def _open_descriptor(path: str, flags: int, mode: int = 0o777) -> int:
 
 def _open(path: str, lane: str, create: bool, preallocate_bytes: int, is_written: bool) -> ThreadedFile:
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-    fd = _open_descriptor(path, flags, 0o644)
+    fd = _open_descriptor(path, flags, FILE_MODE)
     try:
         if preallocate_bytes > os.fstat(fd).st_size:
             _preallocate(fd, preallocate_bytes, is_written)
@@ -357,7 +381,7 @@ def _read(requests: Sequence[ReadRequest]) -> list[bytes | OSError]:
                 data += more
             results.append(data)
         except OSError as error:
-            results.append(error)
+            results.append(named(error, file.path))
     return results
 
 
@@ -392,7 +416,7 @@ def _write_whole(path: str, data: bytes) -> None:
     # Opened before anything is replaced: afterwards no descriptor would be no state to go on from.
     directory = _open_directory(os.path.dirname(path) or ".")
     try:
-        fd = _open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = _open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             _write_rest(fd, 0, memoryview(data))
             os.fsync(fd)
@@ -418,7 +442,8 @@ def _open_directory(path: str) -> int:
 def _sync_dir(path: str) -> None:
     fd = _open_directory(path)
     try:
-        os.fsync(fd)
+        with naming(path):
+            os.fsync(fd)
     finally:
         os.close(fd)
 
@@ -436,7 +461,7 @@ def _make_dirs(path: str) -> None:
         pass  # a parent that we may not read was not made by us
     for directory in reversed(missing):
         try:
-            os.mkdir(directory, 0o755)
+            os.mkdir(directory, DIRECTORY_MODE)
         except FileExistsError:
             if not os.path.isdir(directory):
                 raise

@@ -1,12 +1,23 @@
-"""Reading small local files that a user names: keys, tokens. Blocks for a moment; never on a data path."""
+"""Local files: their modes, errors that name them, and reading small ones that a user names (keys, tokens).
+
+What Geminga makes is its user's alone: folders 0700, files 0600, whatever the umask lets others have; a stricter umask
+holds. Blocks for a moment; never on a data path.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 #: Nothing that is read here is larger.
 LOCAL_FILE_BYTES_MAX: Final = 1024 * 1024
+#: Of what is made: for its user alone.
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
 
 
 def read_local_file(path: str) -> bytes:
@@ -16,3 +27,53 @@ def read_local_file(path: str) -> bytes:
     if len(data) > LOCAL_FILE_BYTES_MAX:
         raise OSError(f"{path}: larger than {LOCAL_FILE_BYTES_MAX} bytes")
     return data
+
+
+def private(path: str, flags: int) -> int:
+    """The ``opener`` of ``open`` for a file of the user's alone."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def create_private(path: str) -> None:
+    """Make an empty file of the user's alone, for a library that would make a readable one; fine if it is there."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    except FileExistsError:
+        pass
+
+
+def make_private_directories(path: str | os.PathLike[str]) -> None:
+    """Make a folder, and those above it that are missing, for the user alone; fine if it is there. Raises OSError."""
+    whole = os.path.abspath(path)
+    if os.path.isdir(whole):
+        return
+    make_private_directories(os.path.dirname(whole))
+    try:
+        os.mkdir(whole, DIRECTORY_MODE)
+    except FileExistsError:
+        if not os.path.isdir(whole):
+            raise
+
+
+def named(error: OSError, path: str) -> OSError:
+    """``error`` with the file that it is about: calls on a descriptor do not name one."""
+    if error.filename is not None:
+        return error
+    if error.errno is None:
+        other = OSError(errno.EIO, str(error), path)
+        other.__cause__ = error
+        return other
+    error.filename = path
+    return error
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """An OSError of the block names ``path`` if it names none."""
+    try:
+        yield
+    except OSError as error:
+        found = named(error, path)
+        if found is error:
+            raise
+        raise found from error

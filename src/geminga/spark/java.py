@@ -208,7 +208,7 @@ def _write_wrapper(directory: Path, home: Path, script: str) -> Path:
     handle, made = tempfile.mkstemp(dir=launcher.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(script)
-    os.chmod(made, 0o755)
+    os.chmod(made, 0o700)
     os.replace(made, launcher)
     for part in ("release", "lib", "conf"):
         link = directory / part

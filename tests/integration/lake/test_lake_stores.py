@@ -109,6 +109,35 @@ def test_a_directory_that_is_not_mounted_is_an_error_and_no_empty_lake(tmp_path)
     assert not (tmp_path / "mnt").exists()
 
 
+@pytest.mark.parametrize(("root_mode", "directory_mode", "file_mode"), [(0o700, 0o700, 0o600), (0o755, 0o755, 0o644)])
+def test_files_are_for_those_who_may_read_the_directory(tmp_path, root_mode, directory_mode, file_mode):
+    tmp_path.chmod(root_mode)
+    before = os.umask(0o022)
+    try:
+        store = DirectoryStore(str(tmp_path))
+        store.write_bytes("a/b/replaced", b"x")
+        assert store.write_new("a/b/new", b"x")
+        assert not store.write_new("a/b/new", b"y")
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/b")] == [directory_mode] * 2
+    assert {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "a" / "b").iterdir()} == {
+        "replaced": file_mode,
+        "new": file_mode,
+    }
+
+
+def test_error_of_the_disk_names_the_file(tmp_path, monkeypatch):
+    def failing(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = DirectoryStore(str(tmp_path))
+    monkeypatch.setattr(os, "fsync", failing)
+    for write in (store.write_bytes, store.write_new):
+        with pytest.raises(OSError, match=r"Input/output error: '/.*'"):
+            write("f", b"x")
+
+
 def test_drivers_and_roots_are_named_as_pulsars_or_refused():
     assert driver_named("FileSystem") == "filesystem"
     assert driver_named("AWS-S3") == "aws-s3"

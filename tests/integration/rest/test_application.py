@@ -93,7 +93,7 @@ def test_client_that_is_still_sending_a_body_hears_why_it_is_refused(
     size = 400_000
     address = rest.base_url.removeprefix("http://").partition(":")
     with socket.create_connection((address[0], int(address[2])), timeout=20) as connection:
-        head = f"PUT /admin/v2/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n{headers}\r\n"
+        head = f"PUT /admin/v2/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n{headers}\r\n"
         connection.sendall(head.encode())
         for _ in range(4):
             connection.sendall(b" " * (size // 4))
@@ -106,7 +106,9 @@ def test_client_that_is_still_sending_a_body_hears_why_it_is_refused(
 def test_client_that_waits_for_leave_to_send_is_refused_at_once(rest: Rest) -> None:
     address = rest.base_url.removeprefix("http://").partition(":")
     with socket.create_connection((address[0], int(address[2])), timeout=20) as connection:
-        head = "PUT /admin/v2/tenants/%00 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+        head = (
+            "PUT /admin/v2/tenants/%00 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+        )
         connection.sendall(head.encode())
         assert connection.recv(65536).split()[1] == b"412"
 

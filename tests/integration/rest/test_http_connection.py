@@ -34,8 +34,8 @@ def all_that_comes(connection: socket.socket) -> bytes:
 
 def test_clients_that_take_too_long_are_told_and_closed() -> None:
     settings = {"gemingaHandshakeTimeoutSeconds": 1, "gemingaHttpBodyTimeoutSeconds": 1}
-    get = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n"
-    put = b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+    get = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: localhost\r\n"
+    put = b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
     with Standalone(config=settings) as broker:
         made = [socket.create_connection(("127.0.0.1", broker.web_port), timeout=20) for _ in range(5)]
         _silent, half, dribbling, half_body, second = made
@@ -79,7 +79,10 @@ def serve(load: Callable[[], object], story: Callable[[int], None], **options) -
     async def main() -> None:
         runtime: Runtime = real_runtime(fail)
         server = HttpServer(
-            runtime, load, requests_max=100, **{"connections_max": 100, "limits": Limits(10, 10, 10), **options}
+            runtime,
+            load,
+            own_names=tuple,
+            **{"requests_max": 100, "connections_max": 100, "limits": Limits(10, 10, 10), **options},
         )
         port = await server.listen("127.0.0.1", 0)
         await server.start()
@@ -95,7 +98,7 @@ def serve(load: Callable[[], object], story: Callable[[int], None], **options) -
 
 def asked(port: int) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return all_that_comes(connection)
 
 
@@ -112,7 +115,7 @@ def test_answer_that_nobody_reads_is_dropped() -> None:
 
     def story(port: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert dropped.wait(20)
             assert len(all_that_comes(connection)) < size_bytes
 
@@ -152,7 +155,7 @@ def test_idle_connections_make_room_and_busy_ones_do_not() -> None:
         def connected() -> socket.socket:
             return socket.create_connection(("127.0.0.1", port), timeout=20)
 
-        request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
         with connected() as idle, connected() as half:
             half.sendall(request[:-2])
             idle.sendall(request)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import socket
 import subprocess
 import sys
@@ -27,7 +29,7 @@ def test_bytes_that_are_no_http_close_the_connection(broker, rest: Rest, garbage
 
 
 def test_connection_is_kept_for_several_requests(broker) -> None:
-    request = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.create_connection(("127.0.0.1", broker.web_port), timeout=10) as connection:
         connection.sendall(request * 3)
         received = b""
@@ -38,7 +40,7 @@ def test_connection_is_kept_for_several_requests(broker) -> None:
 
 
 def test_connections_that_come_before_the_software_are_all_served() -> None:
-    request = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    request = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     with Standalone() as broker:
         address = ("127.0.0.1", broker.web_port)
         early = [socket.create_connection(address, timeout=20) for _ in range(8)]
@@ -63,3 +65,50 @@ def test_software_is_loaded_with_the_first_connection_only() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == "False True\n"
+
+
+def asked(port: int, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
+    """Status and reason; the headers are all that is sent, but for the length."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in {"Host": f"127.0.0.1:{port}", "Content-Length": "0", **headers}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        body = answer.read()
+        return answer.status, json.loads(body)["reason"] if answer.status >= 400 else body.decode()
+    finally:
+        connection.close()
+
+
+def test_page_of_a_stranger_changes_nothing_and_a_rebound_name_reads_nothing() -> None:
+    evil = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    topic = "/admin/v2/persistent/public/default/made"
+    settings = {
+        "gemingaHttpAllowedHosts": "console.example",
+        "allowAutoTopicCreationType": "partitioned",
+        "defaultNumPartitions": 2,
+    }
+    with Standalone(config=settings) as broker:
+        port = broker.web_port
+        for method, path in (
+            ("POST", "/admin/v2/brokers/shutdown"),
+            ("POST", "/admin/v2/namespaces/public/default/clearBacklog"),
+            ("POST", "/admin/v2/namespaces/public/default/unsubscribe/s"),
+            ("PUT", topic),
+            ("GET", f"{topic}/partitions?checkAllowAutoCreation=true"),
+        ):
+            status, reason = asked(port, method, path, evil)
+            assert status == 403, path
+            assert "may not" in reason
+        partitioned = "/admin/v2/persistent/public/default/partitioned"
+        assert asked(port, "GET", partitioned, evil) == (200, "[]")
+        # What official clients ask still creates.
+        assert asked(port, "GET", f"{topic}/partitions?checkAllowAutoCreation=true", {})[0] == 200
+        assert "made" in asked(port, "GET", partitioned, {})[1]
+        status, reason = asked(port, "GET", "/admin/v2/tenants", {"Host": f"evil.example:{port}"})
+        assert (status, "evil.example" in reason) == (403, True)
+        assert asked(port, "GET", "/metrics", {"Host": "evil.example"})[0] == 403
+        for host in ("localhost", "127.0.0.1:1", "[::1]", "console.example:80", socket.gethostname()):
+            assert asked(port, "GET", "/admin/v2/tenants", {"Host": host})[0] == 200, host

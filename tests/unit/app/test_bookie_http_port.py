@@ -32,16 +32,24 @@ def test_port_is_taken_before_there_is_a_bookie_and_answers_once_there_is_one() 
         real = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
         await real.disk.close()
         runtime = Runtime(real.clock, real.rng, MemoryDisk(), real.network, real.threads, real.on_fatal)
-        http = await BookieHttpPort.take(runtime, HttpPlace("127.0.0.1", 0, "httpServerPort"), PLAN)
+        http = await BookieHttpPort.take(
+            runtime, HttpPlace("127.0.0.1", 0, "httpServerPort"), PLAN, ["bookie-7"], ["listed.example"]
+        )
         bookie = await SpreadBookie.open(runtime, [("/j", "/l")], BookieConfig(), ledgers=AllLive())
         server = await BookieServer.listen(runtime, bookie, "127.0.0.1", 0)
         port = await http.start(bookie, server)
-        close = b"Host: b\r\nConnection: close\r\n\r\n"
+        close = b"Host: localhost\r\nConnection: close\r\n\r\n"
         answer = await ask(port, b"GET /metrics HTTP/1.1\r\n" + close)
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"\ngeminga_bookie_connections 0\n" in answer
         assert (await ask(port, b"HEAD /heartbeat HTTP/1.1\r\n" + close)).endswith(b"\r\n\r\n")
         assert (await ask(port, b"DELETE /heartbeat HTTP/1.1\r\n" + close)).startswith(b"HTTP/1.1 405 ")
+        # Not by a name that is none of its own.
+        strange = await ask(port, b"GET /metrics HTTP/1.1\r\n" + close.replace(b"localhost", b"evil.example"))
+        assert strange.startswith(b"HTTP/1.1 403 ")
+        for name in (b"bookie-7", b"listed.example:80"):
+            known = await ask(port, b"GET /heartbeat HTTP/1.1\r\n" + close.replace(b"localhost", name))
+            assert known.startswith(b"HTTP/1.1 200 ")
         # A second one names its key, and does not get it.
         with pytest.raises(UnavailableError, match=f"prometheusStatsHttpPort: can not listen on 127.0.0.1:{port}: "):
             await BookieHttpPort.take(runtime, HttpPlace("127.0.0.1", port, "prometheusStatsHttpPort"), PLAN)

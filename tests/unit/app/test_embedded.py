@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import stat
 import threading  # noqa: TID251 - which threads are left is what is tested
 import urllib.request
 
@@ -69,6 +71,19 @@ def test_messages_survive_on_a_directory(tmp_path) -> None:
             else:
                 assert consumer.receive(10_000).data() == b"kept"
             client.close()
+
+
+def test_whatever_lies_in_the_directory_is_the_users_alone(tmp_path) -> None:
+    before = os.umask(0)
+    try:
+        with Standalone(tmp_path / "new" / "data", bookies=2):
+            found = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
+            modes = {path: stat.S_IMODE(path.stat().st_mode) for path in found}
+    finally:
+        os.umask(before)
+    assert {path.name for path in found} >= {"metadata.sqlite", "metadata.sqlite-wal", "geminga.json", "cookie"}
+    assert any(path.suffix == ".journal" for path in found)
+    assert not {str(path): oct(mode) for path, mode in modes.items() if mode != (0o700 if path.is_dir() else 0o600)}
 
 
 def test_async_context_manager_runs_beside_the_callers_loop() -> None:

@@ -55,6 +55,27 @@ def test_clients_are_told_the_advertised_address(config: ServerConfig, broker_ur
     assert found[0].web_url.endswith(":20")
 
 
+@pytest.mark.parametrize(
+    ("config", "comes_back"),
+    [
+        (ServerConfig(), [True]),
+        (ServerConfig(bind_address="0.0.0.0"), [True]),
+        (ServerConfig(bind_address="10.0.0.5"), [True]),
+        (ServerConfig(advertised_address="127.0.0.9"), [True]),
+        (ServerConfig(advertised_address="localhost"), [True]),
+        (ServerConfig(advertised_address="::1"), [True]),
+        (ServerConfig(advertised_address="broker.example"), [False]),
+        (ServerConfig(advertised_listeners=("a:pulsar://h:1", "b:pulsar://localhost:2")), [False, True]),
+    ],
+)
+def test_lone_broker_tells_clients_to_come_back_where_they_asked(config: ServerConfig, comes_back: list[bool]) -> None:
+    found = endpoints(config, host_name="machine", broker_port=10, web_port=20, is_alone=True)
+    assert [endpoint.is_through_service_url for endpoint in found] == comes_back
+    # Behind one address of several brokers the client would come to any of them.
+    found = endpoints(config, host_name="machine", broker_port=10, web_port=20)
+    assert not any(endpoint.is_through_service_url for endpoint in found)
+
+
 def test_bound_addresses_refuse_tls() -> None:
     assert bound_addresses(["a:pulsar://127.0.0.1:0"])[0].port == 0
     with pytest.raises(ConfigurationError, match="no TLS"):

@@ -190,3 +190,69 @@ def test_write_file_whose_name_may_not_be_durable_is_an_io_error_even_when_the_d
         assert failure.value.errno == errno.EIO
 
     on_disk(story)
+
+
+def failing(*args, **kwargs):
+    raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize(
+    ("call", "operation"),
+    [
+        ("fdatasync", lambda disk, file: append(disk, file, 0, b"x", sync=True)),
+        ("pwrite", lambda disk, file: append(disk, file, 0, b"x")),
+        ("pwritev", lambda disk, file: append(disk, file, 0, bytes(JOIN_BYTES_MAX), b"x")),
+        ("fdatasync", lambda disk, file: disk.sync_file(file)),
+        ("ftruncate", lambda disk, file: disk.truncate(file, 1)),
+        ("fsync", lambda disk, file: disk.write_file(file.path, b"x")),
+        ("posix_fallocate", lambda disk, file: disk.open_file(file.path, lane="r", preallocate_bytes=9)),
+        ("listdir", lambda disk, file: disk.list_dir(file.path)),
+        ("statvfs", lambda disk, file: disk.free_bytes(file.path)),
+    ],
+)
+def test_error_of_the_disk_names_its_file(tmp_path, monkeypatch, call, operation):
+    async def story(disk):
+        file = await disk.open_file(f"{tmp_path}/open", lane="w", create=True)
+        monkeypatch.setattr(os, call, failing)
+        try:
+            error = await operation(disk, file)
+        except OSError as raised:
+            error = raised
+        monkeypatch.undo()
+        assert str(error) == f"[Errno 5] Input/output error: '{file.path}'"
+
+    on_disk(story, syncs_by_kernel=False)
+
+
+def test_error_of_a_read_and_of_the_kernels_sync_names_its_file(tmp_path, monkeypatch):
+    async def story(disk):
+        file = await disk.open_file(f"{tmp_path}/f", lane="w", create=True)
+        monkeypatch.setattr(os, "pread", failing)
+        done = asyncio.get_running_loop().create_future()
+        disk.read([ReadRequest(file, 0, 1)], lane="r", done=done.set_result)
+        assert str((await done)[0]) == f"[Errno 5] Input/output error: '{file.path}'"
+        monkeypatch.setattr(os, "pwrite", failing)
+        # On the loop itself, where the kernel takes syncs.
+        assert str(await append(disk, file, 0, b"x", sync=True)) == f"[Errno 5] Input/output error: '{file.path}'"
+        monkeypatch.undo()
+        assert await append(disk, file, 0, b"x", sync=True) is None
+
+    on_disk(story)
+
+
+@pytest.mark.parametrize(("umask", "directory_mode", "file_mode"), [(0, 0o700, 0o600), (0o222, 0o500, 0o400)])
+def test_what_is_made_is_the_users_alone_and_a_stricter_umask_holds(tmp_path, umask, directory_mode, file_mode):
+    async def story(disk):
+        await disk.make_dirs(f"{tmp_path}/a/b" if not umask else f"{tmp_path}/a")
+        await disk.open_file(f"{tmp_path}/made", lane="w", create=True)
+        await disk.write_file(f"{tmp_path}/replaced", b"x")
+
+    before = os.umask(umask)
+    try:
+        on_disk(story)
+    finally:
+        os.umask(before)
+    for name in ("a", "a/b")[: 1 if umask else 2]:
+        assert (tmp_path / name).stat().st_mode & 0o777 == directory_mode, name
+    for name in ("made", "replaced"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == file_mode, name

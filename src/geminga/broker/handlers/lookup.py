@@ -39,9 +39,17 @@ async def _lookup(services: CommandServices, connection: Connection, request: pb
     except GemingaError as error:
         connection.write(commands.lookup_failed(request.request_id, error.server_error, connection.told(error)))
         return
-    answer = commands.lookup_redirect if place.is_to_ask else commands.lookup_connect
     urls = place.endpoint.broker_url, place.endpoint.broker_url_tls
-    connection.write(answer(request.request_id, *urls, is_authoritative=place.is_authoritative))
+    connection.write(
+        commands.lookup_redirect(request.request_id, *urls, is_authoritative=place.is_authoritative)
+        if place.is_to_ask
+        else commands.lookup_connect(
+            request.request_id,
+            *urls,
+            is_authoritative=place.is_authoritative,
+            is_through_service_url=place.endpoint.is_through_service_url,
+        )
+    )
 
 
 def handle_partitioned_metadata(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:

@@ -24,6 +24,8 @@ class Endpoint:
     broker_url_tls: str = ""
     web_url: str = ""
     web_url_tls: str = ""
+    #: Clients come back where they asked, whatever the URLs say: this broker alone is behind that address.
+    is_through_service_url: bool = False
 
 
 class Endpoints:

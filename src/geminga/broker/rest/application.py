@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,11 +31,6 @@ from geminga.runtime import get_logger, report_unexpected, unwound_storage
 
 _log = get_logger(__name__)
 
-#: Bytes of a body that are read and thrown away before an answer that does not need them.
-DISCARDED_BYTES_MAX: Final = 1 << 20
-#: Headers of a 503 that is soon over.
-RETRY_LATER: Final = {"Retry-After": "5"}
-
 
 #: Has a router made, on a thread where there are threads; raises what making it raised.
 Loads = Callable[[Callable[[], SegmentRouter]], Awaitable[SegmentRouter]]
@@ -54,7 +48,7 @@ def make_application(context: RestContext, load: Loads) -> ASGIApp:
     )
     application.state.context = context
     application.router = _FamiliesRouter(load)
-    return _EncodedPaths(_WholeBodies(application))
+    return _EncodedPaths(application)
 
 
 class _FamiliesRouter(Router):
@@ -82,7 +76,7 @@ class _FamiliesRouter(Router):
         except (OSError, ImportError, MemoryError) as error:
             # No descriptor, no memory: a moment of need, which the next request may find over.
             _log.warning("what answers %s could not be loaded: %s", family, error)
-            raise HTTPException(503, f"the broker could not load what answers {family}", RETRY_LATER) from error
+            raise HTTPException(503, f"the broker could not load what answers {family}") from error
         # Another request may have had it loaded meanwhile.
         return self._loaded.setdefault(family, router)
 
@@ -90,40 +84,6 @@ class _FamiliesRouter(Router):
 def _router_of(family: str) -> SegmentRouter:
     refused = [route for route in unbuilt_routes() if family_of(route.path) == family]
     return SegmentRouter(distinct([*decided(rows_of(family)), *refused]))
-
-
-class _WholeBodies:
-    """Answers behind the body that nobody wants: an answer ahead of it is lost where the connection closes then.
-
-    A client that is still sending when its peer closes is told by the kernel that the connection was reset.
-    """
-
-    def __init__(self, application: ASGIApp) -> None:
-        self._application = application
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_coming = scope["type"] == "http" and _sends_anyway(scope)
-
-        async def receive_on() -> Message:
-            nonlocal is_coming
-            message = await receive()
-            is_coming = is_coming and message["type"] == "http.request" and message.get("more_body", False)
-            return message
-
-        async def send_on(message: Message) -> None:
-            left = DISCARDED_BYTES_MAX
-            while is_coming and left > 0:
-                left -= len((await receive_on()).get("body", b""))
-            await send(message)
-
-        await self._application(scope, receive_on, send_on)
-
-
-def _sends_anyway(scope: Scope) -> bool:
-    """Whether a body comes that is worth waiting for, from a client that does not wait for leave to send it."""
-    headers = dict(scope["headers"])
-    length = headers.get(b"content-length", b"0" if b"transfer-encoding" not in headers else b"1")
-    return b"expect" not in headers and 0 < int(length) <= DISCARDED_BYTES_MAX
 
 
 class _EncodedPaths:

@@ -195,7 +195,7 @@ class HttpConnection(H11Protocol):
         )
 
     def look(self, now_s: float) -> None:
-        """End it if the client takes too long; ``now_s`` is the loop's time."""
+        """End it if the client takes too long; ``now_s``: the time that clients had."""
         if self.transport is None:
             return
         took_long = self._patience.look(now_s, self._part(), self._answered, self.transport.get_write_buffer_size())
@@ -255,8 +255,10 @@ class HttpConnection(H11Protocol):
     def _part(self) -> Part:
         state = self.conn.their_state
         if state is h11.SEND_BODY:
-            # Its time is not the client's while it waits for room.
-            return Part.OTHER if self.flow.is_held else Part.BODY
+            # What the server does not read yet, or gave no leave to send, the client is not late with.
+            is_held = self.flow.is_held or self.flow.read_paused
+            has_leave = self.cycle is None or not self.cycle.waiting_for_100_continue
+            return Part.BODY if has_leave and not is_held else Part.OTHER
         if state is h11.IDLE and (not self._answered or self.conn.trailing_data[0]):
             return Part.HEAD
         return Part.OTHER

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from geminga.broker.core.coercion import INT_MAX, LONG_MAX, number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.context import BODY_BYTES_MAX_DEFAULT, RestContext
+from geminga.broker.rest.core.patience import RETRY_AFTER_S
 from geminga.model.errors import RemoteError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity
@@ -65,8 +66,11 @@ def nothing_set(status: int = 200) -> Response:
 
 
 def error_response(status: int, reason: str) -> Response:
-    """Pulsar's error body."""
-    return json_response({"reason": reason}, status)
+    """Pulsar's error body; who is not served now is told when to come again."""
+    response = json_response({"reason": reason}, status)
+    if status == 503:
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return response
 
 
 # ---- the path

@@ -6,20 +6,24 @@ connection is handed to uvicorn's HTTP/1.1 protocol, and requests run as tasks o
 not be loaded (no descriptor, no thread, no memory), those who wait are told 503 and the next connection tries again.
 
 A connection has so long for its headers, its body and taking the answer (``core.patience``), and there are so many of
-them; where they are too many, idle ones make room, and what comes then is told 503. Bodies take room that all share.
+them; where they are too many, idle ones make room, and what comes then is told 503. Bodies take room that all
+share. What the server itself takes is not the client's: the time while the software loads (who waited too long for that
+is told 503), and while the loop stood still.
+
+Whatever the application is, ``front`` stands before it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakSet
 
 from geminga.broker.rest.context import BODY_BYTES_MAX_DEFAULT
-from geminga.broker.rest.core.patience import Limits, Part, Patience
+from geminga.broker.rest.core.patience import RETRY_AFTER_S, Limits, Patience
 from geminga.runtime import SparseWarnings, get_logger, spawn
 from geminga.runtime.frame_room import FrameRoom
 from geminga.runtime.ports import Listener, Runtime
@@ -46,13 +50,20 @@ REQUEST_GRACE_S: Final = 0.5
 EARLY_BYTES_MAX: Final = 256 * 1024
 #: Seconds between two looks at how long each connection takes; fewer where a limit is short.
 LOOK_INTERVAL_S: Final = 1.0
+#: Seconds that a connection waits for the software; then it is told to come back. Loading goes on.
+LOADING_S_MAX: Final = 60.0
 #: Threads lane of imports.
 IMPORT_LANE: Final = "http-import"
 #: What the application of a broker is.
 BROKERS_SOFTWARE: Final = ("geminga.broker.rest.application",)
+#: What the server itself takes, whatever the application is.
+_OWN_SOFTWARE: Final = ("geminga.broker.rest.http_connection", "geminga.broker.rest.front")
+#: Seconds until a connection that was refused is closed, so that what it still sends does not take the answer from it.
+LINGER_S: Final = 1.0
 #: What a connection is told that can not be served now.
 UNAVAILABLE: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: %d\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    % RETRY_AFTER_S
 )
 
 _log = get_logger(__name__)
@@ -69,16 +80,20 @@ class HttpServer:
         "_keep_free",
         "_keys",
         "_limits",
+        "_listed_names",
         "_listeners",
         "_load_app",
         "_loaded",
         "_loading",
         "_look",
+        "_look_due_s",
+        "_own_names",
         "_requests_max",
         "_runtime",
         "_served",
         "_shared",
         "_software",
+        "_stood_still_s",
         "_waiting",
         "_warnings",
     )
@@ -91,19 +106,25 @@ class HttpServer:
         requests_max: int,
         connections_max: int,
         limits: Limits,
+        own_names: Callable[[], Iterable[str]],
+        listed_names: Sequence[str] = (),
         keep_free: int = 0,
         header_bytes_max: int = HEADER_BYTES_MAX,
         body_bytes_max: int = -1,
         software: Sequence[str] = BROKERS_SOFTWARE,
         keys: tuple[str, str] = ("webServicePort", "brokerServicePort"),
     ) -> None:
-        """``keep_free``: descriptors of the process that connections must leave. ``software``: modules that
-        ``load_app`` needs. ``keys``: of this port, and of the one of the binary protocol, for those who mix them up."""
+        """``own_names``: hosts and URLs by which this server is reached, asked for with the first connection;
+        ``listed_names``: further ones, by the operator (``wire.pages``). ``keep_free``: descriptors of the process that
+        connections must leave. ``software``: modules that ``load_app`` needs. ``keys``: of this port, and of the one of
+        the binary protocol, for those who mix them up."""
         self._runtime = runtime
         self._load_app = load_app
         self._requests_max = requests_max
         self._connections_max = connections_max
         self._limits = limits
+        self._own_names = own_names
+        self._listed_names = listed_names
         self._keep_free = keep_free
         self._header_bytes_max = header_bytes_max
         self._body_bytes_max = body_bytes_max if body_bytes_max >= 0 else BODY_BYTES_MAX_DEFAULT
@@ -122,6 +143,10 @@ class HttpServer:
         self._served: WeakSet[HttpConnection] = WeakSet()
         #: The next look at the connections, while there are any.
         self._look: asyncio.TimerHandle | None = None
+        #: When it is due, in the loop's time.
+        self._look_due_s = 0.0
+        #: Seconds by which looks came late, in all: the loop stood still, and read nothing meanwhile.
+        self._stood_still_s = 0.0
         self._warnings = SparseWarnings(_log, runtime.clock.monotonic)
 
     async def listen(self, host: str, port: int) -> int:
@@ -155,7 +180,7 @@ class HttpServer:
             self._look = None
         self._body_room.close()
         for waiting in tuple(self._waiting):
-            waiting.abort()
+            waiting.refuse(lingers=False)
         if self._loaded is None:
             return
         state = self._loaded[1]
@@ -182,7 +207,7 @@ class HttpServer:
             self._look_later()
         if self._loaded is not None:
             return self._http_protocol(self._loaded)
-        waiting = _WaitingConnection(self, self._new_patience())
+        waiting = _WaitingConnection(self, self._now_s())
         self._waiting.append(waiting)
         if not self._loading:
             self._loading = True
@@ -211,10 +236,13 @@ class HttpServer:
         from uvicorn.config import Config
         from uvicorn.server import ServerState
 
+        from geminga.broker.rest.front import PageGuard, WholeBodies
         from geminga.broker.rest.http_connection import HttpConnection
+        from geminga.wire.pages import names_of
 
+        names = names_of(self._own_names(), self._listed_names)
         config = Config(
-            self._load_app(),
+            WholeBodies(PageGuard(self._load_app(), names, self._requests_max, self._warnings.warn)),
             http=HttpConnection,
             ws="none",
             lifespan="off",
@@ -222,7 +250,6 @@ class HttpServer:
             access_log=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
-            limit_concurrency=self._requests_max,
             h11_max_incomplete_event_size=self._header_bytes_max,
         )
         config.load()
@@ -247,8 +274,12 @@ class HttpServer:
 
     # ---- how many, and for how long
 
+    def _now_s(self) -> float:
+        """The loop's time, without what it stood still: the time that clients had."""
+        return asyncio.get_running_loop().time() - self._stood_still_s
+
     def _new_patience(self) -> Patience:
-        return Patience(self._limits, asyncio.get_running_loop().time())
+        return Patience(self._limits, self._now_s())
 
     def _has_room(self) -> bool:
         if len(self._waiting) + len(self._served) < self._connections_max:
@@ -262,11 +293,14 @@ class HttpServer:
     def _look_later(self) -> None:
         limits = self._limits
         interval_s = min(LOOK_INTERVAL_S, limits.head_s / 4, limits.body_s / 4, limits.stalled_s / 4)
-        self._look = asyncio.get_running_loop().call_later(interval_s, self._look_at_all)
+        loop = asyncio.get_running_loop()
+        self._look_due_s = loop.time() + interval_s
+        self._look = loop.call_at(self._look_due_s, self._look_at_all)
 
     def _look_at_all(self) -> None:
         self._look = None
-        now_s = asyncio.get_running_loop().time()
+        self._stood_still_s += max(0.0, asyncio.get_running_loop().time() - self._look_due_s)
+        now_s = self._now_s()
         for waiting in tuple(self._waiting):
             waiting.look(now_s)
         for connection in tuple(self._served):
@@ -287,11 +321,15 @@ class HttpServer:
 
 
 class _WaitingConnection(asyncio.Protocol):
-    """A connection that came before the software; paused until it is handed over."""
+    """A connection that came before the software; paused until it is handed over.
 
-    def __init__(self, server: HttpServer, patience: Patience) -> None:
+    The client's time begins then: it may have sent its request long ago, which is not read before.
+    """
+
+    def __init__(self, server: HttpServer, now_s: float) -> None:
         self._server = server
-        self._patience = patience
+        #: When it was accepted.
+        self._since_s = now_s
         self._transport: asyncio.Transport | None = None
         self._early = bytearray()
         self._is_eof = False
@@ -308,30 +346,44 @@ class _WaitingConnection(asyncio.Protocol):
             self.hand_over(self._successor)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         self._early += data
         if len(self._early) > EARLY_BYTES_MAX:
             self.abort()
 
     def eof_received(self) -> bool:
         self._is_eof = True
-        return True
+        return not self._is_refused
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.forget(self)
         self._transport = None
 
     def look(self, now_s: float) -> None:
-        """End it if the software does not come; ``now_s`` is the loop's time."""
-        if self._patience.look(now_s, Part.HEAD, 0, 0):
+        """Tell it to come back if the software does not come; ``now_s`` as :meth:`HttpServer._now_s`."""
+        if now_s - self._since_s >= LOADING_S_MAX:
             self._server.forget(self)
-            self.abort()
+            self.refuse()
 
-    def refuse(self) -> None:
-        """Close with a word: the software could not be loaded."""
+    def refuse(self, *, lingers: bool = True) -> None:
+        """Close with a word: the software could not be loaded, or not in time.
+
+        ``lingers``: what comes yet is read for a moment. Closed at once, with a request that was not read, the kernel
+        would reset the connection, and the word might be lost.
+        """
         self._is_refused = True
-        if self._transport is not None:
-            self._transport.write(UNAVAILABLE)
-            self._transport.close()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(UNAVAILABLE)
+        if not lingers or self._is_eof:
+            transport.close()
+            return
+        transport.write_eof()
+        if not transport.is_reading():
+            transport.resume_reading()
+        asyncio.get_running_loop().call_later(LINGER_S, transport.close)
 
     def abort(self) -> None:
         """Close without an answer."""
@@ -367,5 +419,5 @@ class _RefusedConnection(asyncio.Protocol):
 
 def _import_software(modules: Sequence[str]) -> None:
     # All of it, here: what were imported later could fail for want of a descriptor in the middle of a request.
-    for name in (*modules, "geminga.broker.rest.http_connection"):
+    for name in (*modules, *_OWN_SOFTWARE):
         importlib.import_module(name)

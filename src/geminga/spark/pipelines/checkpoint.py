@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, Any, Final, Self
 
-from geminga.runtime.local_file import read_local_file
+from geminga.runtime.local_file import make_private_directories, private, read_local_file
 from geminga.spark.pipelines.core.checkpoint_text import latest_number, parse_offsets
 from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.identity import CheckpointInUseError, check_change, definition_json
@@ -42,8 +42,8 @@ class Checkpoint:
         stored = stored_definition(self.path)
         if stored is not None:
             check_change(stored, self._pipeline, self.path)
-        os.makedirs(own, exist_ok=True)
-        self._lock = open(os.path.join(own, LOCK), "a+", encoding="utf-8")
+        make_private_directories(own)
+        self._lock = open(os.path.join(own, LOCK), "a+", encoding="utf-8", opener=private)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from geminga.runtime.local_file import naming, private
+
 
 def local_directory(path: str) -> str | None:
     """A path of this machine, absolute; None for one of an object store."""
@@ -15,7 +17,7 @@ def local_directory(path: str) -> str | None:
 def write_synced(path: str, text: str) -> None:
     """Replace a small file in one step; it is on stable storage then."""
     temporary = f"{path}.new"
-    with open(temporary, "w", encoding="utf-8") as file:
+    with naming(path), open(temporary, "w", encoding="utf-8", opener=private) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -27,7 +29,8 @@ def sync_directory(path: str) -> None:
     """What was made, renamed and removed in it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import sys
 import threading
 from collections.abc import Callable
 from typing import Final, Self
 
 from geminga.spark.pipelines.core.progress import BatchFigures, Totals, exposition, json_of, line_of
+from geminga.wire.pages import names_of, refusal_of
 
 #: Seconds in which somebody has to read a request for metrics, or is forgotten.
 REQUEST_TIMEOUT_S: Final = 5.0
@@ -59,10 +61,17 @@ class MetricsServer:
     """``with MetricsServer(port, name, totals)``: Prometheus text at ``/metrics`` of this machine; 0: a free port."""
 
     def __init__(self, port: int, name: str, totals: Totals, is_active: Callable[[], bool]) -> None:
+        names = names_of([socket.gethostname()], ())
+
         class Handler(http.server.BaseHTTPRequestHandler):
             timeout = REQUEST_TIMEOUT_S
 
             def do_GET(self) -> None:
+                host = self.headers.get("Host", "").encode("latin-1", "replace")
+                reason = refusal_of(names, "GET", self.path, [(b"host", host)])
+                if reason:
+                    self.send_error(403, explain=reason)
+                    return
                 if self.path.partition("?")[0] != "/metrics":
                     self.send_error(404)
                     return

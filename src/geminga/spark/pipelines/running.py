@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from geminga.model.errors import GemingaError, UnavailableError
+from geminga.runtime.local_file import FILE_MODE
 from geminga.spark.pipelines.checkpoint import Checkpoint
 from geminga.spark.pipelines.core.checking import require_valid
 from geminga.spark.pipelines.core.definition import Pipeline
@@ -234,7 +235,7 @@ def _standard_error_to(path: str) -> Iterator[None]:
     """For processes that are started meanwhile."""
     sys.stderr.flush()
     kept = os.dup(2)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
     try:
         os.dup2(log, 2)
         yield

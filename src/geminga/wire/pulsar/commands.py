@@ -213,10 +213,19 @@ def close_consumer(consumer_id: int, request_id: int, url: str = "", url_tls: st
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=close))
 
 
-def lookup_connect(request_id: int, broker_url: str, broker_url_tls: str, *, is_authoritative: bool) -> bytes:
-    """LOOKUP_RESPONSE: connect to this broker."""
+def lookup_connect(
+    request_id: int,
+    broker_url: str,
+    broker_url_tls: str,
+    *,
+    is_authoritative: bool,
+    is_through_service_url: bool = False,
+) -> bytes:
+    """LOOKUP_RESPONSE: connect to this broker; ``is_through_service_url``: by the address that the client has."""
     kind = pb.CommandLookupTopicResponse.Connect
-    return _lookup_response(kind, request_id, broker_url, broker_url_tls, is_authoritative)
+    return _lookup_response(
+        kind, request_id, broker_url, broker_url_tls, is_authoritative, is_through_service_url=is_through_service_url
+    )
 
 
 def lookup_redirect(request_id: int, broker_url: str, broker_url_tls: str, *, is_authoritative: bool) -> bytes:
@@ -231,10 +240,14 @@ def _lookup_response(
     broker_url: str,
     broker_url_tls: str,
     is_authoritative: bool,
+    *,
+    is_through_service_url: bool = False,
 ) -> bytes:
     answer = pb.CommandLookupTopicResponse(
         request_id=request_id, brokerServiceUrl=broker_url, response=kind, authoritative=is_authoritative
     )
+    if is_through_service_url:
+        answer.proxy_through_service_url = True
     if broker_url_tls:
         answer.brokerServiceUrlTls = broker_url_tls
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))

@@ -45,8 +45,14 @@ def test_protocol_has_the_members_that_are_read() -> None:
     for member in ("self.transport", "self.cycle", "self.conn", "self.flow"):
         assert f"{member}:" in source or f"{member} =" in source, member
     source = inspect.getsource(RequestResponseCycle.__init__)
-    for member in ("self.response_started = False", "self.response_complete = False", "self.on_response ="):
+    for member in (
+        "self.response_started = False",
+        "self.response_complete = False",
+        "self.on_response =",
+        "self.waiting_for_100_continue = ",
+    ):
         assert member in source, member
+    assert "self.read_paused = False" in inspect.getsource(FlowControl.__init__)
     assert "self.conn = h11.Connection(" in inspect.getsource(H11Protocol.__init__)
     assert "self.flow = FlowControl(transport)" in inspect.getsource(H11Protocol.connection_made)
     assert callable(H11Protocol._unset_keepalive_if_required)
@@ -69,5 +75,5 @@ def test_parser_tells_what_it_waits_for() -> None:
 
 def test_configuration_takes_the_limits_that_are_set() -> None:
     taken = inspect.signature(Config.__init__).parameters
-    for name in ("http", "ws", "lifespan", "limit_concurrency", "timeout_keep_alive", "h11_max_incomplete_event_size"):
+    for name in ("http", "ws", "lifespan", "timeout_keep_alive", "h11_max_incomplete_event_size"):
         assert name in taken, name

@@ -120,6 +120,12 @@ def test_metrics_are_served_to_this_machine_and_nothing_else_is() -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{server.port}/other", timeout=10)
         caught.value.close()
         assert caught.value.code == 404
+        # A name of a stranger's that was pointed at this machine.
+        rebound = urllib.request.Request(f"http://127.0.0.1:{server.port}/metrics", headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(rebound, timeout=10)
+        caught.value.close()
+        assert caught.value.code == 403
 
 
 def test_a_reporter_prints_lines_or_json(capsys) -> None:

@@ -3,12 +3,18 @@
 A stranger who sends half a request, or reads no answer, would otherwise hold a connection for ever. Time runs from
 the beginning of each part, not from the last byte, so a byte now and then buys nothing; only an answer is measured
 by progress, since its size is ours.
+
+All of it is the client's time: what the server itself takes is left out by who looks (``server``, ``http_connection``):
+while its software loads, while its loop stands still, while it does not read on.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+#: Seconds after which who was told 503 may come again, in its header ``Retry-After``.
+RETRY_AFTER_S: Final = 5
 
 
 class Part(Enum):

@@ -1,0 +1,83 @@
+"""Who is answered before the application, and that an answer waits for the body."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from geminga.broker.rest.front import DISCARDED_BYTES_MAX, PageGuard, WholeBodies
+from geminga.wire.pages import names_of
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def scope(method: str, headers: Headers) -> dict[str, object]:
+    return {"type": "http", "method": method, "path": "/", "headers": headers}
+
+
+async def answer(app, method: str, headers: Headers, chunks: list[bytes]) -> tuple[int, dict[bytes, bytes], bytes, int]:
+    """Status, headers, body, and how many chunks of the request were taken before it."""
+    sent, taken = [], 0
+    left = list(chunks)
+
+    async def receive() -> dict[str, object]:
+        nonlocal taken
+        taken += 1
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    async def send(message) -> None:
+        sent.append((message, taken))
+
+    await app(scope(method, headers), receive, send)
+    (start, when), (body, _) = sent
+    return start["status"], dict(start["headers"]), body["body"], when
+
+
+async def ok(scope, receive, send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def test_foreign_page_is_answered_here_behind_its_body() -> None:
+    told: list[tuple[str, str]] = []
+    app = WholeBodies(PageGuard(ok, names_of((), ()), 10, lambda text, kind: told.append((kind, text))))
+    length = (b"content-length", b"6")
+    headers = [(b"host", b"localhost"), (b"origin", b"http://evil.example"), length]
+    status, found, body, taken = asyncio.run(answer(app, "POST", headers, [b"abc", b"def"]))
+    assert (status, taken) == (403, 2)
+    assert int(found[b"content-length"]) == len(body)
+    assert "evil.example" in json.loads(body)["reason"]
+    assert [kind for kind, _ in told] == ["page"]
+    status, _, _, taken = asyncio.run(answer(app, "POST", [(b"host", b"localhost"), length], [b"abc", b"def"]))
+    assert (status, taken) == (200, 2)
+
+
+def test_body_that_is_too_long_to_wait_for_is_not_read() -> None:
+    length = (b"content-length", b"%d" % (DISCARDED_BYTES_MAX + 1))
+    assert asyncio.run(answer(WholeBodies(ok), "PUT", [length], [b"x"]))[3] == 0
+    expecting = [(b"content-length", b"1"), (b"expect", b"100-continue")]
+    assert asyncio.run(answer(WholeBodies(ok), "PUT", expecting, [b"x"]))[3] == 0
+
+
+def test_requests_under_way_are_counted_until_they_end_however_they_end() -> None:
+    async def main() -> None:
+        go, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+        async def waiting(scope, receive, send) -> None:
+            begun.release()
+            await go.wait()
+            raise ValueError
+
+        app = PageGuard(waiting, names_of((), ()), 2, lambda text, kind: None)
+        running = [asyncio.ensure_future(answer(app, "GET", [], [])) for _ in range(2)]
+        for _ in running:
+            await begun.acquire()
+        status, headers, body, _ = await answer(app, "GET", [], [])
+        assert (status, headers[b"retry-after"]) == (503, b"5")
+        assert "2 HTTP requests" in json.loads(body)["reason"]
+        go.set()
+        assert [type(one) for one in await asyncio.gather(*running, return_exceptions=True)] == [ValueError, ValueError]
+        again = asyncio.ensure_future(answer(app, "GET", [], []))
+        assert isinstance((await asyncio.gather(again, return_exceptions=True))[0], ValueError)
+
+    asyncio.run(main())

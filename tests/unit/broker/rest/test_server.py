@@ -1,0 +1,213 @@
+"""What the server itself takes is not the client's: loading, a loop that stands still, an application that waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from geminga.broker.rest.core.patience import Limits
+from geminga.broker.rest.server import LOADING_S_MAX, UNAVAILABLE, HttpServer
+from geminga.sim import run
+from geminga.sim.node import SimNode
+from geminga.sim.world import SimWorld
+
+GET: Final = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+LIMITS: Final = Limits(10, 10, 10)
+
+
+class HeldThreads:
+    """A lane whose calls are done when the test lets them."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    def call(self, lane: str, function: Callable[[], object]) -> Awaitable[object]:
+        async def held() -> object:
+            await self.go.wait()
+            return function()
+
+        return held()
+
+    def submit(self, lane: str, function: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        raise AssertionError("nobody does that here")
+
+    async def close(self) -> None:
+        raise AssertionError("nobody does that here")
+
+
+class Client:
+    """A node that sends bytes and reads what comes."""
+
+    def __init__(self, reader: asyncio.StreamReader, transport: asyncio.Transport) -> None:
+        self._reader, self._transport = reader, transport
+
+    @classmethod
+    async def connected(cls, world: SimWorld, port: int, name: str = "client") -> Client:
+        reader = asyncio.StreamReader()
+        transport, _ = await world.node(name).runtime.network.connect(
+            lambda: asyncio.StreamReaderProtocol(reader), "server", port
+        )
+        return cls(reader, transport)
+
+    def send(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    async def answer(self) -> bytes:
+        """All that comes until the connection is closed."""
+        return await self._reader.read()
+
+
+async def ok(scope, receive, send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def serving(story: Callable[[SimWorld, SimNode, HttpServer, int, HeldThreads], Awaitable[None]], app=ok, **options):
+    """Run ``story`` against a server of ``app`` on the node ``server``."""
+
+    async def main(world: SimWorld) -> None:
+        node = world.node("server")
+        node.start()
+        threads = HeldThreads()
+        server = HttpServer(
+            replace(node.runtime, threads=threads),
+            lambda: app,
+            **{"requests_max": 100, "connections_max": 100, "limits": LIMITS, "own_names": tuple, **options},
+        )
+
+        async def serve(_: SimNode) -> int:
+            port = await server.listen("server", 8080)
+            await server.start()
+            return port
+
+        port = await node.run(serve)
+        await story(world, node, server, port, threads)
+        await node.run(lambda _: server.close())
+
+    run(main, seed=1)
+
+
+def test_request_is_served_however_long_the_software_took_to_load() -> None:
+    async def story(world, node, server, port, threads) -> None:
+        client = await Client.connected(world, port)
+        client.send(GET)
+        await world.sleep(LIMITS.head_s * 3)
+        threads.go.set()
+        assert (await client.answer()).endswith(b"ok")
+
+    serving(story)
+
+
+def test_who_waits_too_long_for_the_software_is_told_to_come_back_and_loading_goes_on() -> None:
+    async def story(world, node, server, port, threads) -> None:
+        client = await Client.connected(world, port)
+        client.send(GET)
+        began_s = world.now
+        assert await client.answer() == UNAVAILABLE
+        assert LOADING_S_MAX <= world.now - began_s < LOADING_S_MAX + 5
+        assert b"retry-after:" in UNAVAILABLE
+        threads.go.set()
+        client = await Client.connected(world, port, "later")
+        client.send(GET)
+        assert (await client.answer()).endswith(b"ok")
+
+    serving(story)
+
+
+def test_request_that_came_while_the_loop_stood_still_is_served() -> None:
+    async def story(world, node, server, port, threads) -> None:
+        threads.go.set()
+        client = await Client.connected(world, port)
+        client.send(GET[:-2])
+        await world.sleep(LIMITS.head_s / 2)
+        # As in a container that gets no processor.
+        world.pause(node, LIMITS.head_s * 2)
+        await world.sleep(LIMITS.head_s * 2 + 0.1)
+        client.send(GET[-2:])
+        assert (await client.answer()).endswith(b"ok")
+
+    serving(story)
+
+
+def test_half_a_request_is_ended_when_the_client_had_its_time() -> None:
+    async def story(world, node, server, port, threads) -> None:
+        threads.go.set()
+        client = await Client.connected(world, port)
+        client.send(GET[:-2])
+        began_s = world.now
+        assert (await client.answer()).startswith(b"HTTP/1.1 408")
+        assert LIMITS.head_s <= world.now - began_s < LIMITS.head_s + 3
+
+    serving(story)
+
+
+@pytest.mark.parametrize(
+    ("head", "body_bytes"), [(b"Content-Length: 300000", 300_000), (b"Content-Length: 9\r\nExpect: 100-continue", 9)]
+)
+def test_body_that_the_application_does_not_read_yet_is_not_late(head: bytes, body_bytes: int) -> None:
+    async def story(world, node, server, port, threads) -> None:
+        threads.go.set()
+        client = await Client.connected(world, port)
+        client.send(b"PUT / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + head + b"\r\n\r\n")
+        if body_bytes > 9:
+            client.send(bytes(body_bytes))
+        await world.sleep(LIMITS.body_s * 3)
+        loaded.set()
+        if body_bytes > 9:
+            assert (await client.answer()).endswith(b"ok")
+        else:
+            # The leave to send comes when the application asks for the body.
+            assert (await client._reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+            client.send(bytes(body_bytes))
+            assert (await client.answer()).endswith(b"ok")
+
+    loaded = asyncio.Event()
+
+    async def late(scope, receive, send) -> None:
+        # As where the rows that answer are still loaded.
+        await loaded.wait()
+        left = True
+        while left:
+            left = (await receive()).get("more_body", False)
+        await ok(scope, receive, send)
+
+    serving(story, late)
+
+
+def test_requests_beyond_the_bound_are_told_to_come_back() -> None:
+    held = asyncio.Event()
+
+    async def slow(scope, receive, send) -> None:
+        await held.wait()
+        await ok(scope, receive, send)
+
+    async def story(world, node, server, port, threads) -> None:
+        threads.go.set()
+        first = await Client.connected(world, port, "first")
+        first.send(GET)
+        await world.sleep(1)
+        second = await Client.connected(world, port, "second")
+        second.send(GET)
+        answer = await second.answer()
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 5" in answer
+        assert b"1 HTTP requests are under way" in answer
+        held.set()
+        assert (await first.answer()).endswith(b"ok")
+
+    serving(story, slow, requests_max=1)
+
+
+def test_who_waits_for_the_software_when_the_server_stops_is_told_so() -> None:
+    async def story(world, node, server, port, threads) -> None:
+        client = await Client.connected(world, port)
+        client.send(GET)
+        await world.sleep(1)
+        await node.run(lambda _: server.close())
+        assert await client.answer() == UNAVAILABLE
+
+    serving(story)
