@@ -32,11 +32,7 @@ def initialize_cluster_metadata(
     ] = 0,
     transaction_coordinators: Annotated[
         int | None,
-        typer.Option(
-            "--initial-num-transaction-coordinators",
-            help="Coordinators of transactions; they never become fewer. Without: 16 where there are none.",
-            show_default=False,
-        ),
+        typer.Option("--initial-num-transaction-coordinators", help="Of transactions; without: 16 if there are none."),
     ] = None,
     stream_storage_containers: Annotated[
         int, typer.Option("--initial-num-stream-storage-containers", help="Without effect: there is no such storage.")

@@ -164,7 +164,8 @@ async def _topics_with(request: Request) -> list[str]:
     if not name.is_persistent:
         raise NotAllowedError("a subscription of a non-persistent topic is never replicated")
     await require_topic(topics, name)
-    steps, partitioned = topics.steps(), await topics.resources.partitioned_topics.find(name)
+    steps = topics.steps()
+    partitioned = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
     targets = [name] if partitioned is None else [name.with_partition(n) for n in range(partitioned.partitions)]
     found = []
     for target in targets:
