@@ -1,0 +1,71 @@
+"""A port where questions are answered over HTTP (``plain_http.py``): taken early, served once there are answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Self
+
+from geminga.app.bookie_config import HttpPlace
+from geminga.app.core.descriptors import DescriptorPlan
+from geminga.broker.rest.core.patience import Limits
+from geminga.broker.rest.server import HttpServer
+from geminga.model.errors import UnavailableError
+from geminga.runtime import Runtime
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+#: Requests at once.
+REQUESTS_MAX: Final = 64
+#: Seconds for the headers of a request, for its body, and without progress of an answer.
+PATIENCE: Final = Limits(10, 10, 60)
+#: What asks for a bookie's port, and the module that answers there, which is loaded with the first request.
+OF_BOOKIE: Final = ("a bookie", "geminga.app.bookie_http")
+OF_AUTORECOVERY: Final = ("auto-recovery", "geminga.app.plain_http")
+
+
+class QuestionsPort:
+    """Made by :meth:`take`."""
+
+    def __init__(self, runtime: Runtime, place: HttpPlace, plan: DescriptorPlan, of: tuple[str, str]) -> None:
+        whose, software = of
+        self._port = 0
+        self._answering: Callable[[], ASGIApp] | None = None
+        self._http = HttpServer(
+            runtime,
+            self._application,
+            requests_max=REQUESTS_MAX,
+            connections_max=plan.web_connections_max,
+            limits=PATIENCE,
+            keep_free=plan.keep_free_of_web,
+            software=(software,),
+            keys=(f"{place.key} of {whose}", "brokerServicePort of a broker"),
+        )
+
+    @classmethod
+    async def take(
+        cls, runtime: Runtime, place: HttpPlace, plan: DescriptorPlan, of: tuple[str, str] = OF_BOOKIE, hint: str = ""
+    ) -> Self:
+        """Take ``place``, where connections are refused until :meth:`start`. Raises UnavailableError, with ``hint``."""
+        taken = cls(runtime, place, plan, of)
+        try:
+            taken._port = await taken._http.listen(place.host, place.port)
+        except OSError as error:
+            raise UnavailableError(
+                f"{place.key}: can not listen on {place.host}:{place.port}: {error.strerror or error}{hint}"
+            ) from error
+        return taken
+
+    async def start(self, application: Callable[[], ASGIApp]) -> int:
+        """Answer with what ``application`` makes for the first request; the port. Raises OSError."""
+        self._answering = application
+        await self._http.start()
+        return self._port
+
+    async def close(self) -> None:
+        """Stop answering."""
+        await self._http.close()
+
+    def _application(self) -> ASGIApp:
+        assert self._answering is not None
+        return self._answering()
