@@ -57,7 +57,9 @@ def _policy_rows() -> Iterable[str]:
         keys = "<br>".join(f"`{key}`" for key in row.keys) or "-"
         namespace = f"`{row.namespace.key}`" if row.namespace is not None else "-"
         topic = "<br>".join(f"`{name}`" for name in row.topic.avro) if row.topic is not None else "-"
-        text = f"{row.text} **Not built** ({row.unbuilt}): kept and told, can not be set." if row.unbuilt else row.text
+        text = row.text
+        if row.unbuilt:
+            text += f' **Not built** ({row.unbuilt}): kept and told; only what means "not set" is taken.'
         yield f"| {row.name} | {keys} | {namespace} | {topic} | {text} |"
 
 
@@ -78,8 +80,12 @@ def _built_rows(routes: Iterable[Route]) -> Iterable[str]:
 
 
 def _shown(path: str) -> str:
-    """Without the part that nearly all have."""
-    return path.removeprefix("/admin/v2/")
+    """Without the part that nearly all have, and without how a subscription is encoded."""
+    return (
+        path.removeprefix("/admin/v2/")
+        .replace("form_subscription", "subscription")
+        .replace("path_subscription", "subscription")
+    )
 
 
 def _ordered(methods: Iterable[str]) -> list[str]:

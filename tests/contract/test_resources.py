@@ -148,6 +148,29 @@ def test_another_cluster_joins_what_is_shared_and_coordinators_only_grow(case) -
     case.run(main)
 
 
+def test_coordinators_that_are_there_stay_where_nobody_says_how_many(case) -> None:
+    """`initialize-cluster-metadata` without its option, and each start of a broker, raised 4 to 16."""
+
+    async def main(h: Harness) -> None:
+        resources = Resources(h.store)
+        asked = ClusterSetup("c1", URLS, transaction_coordinators=4, first_coordinators=16)
+        await initialize_cluster(resources, asked)
+        assert await initialize_cluster(resources, ClusterSetup("c1", URLS, first_coordinators=16)) == []
+        assert await resources.partitioned_topic_metadata(COORDINATORS_TOPIC) == 4
+
+    case.run(main)
+
+
+def test_a_cluster_without_coordinators_gets_the_first_ones(case) -> None:
+    async def main(h: Harness) -> None:
+        resources = Resources(h.store)
+        await initialize_cluster(resources, ClusterSetup("c1", URLS))
+        await initialize_cluster(resources, ClusterSetup("c1", URLS, first_coordinators=16))
+        assert await resources.partitioned_topic_metadata(COORDINATORS_TOPIC) == 16
+
+    case.run(main)
+
+
 def test_brokers_that_begin_at_the_same_time_all_succeed(case) -> None:
     async def main(h: Harness) -> None:
         setup = ClusterSetup("c1", URLS, transaction_coordinators=3, joins=True)

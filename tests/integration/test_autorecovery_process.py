@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,12 +60,17 @@ def test_copies_of_a_killed_bookie_are_made_anew_and_it_can_be_decommissioned(
     config = load_autorecovery_config((), {}, overrides)
     assert config.warnings == ()
     with (tmp_path / "autorecovery.log").open("w") as log:
-        process = subprocess.Popen(autorecovery(metadata), stdout=subprocess.PIPE, stderr=log, text=True)
+        words = ["--set", "httpServerEnabled=true", "--set", "httpServerPort=0"]
+        process = subprocess.Popen(autorecovery(metadata, *words), stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         assert process.stdout is not None
         ready: dict[str, Any] = json.loads(process.stdout.readline())
         assert ready["pid"] == process.pid
         asyncio.run(kill_and_wait(config, bookies))
+        with urllib.request.urlopen(f"http://127.0.0.1:{ready['httpPort']}/metrics", timeout=20) as page:
+            copied = re.search(r"^replication_worker_NUM_ENTRIES_WRITTEN (\d+)", page.read().decode(), re.MULTILINE)
+        assert copied is not None
+        assert int(copied[1]) > 0
         refused = subprocess.run(
             autorecovery(metadata, "decommission", "b2"), capture_output=True, text=True, timeout=60
         )

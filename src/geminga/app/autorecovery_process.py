@@ -11,13 +11,14 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga import __version__
-from geminga.app.bookie_config import BookieServerConfig, load_bookie_config
+from geminga.app.bookie_config import BookieServerConfig, HttpPlace, load_bookie_config
 from geminga.app.config import build_settings, unknown_keys
 from geminga.app.config_sources import from_assignment, from_environment, read_file
 from geminga.app.core.bookie_keys import NOT_BUILT
+from geminga.app.core.descriptors import plan_descriptors
 from geminga.app.event_loop import loop_factory
 from geminga.app.process_life import STOP_GRACE_S, end_at_once, raise_open_files, seconds_since_exec, stop_on_signals
 from geminga.bookie.config import BookieConfig
@@ -34,8 +35,15 @@ from geminga.replication.config import ReplicationConfig
 from geminga.replication.decommission import decommission_bookie
 from geminga.replication.marks import UnderReplicatedLedgers
 from geminga.replication.registry import MetadataBookieRegistry
-from geminga.runtime import get_logger, real_runtime
+from geminga.runtime import descriptor_limit, get_logger, real_runtime
 from geminga.runtime.ports import Runtime
+
+if TYPE_CHECKING:
+    from geminga.app.plain_http import PlainHttp
+    from geminga.app.questions_port import QuestionsPort
+
+#: Connections of HTTP at the same time.
+HTTP_CONNECTIONS_MAX: Final = 64
 
 _log = get_logger(__name__)
 
@@ -47,7 +55,11 @@ class AutoRecoveryProcessConfig(NamedTuple):
     replication: ReplicationConfig
     bookkeeper: BookKeeperConfig
     metadata: ZooKeeperAddress
+    #: Where it answers HTTP; None: nowhere.
+    http: HttpPlace | None = None
     warnings: tuple[str, ...] = ()
+    #: Hosts by which that is reached, beside those that the operator lists.
+    http_names: tuple[str, ...] = ()
 
 
 class Cluster(NamedTuple):
@@ -81,7 +93,9 @@ def load_autorecovery_config(
         build_settings(ReplicationConfig, latest),
         build_settings(BookKeeperConfig, latest),
         bookie.metadata,
+        bookie.http(),
         tuple(unknown_keys(unused, known)),
+        bookie.http_names(),
     )
 
 
@@ -124,21 +138,45 @@ async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
     stop_on_signals(asyncio.get_running_loop(), stop, latest_s=lambda: STOP_GRACE_S)
     name = f"{socket.gethostname()}:{os.getpid()}"
     async with connected(config) as (runtime, metadata, pool, bookkeeper):
-        registry = MetadataBookieRegistry(metadata)
-        recovery = AutoRecovery(runtime, metadata, pool, bookkeeper, registry, config.replication, name=name)
-        await recovery.start()
-        print(_ready_line(name, json_line=json_line), flush=True)
-        await stop.wait()
-        _log.info("stopping")
-        await recovery.close()
+        http = None if config.http is None else await _take_port(runtime, config, config.http)
+        try:
+            registry = MetadataBookieRegistry(metadata)
+            recovery = AutoRecovery(runtime, metadata, pool, bookkeeper, registry, config.replication, name=name)
+            await recovery.start()
+            port = None if http is None else await http.start(lambda: _answers(recovery))
+            print(_ready_line(name, port, json_line=json_line), flush=True)
+            await stop.wait()
+            _log.info("stopping")
+            await recovery.close()
+        finally:
+            if http is not None:
+                await http.close()
 
 
-def _ready_line(name: str, *, json_line: bool) -> str:
+async def _take_port(runtime: Runtime, config: AutoRecoveryProcessConfig, place: HttpPlace) -> QuestionsPort:
+    from geminga.app.questions_port import OF_AUTORECOVERY, QuestionsPort
+
+    plan = plan_descriptors(descriptor_limit(), open_logs=0, web_connections_max=HTTP_CONNECTIONS_MAX)
+    hint = f"; where a bookie with the same file has it, give auto-recovery another one: --set {place.key}=0 for any"
+    return await QuestionsPort.take(
+        runtime, place, plan, config.http_names, config.server.http_hosts, of=OF_AUTORECOVERY, hint=hint
+    )
+
+
+def _answers(recovery: AutoRecovery) -> PlainHttp:
+    from geminga.app.plain_http import PlainHttp
+    from geminga.app.process_metrics import process_metrics
+
+    return PlainHttp("auto-recovery", [((), process_metrics), ((), recovery.counters.metrics)], {})
+
+
+def _ready_line(name: str, http_port: int | None, *, json_line: bool) -> str:
     seconds = round(seconds_since_exec(), 3)
     if json_line:
-        ready = {"name": name, "startupSeconds": seconds, "pid": os.getpid(), "version": __version__}
-        return json.dumps(ready)
-    return f"Geminga {__version__}: auto-recovery {name} is ready after {seconds:.2f} s (process {os.getpid()})"
+        ready = {"name": name, "httpPort": http_port, "startupSeconds": seconds, "pid": os.getpid()}
+        return json.dumps({**ready, "version": __version__})
+    http = "" if http_port is None else f", metrics on port {http_port}"
+    return f"Geminga {__version__}: auto-recovery {name} is ready after {seconds:.2f} s{http} (process {os.getpid()})"
 
 
 def decommission_in_cluster(config: AutoRecoveryProcessConfig, bookie_id: str) -> int:

@@ -41,7 +41,10 @@ from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
 from geminga.wire.bookkeeper.bookie_registration import encode_service_info
 
 if TYPE_CHECKING:
-    from geminga.app.bookie_http_port import BookieHttpPort
+    from starlette.types import ASGIApp
+
+    from geminga.app.questions_port import QuestionsPort
+    from geminga.bookie.serving import BookieServer
 
 #: Opens the metadata store of the bookie's cluster.
 OpenMetadata: TypeAlias = Callable[[Runtime], Awaitable[MetadataStore]]
@@ -148,7 +151,7 @@ class BookieProcessServer:
             bookie.watch(registration.set)
             registration.set(bookie.availability)
         if http is not None:
-            address = address._replace(http_port=await http.start(bookie, server))
+            address = address._replace(http_port=await http.start(lambda: _answers(runtime, bookie, server)))
         self._warn(address, is_registered=metadata is not None)
         return address
 
@@ -161,13 +164,13 @@ class BookieProcessServer:
         self._closers.append(("port", taken.close))
         return taken
 
-    async def _take_http(self, runtime: Runtime) -> BookieHttpPort | None:
+    async def _take_http(self, runtime: Runtime) -> QuestionsPort | None:
         place = self._config.http()
         if place is None:
             return None
-        from geminga.app.bookie_http_port import BookieHttpPort
+        from geminga.app.questions_port import QuestionsPort
 
-        http = await BookieHttpPort.take(
+        http = await QuestionsPort.take(
             runtime, place, self._plan, self._config.http_names(), self._config.server.http_hosts
         )
         self._closers.append(("HTTP server", http.close))
@@ -242,3 +245,9 @@ def _configured_metadata(config: BookieProcessConfig) -> OpenMetadata | None:
         return await ZooKeeperMetadataStore.open(runtime, address, session_timeout_ms=timeout_ms)
 
     return opening
+
+
+def _answers(runtime: Runtime, bookie: SpreadBookie, server: BookieServer) -> ASGIApp:
+    from geminga.app.bookie_http import BookieHttp
+
+    return BookieHttp(bookie, runtime.clock.monotonic, (server.metrics,))

@@ -360,7 +360,8 @@ class BrokerServer(ABC):
         default = advertised[0]
         urls = {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
         coordinators = COORDINATORS if broker.config.transaction_coordinator_enabled else 0
-        setup = ClusterSetup(config.cluster_name, urls, transaction_coordinators=coordinators)
+        # A cluster that was given fewer, or more, keeps them.
+        setup = ClusterSetup(config.cluster_name, urls, first_coordinators=coordinators)
         await initialize_cluster(broker.resources, setup)
         addresses = Addresses(default.broker_url, default.web_url, broker_port, web_port)
         if membership is not None:

@@ -31,8 +31,9 @@ def initialize_cluster_metadata(
         int, typer.Option("-bn", "--default-namespace-bundle-number", help="Bundles of the first namespaces; 0: 16.")
     ] = 0,
     transaction_coordinators: Annotated[
-        int, typer.Option("--initial-num-transaction-coordinators", help="Coordinators of transactions.")
-    ] = 16,
+        int | None,
+        typer.Option("--initial-num-transaction-coordinators", help="Of transactions; without: 16 if there are none."),
+    ] = None,
     stream_storage_containers: Annotated[
         int, typer.Option("--initial-num-stream-storage-containers", help="Without effect: there is no such storage.")
     ] = 16,

@@ -27,7 +27,7 @@ def initialize(options: ClusterOptions) -> list[str]:
 
 
 async def _write(store: str | ZooKeeperAddress, options: ClusterOptions) -> list[str]:
-    from geminga.app.core.cluster_options import BUNDLES_DEFAULT, cluster_data
+    from geminga.app.core.cluster_options import BUNDLES_DEFAULT, COORDINATORS_DEFAULT, cluster_data
     from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
     from geminga.runtime import real_runtime
 
@@ -35,7 +35,8 @@ async def _write(store: str | ZooKeeperAddress, options: ClusterOptions) -> list
         options.cluster,
         cluster_data(options),
         bundles=options.bundles or BUNDLES_DEFAULT,
-        transaction_coordinators=options.transaction_coordinators,
+        transaction_coordinators=options.transaction_coordinators or 0,
+        first_coordinators=COORDINATORS_DEFAULT,
         joins=True,
     )
     runtime = real_runtime(_stop)

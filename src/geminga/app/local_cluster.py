@@ -54,6 +54,25 @@ class MemberStatus(NamedTuple):
     member: Member | None
 
 
+def await_all(look: Callable[[], list[MemberStatus]], deadline: float, logs: Path) -> list[MemberStatus]:
+    """What ``look`` finds once all of them are ready at the same time; who is busy may be asked again.
+
+    Raises UnavailableError for one that is gone, or not ready at ``deadline`` (of the monotonic clock).
+    """
+    while True:
+        found = look()
+        left = [one for one in found if one.standing is not Standing.READY]
+        if not left:
+            return found
+        gone = [one.name for one in left if one.standing is not Standing.NOT_READY]
+        if gone:
+            raise UnavailableError(f"{', '.join(gone)} ended right after it was ready; what it said is in {logs}")
+        if time.monotonic() > deadline:
+            names = ", ".join(one.name for one in left)
+            raise UnavailableError(f"{names} did not stay ready in time (--timeout); what it said is in {logs}")
+        time.sleep(local_processes.LOOK_S)
+
+
 class LocalCluster:
     """The cluster in ``directory``; ``say`` gets a line for each step."""
 
@@ -85,7 +104,8 @@ class LocalCluster:
         """
         # Whatever is wrong already is told before anything is made.
         state = self._changed(asked)
-        start = LocalStart(self.directory, time.monotonic() + within_s, self._say, self._save)
+        deadline = time.monotonic() + within_s
+        start = LocalStart(self.directory, deadline, self._say, self._save)
         start.check(state)
         make_private_directories(self.directory)
         with self._locked():
@@ -97,10 +117,10 @@ class LocalCluster:
             state = self._without_surplus(state)
             try:
                 state = start.run(state)
+                return await_all(lambda: self.status(state), deadline, self.directory / LOGS)
             except BaseException:
                 self._end(start.started, within_s=UNDO_S)
                 raise
-        return self.status(state)
 
     def _changed(self, asked: Mapping[str, object]) -> ClusterState:
         state = self.load()

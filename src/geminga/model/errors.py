@@ -323,6 +323,12 @@ class NotEnoughBookiesError(StorageError):
     public_text = "Too little storage is available now"
     retriable = True
 
+    def __init__(self, text: str = "", cause: str = "") -> None:
+        """``cause``: what of it who asked can be told, such as the groups that a namespace keeps to; no bookies."""
+        super().__init__(text)
+        if cause:
+            self.public_text = f"{self.public_text}: {cause}"
+
 
 class CorruptionError(StorageError):
     """Stored bytes fail their checksum; the text names file and offset. Never served."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pulsar
 import pytest
 
 from geminga import Standalone
+from geminga.client import Timeout, connect
 from support.official import quiet_client
 from support.rest import Rest
 
@@ -119,6 +121,23 @@ def test_ledgers_of_a_namespace_are_on_its_bookies_alone_and_those_of_others_on_
         assert cursors, "no ledger of a cursor was seen"
         for ensemble in [*topics, *cursors]:
             assert ensemble == {*running.names[:2]}
+
+
+def test_groups_without_enough_bookies_are_named_to_who_asks(running: Running) -> None:
+    """They heard "Too little storage is available now", and the log alone said why."""
+    namespace = running.namespace("narrow", "other", "nobody")
+    cause = (
+        "Too little storage is available now: 2 bookies are needed that can be written to, 4 can, and 1 of them is in "
+        "the groups nobody, other"
+    )
+
+    async def produce() -> None:
+        async with connect(running.standalone.service_url) as client:
+            producer = await client.create_producer(f"persistent://{namespace}/t", send_timeout_millis=300)
+            with pytest.raises(Timeout, match=re.escape(f"the broker said last: {cause}")):
+                await producer.send(b"x")
+
+    asyncio.run(produce())
 
 
 def test_affinity_holds_from_the_next_ledgers_of_an_open_topic_on(running: Running, client) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import pulsar
 import pytest
 
 from geminga import Standalone
+from geminga.broker.rest.families import all_rows
 from support.official import quiet_client
 from support.rest import EARLIEST, Rest, publish
 
@@ -99,3 +103,39 @@ def test_message_is_found_by_its_index_where_messages_are_numbered(tmp_path) -> 
         for index, status in ((6, 404), (1 << 62, 404), (-1, 404), ("x", 404)):
             assert rest.get(f"{path}?index={index}").status == status, index
         assert rest.get("persistent/public/default/nowhere/getMessageIdByIndex?index=0").status == 404
+
+
+def test_what_answers_json_is_json(rest: Rest, namespace: str, client) -> None:
+    """Every path that is read: with what was set before, nothing of which is plain."""
+    topic, name = f"persistent/{namespace}/t", 'a "b" \\c'
+    publish(client, f"persistent://{namespace}/t", 2)
+    rest.put(f"{topic}/subscription/s")
+    rest.put(f"namespaces/{namespace}/properties", {"x": name, name: name})
+    rest.post(f"namespaces/{namespace}/permissions/x", ["produce"])
+    assert rest.call("POST", f"namespaces/{namespace}/antiAffinity", raw=name.encode()).status == 204
+    names = {
+        **dict(zip(("tenant", "namespace"), namespace.split("/"), strict=True)),
+        **dict.fromkeys(("subscription", "form_subscription", "path_subscription"), "s"),
+        "topic": "t",
+        "domain": "persistent",
+        "cluster": "standalone",
+        "bundle": "0x00000000_0x40000000",
+        "broker": rest.get("brokers").json[0],
+    }
+    seen, told = Counter[str](), Counter[int]()
+    for route in all_rows():
+        if "GET" not in (route.methods or ()):
+            continue
+        path = re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: names.get(found[1], "1"), route.path)
+        answer = rest.get(path + ("?tenant=public" if "antiAffinity/" in path else ""))
+        media_type = answer.headers.get("content-type", "").partition(";")[0]
+        seen[media_type] += 1
+        told[answer.status] += 1
+        if media_type == "application/json":
+            assert isinstance(answer.json, dict | list | str | int | float | bool), path
+    # Most of them have something to tell.
+    assert seen["application/json"] > 60
+    assert told[200] > 100
+    for path in ("antiAffinity", "property/x"):
+        answer = rest.get(f"namespaces/{namespace}/{path}")
+        assert (answer.body, answer.headers["content-type"]) == (name.encode(), "text/plain; charset=utf-8")

@@ -134,7 +134,10 @@ def test_fields_that_a_policy_has_not_are_passed_over(rest: Rest, namespace: str
 def test_policies_of_a_topic_that_is_not_there_are_refused(rest: Rest, namespace: str) -> None:
     assert rest.get(f"persistent/{namespace}/nowhere/retention").status == 404
     assert rest.post(f"persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 404
-    assert rest.post(f"non-persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 501
+    # What is missing is said before what is not built.
+    assert rest.post(f"non-persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 404
+    assert rest.post(f"persistent/{namespace}/nowhere/retention?isGlobal=true", {}).status == 404
+    assert rest.post(f"persistent/{namespace}/nowhere/compactionThreshold", 5).status == 404
 
 
 @pytest.mark.parametrize(

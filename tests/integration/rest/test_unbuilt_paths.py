@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import pulsar
 import pytest
 
 import geminga
@@ -167,6 +168,36 @@ SET_VALUES = {
 }
 
 
+#: ... and one that means "not set".
+UNSET_VALUES = {
+    "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1}},
+    "replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1}},
+    "latency_stats_sample_rate": {},
+    "encryption_required": False,
+    "subscription_auth_mode": "None",
+    "compaction_threshold": 0,
+    "allowed_topic_property_keys_for_metrics": [""],
+    "resource_group_name": "",
+    "migrated": False,
+    "dispatcherPauseOnAckStatePersistentEnabled": False,
+    "entryFilters": {"entryFilterNames": ""},
+}
+_NO_RATE = {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1, "relativeToPublishRate": False}
+#: Paths of policies that are not built -> values, and what setting them answers.
+POLICY_VALUES: dict[str, list[tuple[object, int]]] = {
+    "encryptionRequired": [(False, 204), ("false", 204), (True, 501), ("x", 400)],
+    "subscriptionAuthMode": [("None", 204), (None, 204), ("Prefix", 501), ("x", 400)],
+    "replicatorDispatchRate": [(_NO_RATE, 204), ({}, 204), (None, 204), ({"dispatchThrottlingRateInMsg": 1}, 501)],
+    "compactionThreshold": [(0, 204), (5, 501), (-1, 412)],
+    # As in Pulsar, where there is a way to remove them.
+    "entryFilters": [({"entryFilterNames": ""}, 400), ({"entryFilterNames": "f"}, 501)],
+    # Its path takes no body.
+    "dispatcherPauseOnAckStatePersistent": [(None, 501), (False, 501)],
+    "allowedTopicPropertyKeysForMetrics": [([], 204), ([""], 204), (None, 204), (["team"], 501), ("x", 400)],
+    "shadowTopics": [([], 412), ([""], 204), (["persistent://public/default/x"], 501)],
+}
+
+
 class Lines:
     """Requests over one connection, which hundreds of them need."""
 
@@ -194,7 +225,13 @@ def lines(rest: Rest) -> Iterator[Lines]:
 
 def paths_of(template: str) -> list[str]:
     """The template with names in it, for each domain if it has one."""
-    names = {"tenant": "public", "namespace": "default", "topic": "t", "bundle": "0x00000000_0x40000000"}
+    names = {
+        "tenant": "public",
+        "namespace": "default",
+        "topic": "t",
+        "bundle": "0x00000000_0x40000000",
+        "cluster": "standalone",
+    }
 
     def filled(domain: str) -> str:
         known = {**names, "domain": domain}
@@ -203,12 +240,50 @@ def paths_of(template: str) -> list[str]:
     return [filled(domain) for domain in (DOMAINS if "{domain" in template else ("",))]
 
 
-def test_what_only_pulsar_has_answers_501(lines: Lines) -> None:
+def test_what_only_pulsar_has_answers_501(rest: Rest, lines: Lines) -> None:
+    rest.put("persistent/public/default/t")
+    client = pulsar.Client(rest.get("/lookup/v2/topic/persistent/public/default/t").json["brokerUrl"])
+    # A topic that is not persistent is there while somebody uses it.
+    client.create_producer("non-persistent://public/default/t")
     for row in unbuilt.ROUTES:
         for path in paths_of(row.path):
             for method in row.methods:
                 answer = lines(method, path, 5 if method in ("PUT", "POST") else None)
                 assert answer == (501, f"{row.what}: {NOT_BUILT}"), f"{method} {path}"
+    client.close()
+    rest.delete("persistent/public/default/t?force=true")
+
+
+@pytest.mark.parametrize("row", unbuilt.POLICY_ROUTES, ids=lambda row: row.path)
+def test_a_policy_without_an_effect_is_taken_where_it_sets_nothing(
+    rest: Rest, lines: Lines, namespace: str, row: unbuilt.UnbuiltRoute
+) -> None:
+    word = row.path.rpartition("/")[2]
+    (method,) = row.methods
+    rest.put(f"persistent/{namespace}/t")
+    path = row.path.replace("{domain}", "persistent").replace("{tenant}/{namespace}", namespace).replace("{topic}", "t")
+    for value, status in POLICY_VALUES[word]:
+        assert lines(method, path, value)[0] == status, value
+        if status == 501 and value is not None:
+            missing = path.replace(namespace, "public/nowhere")
+            # What is missing is said before what is not built.
+            assert lines(method, missing, value)[0] == 404, missing
+
+
+def test_what_is_missing_is_answered_before_what_is_not_built(lines: Lines) -> None:
+    tried = 0
+    for row in unbuilt.ROUTES:
+        for path in paths_of(row.path.replace("{topic}", "nowhere")):
+            if path.startswith("/admin/v2/namespaces/public/default"):
+                path = path.replace("public/default", "public/nowhere", 1)
+            elif path.startswith("/admin/v2/clusters/"):
+                path = path.replace("/clusters/standalone", "/clusters/nowhere")
+            elif not path.startswith(("/admin/v2/persistent", "/admin/v2/non-persistent")):
+                continue
+            for method in row.methods:
+                tried += 1
+                assert lines(method, path, 5 if method in ("PUT", "POST") else None)[0] == 404, f"{method} {path}"
+    assert tried >= 10
 
 
 def test_what_nobody_has_answers_404_and_what_only_others_do_405(lines: Lines) -> None:
@@ -285,7 +360,7 @@ def test_namespace_is_not_created_with_a_policy_that_would_have_no_effect(
 
 def test_policies_as_pulsar_tells_them_are_taken_and_strange_members_dropped(rest: Rest, namespace: str) -> None:
     document = rest.get(f"namespaces/{namespace}").json
-    document.update({field.key: field.unset[0] if field.unset else None for field in unbuilt.NAMESPACE_FIELDS})
+    document.update(UNSET_VALUES)
     other = f"{namespace}-other"
     given = {**document, "message_ttl_in_seconds": 60, "allowed_clusters": [], "messageTTL": 5}
     assert rest.put(f"namespaces/{other}", given).status == 204

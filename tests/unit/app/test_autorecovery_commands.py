@@ -29,6 +29,12 @@ def test_keys_are_those_of_a_bookies_file() -> None:
     overrides = ["zkServers=host:2181", "journalDirectory=/j", "replicationRateByBytes=5000", "colour=red"]
     config = load_autorecovery_config((), {}, overrides)
     assert config.replication.replication_rate_by_bytes == 5000
+    assert config.http is None
+    for keys, place in (
+        (["httpServerEnabled=true", "httpServerPort=5"], ("127.0.0.1", 5, "httpServerPort")),
+        (["statsProviderClass=org.x.PrometheusMetricsProvider"], ("127.0.0.1", 8000, "prometheusStatsHttpPort")),
+    ):
+        assert load_autorecovery_config((), {}, [*overrides, *keys]).http == place
     assert len(config.warnings) == 1
     assert "colour" in config.warnings[0]
     with pytest.raises(ConfigurationError, match=r"rereplicationEntryBatchSize=0 .*expected entries, 1-10000"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from geminga.app.core.local_cluster import ClusterState, Kind, Member, Plan
+from geminga.app.core.local_cluster import ClusterState, Kind, Member, Plan, Standing
+from geminga.app.local_cluster import MemberStatus, await_all
 from geminga.app.local_processes import started_at
 from geminga.app.local_start import LocalStart, _server_ports, is_ready
 from geminga.model.errors import UnavailableError
@@ -41,6 +43,23 @@ def test_who_hangs_up_or_has_told_no_port_is_not_ready() -> None:
     for kind, name in ((Kind.ZOOKEEPER, "client"), (Kind.BOOKIE, "http"), (Kind.BROKER, "web")):
         assert not is_ready(Member("m", kind, 2, "s", {name: port}))
         assert not is_ready(Member("m", kind, 2, "s"))
+
+
+def statuses(*standings: Standing) -> list[MemberStatus]:
+    return [MemberStatus(f"broker-{n}", Kind.BROKER, standing, None) for n, standing in enumerate(standings, 1)]
+
+
+def test_a_start_is_over_when_all_are_ready_at_the_same_time(tmp_path: Path) -> None:
+    """The last look was the only one: `cluster up --json` ended with 0 and "isReady": false where it was too early."""
+    ready, busy = Standing.READY, Standing.NOT_READY
+    looks = [statuses(ready, busy), statuses(busy, ready), statuses(ready, ready), []]
+    assert await_all(lambda: looks.pop(0), math.inf, tmp_path) == statuses(ready, ready)
+    assert looks == [[]]
+    with pytest.raises(UnavailableError, match=r"broker-2 did not stay ready in time \(--timeout\)"):
+        await_all(lambda: statuses(ready, busy), 0.0, tmp_path)
+    for gone in (Standing.GONE, Standing.REPLACED):
+        with pytest.raises(UnavailableError, match="broker-1 ended right after it was ready"):
+            await_all(lambda: statuses(gone, busy), math.inf, tmp_path)  # noqa: B023
 
 
 def test_servers_of_zookeeper_have_the_ports_that_others_know_and_no_port_twice() -> None:

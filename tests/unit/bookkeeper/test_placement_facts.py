@@ -32,6 +32,13 @@ async def ensembles(cluster: Cluster, config: BookKeeperConfig, count: int = 12,
     return made
 
 
+def told(refused: pytest.ExceptionInfo[NotEnoughBookiesError]) -> str:
+    """What clients are told beside that it is too little: no names of bookies."""
+    begin, _, cause = refused.value.told.partition(": ")
+    assert begin == "Too little storage is available now"
+    return cause
+
+
 def test_first_ledger_is_spread_over_the_racks_already():
     async def main(cluster: Cluster):
         await racks_are(cluster, {"b0": "/a", "b1": "/a", "b2": "/a", "b3": "/b"})
@@ -46,11 +53,16 @@ def test_racks_that_are_enforced_and_can_not_be_had_say_so():
     async def main(cluster: Cluster):
         await racks_are(cluster, {"b0": "/a", "b1": "/a"})
         config = BookKeeperConfig(is_racks_min_enforced=True)
-        with pytest.raises(NotEnoughBookiesError, match="2 racks, which can not be had of"):
+        with pytest.raises(NotEnoughBookiesError, match="2 racks, which can not be had of") as refused:
             await ensembles(cluster, config)
+        assert told(refused) == "each entry is to have copies in 2 racks, and bookies that can be written to are in /a"
         # b2 has no rack that anybody told: it is not used where racks are enforced.
-        with pytest.raises(NotEnoughBookiesError, match="b2 left out"):
+        with pytest.raises(NotEnoughBookiesError, match="b2 left out") as refused:
             await ensembles(cluster, config, size=3)
+        assert (
+            told(refused)
+            == "3 bookies are needed that can be written to, 3 can, and 2 of them are in a rack that is known"
+        )
         assert await ensembles(cluster, BookKeeperConfig(), count=1)
 
     run_cluster(main, bookies=3)
@@ -70,8 +82,15 @@ def test_groups_keep_ledgers_apart_and_the_second_ones_help_out():
         # One bookie alone that may not be used is not used either.
         for name in ("b0", "b2", "b3"):
             cluster.bookies[name].is_writable = False
-        with pytest.raises(NotEnoughBookiesError):
+        with pytest.raises(NotEnoughBookiesError) as refused:
             await ensembles(cluster, config, size=1)
+        assert told(refused) == (
+            "1 bookie is needed that can be written to, 1 can, and 0 of them are in the groups mine, spare"
+        )
+        cluster.bookies["b4"].is_writable = False
+        with pytest.raises(NotEnoughBookiesError) as refused:
+            await ensembles(cluster, config)
+        assert told(refused) == "2 bookies are needed that can be written to, 0 can"
 
     run_cluster(main, bookies=5)
 

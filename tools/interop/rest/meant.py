@@ -136,7 +136,8 @@ MEANT: Final = (
     Meant(
         "a bundle that there is not",
         r"answer: (412 Invalid (upper boundary|bundle range).+|404 Namespace not found) \| (412|404) .+",
-        "(topics of bundles: GET|bundles unloaded and split: PUT|namespace subscriptions: |quotas of bundles: "
+        "(topics of bundles: GET|bundles unloaded and split: PUT|a bundle that is split: PUT"
+        "|namespace subscriptions: |quotas of bundles: "
         "|permissions: DELETE)",
     ),
     Meant(
@@ -152,11 +153,6 @@ MEANT: Final = (
     Meant(
         "a way to split bundles that there is not",
         r"answer: 412 Unsupported namespace bundle split algorithm.+ \| 412 bundles are split by one of .+",
-        "bundles unloaded and split: PUT ",
-    ),
-    Meant(
-        "splitting a bundle of a broker that is alone",
-        r"answer: 204 \| 412 a broker that is alone serves every bundle.+",
         "bundles unloaded and split: PUT ",
     ),
     Meant(
@@ -190,6 +186,8 @@ MEANT: Final = (
     ),
     # ---- what is there
     Meant("what is not built", r"answer: .+ \| 501 .+: not built in Geminga .+"),
+    Meant("what is not built", r"answer: (200 \| 404 Cluster .+|400 Entry filter 'f' not found \| 404 .+)"),
+    Meant("a cluster that is not migrated", r"answer: 404 Cluster does not exist \| 200", ".+: GET .+/migrate"),
     Meant(
         "what is not built", r"(body: some \| none|value .+|answer: (200 \| 204|404 .+ \| 404 .+))", _UNBUILT_POLICIES
     ),
@@ -214,7 +212,11 @@ MEANT: Final = (
     Meant(
         "a topic's name with a slash", r"answer: 500 domain\(\) invoked from wrong resource \| .+", "topics without "
     ),
-    Meant("a plus sign in a subscription's name", r"value \.: \['p q'\] \| \['p\+q'\]"),
+    Meant(
+        "a percent sign in a subscription's name that was encoded once",
+        r"(answer: 500( <exception>)? \| 204|value \.: \[\] \| \['100%'\])",
+        "names of subscriptions by Go: ",
+    ),
     Meant("TLS in the data of the own cluster", r"only Apache: brokerClient\w+ string", "clusters: GET clusters/stand"),
     Meant(
         "allocators of memory (`broker-stats/allocator-stats/default`, `ml-cache`)",

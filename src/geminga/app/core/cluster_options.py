@@ -19,6 +19,8 @@ from geminga.model.topic_name import is_valid_named_entity
 SQLITE: Final = "sqlite:"
 #: Bundles of the first namespaces unless told.
 BUNDLES_DEFAULT: Final = 16
+#: Coordinators of transactions where there are none, unless told.
+COORDINATORS_DEFAULT: Final = 16
 #: As a namespace may have.
 BUNDLES_MAX: Final = 128
 PROXY_PROTOCOLS: Final = ("SNI",)
@@ -41,7 +43,8 @@ class ClusterOptions:
     auth_plugin: str = ""
     auth_parameters: str = ""
     bundles: int = 0
-    transaction_coordinators: int = 16
+    #: None: as many as Pulsar's tool makes where there are none; those that are there stay.
+    transaction_coordinators: int | None = None
     stream_storage_containers: int = 16
     session_timeout_ms: int = 30_000
     existing_bookkeeper: str = ""
@@ -71,9 +74,11 @@ def check(options: ClusterOptions) -> None:
             _check_url(option, url, schemes)
     if options.proxy_protocol and options.proxy_protocol not in PROXY_PROTOCOLS:
         raise ConfigurationError(f"--proxy-protocol {options.proxy_protocol}: expected SNI")
+    asked = options.transaction_coordinators
+    coordinators = COORDINATORS_DEFAULT if asked is None else asked
     for option, number, least, most in (
         ("--default-namespace-bundle-number", options.bundles, 0, BUNDLES_MAX),
-        ("--initial-num-transaction-coordinators", options.transaction_coordinators, 1, TRANSACTION_COORDINATORS_MAX),
+        ("--initial-num-transaction-coordinators", coordinators, 1, TRANSACTION_COORDINATORS_MAX),
         ("--initial-num-stream-storage-containers", options.stream_storage_containers, 0, 1 << 31),
         ("--zookeeper-session-timeout-ms", options.session_timeout_ms, 1, 1 << 31),
     ):

@@ -144,7 +144,7 @@ class Placement:
         if self.rules.is_racks_min_enforced and self._is_rack_aware:
             allowed = [bookie_id for bookie_id in allowed if self._rack(bookie_id, default="")]
         if len(allowed) < count:
-            raise NotEnoughBookiesError(_shortage(count, free, allowed))
+            raise NotEnoughBookiesError(_shortage(count, free, allowed), self._cause(count, free, allowed))
         if len(allowed) > 1:
             # Equal ones in random order; the sort keeps it.
             allowed = [allowed.pop(below(len(allowed))) for _ in range(len(allowed))]
@@ -152,6 +152,18 @@ class Placement:
             placed = self._bookies.placed
             allowed.sort(key=lambda one: ((placed.get(one, 0) + 1) / weights[one], one in self._bookies.settled))
         return allowed
+
+    def _cause(self, count: int, free: Sequence[str], allowed: Sequence[str]) -> str:
+        """The same without bookies: numbers, and the rule that leaves some out."""
+        cause = f"{count} {'bookies are' if count > 1 else 'bookie is'} needed that can be written to, {len(free)} can"
+        if len(free) == len(allowed):
+            return cause
+        groups = sorted({*self.rules.groups, *self.rules.secondary_groups})
+        if len(self._of_groups(free, count)) < count:
+            where = f"in the groups {', '.join(groups)}" if groups else "in no group"
+        else:
+            where = "in a rack that is known"
+        return f"{cause}, and {len(allowed)} of them {'is' if len(allowed) == 1 else 'are'} {where}"
 
     def _of_groups(self, free: Sequence[str], count: int) -> list[str]:
         groups = {*self.rules.groups}
@@ -211,7 +223,9 @@ class Placement:
         racks = sorted({self._rack(bookie_id) for bookie_id in candidates})
         raise NotEnoughBookiesError(
             f"each write set of {write_quorum} must have bookies of {self.rules.racks_min} racks, which can not be had "
-            f"of {', '.join(candidates)} ({', '.join(racks)})"
+            f"of {', '.join(candidates)} ({', '.join(racks)})",
+            f"each entry is to have copies in {self.rules.racks_min} racks, and bookies that can be written to are in "
+            f"{', '.join(racks)}",
         )
 
     def _spreads(

@@ -21,9 +21,9 @@ from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
     from geminga.broker.resources.bookie_affinity import BookieAffinity
-    from geminga.broker.resources.bundle_quotas import BundleQuotas
+    from geminga.broker.resources.bundle_quotas import BundleLoads, BundleQuotas
     from geminga.broker.resources.isolation import FailureDomains, IsolationPolicies
-    from geminga.broker.resources.local_policies import AntiAffinity
+    from geminga.broker.resources.local_policies import AntiAffinity, BundleCuts
 
 __all__ = [
     "ClusterSetup",
@@ -65,6 +65,13 @@ class Resources:
         from geminga.broker.resources.local_policies import AntiAffinity
 
         return AntiAffinity(self._store, self.namespaces)
+
+    @property
+    def bundle_cuts(self) -> BundleCuts:
+        """How namespaces are cut where a broker is alone, likewise."""
+        from geminga.broker.resources.local_policies import BundleCuts
+
+        return BundleCuts(self._store, self.namespaces)
 
     @property
     def bookie_affinity(self) -> BookieAffinity:
@@ -117,3 +124,10 @@ class Resources:
         from geminga.broker.resources.bundle_quotas import BundleQuotas
 
         return BundleQuotas(self._store)
+
+    @property
+    def bundle_loads(self) -> BundleLoads:
+        """What bundles carried, likewise."""
+        from geminga.broker.resources.bundle_quotas import BundleLoads
+
+        return BundleLoads(self._store)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from geminga.broker.core.coercion import BodyError, Document, Json, boolean_of, object_of, shown
-from geminga.broker.load.core.histories import QUOTA_PATH, quota_path
-from geminga.broker.resources.documents import DocumentStore
+from geminga.broker.load.core.histories import QUOTA_PATH, bundle_data_path, decode_bundle_data, quota_path
+from geminga.broker.resources.documents import DocumentStore, encode
 from geminga.model.errors import PreconditionFailedError
 
 #: Messages and bytes a second, megabytes.
@@ -87,3 +87,21 @@ class BundleQuotas:
         """The default holds again. Raises NotFoundError where it did."""
         path = quota_path(bundle)
         await self._store.delete(path, missing=f"path {path} not found.", not_empty="a quota has nothing below it")
+
+
+class BundleLoads:
+    """What leaders remember of bundles (``load/stored_histories.py``)."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: DocumentStore) -> None:
+        self._store = store
+
+    async def bytes_per_s(self, bundle: str) -> float:
+        """In and out together, of late; 0 for one that nothing was reported of. Raises StorageError."""
+        path = bundle_data_path(bundle)
+        found = await self._store.find(path)
+        if found is None:
+            return 0.0
+        rates = decode_bundle_data(path, encode(found.document)).short.rates
+        return rates.bytes_in + rates.bytes_out

@@ -42,6 +42,8 @@ class ClusterSetup:
     bundles: int = 0
     #: Partitions of :data:`COORDINATORS_TOPIC`, which only ever grows; 0: it is left as it is.
     transaction_coordinators: int = 0
+    #: The same where there is none yet; one that is there is left as it is.
+    first_coordinators: int = 0
     #: Tenants and namespaces that are there get the cluster: one more joins those that share them.
     joins: bool = False
 
@@ -75,7 +77,7 @@ async def initialize_cluster(stores: Stores, setup: ClusterSetup) -> list[str]:
             await make(path, stores.namespaces.create(namespace, _policies(setup)))
         elif setup.joins and await _join_namespace(stores.namespaces, namespace, cluster):
             changed.append(path)
-    if setup.transaction_coordinators and await _coordinators(stores, setup.transaction_coordinators):
+    if await _coordinators(stores, setup):
         changed.append(f"{PARTITIONED_TOPICS_PATH}/{COORDINATORS_TOPIC.managed_ledger_name}")
     return changed
 
@@ -108,7 +110,10 @@ def _with(document: Document, key: str, cluster: str) -> Document:
     return document if cluster in present else {**document, key: [*present, cluster]}
 
 
-async def _coordinators(stores: Stores, count: int) -> bool:
+async def _coordinators(stores: Stores, setup: ClusterSetup) -> bool:
+    count = setup.transaction_coordinators or setup.first_coordinators
+    if not count:
+        return False
     topics = stores.partitioned_topics
     found = await topics.find_stored(COORDINATORS_TOPIC)
     if found is None:
@@ -117,7 +122,7 @@ async def _coordinators(stores: Stores, count: int) -> bool:
         except ConflictError:
             return False
         return True
-    if found.partitions >= count:
+    if found.partitions >= setup.transaction_coordinators:
         return False
     await topics.update(COORDINATORS_TOPIC, count)
     return True

@@ -1,14 +1,22 @@
-"""Changes of a namespace's local policies, and one of their members: which namespaces are kept apart on brokers.
+"""Changes of a namespace's local policies: which namespaces are kept apart on brokers, and its cut into bundles.
 
-The document is that of ``ownership.core.local_policies``; the cut into bundles and all else in it stay.
+The document is that of ``ownership.core.local_policies``; all else in it stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from geminga.broker.ownership.core.local_policies import first_local_policies, local_policies_path
-from geminga.broker.resources.documents import DocumentStore, Json
+from geminga.broker.ownership.core.bundles import Bundle, Bundles
+from geminga.broker.ownership.core.local_policies import (
+    bundles_in,
+    first_local_policies,
+    local_policies_path,
+    with_bundles,
+    with_cuts,
+)
+from geminga.broker.resources.documents import Document, DocumentStore, Json
 from geminga.broker.resources.namespaces import Namespaces
 
 _GROUP: Final = "namespaceAntiAffinityGroup"
@@ -59,3 +67,39 @@ class AntiAffinity:
             if isinstance(name, str) and name.lower() == group.lower():
                 found.append(namespace)
         return found
+
+
+class BundleCuts:
+    """How namespaces are cut where a broker is alone. What it writes is what a cluster begins with that it becomes."""
+
+    __slots__ = ("_namespaces", "_store")
+
+    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
+        self._store = store
+        self._namespaces = namespaces
+
+    async def get(self, namespace: str) -> Bundles:
+        """As it is cut now; raises NotFoundError where there is no such namespace, StorageError."""
+        policies = await self._namespaces.get(namespace)
+        found = await self._store.find(local_policies_path(namespace))
+        document = first_local_policies(namespace, policies.document) if found is None else found.document
+        return bundles_in(namespace, document)
+
+    async def split(self, bundle: Bundle, keys: Sequence[int]) -> None:
+        """Cut it before each of ``keys``; raises PreconditionFailedError where that can not be, StorageError."""
+        namespace = bundle.namespace
+        policies = await self._namespaces.get(namespace)
+        first = first_local_policies(namespace, policies.document)
+        after: Bundles | None = None
+
+        def change(document: Document | None) -> Document:
+            nonlocal after
+            before = first if document is None else document
+            after = bundles_in(namespace, before).with_split(bundle, keys)
+            return with_bundles(before, after)
+
+        await self._store.put(local_policies_path(namespace), change)
+        cut = after
+        assert cut is not None
+        # From these other clusters begin.
+        await self._namespaces.update(namespace, lambda document: with_cuts(namespace, document, cut))

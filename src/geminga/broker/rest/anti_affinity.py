@@ -19,6 +19,7 @@ from geminga.broker.rest.requests import (
     no_content,
     nothing_set,
     path_text,
+    plain_text,
 )
 from geminga.broker.rest.routing import Route
 
@@ -29,7 +30,7 @@ GROUP_CHARACTERS_MAX: Final = 512
 async def get_group(request: Request) -> Response:
     """The name of the group, as it is; no body if there is none."""
     group = await _groups(request).get(namespace_of(request))
-    return nothing_set() if group is None else Response(group, media_type="application/json")
+    return nothing_set() if group is None else plain_text(group)
 
 
 async def set_group(request: Request) -> Response:

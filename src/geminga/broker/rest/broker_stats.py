@@ -9,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import SuperUser
-from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, Bundles, bundles_of
+from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, Bundles
 from geminga.broker.ownership.owner_nodes import endpoints_in
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.isolation import matches
 from geminga.broker.rest.brokers import active_brokers, own_broker_id
+from geminga.broker.rest.bundles import cut_of
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.owners import redirection
 from geminga.broker.rest.requests import RestError, context_of, json_response, namespace_of, path_text
@@ -94,9 +95,8 @@ async def _loaded(context: RestContext) -> list[tuple[Bundle, Topic]]:
         else:
             namespace = topic.name.namespace
             if namespace not in cuts:
-                policies = await context.resources.namespaces.find(namespace)
-                bounds = [] if policies is None else [int(bound, 16) for bound in policies.bundle_boundaries]
-                cuts[namespace] = bundles_of(namespace, bounds) if bounds else None
+                is_there = await context.resources.namespaces.find(namespace) is not None
+                cuts[namespace] = await cut_of(context, namespace) if is_there else None
             cut = cuts[namespace]
             bundle = None if cut is None else cut.find(topic.name)
         if bundle is not None:

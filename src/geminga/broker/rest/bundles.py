@@ -15,12 +15,13 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import NamespaceOperation, SuperUser
 from geminga.broker.core.coercion import number_of
 from geminga.broker.ownership.core.bundle_split import RANGE_EQUALLY_DIVIDE, TopicLoad, split_keys
-from geminga.broker.ownership.core.bundles import LAST_HASH, Bundle, BundleIndex, Bundles, boundary_of, bundles_of
+from geminga.broker.ownership.core.bundles import LAST_HASH, Bundle, BundleIndex, Bundles
 from geminga.broker.ownership.core.direction import Direction, direct_request
 from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.ownership.lookup import no_owner
 from geminga.broker.ownership.owner_nodes import endpoints_in
 from geminga.broker.ownership.ports import Elsewhere, Owner, Unknown
+from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Json
 from geminga.broker.rest.brokers import active_brokers
 from geminga.broker.rest.bundle_walk import ask_owner, at_owners
@@ -38,23 +39,27 @@ from geminga.broker.rest.requests import (
 )
 from geminga.broker.rest.routing import Route
 from geminga.model.errors import NotFoundError, PreconditionFailedError, UnavailableError
+from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.topic.base import Topic
 
+#: Names of a bundle that are no range: the one with most topics, and the one that most goes through.
+LARGEST: Final = "LARGEST"
+HOT: Final = "HOT"
 #: Where a bundle is to go: a parameter for the leader.
 DESTINATION: Final = "destinationBroker"
 
 
 async def cut_of(context: RestContext, namespace: str) -> Bundles:
     """How the namespace is cut into bundles; raises NotFoundError, StorageError."""
-    policies = await context.resources.namespaces.get(namespace)
     if context.membership is not None:
+        await context.resources.namespaces.get(namespace)
         found = await context.membership.ownership.bundles_of(namespace)
         if found is not None:
             return found
-    return bundles_of(namespace, [boundary_of(boundary) for boundary in policies.bundle_boundaries])
+    return await context.resources.bundle_cuts.get(namespace)
 
 
 async def get_bundles(request: Request) -> Response:
@@ -137,31 +142,75 @@ def _send_to(request: Request, membership: Membership, bundle: Bundle, destinati
 async def split_bundle(request: Request) -> Response:
     """Split a bundle by ``splitAlgorithmName`` at its owner; topics stay open.
 
-    Else by ``defaultNamespaceBundleSplitAlgorithm``. The body may be hashes to split at. With ``unload`` the parts are
-    let go of afterwards. Where the algorithm finds nothing to split nothing happens.
+    The path names it by its range, or as ``LARGEST`` or ``HOT``. Without an algorithm it is that of
+    ``defaultNamespaceBundleSplitAlgorithm``. The body may be hashes to split at. With ``unload`` the parts are let go
+    of afterwards. Where the algorithm finds nothing to split nothing happens.
     """
     context, namespace = context_of(request), namespace_of(request)
     positions = _positions(await json_body(request))
     load = context.load
     configured, limits = (RANGE_EQUALLY_DIVIDE, None) if load is None else (load.split_algorithm, load.flow_limits)
     algorithm = request.query_params.get("splitAlgorithmName") or configured
-    bundle = (await cut_of(context, namespace)).named(path_text(request, "bundle"))
+    bundle = await _named_bundle(context, await cut_of(context, namespace), path_text(request, "bundle"))
     # What is wrong with the request is told by any broker.
     split_keys(algorithm, bundle, {}, positions, limits)
     membership = context.membership
-    if membership is None:
-        raise PreconditionFailedError("a broker that is alone serves every bundle: there is nothing to split them for")
-    owner = await membership.ownership.owner_of_bundle(bundle, is_authoritative=is_authoritative(request))
-    away = bundle_at_owner(request, bundle, owner)
-    if away is not None:
-        return away
+    if membership is not None:
+        owner = await membership.ownership.owner_of_bundle(bundle, is_authoritative=is_authoritative(request))
+        away = bundle_at_owner(request, bundle, owner)
+        if away is not None:
+            return away
     loads = {str(topic.name): _load_of(context, topic) for topic in _topics_in(context, [bundle])}
     keys = split_keys(algorithm, bundle, loads, positions, limits)
     if keys:
-        parts = await membership.ownership.split(bundle, keys)
-        if flag(request, "unload"):
-            await membership.ownership.release(parts)
+        await _split(context, bundle, keys, unload=flag(request, "unload"))
     return no_content()
+
+
+async def _split(context: RestContext, bundle: Bundle, keys: Sequence[int], *, unload: bool) -> None:
+    if context.membership is not None:
+        parts = await context.membership.ownership.split(bundle, keys)
+        if unload:
+            await context.membership.ownership.release(parts)
+        return
+    await context.resources.bundle_cuts.split(bundle, keys)
+    if unload:
+        await unload_topics(context, [bundle])
+
+
+async def _named_bundle(context: RestContext, cut: Bundles, text: str) -> Bundle:
+    """The bundle of a range, the one with most topics or the one that most goes through.
+
+    Raises NotFoundError (404) for the latter two where no topic is there, or goes through; PreconditionFailedError.
+    """
+    if text == LARGEST:
+        measured = await _topic_counts(context, cut)
+    elif text == HOT:
+        measured = await _throughputs(context, cut)
+    else:
+        return cut.named(text)
+    most = max(measured.values(), default=0)
+    if not most:
+        raise NotFoundError(f"Bundle range {text} not found")
+    return min(bundle for bundle, amount in measured.items() if amount == most)
+
+
+async def _topic_counts(context: RestContext, cut: Bundles) -> dict[Bundle, float]:
+    steps, counts = context.topics.steps(), dict.fromkeys(cut.all(), 0.0)
+    for text in await context.topics.registry.list(cut.namespace, mode=TopicMode.ALL):
+        await steps.next()
+        counts[cut.find(TopicName.parse(text))] += 1
+    return counts
+
+
+async def _throughputs(context: RestContext, cut: Bundles) -> dict[Bundle, float]:
+    """Bytes a second; in a cluster as its leader keeps them."""
+    if context.membership is not None:
+        return {bundle: await context.resources.bundle_loads.bytes_per_s(str(bundle)) for bundle in cut.all()}
+    sums = dict.fromkeys(cut.all(), 0.0)
+    for topic in _topics_in(context, cut.all()):
+        sums[cut.find(topic.name)] += _load_of(context, topic).bytes_per_s
+    return sums
 
 
 def _positions(body: Json) -> list[int]:

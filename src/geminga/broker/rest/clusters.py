@@ -51,15 +51,19 @@ async def get_cluster(request: Request) -> Response:
 
 async def create_cluster(request: Request) -> Response:
     """Create."""
-    clusters = context_of(request).resources.clusters
-    await clusters.create(path_text(request, "cluster"), await _data(request))
+    clusters, data = context_of(request).resources.clusters, await _data(request)
+    refuse_unbuilt(data, CLUSTER_FIELDS)
+    await clusters.create(path_text(request, "cluster"), data)
     return _done()
 
 
 async def update_cluster(request: Request) -> Response:
     """Replace a cluster's data."""
-    clusters = context_of(request).resources.clusters
-    await clusters.update(path_text(request, "cluster"), await _data(request))
+    clusters, cluster = context_of(request).resources.clusters, path_text(request, "cluster")
+    data = await _data(request)
+    await clusters.get(cluster)
+    refuse_unbuilt(data, CLUSTER_FIELDS)
+    await clusters.update(cluster, data)
     return _done()
 
 
@@ -93,7 +97,6 @@ async def _data(request: Request) -> Document:
         url = data.get(key)
         if isinstance(url, str) and url and re.fullmatch(schemes + _ADDRESSES, url) is None:
             raise RestError(400, f"Illegal {what} url, example: {example}")
-    refuse_unbuilt(data, CLUSTER_FIELDS)
     return data
 
 

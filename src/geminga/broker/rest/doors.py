@@ -24,7 +24,14 @@ from geminga.broker.access.core.actions import (
 from geminga.broker.access.ports import Allowed, Denied
 from geminga.broker.access.refusals import refused_request
 from geminga.broker.rest.identity import principal_of
-from geminga.broker.rest.requests import context_of, namespace_of, path_text, subscription_name, topic_of
+from geminga.broker.rest.requests import (
+    context_of,
+    names_subscription,
+    namespace_of,
+    path_text,
+    subscription_name,
+    topic_of,
+)
 from geminga.broker.rest.routing import Route
 
 
@@ -66,7 +73,7 @@ def resource_of(request: Request, action: Action) -> Resource:
         name = topic_of(request, named.get("domain", "persistent"))
         if not isinstance(action, TopicOperation | PolicyAction):
             return of_namespace(name.namespace)
-        return of_topic(name, subscription_name(request) if "subscription" in named else "")
+        return of_topic(name, subscription_name(request) if names_subscription(request) else "")
     if isinstance(action, ClusterOperation):
         return Resource(cluster=path_text(request, "cluster")) if "cluster" in named else EVERYTHING
     if "namespace" in named:

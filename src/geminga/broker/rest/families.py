@@ -63,9 +63,21 @@ def _broker_stats() -> Sequence[Route]:
 
 
 def _clusters() -> Sequence[Route]:
-    from geminga.broker.rest import clusters, isolation
+    from geminga.broker.rest import clusters, isolation, known_answers, replication
 
-    return [*clusters.ROUTES, *isolation.ROUTES]
+    return [*clusters.ROUTES, *isolation.ROUTES, *replication.OF_CLUSTERS, *known_answers.OF_CLUSTERS]
+
+
+def _metadata() -> Sequence[Route]:
+    from geminga.broker.rest import known_answers
+
+    return known_answers.OF_METADATA
+
+
+def _resource_groups() -> Sequence[Route]:
+    from geminga.broker.rest import known_answers
+
+    return known_answers.OF_RESOURCE_GROUPS
 
 
 def _tenants() -> Sequence[Route]:
@@ -90,10 +102,12 @@ def _namespaces() -> Sequence[Route]:
     from geminga.broker.rest import (
         anti_affinity,
         bundles,
+        known_answers,
         lake,
         namespace_policies,
         namespace_subscriptions,
         namespaces,
+        replication,
     )
 
     return [
@@ -103,6 +117,8 @@ def _namespaces() -> Sequence[Route]:
         *anti_affinity.ROUTES,
         *namespace_subscriptions.ROUTES,
         *lake.NAMESPACE_ROUTES,
+        *replication.OF_NAMESPACES,
+        *known_answers.OF_NAMESPACES,
     ]
 
 
@@ -125,7 +141,16 @@ def _schemas() -> Sequence[Route]:
 
 
 def _topics() -> Sequence[Route]:
-    from geminga.broker.rest import lake, messages, partitions, subscriptions, topic_policies, topics
+    from geminga.broker.rest import (
+        known_answers,
+        lake,
+        messages,
+        partitions,
+        replication,
+        subscriptions,
+        topic_policies,
+        topics,
+    )
     from geminga.broker.rest.owners import at_owner, at_owner_of
     from geminga.broker.rest.spreading import over_partitions
 
@@ -135,6 +160,8 @@ def _topics() -> Sequence[Route]:
         *at_owner(over_partitions(messages.ROUTES), topic_of, _ownership),
         *partitions.ROUTES,
         *at_owner_of(topic_policies.ROUTES, topic_policies.whose, _ownership),
+        *replication.OF_TOPICS,
+        *known_answers.OF_TOPICS,
         *topics.LISTS,
         *at_owner(over_partitions(topics.ROUTES), topic_of, _ownership),
     ]
@@ -165,6 +192,8 @@ FAMILIES: Final[dict[str, tuple[Callable[[], Sequence[Route]], ...]]] = {
     "/status.html": (_brokers,),
     "/admin/v2/broker-stats": (_broker_stats,),
     "/admin/v2/clusters": (_clusters,),
+    "/admin/v2/metadata": (_metadata,),
+    "/admin/v2/resourcegroups": (_resource_groups,),
     "/admin/v2/tenants": (_tenants,),
     "/admin/v2/bookies": (_bookies,),
     "/admin/v2/namespaces": (_namespaces, _bookies, _bundle_topics),

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import PolicyName, reading, writing
-from geminga.broker.core.coercion import object_of
+from geminga.broker.core.coercion import NotBuiltError, object_of
 from geminga.broker.policies.core.row import NO_NAMESPACE, NamespaceLevel, Nothing, PolicyRow, Rest
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.policies.core.rows.deletion import BACKLOG_QUOTAS, RETENTION
@@ -40,8 +40,10 @@ from geminga.broker.rest.requests import (
     no_content,
     nothing_set,
     path_text,
+    plain_text,
 )
 from geminga.broker.rest.routing import Route
+from geminga.broker.rest.targets import missing_namespace
 from geminga.model.errors import NotFoundError
 from geminga.runtime import get_logger
 
@@ -108,12 +110,17 @@ async def change_policy(request: Request, change: Callable[[Document], Document]
     try:
         await context.resources.namespaces.update(namespace, change, missing)
     except NotFoundError as error:
-        # Pulsar says so only where authentication is on; it is the more helpful of the two.
-        if not await context.resources.tenants.exists(namespace.partition("/")[0]):
-            raise NotFoundError("Tenant does not exist") from error
-        raise
+        raise await missing_namespace(context, namespace, missing) from error
     await _follow(context, namespace)
     return no_content()
+
+
+async def require_namespace_of(request: Request, missing: str = NO_NAMESPACE) -> str:
+    """The namespace of the path; raises NotFoundError if it is not there."""
+    context, namespace = context_of(request), namespace_of(request)
+    if await context.resources.namespaces.find(namespace) is None:
+        raise await missing_namespace(context, namespace, missing)
+    return namespace
 
 
 async def _follow(context: RestContext, namespace: str) -> None:
@@ -137,13 +144,16 @@ def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Ro
 
     async def write(request: Request) -> Response:
         namespace_of(request)
-        value = await json_body(request)
+        value = await json_body(request) if rest.fixed is None else rest.fixed
         if value is None and rest.nothing is Nothing.IS_REFUSED:
             raise RestError(400, NO_BODY)
         if value is not None or rest.nothing is Nothing.IS_CHECKED:
             value = _checked(row, level, value)
             if row.bound is not None:
                 row.bound(value, context_of(request).policies.settings)
+        if row.unbuilt and not row.is_inert(value):
+            await require_namespace_of(request, rest.missing)
+            raise NotBuiltError(row.unbuilt)
         return await _set(request, row, level, value)
 
     async def remove(request: Request) -> Response:
@@ -152,8 +162,7 @@ def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Ro
     path = f"{_PATH}/{rest.path}"
     return [
         Route(path, read, methods=["GET"], needs=reading(row.policy)),
-        # What can not be set is refused by a route of its own.
-        *([] if row.unbuilt else [Route(path, write, methods=[rest.set_by], needs=writing(row.policy))]),
+        Route(path, write, methods=[rest.set_by], needs=writing(row.policy)),
         Route(path, remove, methods=["DELETE"], needs=writing(row.policy)),
     ]
 
@@ -228,7 +237,7 @@ async def get_property(request: Request) -> Response:
     """The text of one name; no body if there is none."""
     policies = await context_of(request).resources.namespaces.get(namespace_of(request))
     text = _properties(policies.document).get(path_text(request, "key"))
-    return nothing_set() if text is None else Response(str(text), media_type="application/json")
+    return nothing_set() if text is None else plain_text(str(text))
 
 
 async def set_property(request: Request) -> Response:
@@ -247,7 +256,7 @@ async def remove_property(request: Request) -> Response:
         return {name: text for name, text in present.items() if name != key}
 
     await _change_properties(request, change)
-    return nothing_set() if removed[0] is None else Response(str(removed[0]), media_type="application/json")
+    return nothing_set() if removed[0] is None else plain_text(str(removed[0]))
 
 
 async def _change_properties(request: Request, change: Callable[[Document], Document]) -> Response:

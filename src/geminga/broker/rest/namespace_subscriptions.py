@@ -26,9 +26,11 @@ from geminga.broker.rest.requests import (
     RestError,
     context_of,
     flag,
+    names_subscription,
     namespace_of,
     no_content,
     path_text,
+    subscription_name,
 )
 from geminga.broker.rest.routing import Route
 from geminga.broker.subscription import seek
@@ -86,7 +88,7 @@ async def unsubscribe_bundle(request: Request) -> Response:
 
 
 def _refuse_replicators(request: Request) -> None:
-    if path_text(request, "subscription").startswith(REPLICATOR_PREFIX):
+    if subscription_name(request).startswith(REPLICATOR_PREFIX):
         raise RestError(412, "Cannot unsubscribe a replication cursor")
 
 
@@ -133,7 +135,7 @@ async def _in_one(request: Request, act: _Act, mode: TopicMode) -> Response:
 
 def _wanted(request: Request) -> str | None:
     """The subscription that it is about; None: all."""
-    return path_text(request, "subscription") if "subscription" in request.path_params else None
+    return subscription_name(request) if names_subscription(request) else None
 
 
 async def _everywhere(request: Request, what: str, act: _Act, mode: TopicMode) -> Response:
@@ -143,7 +145,7 @@ async def _everywhere(request: Request, what: str, act: _Act, mode: TopicMode) -
     if membership is None:
         await _in_bundles(context, cut, cut.all(), act, mode, wanted)
         return no_content()
-    rest = what if wanted is None else f"{what}/{request.path_params['subscription']}"
+    rest = what if wanted is None else f"{what}/{request.path_params['form_subscription']}"
 
     async def here(own: Sequence[Bundle]) -> None:
         if own:
@@ -218,10 +220,12 @@ _UNSUBSCRIBE: Final = NamespaceOperation.UNSUBSCRIBE
 
 ROUTES = [
     Route(f"{_NAMESPACE}/clearBacklog", clear_namespace, methods=["POST"], needs=_CLEAR),
-    Route(f"{_NAMESPACE}/clearBacklog/{{subscription}}", clear_namespace, methods=["POST"], needs=_CLEAR),
+    Route(f"{_NAMESPACE}/clearBacklog/{{form_subscription}}", clear_namespace, methods=["POST"], needs=_CLEAR),
     Route(f"{_BUNDLE}/clearBacklog", clear_bundle, methods=["POST"], needs=_CLEAR),
-    Route(f"{_BUNDLE}/clearBacklog/{{subscription}}", clear_bundle, methods=["POST"], needs=_CLEAR),
-    Route(f"{_NAMESPACE}/unsubscribe/{{subscription}}", unsubscribe_namespace, methods=["POST"], needs=_UNSUBSCRIBE),
-    Route(f"{_BUNDLE}/unsubscribe/{{subscription}}", unsubscribe_bundle, methods=["POST"], needs=_UNSUBSCRIBE),
+    Route(f"{_BUNDLE}/clearBacklog/{{form_subscription}}", clear_bundle, methods=["POST"], needs=_CLEAR),
+    Route(
+        f"{_NAMESPACE}/unsubscribe/{{form_subscription}}", unsubscribe_namespace, methods=["POST"], needs=_UNSUBSCRIBE
+    ),
+    Route(f"{_BUNDLE}/unsubscribe/{{form_subscription}}", unsubscribe_bundle, methods=["POST"], needs=_UNSUBSCRIBE),
     Route(_BUNDLE, delete_bundle, methods=["DELETE"], needs=NamespaceOperation.DELETE_BUNDLE),
 ]

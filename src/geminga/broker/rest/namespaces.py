@@ -51,19 +51,19 @@ async def get_policies(request: Request) -> Response:
         "is_allow_auto_update_schema": context_of(request).config.allow_auto_update_schema,
     }
     document = dict(policies.document)
-    if context_of(request).membership is not None:
-        # As the cluster cuts it now; the policies say how it began.
-        document["bundles"] = bundles_data(await cut_of(context_of(request), namespace_of(request)))
+    # As it is cut now; the policies say how it began.
+    document["bundles"] = bundles_data(await cut_of(context_of(request), namespace_of(request)))
     return json_response({**whole, **document})
 
 
 async def create_namespace(request: Request) -> Response:
     """Create, with policies in the body or with defaults."""
     context, namespace = context_of(request), namespace_of(request)
-    policies = checked_policies(await object_body(request), namespace)
+    given = await object_body(request)
+    tenant = await context.resources.tenants.get(namespace.partition("/")[0])
+    policies = checked_policies(given, namespace)
     # As in Pulsar: this cluster, whatever else the tenant may use.
     policies["replication_clusters"] = policies.get("replication_clusters") or [context.cluster]
-    tenant = await context.resources.tenants.get(namespace.partition("/")[0])
     refuse_replication(policies, context.cluster, tenant.get("allowedClusters"))
     await context.resources.namespaces.create(namespace, policies)
     return no_content()

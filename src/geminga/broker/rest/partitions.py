@@ -40,12 +40,12 @@ async def create(request: Request) -> Response:
         if given is not None:
             given = object_of(given, "properties")
             properties = {key: text_of(value, key) for key, value in given.items() if value is not None}
-            refuse_unbuilt(properties, TOPIC_PROPERTIES)
         body = body.get("partitions")
     count, name = _count(body), topic_of(request)
     # As in Pulsar: its partitions could be taken for those of another topic.
     refuse_partition_name(name)
     await require_namespace(context_of(request).topics, name)
+    refuse_unbuilt(properties, TOPIC_PROPERTIES)
     if count < 1:
         raise RestError(406, "Number of partitions should be more than 0")
     await context_of(request).topics.partitions.create(name, count, properties)

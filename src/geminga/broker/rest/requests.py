@@ -1,14 +1,15 @@
 """What the handlers share: names from paths, bodies, query flags, answers, errors.
 
 Paths are routed as they came, still percent-encoded, so that a name may hold a slash; each handler decodes its own
-path elements here, as Pulsar does (a plus sign is a space). Errors go out as ``{"reason": ...}``.
+path elements here. How depends on the route, as in Pulsar, whose own tools encode for it: :func:`path_text`,
+:func:`form_text` (topics), :func:`subscription_name`. Errors go out as ``{"reason": ...}``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
@@ -55,6 +56,11 @@ def json_response(value: Json | Mapping[str, Json], status: int = 200) -> Respon
     return Response(json.dumps(value, separators=(",", ":")), status, media_type="application/json")
 
 
+def plain_text(text: str) -> Response:
+    """A text as it is, which is no JSON: Pulsar's tools read it so where Pulsar's broker calls it JSON."""
+    return Response(text, media_type="text/plain")
+
+
 def no_content() -> Response:
     """204: done."""
     return Response(status_code=204)
@@ -78,31 +84,57 @@ def error_response(status: int, reason: str) -> Response:
 
 def path_text(request: Request, name: str) -> str:
     """A decoded element of the path; raises 400 or 412 for one that is empty, too long, or no text."""
-    return _checked_text(_decoded(request.path_params[name], name), name)
+    return _checked_text(decoded_text(request, name), name)
 
 
 def decoded_text(request: Request, name: str) -> str:
     """A decoded element of the path that is no name; raises 400 or 412 for one that is no text."""
-    return _decoded(request.path_params[name], name)
+    return _decoded(request.path_params[name], name, unquote)
+
+
+def form_text(request: Request, name: str) -> str:
+    """An element of the path that is encoded as a form's text, in which a plus sign is a space; raises 400 or 412."""
+    return _checked_text(_decoded(request.path_params[name], name, unquote_plus), name)
 
 
 def subscription_name(request: Request) -> str:
-    """The subscription of the path, whose name is decoded twice, as in Pulsar; raises 400 or 412.
+    """The subscription that the path names, decoded as its parameter says: :data:`SUBSCRIPTIONS`. Raises 400 or 412."""
+    name = next(name for name in SUBSCRIPTIONS if name in request.path_params)
+    return SUBSCRIPTIONS[name](request, name)
 
-    There a plus sign that was encoded becomes a space the second time; here it stays.
+
+def names_subscription(request: Request) -> bool:
+    """Whether the path names one."""
+    return any(name in request.path_params for name in SUBSCRIPTIONS)
+
+
+def _twice_decoded(request: Request, name: str) -> str:
+    """So ``my%2Bsub``, ``my%20sub`` and ``my+sub`` are all "my sub", and "a+b" is ``a%252Bb``.
+
+    What the second time decodes to no text, such as ``100%25`` of a tool that encodes once, is what it was.
     """
-    once = path_text(request, "subscription")
+    once = path_text(request, name)
     try:
-        return _checked_text(unquote(once, errors="strict"), "subscription")
+        return _checked_text(unquote_plus(once, errors="strict"), name)
     except UnicodeDecodeError:
         return once
 
 
-def _decoded(raw: str, name: str) -> str:
+#: Parameter of a path -> how its subscription is decoded. Pulsar's tools encode by the route: below a topic's
+#: ``subscription/`` as a form's text and then for the path, elsewhere as a form's text, and for transactions for the
+#: path alone.
+SUBSCRIPTIONS: Final[Mapping[str, Callable[[Request, str], str]]] = {
+    "subscription": _twice_decoded,
+    "form_subscription": form_text,
+    "path_subscription": path_text,
+}
+
+
+def _decoded(raw: str, name: str, decode: Callable[..., str]) -> str:
     if _BROKEN_ESCAPE.search(raw):
         raise RestError(400, f"{name} has a percent sign that encodes nothing")
     try:
-        return unquote_plus(raw, errors="strict")
+        return decode(raw, errors="strict")
     except UnicodeDecodeError as error:
         raise RestError(412, f"{name} is not percent-encoded UTF-8") from error
 
@@ -149,7 +181,7 @@ def domain_of(request: Request) -> str:
 
 def topic_of(request: Request, domain: str = "") -> TopicName:
     """The topic of the path, whose domain is given where the path names none; raises 412 for an invalid name."""
-    domain, local = domain or domain_of(request), path_text(request, "topic")
+    domain, local = domain or domain_of(request), form_text(request, "topic")
     tenant, namespace = path_text(request, "tenant"), path_text(request, "namespace")
     if not is_valid_named_entity(tenant) or not is_valid_named_entity(namespace) or not local.strip():
         raise RestError(412, "Topic name is not valid")

@@ -127,19 +127,30 @@ def _generality(path: str) -> int:
 
 
 #: Whoever builds one of them gives it a row of its own.
-_REFUSED: Final = Anyone("it is answered 501 alone: there is nothing behind it")
+_REFUSED: Final = Anyone("it is answered 501, or that what it names is missing: there is nothing behind it")
+#: Paths that name what is there before anything is done about it.
+_OF_SOMETHING: Final = ("/admin/v2/clusters/", "/admin/v2/namespaces/{tenant}/{namespace}", "/admin/v2/{domain}")
 
 
 def unbuilt_routes() -> list[Route]:
     """A route for each row of :data:`geminga.broker.rest.core.unbuilt.ROUTES`, which answers 501."""
     return [
-        Route(row.path.replace("{domain}", DOMAIN), _refuser(row.what), methods=row.methods, needs=_REFUSED)
+        Route(
+            row.path.replace("{domain}", DOMAIN),
+            _refuser(row.what, is_of_something=row.path.startswith(_OF_SOMETHING)),
+            methods=row.methods,
+            needs=_REFUSED,
+        )
         for row in unbuilt.ROUTES
     ]
 
 
-def _refuser(what: str) -> Handler:
+def _refuser(what: str, *, is_of_something: bool) -> Handler:
     async def refuse(request: Request) -> Response:
+        if is_of_something:
+            from geminga.broker.rest.targets import require_named
+
+            await require_named(request)
         raise NotBuiltError(what)
 
     return refuse

@@ -78,7 +78,6 @@ async def create_subscription(request: Request) -> Response:
     """Create a durable subscription at the position in the body (default: latest); makes the topic if allowed."""
     topics, name = context_of(request).topics, topic_of(request)
     subscription = subscription_name(request)
-    refuse_parameter(request.query_params, "replicated")
     body = await json_body(request)
     position = LATEST if body is None else position_of(body)
     properties: dict[str, str] = {}
@@ -91,6 +90,8 @@ async def create_subscription(request: Request) -> Response:
     if not name.is_persistent:
         # As in Pulsar: it would be there until its last consumer goes.
         raise RestError(400, "Create subscription on non-persistent topic can only be done through client")
+    await require_namespace(topics, name)
+    refuse_parameter(request.query_params, "replicated")
     await _require_creatable(topics, name)
     made = 0
     async for target in partitions_or_self(topics, name):
@@ -110,7 +111,6 @@ async def create_subscription(request: Request) -> Response:
 
 async def _require_creatable(topics: AdministeredTopics, name: TopicName) -> None:
     """Raise unless the topic is there or may be made; it is made if it is to be partitioned."""
-    await require_namespace(topics, name)
     if name.is_partition and not await topics.registry.exists(name):
         if not await is_partitioned(topics, name.partitioned_topic):
             raise ConflictError(f"Partition metadata not found for the partitioned topic: {name}")

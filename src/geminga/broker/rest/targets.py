@@ -6,14 +6,16 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
+from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.rest.requests import RestError
+from geminga.broker.rest.requests import RestError, context_of, namespace_of, path_text, topic_of
 from geminga.broker.rest.services import AdministeredTopics
 from geminga.model.errors import NotAllowedError, NotFoundError, SubscriptionNotFoundError, TopicNotFoundError
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
+    from geminga.broker.rest.context import RestContext
     from geminga.broker.subscription.subscription import Subscription
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.persistent import PersistentTopic
@@ -87,10 +89,36 @@ async def missing_topic(topics: AdministeredTopics, name: TopicName) -> NotFound
     return TopicNotFoundError(f"Topic {name} not found")
 
 
+async def missing_namespace(context: RestContext, namespace: str, missing: str) -> NotFoundError:
+    """Why there is no such namespace: its tenant is missing, or ``missing``."""
+    # Pulsar says so only where authentication is on; it is the more helpful of the two.
+    is_tenant = await context.resources.tenants.exists(namespace.partition("/")[0])
+    return NotFoundError(missing if is_tenant else "Tenant does not exist")
+
+
 async def require_namespace(topics: AdministeredTopics, name: TopicName) -> None:
     """Raise :class:`NotFoundError` if the topic's namespace is not there."""
     if await topics.resources.namespaces.find(name.namespace) is None:
         raise NotFoundError("Namespace not found")
+
+
+async def require_topic(topics: AdministeredTopics, name: TopicName) -> None:
+    """Raise what :func:`missing_topic` gives unless the topic is there, partitioned or not; it is not loaded."""
+    if not await topics.registry.exists(name) and not await is_partitioned(topics, name):
+        raise await missing_topic(topics, name)
+
+
+async def require_named(request: Request) -> None:
+    """Raise NotFoundError if the cluster, namespace or topic that the path names is not there; RestError (412)."""
+    context, named = context_of(request), request.path_params
+    if "topic" in named:
+        await require_topic(context.topics, topic_of(request))
+    elif "namespace" in named:
+        namespace = namespace_of(request)
+        if await context.resources.namespaces.find(namespace) is None:
+            raise await missing_namespace(context, namespace, "Namespace does not exist")
+    elif "cluster" in named:
+        await context.resources.clusters.get(path_text(request, "cluster"))
 
 
 async def existing_topic(topics: AdministeredTopics, name: TopicName) -> Topic:

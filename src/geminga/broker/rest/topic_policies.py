@@ -20,12 +20,14 @@ from geminga.broker.policies.core.row import Nothing, PolicyRow, Rest, TopicLeve
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.policies.core.rows.deletion import BACKLOG_QUOTAS
 from geminga.broker.policies.core.rows.rates import SUBSCRIPTION_DISPATCH_RATE
+from geminga.broker.policies.core.rows.storage import REPLICATION_CLUSTERS_LEVEL
 from geminga.broker.policies.core.values import check_dispatch_rate, check_quota
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.core.unbuilt import NON_PERSISTENT_POLICIES, refuse_parameter
+from geminga.broker.rest.core.unbuilt import GEO_REPLICATION, NON_PERSISTENT_POLICIES, refuse_parameter
 from geminga.broker.rest.namespace_policies import quota_type
 from geminga.broker.rest.owners import is_authoritative
+from geminga.broker.rest.replication import clusters_in
 from geminga.broker.rest.requests import (
     NO_BODY,
     RestError,
@@ -39,12 +41,13 @@ from geminga.broker.rest.requests import (
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH, Route
-from geminga.broker.rest.targets import is_partitioned, missing_topic
+from geminga.broker.rest.targets import is_partitioned, require_topic
 from geminga.model.errors import PreconditionFailedError
 from geminga.model.topic_name import TopicName
 
-_SINGLE_RATE: Final = f"{TOPIC_PATH}/{{subscription}}/dispatchRate"
+_SINGLE_RATE: Final = f"{TOPIC_PATH}/{{form_subscription}}/dispatchRate"
 _SINGLE: Final = "subscriptionPolicies"
+_REPLICATION: Final = f"{TOPIC_PATH}/replication"
 
 
 async def whose(request: Request) -> TopicName | None:
@@ -65,14 +68,13 @@ async def whose(request: Request) -> TopicName | None:
 
 
 async def _existing_topic(request: Request) -> TopicName:
-    refuse_parameter(request.query_params, "isGlobal")
     topics, name = context_of(request).topics, topic_of(request)
     if name.is_partition:
         raise PreconditionFailedError("Not allowed to set/get topic policy for a partition")
+    await require_topic(topics, name)
+    refuse_parameter(request.query_params, "isGlobal")
     if not name.is_persistent:
         raise NotBuiltError(NON_PERSISTENT_POLICIES)
-    if not await topics.registry.exists(name) and not await is_partitioned(topics, name):
-        raise await missing_topic(topics, name)
     return name
 
 
@@ -118,7 +120,7 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
 
     async def write(request: Request) -> Response:
         await _existing_topic(request)
-        value = await _value(request, rest.parameter)
+        value = await _value(request, rest.parameter) if rest.fixed is None else rest.fixed
         if value is None and rest.nothing is Nothing.CHANGES_NOTHING:
             return no_content()
         if value is None and rest.nothing is Nothing.IS_REFUSED:
@@ -127,6 +129,8 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
             value = (rest.check or row.check)(value)
             if row.bound is not None:
                 row.bound(value, context_of(request).policies.settings)
+        if row.unbuilt and not row.is_inert(value):
+            raise NotBuiltError(row.unbuilt)
         return await _set(request, row, level, value)
 
     async def remove(request: Request) -> Response:
@@ -135,8 +139,7 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
     path = f"{TOPIC_PATH}/{rest.path}"
     return [
         Route(path, read, methods=["GET"], needs=reading(row.policy)),
-        # What can not be set is refused by a route of its own.
-        *([] if row.unbuilt else [Route(path, write, methods=[rest.set_by], needs=writing(row.policy))]),
+        Route(path, write, methods=[rest.set_by], needs=writing(row.policy)),
         Route(path, remove, methods=["DELETE"], needs=writing(row.policy)),
     ]
 
@@ -186,6 +189,44 @@ def _quotas(document: Document) -> Document:
 def _quota_document(kind: str, quota: Quota) -> Document:
     size, seconds = (quota.limit, -1) if kind == SIZE_QUOTA else (-1, quota.limit // 1000)
     return {"limit": size, "limitSize": size, "limitTime": seconds, "policy": quota.action.value}
+
+
+async def get_clusters(request: Request) -> Response:
+    """Clusters that have the topic's messages; no body if the topic names none. ``applied``: else its namespace's."""
+    name = await _existing_topic(request)
+    value = REPLICATION_CLUSTERS_LEVEL.told(await _document(request, name))
+    if value is None and flag(request, "applied"):
+        policies = await context_of(request).resources.namespaces.get(name.namespace)
+        value = policies.document.get("replication_clusters") or [context_of(request).cluster]
+    return nothing_set() if value is None else json_response(value)
+
+
+async def set_clusters(request: Request) -> Response:
+    """This cluster alone."""
+    name, local = await _existing_topic(request), context_of(request).cluster
+    clusters = clusters_in(await json_body(request))
+    if local not in clusters:
+        raise PreconditionFailedError(
+            "Can not remove local cluster from the local topic-level replication clusters policy"
+        )
+    for cluster in clusters:
+        if await context_of(request).resources.clusters.find(cluster) is None:
+            raise RestError(403, f"Invalid cluster id: {cluster}")
+    if clusters != [local]:
+        raise NotBuiltError(GEO_REPLICATION)
+    await context_of(request).policies.topics.update(
+        name, lambda document: REPLICATION_CLUSTERS_LEVEL.changed(document, [local])
+    )
+    return no_content()
+
+
+async def remove_clusters(request: Request) -> Response:
+    """Those of the namespace hold."""
+    name = await _existing_topic(request)
+    await context_of(request).policies.topics.update(
+        name, lambda document: REPLICATION_CLUSTERS_LEVEL.changed(document, None)
+    )
+    return no_content()
 
 
 async def get_single_rate(request: Request) -> Response:
@@ -253,5 +294,8 @@ ROUTES = [
     Route(_SINGLE_RATE, get_single_rate, methods=["GET"], needs=reading(PolicyName.RATE)),
     Route(_SINGLE_RATE, set_single_rate, methods=["POST"], needs=writing(PolicyName.RATE)),
     Route(_SINGLE_RATE, remove_single_rate, methods=["DELETE"], needs=writing(PolicyName.RATE)),
+    Route(_REPLICATION, get_clusters, methods=["GET"], needs=reading(PolicyName.REPLICATION)),
+    Route(_REPLICATION, set_clusters, methods=["POST"], needs=writing(PolicyName.REPLICATION)),
+    Route(_REPLICATION, remove_clusters, methods=["DELETE"], needs=writing(PolicyName.REPLICATION)),
     Route(f"{TOPIC_PATH}/policies", remove_all, methods=["DELETE"], needs=writing(PolicyName.ALL)),
 ]

@@ -88,10 +88,10 @@ async def list_partitioned_topics(request: Request) -> Response:
 async def create_topic(request: Request) -> Response:
     """Create a topic that is not partitioned; the body may hold its properties."""
     properties = await text_map_body(request)
-    refuse_unbuilt(properties, TOPIC_PROPERTIES)
     namespace_of(request)  # has a reason of its own
     topics, name = context_of(request).topics, topic_of(request)
     await require_namespace(topics, name)
+    refuse_unbuilt(properties, TOPIC_PROPERTIES)
     await _refuse_partition_of_nothing(topics, name)
     if not await topics.registry.exists(name):
         try:
@@ -305,9 +305,10 @@ async def get_properties(request: Request) -> Response:
 async def set_properties(request: Request) -> Response:
     """Add properties, replacing those of the same name."""
     given = await text_map_body(request)
-    refuse_unbuilt(given, TOPIC_PROPERTIES)
     _require_persistent(topic_of(request))
-    await _replace_properties(request, {**await _properties(request), **given})
+    present = await _properties(request)
+    refuse_unbuilt(given, TOPIC_PROPERTIES)
+    await _replace_properties(request, {**present, **given})
     return no_content()
 
 

@@ -452,7 +452,7 @@ async def _batch_size(ledger: ManagedLedger, position: Position) -> int:
 
 
 _PLACE: Final = "{tenant}/{namespace}/{topic}"
-_SUBSCRIPTION: Final = f"{_PLACE}/{{subscription}}"
+_SUBSCRIPTION: Final = f"{_PLACE}/{{path_subscription}}"
 _TXN: Final = "{most}/{least}"
 
 

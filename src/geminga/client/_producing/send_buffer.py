@@ -35,6 +35,7 @@ class SendBuffer:
         "_loop",
         "_memory",
         "_partition",
+        "_refusal",
         "_room_waiters",
         "_through",
         "_timeout_ms",
@@ -67,6 +68,8 @@ class SendBuffer:
         self._timer: asyncio.TimerHandle | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
         self._unheard_error: PulsarException | None = None
+        #: When the broker last said why it can not store now (monotonic), and what it said.
+        self._refusal: tuple[float, str] | None = None
 
     # ---- out
 
@@ -166,6 +169,10 @@ class SendBuffer:
             pending = self.queue.receipt(sequence_id)
             if pending is not None:
                 self._finish(pending, -1, -1, error)
+
+    def refused_for_now(self, error: PulsarException) -> None:
+        """What is to be sent again: who waits in vain for it is told why."""
+        self._refusal = self._clock.monotonic(), str(error)
 
     def fail_all(self, error: PulsarException) -> None:
         """The end: everything fails, everybody who waits goes on."""
@@ -269,12 +276,15 @@ class SendBuffer:
     def _expire(self) -> None:
         self._timer = None
         before_s = self._clock.monotonic() - self._timeout_ms / 1000
+        cause = ""
+        if self._refusal is not None and self._refusal[0] >= before_s:
+            cause = f"; the broker said last: {self._refusal[1]}"
         for pending in self.queue.expire(before_s):
             if pending.was_written:
                 text = f"no receipt within {self._timeout_ms} ms: unknown whether it was stored"
             else:
                 text = f"not sent within {self._timeout_ms} ms: it was not stored"
-            self._finish(pending, -1, -1, Timeout(text))
+            self._finish(pending, -1, -1, Timeout(text + cause))
         self._arm_timer()
 
     # ---- waiting

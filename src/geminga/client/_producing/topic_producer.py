@@ -168,6 +168,7 @@ class TopicProducer(Sending[T]):
             # Damaged on the way, or what the broker can not do now. To keep the order, everything from here on is
             # sent again over a new connection, until the send timeout.
             _log.warning("producer %s of %s: %s; sending again", self._name, self._topic, error)
+            self._buffer.refused_for_now(error)
             connection = self._link.connection
             if connection is not None:
                 connection.close(NotConnected(f"sending again after: {error}"))

@@ -19,6 +19,7 @@ from support.broker_world import BrokerWorld
 from support.policy_levels import run_quietly
 from support.python_calls import counted_calls
 from support.rest_world import ask, rest_application, rest_context
+from support.story_clients import pause
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 
@@ -66,6 +67,53 @@ def test_topics_of_very_many_bundles_are_unloaded_without_each_being_held_agains
     run_quietly(scenario)
 
 
+def test_a_bundle_of_a_broker_that_is_alone_is_split_and_its_topics_stay_open() -> None:
+    """By its range, as the one with most topics, and as the one that most goes through."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        index = equal_bundles("public/default", 4)
+        names = [TopicName.parse(f"persistent://public/default/{number}") for number in range(40)]
+        second = [name for name in names if index.find(name).lower == 0x40000000][:3]
+        third = next(name for name in names if index.find(name).lower == 0x80000000)
+        for name in (*second, third):
+            await world.broker.get_topic(name, create=True)
+        loaded = dict(world.broker.topics)
+
+        async def split(bundle: str) -> list[str]:
+            assert (await ask(application, "PUT", f"{NAMESPACE}/{bundle}/split", b"")).status == 204
+            told = [
+                json.loads((await ask(application, "GET", path, b"")).body)
+                for path in (f"{NAMESPACE}/bundles", NAMESPACE)
+            ]
+            assert told[0] == told[1]["bundles"]
+            found: list[str] = told[0]["boundaries"]
+            return found
+
+        first = ["0x00000000", "0x20000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"]
+        assert await split("0x00000000_0x40000000") == first
+        assert await split("LARGEST") == sorted([*first, "0x60000000"])
+        client = await world.client()
+        await client.create_producer(str(third))
+        stats = f"/admin/v2/persistent/public/default/{third.local_name}/stats"
+        for number in range(2):
+            # A rate is between two looks.
+            assert (await ask(application, "GET", stats, b"")).status == 200
+            await pause(10)
+            await client.publish(number)
+        assert "0xa0000000" in await split("HOT")
+        assert dict(world.broker.topics) == loaded
+        # Another broker, alone or of a cluster, finds it so.
+        cuts = world.broker.resources.bundle_cuts
+        assert [f"0x{bound:08x}" for bound in (await cuts.get("public/default")).boundaries] == sorted(
+            [*first, "0x60000000", "0xa0000000"]
+        )
+        policies = await world.broker.resources.namespaces.get("public/default")
+        assert "0x20000000" in policies.bundle_boundaries
+
+    run_quietly(scenario)
+
+
 def test_bundles_are_split_as_configured_where_nobody_says_how() -> None:
     async def scenario(world: BrokerWorld) -> None:
         application = rest_application(world.broker, load=LoadConfig(split_algorithm="specified_positions_divide"))
@@ -94,7 +142,8 @@ def test_a_cluster_is_split_by_its_own_limits() -> None:
     [
         ("0x00000000_0x40000001/unload", b"", 412, "has no bundle 0x00000000_0x40000001"),
         ("x/unload", b"", 412, "a bundle is two boundaries"),
-        ("0x00000000_0x40000000/split", b"", 412, "nothing to split them for"),
+        ("HOT/split", b"", 404, "Bundle range HOT not found"),
+        ("LARGEST/split", b"", 404, "Bundle range LARGEST not found"),
         ("0x00000000_0x40000000/split?splitAlgorithmName=no", b"", 412, "bundles are split by one of"),
         ("0x00000000_0x40000000/split?splitAlgorithmName=specified_positions_divide", b"", 412, "needs the positions"),
         ("0x00000000_0x40000000/split", b"[1]", 412, "positions are for specified_positions_divide"),

@@ -65,6 +65,14 @@ def single_rates_of(value: Json) -> Mapping[str, Rate | None] | None:
     return {name: dispatch_rate_of(rate) for name, rate in rates.items() if isinstance(rate, dict)}
 
 
+def rates_of_clusters(value: Json) -> Mapping[str, Rate] | None:
+    """A map from clusters to dispatch rates: those that limit something; None: none does."""
+    if not isinstance(value, dict):
+        return None
+    rates = {cluster: dispatch_rate_of(rate) for cluster, rate in value.items()}
+    return {cluster: rate for cluster, rate in rates.items() if rate is not None} or None
+
+
 def subscribe_rate_of_document(value: Json) -> SubscribeRate | None:
     """Pulsar's ``SubscribeRate``."""
     if not isinstance(value, dict):

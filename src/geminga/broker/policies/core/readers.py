@@ -140,13 +140,28 @@ def text_value_of(value: Json) -> str | None:
 
 
 def texts_value_of(value: Json) -> tuple[str, ...] | None:
-    """Texts; none at all set nothing."""
-    return (tuple(item for item in value if isinstance(item, str)) or None) if isinstance(value, list) else None
+    """Texts; none at all, and blank ones alone, set nothing: some tools write ``[""]`` for an empty list."""
+    if not isinstance(value, list):
+        return None
+    return tuple(item for item in value if isinstance(item, str) and item.strip()) or None
 
 
 def document_of(value: Json) -> Document | None:
     """A JSON object."""
     return value if isinstance(value, dict) else None
+
+
+def filters_of(value: Json) -> str | None:
+    """Pulsar's ``EntryFilters``: names of Java classes, with commas between them; blank ones set nothing."""
+    names = value.get("entryFilterNames") if isinstance(value, dict) else None
+    return (names.strip() or None) if isinstance(names, str) else None
+
+
+def samples_of(value: Json) -> Document | None:
+    """A map from clusters to sample rates: those that ask for something."""
+    if not isinstance(value, dict):
+        return None
+    return {cluster: rate for cluster, rate in value.items() if (long_of(rate) or 0) > 0} or None
 
 
 # ---- values of their own

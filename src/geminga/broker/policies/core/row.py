@@ -50,6 +50,8 @@ class Rest:
     unset_status: int = 200
     #: The query parameter that holds the value where Pulsar has it there; empty: the body.
     parameter: str = ""
+    #: What setting it sets, whatever the body, where Pulsar's path takes none; None: what the body says.
+    fixed: Json = None
     #: In the words of this level; None: the row's.
     check: Callable[[Json], Json] | None = None
     #: What is said where the namespace is missing when the policy is changed.
@@ -175,8 +177,6 @@ class PolicyRow(Generic[T]):
     bound: Callable[[Json, Settings], None] | None = None
     #: What its effect would take; empty: it is built.
     unbuilt: str = ""
-    #: Values that may be given although the effect is not built: they set nothing.
-    inert: tuple[Json, ...] = ()
     #: Modules whose code follows it, below ``src/geminga/broker``.
     followed_by: tuple[str, ...] = ()
     #: One sentence for users.
@@ -204,6 +204,9 @@ class PolicyRow(Generic[T]):
         return self.otherwise if value is None else value
 
     def is_inert(self, value: Json) -> bool:
-        """Whether a value means "not set" to Pulsar."""
-        # Types too: 0 and False are equal in Python.
-        return value is None or any(type(value) is type(one) and value == one for one in self.inert)
+        """Whether a checked value means "not set" to Pulsar: what it says holds anyway.
+
+        Such a value is taken and told back also where the effect is not built.
+        """
+        found = None if value is None else self.read(value)
+        return found is None or found == self.otherwise

@@ -153,11 +153,11 @@ def check_expiration(value: Json) -> Json:
     return minutes
 
 
-def limit_check(refusal: str) -> Callable[[Json], Json]:
-    """A check of a whole number, 0 for no limit; ``refusal`` is said of a negative one."""
+def limit_check(refusal: str, most: int = INT_MAX) -> Callable[[Json], Json]:
+    """A check of a whole number up to ``most``, 0 for no limit; ``refusal`` is said of a negative one."""
 
     def check(value: Json) -> Json:
-        limit = number_of(value, "the body")
+        limit = number_of(value, "the body", most)
         if limit < 0:
             raise PreconditionFailedError(refusal)
         return limit
@@ -258,9 +258,18 @@ def check_delayed_delivery(value: Json) -> Document:
     if tick_ms < 1:
         raise PreconditionFailedError("tickTime must be 1 or more milliseconds")
     longest_ms = _member_number(document, "maxDeliveryDelayInMillis", LONG_MAX, 0)
-    if longest_ms:
+    if longest_ms > 0:
         raise NotBuiltError(LONGEST_DELAY)
     return {"tickTime": tick_ms, "active": is_active, "maxDeliveryDelayInMillis": longest_ms}
+
+
+def check_entry_filters(value: Json) -> Json:
+    """Pulsar's ``EntryFilters``; none are set by removing them, as there."""
+    # An empty text is Pulsar's JSON software's null.
+    names = None if value == "" else object_of(value, "the body").get("entryFilterNames")
+    if names is None or not text_of(names, "entryFilterNames").strip():
+        raise BodyError("entryFilterNames can't be empty. To remove entry filters use the remove method.")
+    return {"entryFilterNames": names}
 
 
 def check_bundles(value: Json) -> Json:

@@ -1,22 +1,26 @@
 """What Pulsar 4.2.4's REST has and Geminga has not: one table, which routing, handlers and ``docs/rest.md`` read.
 
 Whoever asks for it is told 501 with the name of what is missing, whatever the method: an answer that pretends would be
-believed. Paths are templates as the routes have them; they are facts of Pulsar's interface.
+believed. What the path names and is not there is said first. Paths are templates as the routes have them; they are
+facts of Pulsar's interface.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from geminga.broker.core.coercion import NotBuiltError
+from geminga.broker.core.coercion import Json, NotBuiltError, object_of
+from geminga.broker.policies.core.row import NamespaceLevel, PolicyRow
 from geminga.broker.policies.core.rows import ROWS
 
+#: As an answer names it.
+GEO_REPLICATION: Final = "geo-replication"
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
 _FUNCTION: Final = "{tenant}/{namespace}/{function}"
-_SUBSCRIPTION: Final = f"{_TOPIC}/subscription/{{subscription}}"
 _PACKAGES: Final = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 
 
@@ -29,13 +33,26 @@ class UnbuiltRoute(NamedTuple):
     path: str
 
 
+def _is_never_unset(value: Json) -> bool:
+    return False
+
+
+def _is_at_most_zero(value: Json) -> bool:
+    return isinstance(value, int) and value <= 0
+
+
+def _names_nothing(value: Json) -> bool:
+    """Whether a list is empty, but for blank texts: some tools write ``[""]`` for an empty one."""
+    return isinstance(value, list) and all(isinstance(item, str) and not item.strip() for item in value)
+
+
 class UnbuiltField(NamedTuple):
     """A member of a document whose effect is missing."""
 
     what: str
     key: str
-    #: Values that mean "not set" in Pulsar; null does always.
-    unset: tuple[object, ...] = ()
+    #: Whether a value means "not set" in Pulsar; null does always. Raises BodyError for one that can be none.
+    is_unset: Callable[[Json], bool] = _is_never_unset
 
 
 def _routes(what: str, *rows: str) -> Iterable[UnbuiltRoute]:
@@ -89,33 +106,32 @@ def _functions(base: str, *more: str) -> Iterable[UnbuiltRoute]:
 
 
 def _policies() -> Iterable[UnbuiltRoute]:
-    """How policies are set whose effect is missing; what is stored of them can be read and removed."""
     for row in ROWS:
         for level, base in ((row.namespace, _NAMESPACE), (row.topic, _TOPIC)):
             if row.unbuilt and level is not None and level.rest is not None and not level.rest.is_by_hand:
                 yield UnbuiltRoute(row.unbuilt, (level.rest.set_by,), f"{base}/{level.rest.path}")
 
 
+def _sets_nothing(row: PolicyRow[Any], level: NamespaceLevel, value: Json) -> bool:
+    if not level.is_per_cluster:
+        return row.is_inert(row.check(value))
+    return all(row.is_inert(row.check(one)) for one in object_of(value, level.key).values())
+
+
+#: How policies are set whose effect is missing: values that mean "not set" are taken, others are 501. What is stored of
+#: them can be read and removed.
+POLICY_ROUTES: Final[tuple[UnbuiltRoute, ...]] = tuple(_policies())
 #: Grouped by what is missing; :func:`_routes` expands them.
 ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
-    *_policies(),
-    *_routes(
-        "geo-replication",
-        f"GET POST {_NAMESPACE}/replication",
-        f"GET POST {_NAMESPACE}/allowedClusters",
-        f"GET POST {_SUBSCRIPTION}/replicatedSubscriptionStatus",
-        f"GET POST {_CLUSTER}/peers",
-    ),
     *_routes(
         "migration to another cluster or metadata store",
-        f"GET POST {_CLUSTER}/migrate",
+        f"POST {_CLUSTER}/migrate",
         f"POST {_NAMESPACE}/migration",
-        "GET /admin/v2/metadata/migration/status",
         "POST /admin/v2/metadata/migration/start",
     ),
     *_routes(
         "compaction",
-        f"GET PUT {_TOPIC}/compaction",
+        f"PUT {_TOPIC}/compaction",
     ),
     *_routes(
         "a list of what is offloaded of a whole namespace",
@@ -123,19 +139,15 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     ),
     *_routes(
         "resource groups",
-        "GET /admin/v2/resourcegroups",
-        "GET PUT DELETE /admin/v2/resourcegroups/{group}",
-        f"GET DELETE {_NAMESPACE}/resourcegroup",
+        "PUT /admin/v2/resourcegroups/{group}",
         f"POST {_NAMESPACE}/resourcegroup/{{group}}",
     ),
     *_routes(
         "authorization of topics and subscriptions",
-        f"GET {_NAMESPACE}/permissions/subscription",
         f"POST {_NAMESPACE}/permissions/subscription/{{subscription}}",
         f"DELETE {_NAMESPACE}/permissions/{{subscription}}/{{role}}",
         "POST /admin/v2/namespaces/grantPermissionsOnTopics",
         "POST /admin/v2/namespaces/revokePermissionsOnTopics",
-        f"GET {_TOPIC}/permissions",
         f"POST DELETE {_TOPIC}/permissions/{{role}}",
     ),
     *_routes(
@@ -200,12 +212,14 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
 
 #: Of a namespace's ``Policies``. The others have an effect, or are told back as they were given.
 NAMESPACE_FIELDS: Final[tuple[UnbuiltField, ...]] = tuple(
-    UnbuiltField(row.unbuilt, row.namespace.key, row.inert) for row in ROWS if row.unbuilt and row.namespace is not None
+    UnbuiltField(row.unbuilt, row.namespace.key, partial(_sets_nothing, row, row.namespace))
+    for row in ROWS
+    if row.unbuilt and row.namespace is not None
 )
 #: Of a ``DelayedDeliveryPolicies``, a namespace's or a topic's.
-DELAY_FIELDS: Final = (UnbuiltField("a longest delay of messages", "maxDeliveryDelayInMillis", (0,)),)
+DELAY_FIELDS: Final = (UnbuiltField("a longest delay of messages", "maxDeliveryDelayInMillis", _is_at_most_zero),)
 #: Of a ``ClusterData``.
-CLUSTER_FIELDS: Final = (UnbuiltField("geo-replication", "peerClusterNames", ([],)),)
+CLUSTER_FIELDS: Final = (UnbuiltField("geo-replication", "peerClusterNames", _names_nothing),)
 #: Of a topic's properties: a topic with this one would show another topic's messages.
 TOPIC_PROPERTIES: Final = (UnbuiltField("shadow topics", "PULSAR.SHADOW_SOURCE"),)
 #: What the paths of topics' policies say of non-persistent topics, which follow those of their namespace alone.
@@ -217,12 +231,11 @@ PARAMETERS: Final = {
 }
 
 
-def refuse_unbuilt(document: Mapping[str, object], fields: Iterable[UnbuiltField]) -> None:
-    """Raise :class:`NotBuiltError` if ``document`` sets one of ``fields``."""
+def refuse_unbuilt(document: Mapping[str, Json], fields: Iterable[UnbuiltField]) -> None:
+    """Raise :class:`NotBuiltError` if ``document`` sets one of ``fields``, BodyError for what can be no value of it."""
     for field in fields:
         value = document.get(field.key)
-        # Types too: 0 and False are equal in Python.
-        if value is not None and not any(type(value) is type(unset) and value == unset for unset in field.unset):
+        if value is not None and not field.is_unset(value):
             raise NotBuiltError(f"{field.key} ({field.what})")
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.broker.access.core.actions import PolicyName
-from geminga.broker.core.coercion import Json
+from geminga.broker.core.coercion import Json, object_of
 from geminga.broker.policies.core.avro_types import array, enum, optional, record
 from geminga.broker.policies.core.readers import (
     SUBSCRIPTION_TYPES,
     Delays,
     count_of,
     delays_of,
-    document_of,
+    filters_of,
     flag_of,
     long_of,
     memberwise,
@@ -22,6 +22,7 @@ from geminga.broker.policies.core.row import NO_POLICIES, NamespaceLevel, Nothin
 from geminga.broker.policies.core.values import (
     check_boolean,
     check_delayed_delivery,
+    check_entry_filters,
     check_snapshot_interval,
     check_subscription_types,
     limit_check,
@@ -128,31 +129,31 @@ DISPATCHER_PAUSE: Final = PolicyRow(
     check=check_boolean,
     of_broker=lambda: False,
     namespace=NamespaceLevel(
-        "dispatcherPauseOnAckStatePersistentEnabled", Rest("dispatcherPauseOnAckStatePersistent", unset=False)
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        Rest("dispatcherPauseOnAckStatePersistent", unset=False, fixed=True),
     ),
     topic=TopicLevel(
         {"dispatcherPauseOnAckStatePersistentEnabled": optional("boolean")},
-        Rest("dispatcherPauseOnAckStatePersistent", unset=False),
+        Rest("dispatcherPauseOnAckStatePersistent", unset=False, fixed=True),
     ),
     unbuilt="pausing dispatch until acknowledgements are stored",
-    inert=(False,),
     text="Whether dispatch waits until acknowledgements are stored.",
 )
 ENTRY_FILTERS: Final = PolicyRow(
     name="entryFilters",
     policy=PolicyName.ENTRY_FILTERS,
-    read=document_of,
+    read=filters_of,
     otherwise=None,
-    check=lambda value: value,
+    check=lambda value: object_of(value, "entryFilters"),
     of_broker=lambda: {"entryFilterNames": ""},
-    namespace=NamespaceLevel("entryFilters", Rest("entryFilters")),
+    namespace=NamespaceLevel("entryFilters", Rest("entryFilters", check=check_entry_filters)),
     topic=TopicLevel(
         {
             "entryFilters": optional(
                 record("org.apache.pulsar.common.policies.data.EntryFilters", {"entryFilterNames": optional("string")})
             )
         },
-        Rest("entryFilters"),
+        Rest("entryFilters", check=check_entry_filters),
     ),
     unbuilt="entry filters",
     text="Java classes that choose which entries a subscription gets.",

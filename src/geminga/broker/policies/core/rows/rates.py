@@ -7,17 +7,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from geminga.broker.access.core.actions import PolicyName
-from geminga.broker.core.coercion import Json
+from geminga.broker.core.coercion import Json, object_of
 from geminga.broker.core.rate_limit import Rate
 from geminga.broker.policies.core.avro_types import mapping, optional, record
 from geminga.broker.policies.core.rates import (
     SUBSCRIBE_PERIOD_S,
     dispatch_rate_of,
     publish_rate_of,
+    rates_of_clusters,
     single_rates_of,
     subscribe_rate_of_document,
 )
-from geminga.broker.policies.core.readers import document_of
 from geminga.broker.policies.core.row import NO_POLICIES, NamespaceLevel, Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.values import check_dispatch_rate, check_publish_rate, check_subscribe_rate
 
@@ -45,6 +45,10 @@ def _dispatch(messages: object = 0, size: object = 0, is_relative: object = Fals
         "relativeToPublishRate": bool(is_relative),
         "ratePeriodInSecond": 1,
     }
+
+
+def _check_clusters(value: Json) -> Json:
+    return {cluster: check_dispatch_rate(rate) for cluster, rate in object_of(value, "clusterDispatchRate").items()}
 
 
 def _publish(messages: object = 0, size: object = 0) -> Json:
@@ -159,7 +163,6 @@ REPLICATOR_DISPATCH_RATE: Final = PolicyRow(
     ),
     topic=TopicLevel({"replicatorDispatchRate": _DISPATCH}, Rest("replicatorDispatchRate")),
     unbuilt=_UNBUILT,
-    inert=({},),
     text="What goes to another cluster in a period.",
 )
 SUBSCRIPTION_POLICIES: Final[PolicyRow[Mapping[str, Rate | None]]] = PolicyRow(
@@ -182,12 +185,11 @@ SUBSCRIPTION_POLICIES: Final[PolicyRow[Mapping[str, Rate | None]]] = PolicyRow(
 CLUSTER_DISPATCH_RATE: Final[PolicyRow[Any]] = PolicyRow(
     name="clusterDispatchRate",
     policy=PolicyName.RATE,
-    read=document_of,
+    read=rates_of_clusters,
     otherwise=None,
-    check=lambda value: value,
+    check=_check_clusters,
     namespace=NamespaceLevel("clusterDispatchRate", new={}),
     unbuilt=_UNBUILT,
-    inert=({},),
     text="What Pulsar's older versions called `dispatchRate`.",
 )
 

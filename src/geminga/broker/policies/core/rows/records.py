@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from geminga.broker.access.core.actions import PolicyName
-from geminga.broker.core.coercion import Json, boolean_of, object_of, texts_of
-from geminga.broker.policies.core.readers import document_of, flag_of, text_value_of, texts_value_of
+from geminga.broker.core.coercion import (
+    BodyError,
+    Json,
+    boolean_of,
+    number_of,
+    object_of,
+    shown,
+    text_of,
+    texts_of,
+)
+from geminga.broker.policies.core.readers import document_of, flag_of, samples_of, text_value_of, texts_value_of
 from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest
 from geminga.broker.policies.core.values import (
     check_auto_update_strategy,
@@ -16,6 +25,8 @@ from geminga.broker.policies.core.values import (
     checked_properties,
 )
 
+#: Pulsar's ``SubscriptionAuthMode``.
+AUTH_MODES: Final = ("None", "Prefix")
 _AUTHORIZATION: Final = "authorization of topics and subscriptions"
 _NOBODY: Final[dict[str, Json]] = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}
 
@@ -30,7 +41,15 @@ def _properties(value: Json) -> Json:
     return given
 
 
-def _any(value: Json) -> Json:
+def _samples(value: Json) -> Json:
+    return {
+        cluster: number_of(rate, cluster) for cluster, rate in object_of(value, "latency_stats_sample_rate").items()
+    }
+
+
+def _auth_mode(value: Json) -> Json:
+    if value not in AUTH_MODES:
+        raise BodyError(f"the body must be one of {', '.join(AUTH_MODES)}, not {shown(value)}")
     return value
 
 
@@ -110,12 +129,11 @@ AUTO_UPDATE_STRATEGY: Final = PolicyRow(
 LATENCY_SAMPLES: Final[PolicyRow[Any]] = PolicyRow(
     name="latencyStatsSampleRate",
     policy=PolicyName.RATE,
-    read=document_of,
+    read=samples_of,
     otherwise=None,
-    check=_any,
+    check=_samples,
     namespace=NamespaceLevel("latency_stats_sample_rate", new={}),
     unbuilt="latency statistics by namespace",
-    inert=({},),
     text="How many publishes are measured.",
 )
 ENCRYPTION: Final = PolicyRow(
@@ -131,7 +149,6 @@ ENCRYPTION: Final = PolicyRow(
         removed=False,
     ),
     unbuilt="required encryption",
-    inert=(False,),
     text="Whether producers must encrypt. The broker's own `encryptionRequireOnProducer` is built.",
 )
 SUBSCRIPTION_AUTH: Final = PolicyRow(
@@ -139,12 +156,11 @@ SUBSCRIPTION_AUTH: Final = PolicyRow(
     policy=PolicyName.SUBSCRIPTION_AUTH_MODE,
     read=text_value_of,
     otherwise="None",
-    check=_any,
+    check=_auth_mode,
     namespace=NamespaceLevel(
         "subscription_auth_mode", Rest("subscriptionAuthMode", unset="None"), new="None", removed="None"
     ),
     unbuilt=_AUTHORIZATION,
-    inert=("None",),
     text="Whether a subscription's name must begin with its role.",
 )
 METRIC_LABELS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
@@ -152,10 +168,9 @@ METRIC_LABELS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     policy=PolicyName.ALLOW_CUSTOM_METRIC_LABELS,
     read=texts_value_of,
     otherwise=(),
-    check=_any,
+    check=lambda value: [*texts_of(value, "the body")],
     namespace=NamespaceLevel("allowed_topic_property_keys_for_metrics", Rest("allowedTopicPropertyKeysForMetrics")),
     unbuilt="properties of topics in metrics",
-    inert=([],),
     text="Properties of topics that become labels of metrics.",
 )
 RESOURCE_GROUP: Final = PolicyRow(
@@ -163,10 +178,9 @@ RESOURCE_GROUP: Final = PolicyRow(
     policy=PolicyName.RESOURCEGROUP,
     read=text_value_of,
     otherwise="",
-    check=_any,
+    check=lambda value: text_of(value, "the body"),
     namespace=NamespaceLevel("resource_group_name", Rest("resourcegroup", is_by_hand=True)),
     unbuilt="resource groups",
-    inert=("",),
     text="The group whose limits the namespace shares.",
 )
 MIGRATED: Final = PolicyRow(
@@ -177,7 +191,6 @@ MIGRATED: Final = PolicyRow(
     check=check_boolean,
     namespace=NamespaceLevel("migrated", Rest("migration", is_by_hand=True)),
     unbuilt="migration to another cluster or metadata store",
-    inert=(False,),
     text="Whether clients are sent to another cluster.",
 )
 

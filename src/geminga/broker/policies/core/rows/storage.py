@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from geminga.broker.access.core.actions import PolicyName
-from geminga.broker.core.coercion import LONG_MAX, Json, boolean_of, number_of
+from geminga.broker.core.coercion import LONG_MAX, Json, boolean_of, number_of, texts_of
 from geminga.broker.policies.core.avro_types import array, enum, mapping, optional, record
 from geminga.broker.policies.core.readers import (
     document_of,
@@ -17,9 +17,17 @@ from geminga.broker.policies.core.readers import (
 )
 from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest, Settings, TopicLevel
 from geminga.broker.policies.core.values import check_persistence, limit_check
+from geminga.model.errors import PreconditionFailedError
 
 _DATA: Final = "org.apache.pulsar.common.policies.data"
 _TEXT: Final = optional("string")
+
+
+def _check_shadows(value: Json) -> Json:
+    topics = [] if value is None else texts_of(value, "the body")
+    if not topics:
+        raise PreconditionFailedError("Cannot specify empty shadow topics, please use remove command instead.")
+    return [*topics]
 
 
 def _whole(value: Json) -> Json:
@@ -118,14 +126,21 @@ COMPACTION_THRESHOLD: Final = PolicyRow(
     policy=PolicyName.COMPACTION,
     read=long_of,
     otherwise=0,
-    check=limit_check("compactionThreshold must be 0 or more"),
+    check=limit_check("Invalid value for compactionThreshold", LONG_MAX),
     of_broker=lambda: 0,
-    namespace=NamespaceLevel("compaction_threshold", Rest("compactionThreshold", "PUT", Nothing.IS_REFUSED)),
+    namespace=NamespaceLevel(
+        "compaction_threshold",
+        Rest(
+            "compactionThreshold",
+            "PUT",
+            Nothing.IS_REFUSED,
+            check=limit_check("compactionThreshold must be 0 or more", LONG_MAX),
+        ),
+    ),
     topic=TopicLevel(
         {"compactionThreshold": optional("long")}, Rest("compactionThreshold", nothing=Nothing.IS_REFUSED)
     ),
     unbuilt="compaction",
-    inert=(0,),
     text="Bytes that may come between two compactions; 0: only on demand.",
 )
 OFFLOAD_POLICIES: Final[PolicyRow[Any]] = PolicyRow(
@@ -189,22 +204,26 @@ SHADOW_TOPICS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     policy=PolicyName.SHADOW_TOPIC,
     read=texts_value_of,
     otherwise=(),
-    check=lambda value: value,
-    topic=TopicLevel({"shadowTopics": optional(array("string"))}, Rest("shadowTopics", "PUT")),
+    check=_check_shadows,
+    topic=TopicLevel(
+        {"shadowTopics": optional(array("string"))}, Rest("shadowTopics", "PUT", nothing=Nothing.IS_CHECKED)
+    ),
     unbuilt="shadow topics",
-    inert=([],),
     text="Topics that show this one's messages.",
+)
+#: Served by hand: this cluster alone is taken.
+REPLICATION_CLUSTERS_LEVEL: Final = TopicLevel(
+    {"replicationClusters": optional(array("string"))}, Rest("replication", is_by_hand=True)
 )
 REPLICATION_CLUSTERS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     name="replicationClusters",
     policy=PolicyName.REPLICATION,
     read=texts_value_of,
     otherwise=(),
-    check=lambda value: value,
-    topic=TopicLevel({"replicationClusters": optional(array("string"))}, Rest("replication")),
+    check=lambda value: [*texts_of(value, "the body")],
+    topic=REPLICATION_CLUSTERS_LEVEL,
     unbuilt="geo-replication",
-    inert=([],),
-    text="Clusters that have a topic's messages too.",
+    text="Clusters that have a topic's messages too. This one alone is taken.",
 )
 IS_GLOBAL: Final = PolicyRow(
     name="isGlobal",
@@ -214,7 +233,6 @@ IS_GLOBAL: Final = PolicyRow(
     check=lambda value: boolean_of(value, "isGlobal"),
     topic=TopicLevel({"isGlobal": optional("boolean")}),
     unbuilt="policies of topics for all clusters",
-    inert=(False,),
     text="Marks a topic's policies that hold in all clusters: they are read, and count less than the topic's others.",
 )
 

@@ -1,4 +1,4 @@
-"""The port where a bookie answers HTTP: taken early, open late, and let go of."""
+"""The port where a bookie, or auto-recovery, answers HTTP: taken early, open late, and let go of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from geminga.app.bookie_config import HttpPlace
-from geminga.app.bookie_http_port import BookieHttpPort
+from geminga.app.bookie_http import BookieHttp
 from geminga.app.core.descriptors import plan_descriptors
+from geminga.app.questions_port import QuestionsPort
 from geminga.bookie import BookieConfig
 from geminga.bookie.serving import BookieServer
 from geminga.bookie.spread import SpreadBookie
@@ -32,12 +33,12 @@ def test_port_is_taken_before_there_is_a_bookie_and_answers_once_there_is_one() 
         real = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
         await real.disk.close()
         runtime = Runtime(real.clock, real.rng, MemoryDisk(), real.network, real.threads, real.on_fatal)
-        http = await BookieHttpPort.take(
+        http = await QuestionsPort.take(
             runtime, HttpPlace("127.0.0.1", 0, "httpServerPort"), PLAN, ["bookie-7"], ["listed.example"]
         )
         bookie = await SpreadBookie.open(runtime, [("/j", "/l")], BookieConfig(), ledgers=AllLive())
         server = await BookieServer.listen(runtime, bookie, "127.0.0.1", 0)
-        port = await http.start(bookie, server)
+        port = await http.start(lambda: BookieHttp(bookie, runtime.clock.monotonic, (server.metrics,)))
         close = b"Host: localhost\r\nConnection: close\r\n\r\n"
         answer = await ask(port, b"GET /metrics HTTP/1.1\r\n" + close)
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -52,7 +53,7 @@ def test_port_is_taken_before_there_is_a_bookie_and_answers_once_there_is_one() 
             assert known.startswith(b"HTTP/1.1 200 ")
         # A second one names its key, and does not get it.
         with pytest.raises(UnavailableError, match=f"prometheusStatsHttpPort: can not listen on 127.0.0.1:{port}: "):
-            await BookieHttpPort.take(runtime, HttpPlace("127.0.0.1", port, "prometheusStatsHttpPort"), PLAN)
+            await QuestionsPort.take(runtime, HttpPlace("127.0.0.1", port, "prometheusStatsHttpPort"), PLAN)
         await http.close()
         with pytest.raises(ConnectionRefusedError):
             await ask(port, b"")

@@ -1,16 +1,14 @@
-"""The port where a bookie answers HTTP: taken before the bookie recovers, served once it is there."""
+"""A port where questions are answered over HTTP (``plain_http.py``): taken early, served once there are answers."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
 from geminga.app.bookie_config import HttpPlace
 from geminga.app.core.addresses import host_names
 from geminga.app.core.descriptors import DescriptorPlan
-from geminga.bookie.serving import BookieServer
-from geminga.bookie.spread import SpreadBookie
 from geminga.broker.rest.core.patience import Limits
 from geminga.broker.rest.server import HttpServer
 from geminga.model.errors import UnavailableError
@@ -23,11 +21,12 @@ if TYPE_CHECKING:
 REQUESTS_MAX: Final = 64
 #: Seconds for the headers of a request, for its body, and without progress of an answer.
 PATIENCE: Final = Limits(10, 10, 60)
-#: Loaded with the first request.
-_SOFTWARE: Final = ("geminga.app.bookie_http",)
+#: What asks for a bookie's port, and the module that answers there, which is loaded with the first request.
+OF_BOOKIE: Final = ("a bookie", "geminga.app.bookie_http")
+OF_AUTORECOVERY: Final = ("auto-recovery", "geminga.app.plain_http")
 
 
-class BookieHttpPort:
+class QuestionsPort:
     """Made by :meth:`take`."""
 
     def __init__(
@@ -35,12 +34,13 @@ class BookieHttpPort:
         runtime: Runtime,
         place: HttpPlace,
         plan: DescriptorPlan,
-        own_names: Sequence[str],
-        listed_names: Sequence[str],
+        names: tuple[Sequence[str], Sequence[str]],
+        of: tuple[str, str],
     ) -> None:
-        self._runtime = runtime
+        whose, software = of
+        own_names, listed_names = names
         self._port = 0
-        self._served: tuple[SpreadBookie, BookieServer] | None = None
+        self._answering: Callable[[], ASGIApp] | None = None
         self._http = HttpServer(
             runtime,
             self._application,
@@ -50,8 +50,8 @@ class BookieHttpPort:
             own_names=lambda: (*own_names, *host_names(socket.gethostname())),
             listed_names=listed_names,
             keep_free=plan.keep_free_of_web,
-            software=_SOFTWARE,
-            keys=(f"{place.key} of a bookie", "brokerServicePort of a broker"),
+            software=(software,),
+            keys=(f"{place.key} of {whose}", "brokerServicePort of a broker"),
         )
 
     @classmethod
@@ -62,23 +62,26 @@ class BookieHttpPort:
         plan: DescriptorPlan,
         own_names: Sequence[str] = (),
         listed_names: Sequence[str] = (),
+        *,
+        of: tuple[str, str] = OF_BOOKIE,
+        hint: str = "",
     ) -> Self:
-        """Take ``place``, where connections are refused until :meth:`start`. Raises UnavailableError.
+        """Take ``place``, where connections are refused until :meth:`start`. Raises UnavailableError, with ``hint``.
 
         ``own_names``: hosts by which it is reached, beside this machine's name; ``listed_names``: by the operator.
         """
-        taken = cls(runtime, place, plan, own_names, listed_names)
+        taken = cls(runtime, place, plan, (own_names, listed_names), of)
         try:
             taken._port = await taken._http.listen(place.host, place.port)
         except OSError as error:
             raise UnavailableError(
-                f"{place.key}: can not listen on {place.host}:{place.port}: {error.strerror or error}"
+                f"{place.key}: can not listen on {place.host}:{place.port}: {error.strerror or error}{hint}"
             ) from error
         return taken
 
-    async def start(self, bookie: SpreadBookie, server: BookieServer) -> int:
-        """Answer for ``bookie``, which ``server`` serves; the port. Raises OSError."""
-        self._served = bookie, server
+    async def start(self, application: Callable[[], ASGIApp]) -> int:
+        """Answer with what ``application`` makes for the first request; the port. Raises OSError."""
+        self._answering = application
         await self._http.start()
         return self._port
 
@@ -87,8 +90,5 @@ class BookieHttpPort:
         await self._http.close()
 
     def _application(self) -> ASGIApp:
-        from geminga.app.bookie_http import BookieHttp
-
-        assert self._served is not None
-        bookie, server = self._served
-        return BookieHttp(bookie, self._runtime.clock.monotonic, (server.metrics,))
+        assert self._answering is not None
+        return self._answering()
