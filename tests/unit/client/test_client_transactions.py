@@ -69,6 +69,28 @@ def test_what_is_sent_is_seen_when_the_transaction_is_committed_and_never_when_i
     run(scenario)
 
 
+@pytest.mark.parametrize("end", ["open", "aborted", "committed"])
+def test_a_reader_at_latest_inclusive_begins_with_the_newest_message_that_may_be_read(end: str) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=False)
+        await producer.send(b"0")
+        await producer.send(b"1")
+        txn = await client.transaction()
+        for payload in (b"2", b"3"):
+            await producer.send(payload, txn=txn)
+        if end != "open":
+            await (txn.commit() if end == "committed" else txn.abort())
+        async with client.create_reader(TOPIC, gc.MessageId.latest, start_message_id_inclusive=True) as reader:
+            assert await reader.has_message_available()
+            assert (await reader.read_next(1000)).data() == (b"3" if end == "committed" else b"1")
+            assert not await reader.has_message_available()
+            if end == "open":
+                await txn.commit()
+                assert [(await reader.read_next(1000)).data() for _ in range(2)] == [b"2", b"3"]
+
+    run(scenario)
+
+
 def test_a_batch_holds_messages_of_one_transaction() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         producer = await client.create_producer(TOPIC, batching_max_publish_delay_ms=10_000)

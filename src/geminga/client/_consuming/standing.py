@@ -47,6 +47,21 @@ class Standing:
         last = self.last_received()
         return last if last is not None else self.start_message_id
 
+    @property
+    def wants_newest(self) -> bool:
+        """Whether it begins at the topic's newest message, which has to be found first.
+
+        ``latest`` names no message: with ``start_message_id_inclusive`` it means the one that is the last when the
+        consumer comes. With a duration to go back by, the broker finds the place.
+        """
+        options = self._options
+        return (
+            options.start_message_id_inclusive
+            and not options.is_durable
+            and not options.start_message_rollback_duration_s
+            and self.restart_message_id() == MessageId.latest
+        )
+
     def start_at(self, message_id: MessageId | None) -> StartPosition | None:
         """What lies before it is not handed out, if it is subscribed from ``message_id`` on; None: all is."""
         is_inclusive = self._options.start_message_id_inclusive and self.last_entry is None

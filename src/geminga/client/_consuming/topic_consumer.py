@@ -145,11 +145,25 @@ class TopicConsumer:
             raise AlreadyClosed(f"the consumer of {self.topic} is closed")
         if self.epoch >= 0 and self._was_attached:
             self._set_epoch(self.epoch + 1)
-        start = self.standing.restart_message_id()
+        await self._subscribe_at(connection, self.standing.restart_message_id())
+        if self.standing.wants_newest and self.topic.is_persistent:
+            await self._begin_at_newest(connection)
+        self._attached(connection)
+
+    async def _begin_at_newest(self, connection: ClientConnection) -> None:
+        # Before anything is asked for: nothing that came from the wrong place has to be taken back.
+        answer = (await self._attachment.request(requests.get_last_message_id)).getLastMessageIdResponse
+        newest = MessageId.from_data(answer.last_message_id, str(self.topic))
+        if newest.entry_id() < 0:
+            return  # there is none: what is published from now on comes
+        await self._attachment.leave(self._attachment.detach())
+        self.standing.start_message_id = newest
+        await self._subscribe_at(connection, newest)
+
+    async def _subscribe_at(self, connection: ClientConnection, start: MessageId | None) -> None:
         await self._attachment.subscribe(
             connection, lambda request_id: self._subscribe(request_id, start, connection.protocol_version)
         )
-        self._attached(connection)
 
     def _subscribe(self, request_id: int, start: MessageId | None, protocol_version: int) -> pb.BaseCommand:
         return requests.subscribe(
@@ -381,6 +395,11 @@ class TopicConsumer:
         self.start_over()
         self.acks.forget_batches()
         self._intake.start = self.standing.move(message_id)
+        if self.standing.wants_newest and self.topic.is_persistent:
+            newest, _ = await self.last_message_ids()
+            if newest.entry_id() >= 0:
+                message_id = newest
+                self._intake.start = self.standing.move(message_id)
         await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
         self.start_over()
         if self._attachment.connection is not None:
