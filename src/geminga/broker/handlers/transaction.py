@@ -184,7 +184,7 @@ def _handle_add_partition(services: CommandServices, connection: Connection, com
     connection.request_begins()
     try:
         _check_owner(coordinator.owner(txn_id), connection)
-        coordinator.add_partitions_now(txn_id, [str(_persistent(name)) for name in request.partitions], done)
+        coordinator.add_partitions_now(txn_id, [_persistent(name) for name in request.partitions], done)
     except GemingaError as error:
         done(error)
 
@@ -194,7 +194,7 @@ async def _add_partition(transactions: Transactions, connection: Connection, com
     txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
     coordinator = await transactions.coordinators.find(txn_id.coordinator)
     _check_owner(coordinator.owner(txn_id), connection)
-    await coordinator.add_partitions(txn_id, [str(_persistent(name)) for name in request.partitions])
+    await coordinator.add_partitions(txn_id, [_persistent(name) for name in request.partitions])
 
 
 _add_partition_in_a_while: Final = _handled(ADD_PARTITION, _add_partition)
@@ -205,7 +205,7 @@ async def _add_subscription(transactions: Transactions, connection: Connection, 
     txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
     coordinator = await transactions.coordinators.find(txn_id.coordinator)
     _check_owner(coordinator.owner(txn_id), connection)
-    added = [TxnSubscription(str(_persistent(each.topic)), each.subscription) for each in request.subscription]
+    added = [TxnSubscription(_persistent(each.topic), each.subscription) for each in request.subscription]
     await coordinator.add_subscriptions(txn_id, added)
 
 
@@ -271,11 +271,12 @@ def _watermark(request: pb.CommandEndTxnOnPartition | pb.CommandEndTxnOnSubscrip
     return -1 if watermark >> _SIGN_BIT else watermark  # Java's -1
 
 
-def _persistent(text: str) -> TopicName:
+def _persistent(text: str) -> str:
+    """The name as the client told it, which is how it is told back."""
     name = TopicName.parse(text)
     if not name.is_persistent:
         raise InvalidTopicNameError(f"{name} stores no messages: transactions need persistent topics")
-    return name
+    return text
 
 
 def _check_owner(owner: str | None, connection: Connection) -> None:
