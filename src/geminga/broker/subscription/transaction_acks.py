@@ -389,7 +389,7 @@ class TransactionAcks:
         dispatch = subscription.dispatch
         if dispatch is not None:
             with Contained(subscription, "the abort of a transaction"):
-                dispatch.give_back([ack.position for ack in released.acks])
+                dispatch.give_back(released)
 
     # ---- dispatch
 
