@@ -8,7 +8,7 @@ its batch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from geminga.client._consuming.acks import AckSender, Receipt
@@ -135,10 +135,13 @@ class Acknowledgement:
 
     def acknowledge_entry(self, key: EntryKey) -> Receipt:
         """A whole entry, with the chunks before it; of a batch what the broker delivered of it."""
-        acker = self._ackers.pop(key, None) if self._ackers else None
+        acker = self._ackers.get(key) if self._ackers else None
         self._redelivery.acknowledged(key)
-        if acker is not None and acker.withheld:
-            return self.sender.add_partial(key, acker)
+        if acker is not None:
+            if acker.withheld:
+                # It stays: what was withheld may have been delivered before, and be acknowledged yet.
+                return self.sender.add_partial(key, acker)
+            del self._ackers[key]
         if self._chunked:
             for piece in self._chunked.pop(key, ()):
                 if piece != key:
@@ -167,6 +170,10 @@ class Acknowledgement:
         acker = self._ackers.get(key)
         is_whole = index < 0 or acker is None or acker.acknowledge_cumulative(index)
         self._forget_up_to(key if is_whole else (key[0], key[1] - 1))
+
+    def given_back(self, acked: Mapping[EntryKey, tuple[Collection[int], int]], *, is_cumulative: bool) -> None:
+        """A transaction that acknowledged these was aborted."""
+        self._redelivery.given_back((acked, is_cumulative))
 
     def batch_size_of(self, message_id: MessageId) -> int:
         """Messages of the batch that an id is of; 0: of none."""
