@@ -20,6 +20,7 @@ from geminga.client._errors import OperationNotSupported, PulsarException
 from geminga.client._message_id import MessageId
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.core.ack_grouping import AckGrouping, NoAckGrouping
+from geminga.client.core.ack_properties import NONE, Properties
 from geminga.client.core.batch_acker import BatchAcker
 
 EntryKey = tuple[int, int]
@@ -207,27 +208,30 @@ class Acknowledgement:
             acker = self._ackers[key] = BatchAcker(message_id.batch_size())
         return acker
 
-    def acknowledge_cumulative(self, entry: EntryBatch, index: int) -> Receipt:
+    def acknowledge_cumulative(self, entry: EntryBatch, index: int, properties: Properties = NONE) -> Receipt:
         """Everything up to and with a message."""
-        return self._acknowledge_up_to(entry.key, entry.acker, index)
+        return self._acknowledge_up_to(entry.key, entry.acker, index, properties)
 
-    def acknowledge_cumulative_id(self, message_id: MessageId) -> Receipt:
+    def acknowledge_cumulative_id(self, message_id: MessageId, properties: Properties = NONE) -> Receipt:
         """The same by id."""
         key = (message_id.ledger_id(), message_id.entry_id())
         index = message_id.batch_index()
-        return self._acknowledge_up_to(key, self._acker_of(key, message_id) if index >= 0 else None, index)
+        acker = self._acker_of(key, message_id) if index >= 0 else None
+        return self._acknowledge_up_to(key, acker, index, properties)
 
-    def _acknowledge_up_to(self, key: EntryKey, acker: BatchAcker | None, index: int) -> Receipt:
+    def _acknowledge_up_to(
+        self, key: EntryKey, acker: BatchAcker | None, index: int, properties: Properties
+    ) -> Receipt:
         if acker is not None and (not acker.acknowledge_cumulative(index) or acker.withheld):
             if self._by_index or not acker.remaining:
-                return self.sender.add_cumulative(key, acker)
+                return self.sender.add_cumulative(key, acker, properties)
             # The batch is not through; everything before it is.
             key = (key[0], key[1] - 1)
             if key == self._last_cumulative:
                 return None
         self._last_cumulative = key
         self._forget_up_to(key)
-        return self.sender.add_cumulative(key, None)
+        return self.sender.add_cumulative(key, None, properties)
 
     def _forget_up_to(self, key: EntryKey) -> None:
         ackers = self._ackers
