@@ -1,8 +1,8 @@
 """Commands of transactions: from clients to coordinators, and from other brokers' coordinators to what is served here.
 
 Each has an answer of its own type, with an error in it or none. Without ``transactionCoordinatorEnabled`` those of
-clients are answered ERROR, as by Pulsar: the Go client looks at nothing else there. Those of other brokers get their own
-answers, with the same error.
+clients are answered ERROR, as by Pulsar: the Go client looks at nothing else there. Those of other brokers get their
+own answers, with the same error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes along with acknowledgements that wait: a broker keeps that of a cumulative one beside the position it moves.
+"""What goes along with acknowledgements that wait: a broker keeps that of a cumulative one beside the position.
 
 A cumulative acknowledgement that comes later replaces what an earlier one brought, with nothing if it brings nothing.
 Of single ones, what waits together goes together; they are sent apart where there is a connection.

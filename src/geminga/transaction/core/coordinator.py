@@ -79,7 +79,7 @@ class Transaction:
         #: Topics it publishes to and subscriptions it acknowledges in; dicts keep their order.
         self.partitions: dict[str, None] = {}
         self.subscriptions: dict[TxnSubscription, None] = {}
-        #: Full names of those that were told by short ones: participants know themselves by these. None: there are none.
+        #: Full names of those that were told by short ones: participants ask by these. None: there are none.
         self.aliases: set[str | TxnSubscription] | None = None
         #: Where its records lie in the log; they go when it is over.
         self.positions: list[Position] = []

@@ -1,4 +1,4 @@
-"""A broker without transactions: clients are answered ERROR, as by Pulsar, other brokers in the kind of their command."""
+"""A broker without transactions: clients are answered ERROR, as by Pulsar, other brokers in kind."""
 
 from __future__ import annotations
 

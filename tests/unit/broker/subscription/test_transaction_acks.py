@@ -163,7 +163,7 @@ async def came(client: Transacting) -> list[bytes]:
 
 
 def test_an_abort_gives_back_what_the_transaction_held_and_nothing_else_that_the_consumer_has() -> None:
-    """All that was sent came again: what was acknowledged in the next transaction then did a second time, a conflict."""
+    """All that was sent came again, and conflicted with the next transaction that had acknowledged it by then."""
 
     async def scenario(world: BrokerWorld) -> None:
         client, ids = await with_messages(world, 6)
@@ -186,10 +186,14 @@ def test_who_asks_for_everything_while_something_is_given_back_gets_everything()
     async def scenario(world: BrokerWorld) -> None:
         client, ids = await with_messages(world, 4)
         await client.end(await in_transaction(client, [ids[1]]), commit=False)
-        client.client.send(pb.BaseCommand(
-            type=pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
-            redeliverUnacknowledgedMessages=pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1, consumer_epoch=1),
-        ))
+        client.client.send(
+            pb.BaseCommand(
+                type=pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+                redeliverUnacknowledgedMessages=pb.CommandRedeliverUnacknowledgedMessages(
+                    consumer_id=1, consumer_epoch=1
+                ),
+            )
+        )
         assert (await came(client))[-4:] == [b"0", b"1", b"2", b"3"]
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
