@@ -20,6 +20,7 @@ from geminga.broker.peers.snapshots import snapshot_json, snapshot_of, snapshots
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.rest.internal_stats import internal_stats, ledger_document
+from geminga.broker.rest.peer_answers import Question, ask_owners
 from geminga.broker.rest.requests import (
     NO_BODY,
     RestError,
@@ -33,7 +34,6 @@ from geminga.broker.rest.requests import (
     subscription_name,
     topic_of,
 )
-from geminga.broker.rest.peer_answers import Question, ask_owners
 from geminga.broker.rest.routing import Handler, Route
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.persistent import PersistentTopic

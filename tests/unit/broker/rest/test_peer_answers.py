@@ -1,4 +1,4 @@
-"""What is not known here and can be asked of nobody; what owners answer: tests/simulation/test_cluster_transactions.py."""
+"""What is not known here and can be asked of nobody; what owners answer: test_cluster_transactions in simulation."""
 
 from __future__ import annotations
 
