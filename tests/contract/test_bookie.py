@@ -337,6 +337,13 @@ def test_room_is_told(case):
         info = await bookie.info()
         assert isinstance(info, BookieInfo)
         assert 0 < info.free_bytes <= info.total_bytes
+        if info.added_bytes is None:
+            return  # it does not tell what was written, as other makes do not
+        entries = entries_of(1, 0, 3)
+        await bookie.add(1, 0, entries)
+        more = await bookie.info()
+        assert isinstance(more, BookieInfo)
+        assert more.added_bytes == info.added_bytes + sum(map(len, entries))
 
     case.run(main)
 

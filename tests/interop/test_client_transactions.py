@@ -87,6 +87,27 @@ def test_acknowledgements_come_again_after_an_abort_and_never_after_a_commit(
     run(transacting, main)
 
 
+@pytest.mark.parametrize("batched", [True, False])
+def test_consume_process_produce_stays_in_order_though_transactions_are_aborted(transacting, topic, batched) -> None:
+    async def main(client):
+        consumer = await client.subscribe(topic, "sub", initial_position=EARLIEST)
+        reader = await client.subscribe(f"{topic}-out", "sub", initial_position=EARLIEST)
+        out = await client.create_producer(f"{topic}-out")
+        await publish(client, topic, 20, batched=batched)
+        moved = []
+        for count in range(1, 25):
+            message = await consumer.receive(RECEIVE_MS)
+            moved += contents([message])
+            txn = await client.transaction(30)
+            await out.send(message.data(), txn=txn)
+            await consumer.acknowledge(message, txn=txn)
+            await (txn.commit() if count % 5 else txn.abort())
+        assert moved == sorted([*range(20), 4, 8, 12, 16])
+        assert contents(await drain(reader, count=20)) == list(range(20))
+
+    run(transacting, main)
+
+
 def test_cumulative_acknowledgement_in_a_transaction(transacting, topic) -> None:
     async def main(client):
         consumer = await client.subscribe(topic, "sub", initial_position=EARLIEST)

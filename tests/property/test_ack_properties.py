@@ -77,6 +77,7 @@ def test_discard_through_keeps_what_is_behind(kind, sets, ledger_id, entry_id):
     acked.discard_through(ledger_id, entry_id)
     left = {key: {i for i in ids if (key, i) > (ledger_id, entry_id)} for key, ids in sets.items()}
     assert filled(sets, kind).count_behind(ledger_id, entry_id) == acked.count == sum(map(len, left.values()))
+    assert filled(sets, kind).count_in(ledger_id) == len(sets.get(ledger_id, ()))
     assert filled(sets, kind).count_behind(ledger_id, -1) == sum(len(sets[key]) for key in sets if key >= ledger_id)
     assert [tuple(item) for item in acked.ranges(1000)] == ranges_of({key: ids for key, ids in left.items() if ids})
     acked.check_invariants()

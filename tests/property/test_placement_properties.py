@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminga.bookkeeper.core.arrangement import TRIALS_MAX, Spread, arrange
-from geminga.bookkeeper.core.placement import LEDGERS_COUNTED_MAX, LEDGERS_PASSED_OVER, Placement, PlacementRules
+from geminga.bookkeeper.core.placement import (
+    LEDGERS_BEHIND_MAX,
+    LEDGERS_PASSED_OVER,
+    LOAD_FLOOR_BYTES,
+    Placement,
+    PlacementRules,
+)
 from geminga.model.errors import NotEnoughBookiesError
 from geminga.sim import SimWorld
 from geminga.wire.bookkeeper.bookie_racks import BookiePlace
@@ -196,11 +202,12 @@ def test_ledgers_are_spread_evenly_and_who_joins_comes_first(sizes, bookies, led
         return
     newcomer = NAMES[bookies - 1]
     level = min(counts.values())
-    counts[newcomer] = 0
-    while counts[newcomer] < level:
-        before = counts[newcomer]
+    counts[newcomer] = level
+    place([*names, newcomer])
+    assert counts[newcomer] == level + 1, "the one that joined was passed over"
+    for _ in range(ledgers):
         place([*names, newcomer])
-        assert counts[newcomer] == before + 1, "the one that joined was passed over"
+        assert max(counts.values()) - min(counts.values()) <= 1, "it gets its share, and not what the others had"
 
 
 def test_ledgers_of_a_group_count_for_the_others_too():
@@ -226,20 +233,55 @@ def test_newcomers_come_first_among_those_that_have_nothing():
         assert not set(then) & set(first)
 
 
-def test_one_that_joins_gets_no_more_in_a_row_than_are_counted():
+def test_two_that_join_do_not_take_every_ledger_that_follows():
     placement = Placement()
-    names = NAMES[:3]
+
+    def place(available, size=2):
+        return placement.new_ensemble(available, ensemble_size=size, write_quorum=size, below=lambda n: 0)
+
+    for _ in range(10_000):
+        place(NAMES[:5])
+    assert {*place(NAMES)} == {"b5", "b6"}, "they come first"
+    following = [name for _ in range(35) for name in place(NAMES)]
+    assert {following.count(name) for name in NAMES} <= {9, 10, 11}, "and then in turn"
+
+
+def test_one_that_was_away_gets_no_more_in_a_row_than_it_can_be_behind():
+    placement = Placement()
 
     def place(available):
         return placement.new_ensemble(available, ensemble_size=1, write_quorum=1, below=lambda n: 0)
 
+    place(NAMES[:3])
     for _ in range(10_000):
-        place(names)
+        place(NAMES[1:3])
     row = 0
-    while place([*names, "new"]) == ("new",):
+    while place(NAMES[:3]) == ("b0",):
         row += 1
-        assert row <= LEDGERS_COUNTED_MAX
-    assert row > 1
+    assert LEDGERS_BEHIND_MAX - 1 <= row <= LEDGERS_BEHIND_MAX + 1
+
+
+@pytest.mark.parametrize("rates", [{"b0": 90 << 20, "b1": 30 << 20, "b2": 0}, {"b0": 90 << 20, "b2": 0}])
+def test_who_is_written_to_more_gets_fewer_ledgers(rates):
+    """Whoever writes it: other brokers, too, whose ledgers nobody here has counted."""
+    placement = Placement()
+    placement.set_load(rates)
+    got = [placement.new_ensemble(NAMES[:3], ensemble_size=1, write_quorum=1, below=lambda n: 0)[0] for _ in range(70)]
+    counts = [got.count(name) for name in NAMES[:3]]
+    # Half, once, and twice what it would be, as far as that goes.
+    assert counts[0] * 1.7 < counts[1] < counts[2] / 1.4 if "b1" in rates else counts[0] < counts[1] < counts[2]
+    placement.set_load(dict.fromkeys(NAMES[:3], LOAD_FLOOR_BYTES) | {"b0": 0})
+    even = [placement.new_ensemble(NAMES[:3], ensemble_size=1, write_quorum=1, below=lambda n: 0)[0] for _ in range(30)]
+    assert max(map(even.count, NAMES[:3])) <= 16, "what is small makes little difference"
+
+
+def test_who_has_next_to_no_room_gets_few_ledgers_also_where_room_is_not_to_count():
+    placement = Placement()
+    placement.set_room({"b0": 100, "b1": 60, "b2": 5, "b3": 0})
+    got = [placement.new_ensemble(NAMES[:4], ensemble_size=1, write_quorum=1, below=lambda n: 0)[0] for _ in range(200)]
+    counts = [got.count(name) for name in NAMES[:4]]
+    assert abs(counts[0] - counts[1]) <= 1
+    assert 0 < counts[3] < counts[2] < counts[1]
 
 
 def test_bookie_that_failed_comes_last_until_the_others_have_caught_up():
@@ -267,7 +309,7 @@ def test_room_counts_in_proportion_up_to_three_times_the_median(rooms, seed):
     weights = {name: min(room, 3 * max(median, min(rooms))) for name, room in zip(names, rooms, strict=True)}
     got = dict.fromkeys(names, 0)
     below = SimWorld(seed).rng("placement").randrange
-    ledgers = LEDGERS_COUNTED_MAX // 2
+    ledgers = 64
     for _ in range(ledgers):
         got[placement.new_ensemble(names, ensemble_size=1, write_quorum=1, below=below)[0]] += 1
     for name in names:

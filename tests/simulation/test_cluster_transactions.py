@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,11 @@ import geminga.client as gc
 from geminga.broker.ownership.ports import Here
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
 from geminga.sim import SimNode, SimWorld, run
 from geminga.sim.seeds import run_seeds
 from support.client_world import CLIENT
+from support.cluster_peers import SimPeerHttp
 from support.cluster_transactions import COORDINATORS, LABELS, cluster_transactions
 from support.cluster_world import BROKERS, PLAIN, ClusterWorld
 from support.weekly_sample import run_week
@@ -21,6 +24,8 @@ from support.weekly_sample import run_week
 #: broker, had lost, and believed that it would be told.
 SHORT_SEEDS = (2, 4, 7, 8, 100)
 LONG_SEEDS = 300
+#: Names of subscriptions are decoded twice in paths.
+SUBSCRIPTION = "my sub/1"
 #: What happens in every run of a few seeds.
 OFTEN = tuple(f"cluster.transaction {what}" for what in ("begun", "committed", "aborted", "left open", "failed"))
 
@@ -92,6 +97,63 @@ def test_a_transaction_is_over_when_its_client_and_the_broker_of_its_coordinator
         assert ledger.readable_position == ledger.last_confirmed_position
 
     run(scenario, seed=3)
+
+
+def test_statistics_of_transactions_are_of_all_brokers_whichever_is_asked() -> None:
+    """Each answered 503 where a coordinator, or a topic of the transaction, was another broker's."""
+
+    async def scenario(world: SimWorld) -> None:
+        cluster = ClusterWorld(world, has_peers=True, coordinators=COORDINATORS)
+        await cluster.start()
+        client = world.node("client")
+        client.start()
+        begun = await client.run(partial(_leave_several_open, cluster))
+        coordinators = {
+            f"{number}": await _broker_of(cluster, COORDINATORS_TOPIC.with_partition(number))
+            for number in range(COORDINATORS)
+        }
+        topics = {await _broker_of(cluster, TopicName.parse(name)) for name in PLAIN}
+        assert min(len(set(coordinators.values())), len(topics)) > 1, "of several brokers"
+
+        async def get(broker: str, path: str) -> Any:
+            peers = SimPeerHttp(world.node(broker).runtime, world, cluster.applications)
+            url = f"http://{broker}:8080/admin/v3/transactions/{path}"
+            answer = await world.node(broker).run(lambda _: peers.request("GET", url))
+            assert answer.status == 200, answer
+            return answer.json()
+
+        for broker in BROKERS:
+            stats = await get(broker, "coordinatorStats")
+            assert {number for number, one in stats.items() if one["state"] == "Ready"} <= set(coordinators)
+            assert sum(one["ongoingTxnSize"] for one in stats.values()) == len(begun)
+            slow = await get(broker, "slowTransactions/1")
+            assert slow.keys() == {str(txn_id) for txn_id in begun}
+            for txn_id in begun:
+                told = await get(broker, f"transactionMetadata/{txn_id.coordinator}/{txn_id.number}")
+                assert told == slow[str(txn_id)]
+                assert told["producedPartitions"].keys() == {*PLAIN}
+                assert all("startPosition" in one for one in told["producedPartitions"].values())
+                held = told["ackedPartitions"].get(PLAIN[0], {})
+                assert ("cumulativeAckPosition" in held.get(SUBSCRIPTION, {})) is (txn_id == begun[0])
+
+    run(scenario, seed=3)
+
+
+async def _leave_several_open(cluster: ClusterWorld, node: SimNode) -> list[TxnId]:
+    client = gc.connect(f"pulsar://{cluster.url}", runtime=node.runtime, **CLIENT)
+    producers = [await client.create_producer(name) for name in PLAIN]
+    await producers[0].send(b"held")
+    consumer = await client.subscribe(PLAIN[0], SUBSCRIPTION, initial_position=gc.InitialPosition.Earliest)
+    message = await consumer.receive(10_000)
+    begun = []
+    for _ in range(COORDINATORS):
+        txn = await client.transaction(600.0)
+        for producer in producers:
+            await producer.send(b"open", txn=txn)
+        if not begun:
+            await consumer.acknowledge_cumulative(message, txn=txn)
+        begun.append(txn.id)
+    return begun
 
 
 async def _leave_open(cluster: ClusterWorld, node: SimNode) -> object:

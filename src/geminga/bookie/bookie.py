@@ -452,7 +452,7 @@ class LocalBookie:
 
     def read_info(self, *, done: InfoDone) -> None:
         """How much room there is."""
-        spawn(self._contents.read_info(done), name="bookie-info")
+        spawn(self._contents.read_info(self.stats.added_bytes, done), name="bookie-info")
 
     # ---- flush, disk space, timers ----------------------------------------------------------------------------
 

@@ -89,11 +89,11 @@ class LedgerContents:
         cached = (range(entry_id, entry_id + 1) for entry_id in storage.cache.entry_ids(ledger_id))
         return joined_runs(sorted([*indexed, *cached], key=lambda run: (run.start, run.stop)))
 
-    async def read_info(self, done: InfoDone) -> None:
-        """How much room there is where entries are kept in the end."""
+    async def read_info(self, added_bytes: int, done: InfoDone) -> None:
+        """How much room there is where entries are kept in the end; ``added_bytes``: what was added until now."""
         disk, directory = self._storage.runtime.disk, self._storage.directory
         try:
-            info = BookieInfo(await disk.total_bytes(directory), await disk.free_bytes(directory))
+            info = BookieInfo(await disk.total_bytes(directory), await disk.free_bytes(directory), added_bytes)
         except OSError as error:
             done(DiskIOError(f"{directory}: {error}"))
             return

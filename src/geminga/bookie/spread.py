@@ -157,7 +157,8 @@ class SpreadBookie:
             if len(infos) < len(answers):
                 done(next(each for each in answers if isinstance(each, StorageError)))
             else:
-                done(BookieInfo(sum(info.total_bytes for info in infos), sum(info.free_bytes for info in infos)))
+                total, free = sum(info.total_bytes for info in infos), sum(info.free_bytes for info in infos)
+                done(BookieInfo(total, free, sum(info.added_bytes or 0 for info in infos)))
 
         for part in self.parts:
             part.read_info(done=have)

@@ -1,4 +1,5 @@
-"""What placement goes by: where bookies stand, from the metadata store, and how much room they say they have.
+"""What placement goes by: where bookies stand, from the metadata store, and what they say of themselves: how much room
+they have, how much is written to them.
 
 Looked up in the background, when a bookie is to be chosen and what is known has grown old, or the racks are known to
 have changed; a process that makes no ledgers asks nobody. A new ledger waits for racks that are being read: they hold
@@ -24,6 +25,8 @@ from geminga.wire.bookkeeper.isolation import isolation_in
 
 #: Racks that were read so long ago are read again, in case the news of a change was lost.
 RACKS_REFRESH_S: Final = 60.0
+#: Bookies are asked so often what was written to them, while ledgers are made.
+LOAD_REFRESH_S: Final = 30.0
 
 _log = get_logger(__name__)
 
@@ -55,8 +58,13 @@ class PlacementFacts:
         self._is_listening = False
         self._reading_racks: asyncio.Task[None] | None = None
         self._free_bytes: dict[str, int] = {}
-        #: When each bookie is to be asked for its room next.
+        #: When each bookie is to be asked for its room and load next.
         self._room_due: dict[str, float] = {}
+        #: What had been added to each, and when that was; and bytes a second between the last two times.
+        self._added: dict[str, tuple[float, int]] = {}
+        self._rates: dict[str, float] = {}
+        #: Did not answer when they were asked last, which was told.
+        self._silent: set[str] = set()
         self._complaint = ""
 
     def current(self, custom_metadata: Mapping[str, bytes]) -> Placement:
@@ -69,8 +77,7 @@ class PlacementFacts:
             if is_due and self._reading_racks is None and (self._config.needs_racks or groups is not None):
                 self._racks_due = now + RACKS_REFRESH_S
                 self._reading_racks = spawn(self._read_racks(), name="bookie-racks")
-            if self._config.is_placement_weighted:
-                self._ask_room(available, now)
+            self._ask_room(available, now)
         return self._placement.within(groups)
 
     async def known(self, custom_metadata: Mapping[str, bytes]) -> Placement:
@@ -111,12 +118,25 @@ class PlacementFacts:
         if len(self._room_due) > 2 * len(available):
             for gone in self._room_due.keys() - {*available}:
                 del self._room_due[gone]
-                self._free_bytes.pop(gone, None)
+                for known in (self._free_bytes, self._added, self._rates):
+                    known.pop(gone, None)
+                self._silent.discard(gone)
 
     def _on_room(self, bookie_id: str, info: BookieInfo | StorageError) -> None:
         if isinstance(info, StorageError):
-            _log.warning("bookie %s does not tell how much room it has: %s", bookie_id, info)
+            if bookie_id not in self._silent:
+                self._silent.add(bookie_id)
+                _log.warning("bookie %s does not tell how much room it has: %s", bookie_id, info)
             return
+        self._silent.discard(bookie_id)
+        now = self._now()
         self._free_bytes[bookie_id] = info.free_bytes
         self._placement.set_room(self._free_bytes)
-        self._room_due[bookie_id] = self._now() + self._config.bookie_info_interval_s
+        self._room_due[bookie_id] = now + min(self._config.bookie_info_interval_s, LOAD_REFRESH_S)
+        if info.added_bytes is None:
+            return  # of another make
+        since, before = self._added.get(bookie_id, (now, info.added_bytes))
+        self._added[bookie_id] = (now, info.added_bytes)
+        if now > since and info.added_bytes >= before:  # else it was started anew
+            self._rates[bookie_id] = (info.added_bytes - before) / (now - since)
+            self._placement.set_load(self._rates)

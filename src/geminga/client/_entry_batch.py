@@ -182,6 +182,8 @@ class EntryBatch:
         self.acker = acker
         if ack_set:
             acker.withhold(ack_set)
+        elif acker.withheld:
+            acker.withhold_nothing()
         if acker.remaining < self.batch_size:
             self.order = [index for index in self.order if not acker.is_acknowledged(index)]
         if len(self.order) < self.batch_size:

@@ -170,6 +170,10 @@ class ManagedCursor:
         """Entries acknowledged beyond the mark-delete position."""
         return self.state.acked.count
 
+    def individually_acknowledged_in(self, ledger_id: int) -> int:
+        """Entries of a ledger acknowledged beyond the mark-delete position."""
+        return self.state.acked.count_in(ledger_id)
+
     @property
     def acknowledged_ranges_count(self) -> int:
         """Ranges that these entries make."""

@@ -39,10 +39,12 @@ class LacResult(NamedTuple):
 
 
 class BookieInfo(NamedTuple):
-    """Room for entries, bytes."""
+    """Room for entries, and what was written, bytes."""
 
     total_bytes: int
     free_bytes: int
+    #: Added since it started; None: it does not tell.
+    added_bytes: int | None = None
 
 
 class Availability(Enum):

@@ -37,14 +37,15 @@ class Registrations(Protocol):
         ...
 
     async def find_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
-        """How the transaction stands to a topic (its full name) or a subscription. Raises GemingaError.
+        """How the transaction stands to a topic (its full name) or a subscription that is to take the first of it.
 
-        Of a coordinator that another broker has it is believed that it will tell.
+        A coordinator that another broker has is asked; one that does not answer is believed to tell. Raises
+        GemingaError.
         """
         ...
 
     async def ask_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
-        """As :meth:`find_standing`, and a coordinator that is not here is asked, wherever it is."""
+        """As :meth:`find_standing`, and raises UnavailableError where nobody answers."""
         ...
 
 

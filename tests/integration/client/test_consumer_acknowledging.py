@@ -9,6 +9,8 @@ import pytest
 import geminga.client as gc
 from support.client_stories import RECEIVE_MS, contents, drain, publish, run
 from support.partitions import set_partitions
+from support.rest import Rest
+from support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -91,5 +93,29 @@ def test_messages_not_acknowledged_come_again_to_the_next_consumer(broker, topic
         again = await client.subscribe(topic, "sub", **options)
         assert contents([await again.receive(RECEIVE_MS) for _ in kept]) == contents(kept)
         assert await drain(again) == []
+
+    run(broker, main)
+
+
+def test_properties_are_kept_with_the_position_that_a_cumulative_acknowledgement_moves(broker, topic) -> None:
+    rest = Rest(broker.web_service_url)
+
+    def kept() -> tuple[str, dict[str, int]]:
+        cursor = rest.get(f"persistent/public/default/{topic}/internalStats").json["cursors"]["sub"]
+        return cursor["markDeletePosition"], cursor["properties"]
+
+    async def main(client):
+        consumer = await client.subscribe(topic, "sub", initial_position=EARLIEST, ack_receipt_enabled=True)
+        await publish(client, topic, 4, batched=False)
+        messages = await drain(consumer, count=4)
+        places = [f"{m.message_id().ledger_id()}:{m.message_id().entry_id()}" for m in messages]
+        await consumer.acknowledge_cumulative(messages[0], properties={"offset": 17, "low": -3})
+        until(lambda: kept() == (places[0], {"offset": 17, "low": -3}), "properties of the first")
+        # With single ones a broker takes them, and keeps none.
+        await consumer.acknowledge(messages[2], properties={"single": 1})
+        await consumer.acknowledge_cumulative(messages[1], properties={"offset": 18})
+        until(lambda: kept() == (places[2], {"offset": 18}), "properties of the second")
+        await consumer.acknowledge_cumulative(messages[3])
+        until(lambda: kept() == (places[3], {}), "none")
 
     run(broker, main)

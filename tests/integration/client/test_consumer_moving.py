@@ -86,6 +86,44 @@ def test_reader_starts_at_or_behind_a_message_and_knows_when_it_is_through(broke
     run(broker, main)
 
 
+@pytest.mark.parametrize("batched", [True, False])
+def test_reader_at_latest_inclusive_begins_with_the_newest_message(broker, topic, batched) -> None:
+    async def main(client):
+        arguments = {"start_message_id": gc.MessageId.latest, "start_message_id_inclusive": True}
+        async with await client.create_reader(topic, **arguments) as early:
+            assert not await early.has_message_available()
+            await publish(client, topic, 5, batched=batched)
+            # It came to an empty topic: everything is new to it.
+            assert contents([await early.read_next(RECEIVE_MS) for _ in range(5)]) == list(range(5))
+            await early.seek(gc.MessageId.latest)
+            assert await early.has_message_available()
+            assert (await early.read_next(RECEIVE_MS)).data() == b"m4"
+        async with await client.create_reader(topic, **arguments) as reader:
+            assert (await reader.read_next(RECEIVE_MS)).data() == b"m4"
+            assert not await reader.has_message_available()
+            await publish(client, topic, 1, first=5, batched=batched)
+            assert (await reader.read_next(RECEIVE_MS)).data() == b"m5"
+        consumer = await client.subscribe(topic, "fleeting", is_durable=False, **arguments)
+        assert await consumer.has_message_available()
+        assert (await consumer.receive(RECEIVE_MS)).data() == b"m5"
+
+    run(broker, main)
+
+
+def test_reader_at_latest_inclusive_begins_with_the_newest_of_each_partition(broker, topic) -> None:
+    set_partitions(broker.web_service_url, topic, 2)
+
+    async def main(client):
+        for partition in range(2):
+            for number in range(3):
+                await publish(client, f"{topic}-partition-{partition}", 1, first=10 * partition + number)
+        async with await client.create_reader(topic, gc.MessageId.latest, start_message_id_inclusive=True) as reader:
+            assert sorted(contents([await reader.read_next(RECEIVE_MS) for _ in range(2)])) == [2, 12]
+            assert not await reader.has_message_available()
+
+    run(broker, main)
+
+
 def test_reader_of_an_empty_topic_has_nothing(broker, topic) -> None:
     async def main(client):
         async with await client.create_reader(topic, gc.MessageId.earliest) as reader:

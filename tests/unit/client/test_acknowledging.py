@@ -9,6 +9,7 @@ import pytest
 import geminga.client as gc
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.varint import signed64
 from support.scripted_broker import run_against, run_with_broker
 from support.scripted_consumer import ConsumerScript, entry_bytes
 
@@ -208,3 +209,56 @@ def test_a_message_is_here_soon_after_a_seek() -> None:
             assert seconds() - before < ROUND_TRIP_S_MAX
 
     run_with_broker(scenario, initial_backoff_ms=100)
+
+
+def told(script: ConsumerScript) -> list[tuple[int, list[int], dict[str, int]]]:
+    """Of each ACK: its kind, its entries, and what it took along."""
+    return [
+        (
+            command.ack.ack_type,
+            [one.entryId for one in command.ack.message_id],
+            {pair.key: signed64(pair.value) for pair in command.ack.properties},
+        )
+        for _, command in script.of(Type.ACK)
+    ]
+
+
+@pytest.mark.parametrize("receipts", [True, False])
+def test_properties_go_with_their_acknowledgement_alone(receipts: bool) -> None:
+    single, cumulative = pb.CommandAck.Individual, pb.CommandAck.Cumulative
+    script = ConsumerScript(singles(8))
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe("t", "s", ack_receipt_enabled=receipts)
+        m = await take(consumer, 8)
+        await consumer.acknowledge(m[0])
+        await consumer.acknowledge([m[1], m[2].message_id()], properties={"a": 1, "b": -(1 << 63)})
+        await consumer.acknowledge(m[3])
+        await consumer.acknowledge_cumulative(m[4], properties={"offset": 17})
+        await consumer.acknowledge_cumulative(m[5].message_id(), properties={})
+        await consumer.flush_acknowledgements()
+        await wait_ms(10)
+        assert told(script) == [
+            (single, [0], {}),
+            (single, [1, 2], {"a": 1, "b": -(1 << 63)}),
+            *([(single, [3], {})] if receipts else []),
+            (cumulative, [4], {"offset": 17}),
+            (cumulative, [5], {}),
+        ]
+
+    run_against(script, scenario)
+
+
+def test_properties_that_can_not_be_are_refused() -> None:
+    script = ConsumerScript(singles(1))
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe("t", "s")
+        (message,) = await take(consumer, 1)
+        for wrong in ({"a": 1 << 63}, {"a": "1"}, {"a": True}, {"": 1}, {1: 1}, [("a", 1)], "a"):
+            for call in (consumer.acknowledge, consumer.acknowledge_cumulative):
+                with pytest.raises(gc.InvalidMessage, match="names to 64-bit integers"):
+                    await call(message, properties=wrong)
+        assert told(script) == []
+
+    run_against(script, scenario)

@@ -69,6 +69,28 @@ def test_what_is_sent_is_seen_when_the_transaction_is_committed_and_never_when_i
     run(scenario)
 
 
+@pytest.mark.parametrize("end", ["open", "aborted", "committed"])
+def test_a_reader_at_latest_inclusive_begins_with_the_newest_message_that_may_be_read(end: str) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=False)
+        await producer.send(b"0")
+        await producer.send(b"1")
+        txn = await client.transaction()
+        for payload in (b"2", b"3"):
+            await producer.send(payload, txn=txn)
+        if end != "open":
+            await (txn.commit() if end == "committed" else txn.abort())
+        async with client.create_reader(TOPIC, gc.MessageId.latest, start_message_id_inclusive=True) as reader:
+            assert await reader.has_message_available()
+            assert (await reader.read_next(1000)).data() == (b"3" if end == "committed" else b"1")
+            assert not await reader.has_message_available()
+            if end == "open":
+                await txn.commit()
+                assert [(await reader.read_next(1000)).data() for _ in range(2)] == [b"2", b"3"]
+
+    run(scenario)
+
+
 def test_a_batch_holds_messages_of_one_transaction() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         producer = await client.create_producer(TOPIC, batching_max_publish_delay_ms=10_000)
@@ -383,5 +405,82 @@ def test_a_message_that_was_not_stored_aborts_the_commit_with_its_error() -> Non
         assert txn.state is State.ABORTED
         await producer.send(b"after")
         assert await payloads(consumer) == [b"after"]
+
+    run(scenario)
+
+
+async def move(client: gc.Client, consumer: gc.Consumer[bytes], producer: gc.Producer, *, commit: bool) -> bytes:
+    """One message from the consumer to the producer in a transaction."""
+    message = await consumer.receive(1000)
+    txn = await client.transaction()
+    await producer.send(message.data(), txn=txn)
+    await consumer.acknowledge(message, txn=txn)
+    await (txn.commit() if commit else txn.abort())
+    return message.data()
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("kind", [gc.ConsumerType.Exclusive, gc.ConsumerType.Failover])
+def test_messages_moved_in_transactions_stay_in_order_though_some_are_aborted(kind, batched: bool) -> None:
+    """What was acknowledged in a committed transaction came again after the abort of another, and conflicted."""
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=batched)
+        out = await client.create_producer(OTHER)
+        consumer, reader = await subscribed(client, consumer_type=kind), await subscribed(client, OTHER)
+        numbers = [b"%d" % number for number in range(30)]
+        for start in range(0, 30, 10):
+            for number in numbers[start : start + 10]:
+                producer.send_nowait(number)
+            await producer.flush()
+        moved = [await move(client, consumer, out, commit=count % 5 > 0) for count in range(1, 38)]
+        assert moved == [n for index, n in enumerate(numbers) for n in ([n, n] if index and index % 4 == 0 else [n])]
+        assert await payloads(consumer) == []
+        assert await payloads(reader) == numbers
+        await consumer.close()
+        assert await payloads(await subscribed(client, consumer_type=kind)) == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_the_application_has_in_its_hands_does_not_come_again_with_what_an_abort_gives_back(batched: bool) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=batched)
+        consumer = await subscribed(client)
+        for number in range(8):
+            producer.send_nowait(b"%d" % number)
+        await producer.flush()
+        held = [await consumer.receive(1000) for _ in range(5)]
+        one, two, three = [await client.transaction() for _ in range(3)]
+        await consumer.acknowledge(held[1], txn=one)
+        await consumer.acknowledge([held[0], held[3]], txn=two)
+        await one.abort()
+        assert (await consumer.receive(1000)).data() == b"1"
+        await two.abort()
+        again = await came(consumer)
+        assert [message.data() for message in again] == [b"0", b"3", b"5", b"6", b"7"]
+        await consumer.acknowledge([held[1], held[2], *again], txn=three)
+        await three.commit()
+        await consumer.acknowledge(held[4])
+        await consumer.close()
+        assert await payloads(await subscribed(client)) == []
+
+    run(scenario)
+
+
+def test_what_is_asked_for_after_an_abort_is_everything() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        consumer = await subscribed(client, negative_ack_redelivery_delay_ms=10_000)
+        for number in range(4):
+            await producer.send(b"%d" % number)
+        held = [await consumer.receive(1000) for _ in range(3)]
+        await consumer.negative_acknowledge(held[0])
+        txn = await client.transaction()
+        await consumer.acknowledge(held[1], txn=txn)
+        await txn.abort()
+        assert await payloads(consumer) == [b"1", b"3"]
+        assert [message.data() for message in await came(consumer, 15_000)] == [b"0", b"1", b"2", b"3"]
 
     run(scenario)

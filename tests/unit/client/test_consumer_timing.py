@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -537,6 +538,34 @@ def test_incomplete_chunks_give_way_and_are_asked_for_again_or_acknowledged() ->
 
 
 # ---- statistics
+
+
+def test_a_line_of_statistics_is_logged_for_each_interval_in_which_something_happened(caplog) -> None:
+    script = ConsumerScript(singles(100))
+    caplog.set_level(logging.INFO, "geminga.client")
+
+    def lines() -> list[str]:
+        found = [record.getMessage() for record in caplog.records if "prefetched" in record.getMessage()]
+        caplog.clear()
+        return found
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", stats_interval_ms=1000)
+        await consumer.acknowledge(await take(consumer, 60))
+        await wait_ms(1010)
+        (line,) = lines()
+        assert line.startswith("persistent://public/default/t, subscription s: prefetched 40 messages, received ")
+        assert "in all received 60, acknowledged 60, failed 0, negative 0" in line
+        await wait_ms(1010)
+        (line,) = lines()
+        assert "prefetched 40 messages, received 0.0 msg/s" in line, "they wait for the application"
+        await take(consumer, 40)
+        await wait_ms(1010)
+        assert len(lines()) == 1
+        await wait_ms(3000)
+        assert lines() == []
+
+    run_against(script, scenario)
 
 
 def test_statistics_have_the_rates_of_the_last_interval() -> None:

@@ -87,7 +87,11 @@ def bookie_info(connection: BookieConnection, request: BookieInfoRequest) -> Non
             answer = v3_answers.encode_info_answer(request, status_of_error(result))
         else:
             answer = v3_answers.encode_info_answer(
-                request, StatusCode.EOK, total_bytes=result.total_bytes, free_bytes=result.free_bytes
+                request,
+                StatusCode.EOK,
+                total_bytes=result.total_bytes,
+                free_bytes=result.free_bytes,
+                added_bytes=result.added_bytes,
             )
         connection.answer(request, answer)
 

@@ -2,8 +2,10 @@
 
 In this order: a bookie that takes no entries, is excluded, or is already there is never taken; isolation groups, if any
 are asked for, the ledger's own or else those of all ledgers; racks and regions, as far as they can be had, or else
-nothing where they are enforced; then load: who got the fewest ledgers lately for its room, so that a bookie that joined
-comes first until it has its share. One that failed is last until the others have got some more. What is equal is drawn.
+nothing where they are enforced; then load: each gets ledgers in proportion to its weight, which is what bookies say of
+themselves: how much room they have, and how much is written to them, whoever writes it. One that joined begins where
+the others are, before those that are equal, and gets its share of what follows, not all of it. One that failed is last
+until the others have got some more. What is equal is drawn.
 
 The rules are those of BookKeeper's rack-aware, region-aware and weighted policies and of Pulsar's isolation policy;
 where they draw a bookie by chance, in proportion to its room, here the one is taken that is furthest behind it.
@@ -26,13 +28,23 @@ Below: TypeAlias = Callable[[int], int]
 
 DEFAULT_RACK: Final = "/default-rack"
 DEFAULT_REGION_RACK: Final = "/default-region/default-rack"
-#: Ledgers counted for the busiest bookie before all counts are halved: how long what was placed counts, and how many
-#: ledgers in a row a bookie that joined can get before the others do again.
-LEDGERS_COUNTED_MAX: Final = 128
+#: Ledgers that a bookie can be behind the first of those it is chosen among: how many in a row one gets that was away,
+#: or was not of the groups that were asked for.
+LEDGERS_BEHIND_MAX: Final = 32
 #: Ledgers that each of the others gets before a bookie that failed is tried again.
 LEDGERS_PASSED_OVER: Final = 16
 #: A bookie's room counts for at most so many times the median (``bookieMaxMultipleForWeightBasedPlacement``).
 WEIGHT_MULTIPLE_MAX: Final = 3
+#: Where room is not to count, one that has less than this share of the median gets less all the same.
+TIGHT_SHARE: Final = 0.25
+#: ... but not less than this of what it would get.
+TIGHT_WEIGHT_MIN: Final = 0.05
+#: One to which nothing is written gets so many times as many ledgers as one with the mean rate, and so few the busiest.
+LOAD_MULTIPLE_MAX: Final = 2.0
+#: Bytes a second that make no difference.
+LOAD_FLOOR_BYTES: Final = 1 << 20
+#: Bookies that are remembered beside those that there are.
+BOOKIES_GONE_MAX: Final = 64
 
 
 class PlacementRules(NamedTuple):
@@ -56,13 +68,15 @@ class PlacementRules(NamedTuple):
 class _Bookies:
     """What is known of them, whatever the rules of a ledger are."""
 
-    __slots__ = ("free_bytes", "placed", "places", "settled")
+    __slots__ = ("free_bytes", "passed", "places", "rates", "settled")
 
     def __init__(self) -> None:
         self.places: Mapping[str, BookiePlace] = {}
         self.free_bytes: Mapping[str, int] = {}
-        #: Ledgers placed on each lately.
-        self.placed: dict[str, int] = {}
+        #: Bytes a second that are written to each.
+        self.rates: Mapping[str, float] = {}
+        #: How far each has come, in ledgers of a bookie of mean weight.
+        self.passed: dict[str, float] = {}
         #: Who was there at the first ledger, or has got one: not new.
         self.settled: set[str] = set()
 
@@ -91,6 +105,10 @@ class Placement:
         """How much room bookies have, as far as is known."""
         self._bookies.free_bytes = dict(free_bytes)
 
+    def set_load(self, rates: Mapping[str, float]) -> None:
+        """How many bytes a second are written to bookies, as far as is known."""
+        self._bookies.rates = dict(rates)
+
     def new_ensemble(
         self,
         available: Collection[str],
@@ -103,9 +121,9 @@ class Placement:
         """``ensemble_size`` different ones of ``available`` and not of ``excluded``. Raises NotEnoughBookiesError."""
         if not self._bookies.settled:
             self._bookies.settled.update(available)
-        candidates = self._candidates(available, excluded, ensemble_size, below)
+        candidates, levels = self._candidates(available, excluded, ensemble_size, below)
         chosen = self._arranged([None] * ensemble_size, candidates, write_quorum, {})
-        self._count(chosen)
+        self._count(chosen, levels)
         return chosen
 
     def replacements(
@@ -120,38 +138,49 @@ class Placement:
     ) -> tuple[str, ...]:
         """The ensemble with other bookies at ``indexes``: those there failed. Raises NotEnoughBookiesError."""
         self.note_failed(ensemble[index] for index in sorted(indexes))
-        candidates = self._candidates(available, {*ensemble, *excluded}, len(indexes), below)
+        candidates, levels = self._candidates(available, {*ensemble, *excluded}, len(indexes), below)
         slots = [None if index in indexes else bookie_id for index, bookie_id in enumerate(ensemble)]
         like = {index: ensemble[index] for index in indexes}
         chosen = self._arranged(slots, candidates, write_quorum, like)
-        self._count([chosen[index] for index in indexes])
+        self._count([chosen[index] for index in indexes], levels)
         return chosen
 
     def note_failed(self, bookie_ids: Iterator[str]) -> None:
         """These failed adds: they come last until the others have caught up."""
-        last = max(self._bookies.placed.values(), default=0) + LEDGERS_PASSED_OVER
+        last = max(self._bookies.passed.values(), default=0.0) + LEDGERS_PASSED_OVER
         for bookie_id in bookie_ids:
             self._bookies.settled.add(bookie_id)
-            self._bookies.placed[bookie_id] = last
-        self._halve()
+            self._bookies.passed[bookie_id] = last
 
     # ---- who may be taken
 
-    def _candidates(self, available: Collection[str], excluded: Collection[str], count: int, below: Below) -> list[str]:
-        """Who may be taken, best first."""
+    def _candidates(
+        self, available: Collection[str], excluded: Collection[str], count: int, below: Below
+    ) -> tuple[list[str], Mapping[str, float]]:
+        """Who may be taken, best first, and how far each will have come then."""
         free = sorted({*available} - {*excluded})
         allowed = self._of_groups(free, count)
         if self.rules.is_racks_min_enforced and self._is_rack_aware:
             allowed = [bookie_id for bookie_id in allowed if self._rack(bookie_id, default="")]
         if len(allowed) < count:
             raise NotEnoughBookiesError(_shortage(count, free, allowed), self._cause(count, free, allowed))
+        levels = self._levels(allowed)
         if len(allowed) > 1:
             # Equal ones in random order; the sort keeps it.
             allowed = [allowed.pop(below(len(allowed))) for _ in range(len(allowed))]
-            weights = self._weights(allowed)
-            placed = self._bookies.placed
-            allowed.sort(key=lambda one: ((placed.get(one, 0) + 1) / weights[one], one in self._bookies.settled))
-        return allowed
+            allowed.sort(key=lambda one: (levels[one], one in self._bookies.settled))
+        return allowed, levels
+
+    def _levels(self, bookie_ids: Sequence[str]) -> Mapping[str, float]:
+        """How far each has come with the next ledger: who has the larger weight makes the smaller step."""
+        known = self._bookies
+        passed = {one: known.passed.get(one, 0.0) for one in bookie_ids if one in known.settled}
+        least = max(passed.values(), default=0.0) - LEDGERS_BEHIND_MAX
+        # One that is new begins with those that are furthest behind.
+        start = max(min(passed.values(), default=0.0), least)
+        weights = self._weights(bookie_ids)
+        mean = sum(weights.values()) / max(1, len(weights))
+        return {one: max(passed.get(one, start), least) + mean / weights[one] for one in bookie_ids}
 
     def _cause(self, count: int, free: Sequence[str], allowed: Sequence[str]) -> str:
         """The same without bookies: numbers, and the rule that leaves some out."""
@@ -183,14 +212,32 @@ class Placement:
         return fitting
 
     def _weights(self, bookie_ids: Sequence[str]) -> Mapping[str, float]:
-        """Room of each; of who tells none the median, of who has none the least."""
-        known = sorted(max(0, self._bookies.free_bytes[one]) for one in bookie_ids if one in self._bookies.free_bytes)
-        if not self.rules.is_weighted or not known or not known[-1]:
+        """What each is to get, in proportion: by its room, and by what is written to it."""
+        room, load = self._by_room(bookie_ids), self._by_load(bookie_ids)
+        return {one: room[one] * load[one] for one in bookie_ids}
+
+    def _by_room(self, bookie_ids: Sequence[str]) -> Mapping[str, float]:
+        """Room of each; of who tells none the median, of who has none the least. Where room is not to count, all have
+        the same but those that have next to none."""
+        free = self._bookies.free_bytes
+        known = sorted(max(0, free[one]) for one in bookie_ids if one in free)
+        if not known or not known[-1]:
             return dict.fromkeys(bookie_ids, 1.0)
         median = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
+        if not self.rules.is_weighted:
+            tight = max(1.0, median * TIGHT_SHARE)
+            return {one: min(1.0, max(free.get(one, median) / tight, TIGHT_WEIGHT_MIN)) for one in bookie_ids}
         least = next(room for room in known if room)
         most = max(median, least) * WEIGHT_MULTIPLE_MAX
-        return {one: min(max(self._bookies.free_bytes.get(one, median), least), most) for one in bookie_ids}
+        return {one: min(max(free.get(one, median), least), most) for one in bookie_ids}
+
+    def _by_load(self, bookie_ids: Sequence[str]) -> Mapping[str, float]:
+        """Less for who is written to more than the mean; of who tells nothing the mean."""
+        rates = self._bookies.rates
+        known = [rates[one] for one in bookie_ids if one in rates]
+        mean = sum(known) / max(1, len(known)) + LOAD_FLOOR_BYTES
+        found = {one: mean / (rates[one] + LOAD_FLOOR_BYTES) if one in rates else 1.0 for one in bookie_ids}
+        return {one: min(max(each, 1 / LOAD_MULTIPLE_MAX), LOAD_MULTIPLE_MAX) for one, each in found.items()}
 
     # ---- racks and regions
 
@@ -251,17 +298,13 @@ class Placement:
 
     # ---- what was placed
 
-    def _count(self, bookie_ids: Collection[str]) -> None:
+    def _count(self, bookie_ids: Collection[str], levels: Mapping[str, float]) -> None:
+        passed = self._bookies.passed
         for bookie_id in bookie_ids:
             self._bookies.settled.add(bookie_id)
-            self._bookies.placed[bookie_id] = self._bookies.placed.get(bookie_id, 0) + 1
-        self._halve()
-
-    def _halve(self) -> None:
-        if max(self._bookies.placed.values(), default=0) > LEDGERS_COUNTED_MAX:
-            self._bookies.placed = {
-                bookie_id: count // 2 for bookie_id, count in self._bookies.placed.items() if count > 1
-            }
+            passed[bookie_id] = levels[bookie_id]
+        if len(passed) > 2 * len(levels) + BOOKIES_GONE_MAX:
+            self._bookies.passed = {one: passed[one] for one in levels if one in passed}
 
 
 def _shortage(count: int, free: Sequence[str], allowed: Sequence[str]) -> str:

@@ -297,7 +297,7 @@ class RemoteBookie:
             error = error_of_status(answer.status, story)
             if error is None and (answer.total_bytes is None or answer.free_bytes is None):
                 error = StorageError(f"{story}: an answer without numbers")
-            done(error or BookieInfo(answer.total_bytes or 0, answer.free_bytes or 0))
+            done(error or BookieInfo(answer.total_bytes or 0, answer.free_bytes or 0, answer.added_bytes))
 
         flags = pb.GetBookieInfoRequest
         request = pb.GetBookieInfoRequest(requested=flags.TOTAL_DISK_CAPACITY | flags.FREE_DISK_SPACE)

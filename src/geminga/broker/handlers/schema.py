@@ -14,6 +14,7 @@ from geminga.broker.handlers.rows import Asks, CommandRow
 from geminga.broker.handlers.services import CommandServices
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.schema.topic_schemas import schema_of
+from geminga.broker.topic.base import Topic
 from geminga.model.errors import (
     GemingaError,
     IncompatibleSchemaError,
@@ -61,11 +62,12 @@ async def _find_schema(services: CommandServices, request: pb.CommandGetSchema) 
         except ValueError as error:
             # As Pulsar says it of an empty one.
             raise IncompatibleSchemaError(f"Empty schema version: {error}") from error
-        found = await registry.get(schema_id, version)
+        # As REST: what is from before a deletion is not there any more.
+        found = await registry.live_version(schema_id, version)
     else:
         found = await registry.latest(schema_id)
-    if found is None or found.is_deleted:
-        raise TopicNotFoundError("Topic not found or no-schema")
+    if found is None:
+        raise TopicNotFoundError(f"Topic not found or no-schema {request.topic}")
     return pb.CommandGetSchemaResponse(
         request_id=request.request_id, schema=found.info.to_wire(), schema_version=encode_version(found.version)
     )
@@ -92,11 +94,18 @@ def handle_get_or_create_schema(services: CommandServices, connection: Connectio
     spawn(_get_or_create_schema(services, connection, request), name=f"add schema of {request.topic}", part=connection)
 
 
+async def _existing(services: CommandServices, text: str) -> Topic:
+    try:
+        return await services.topics.get(TopicName.parse(text), create=False)
+    except TopicNotFoundError as error:
+        raise TopicNotFoundError(f"Topic not found {text}") from error
+
+
 async def _get_or_create_schema(
     services: CommandServices, connection: Connection, request: pb.CommandGetOrCreateSchema
 ) -> None:
     try:
-        topic = await services.topics.get(TopicName.parse(request.topic), create=False)
+        topic = await _existing(services, request.topic)
         version = await services.schemas.add(topic.name, schema_of(request))
         answer = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version)
     except GemingaError as error:

@@ -1,7 +1,8 @@
 """Commands of transactions: from clients to coordinators, and from other brokers' coordinators to what is served here.
 
-Each has an answer of its own type, with an error in it or none. Without ``transactionCoordinatorEnabled`` all are
-answered NotAllowed, as by Pulsar.
+Each has an answer of its own type, with an error in it or none. Without ``transactionCoordinatorEnabled`` those of
+clients are answered ERROR, as by Pulsar: the Go client looks at nothing else there. Those of other brokers get their
+own answers, with the same error.
 """
 
 from __future__ import annotations
@@ -29,9 +30,8 @@ from geminga.wire.pulsar.commands import encode_command
 if TYPE_CHECKING:  # what no transaction needs is not loaded
     from geminga.transaction.coordinator import TransactionCoordinator
 
-TEXT: Final = (
-    "Transaction manager is not started, please set transactionCoordinatorEnabled=true on a broker that has it"
-)
+#: Pulsar's words.
+TEXT: Final = "Transactions are not enabled."
 #: Of Java's long in an uint64.
 _SIGN_BIT: Final = 63
 #: Pulsar's word to clients that are not whom the transaction belongs to.
@@ -46,6 +46,16 @@ class Kind(NamedTuple):
     answer_type: pb.BaseCommand.Type
     #: The answer says which transaction it is about, as the request did.
     has_id: bool = True
+    #: Other brokers ask, not clients.
+    is_brokers: bool = False
+
+    def not_enabled(self, connection: Connection, command: pb.BaseCommand) -> None:
+        """There are no transactions here."""
+        error = NotAllowedError(TEXT)
+        if self.is_brokers:
+            self.answered(connection, command, error)
+        elif not connection.is_closed:
+            connection.send_error(getattr(command, self.request).request_id, error)
 
     def answered(
         self,
@@ -85,10 +95,13 @@ ADD_SUBSCRIPTION: Final = Kind(
 )
 END: Final = Kind("endTxn", "endTxnResponse", pb.BaseCommand.END_TXN_RESPONSE)
 END_ON_PARTITION: Final = Kind(
-    "endTxnOnPartition", "endTxnOnPartitionResponse", pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE
+    "endTxnOnPartition", "endTxnOnPartitionResponse", pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE, is_brokers=True
 )
 END_ON_SUBSCRIPTION: Final = Kind(
-    "endTxnOnSubscription", "endTxnOnSubscriptionResponse", pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE
+    "endTxnOnSubscription",
+    "endTxnOnSubscriptionResponse",
+    pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE,
+    is_brokers=True,
 )
 
 #: What a command does; the id of a new transaction, or None.
@@ -98,7 +111,7 @@ Work = Callable[[Transactions, Connection, pb.BaseCommand], Coroutine[Any, Any, 
 def _handled(kind: Kind, work: Work) -> Callable[[CommandServices, Connection, pb.BaseCommand], None]:
     def handle(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
         if services.transactions is None:
-            kind.answered(connection, command, NotAllowedError(TEXT))
+            kind.not_enabled(connection, command)
             return
         connection.run(run(services.transactions, connection, command), f"{kind.request} of {connection.peer}")
 
@@ -171,7 +184,7 @@ def _handle_add_partition(services: CommandServices, connection: Connection, com
     connection.request_begins()
     try:
         _check_owner(coordinator.owner(txn_id), connection)
-        coordinator.add_partitions_now(txn_id, [str(_persistent(name)) for name in request.partitions], done)
+        coordinator.add_partitions_now(txn_id, [_persistent(name) for name in request.partitions], done)
     except GemingaError as error:
         done(error)
 
@@ -181,7 +194,7 @@ async def _add_partition(transactions: Transactions, connection: Connection, com
     txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
     coordinator = await transactions.coordinators.find(txn_id.coordinator)
     _check_owner(coordinator.owner(txn_id), connection)
-    await coordinator.add_partitions(txn_id, [str(_persistent(name)) for name in request.partitions])
+    await coordinator.add_partitions(txn_id, [_persistent(name) for name in request.partitions])
 
 
 _add_partition_in_a_while: Final = _handled(ADD_PARTITION, _add_partition)
@@ -192,7 +205,7 @@ async def _add_subscription(transactions: Transactions, connection: Connection, 
     txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
     coordinator = await transactions.coordinators.find(txn_id.coordinator)
     _check_owner(coordinator.owner(txn_id), connection)
-    added = [TxnSubscription(str(_persistent(each.topic)), each.subscription) for each in request.subscription]
+    added = [TxnSubscription(_persistent(each.topic), each.subscription) for each in request.subscription]
     await coordinator.add_subscriptions(txn_id, added)
 
 
@@ -258,11 +271,12 @@ def _watermark(request: pb.CommandEndTxnOnPartition | pb.CommandEndTxnOnSubscrip
     return -1 if watermark >> _SIGN_BIT else watermark  # Java's -1
 
 
-def _persistent(text: str) -> TopicName:
+def _persistent(text: str) -> str:
+    """The name as the client told it, which is how it is told back."""
     name = TopicName.parse(text)
     if not name.is_persistent:
         raise InvalidTopicNameError(f"{name} stores no messages: transactions need persistent topics")
-    return name
+    return text
 
 
 def _check_owner(owner: str | None, connection: Connection) -> None:

@@ -172,7 +172,9 @@ class ClientTable(Generic[S]):
         """None: there is no such topic, and it is not to be made. Raises PulsarException, StorageError."""
         async with self._opening:
             if self._reader is None and await self._exists(self.name):
-                self._reader = await self._client().create_reader(str(self.name), self._last, is_read_compacted=True)
+                self._reader = await self._client().create_reader(
+                    str(self.name), self._last, is_read_compacted=True, stats_interval_ms=0
+                )
                 self._following = spawn(self._follow(self._reader), name=f"follow {self.name}", part=self._part)
             return self._reader
 
@@ -237,7 +239,7 @@ class ClientTable(Generic[S]):
             return None
         start = MessageId(-1, position.ledger_id, position.entry_id, -1)
         async with self._client().create_reader(
-            str(self.name), start, start_message_id_inclusive=True, is_read_compacted=True
+            str(self.name), start, start_message_id_inclusive=True, is_read_compacted=True, stats_interval_ms=0
         ) as reader:
             if not await reader.has_message_available():
                 return None

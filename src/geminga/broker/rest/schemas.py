@@ -46,8 +46,7 @@ async def get_schema(request: Request) -> Response:
 async def get_version(request: Request) -> Response:
     """The schema of a version; one from before the last deletion is not there any more."""
     name, version = _topic(request), path_int(request, "version", LONG_MAX)
-    live = await _registry(request).live(schema_id_of(name))
-    return json_response(_schema_json(_require(next((each for each in live if each.version == version), None))))
+    return json_response(_schema_json(_require(await _registry(request).live_version(schema_id_of(name), version))))
 
 
 async def get_schemas(request: Request) -> Response:

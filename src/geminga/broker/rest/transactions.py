@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,6 +20,7 @@ from geminga.broker.peers.snapshots import snapshot_json, snapshot_of, snapshots
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.rest.internal_stats import internal_stats, ledger_document
+from geminga.broker.rest.peer_answers import Question, ask_owners
 from geminga.broker.rest.requests import (
     NO_BODY,
     RestError,
@@ -137,11 +139,12 @@ async def coordinator_stats(request: Request) -> Response:
     if number is not None:
         await _check_number(request, number)
         return json_response(_stats_of(await coordinators.find_used(number)))
+    told = await _of_all(request, "coordinatorStats")
     stats: Document = {}
     steps = context_of(request).topics.steps()
     for each in range(await coordinators.count()):
         await steps.next()
-        stats[str(each)] = _stats_of(await _find_here(request, each))
+        stats[str(each)] = told[each] if each in told else _stats_of(await coordinators.find_used(each))
     return json_response(stats)
 
 
@@ -159,12 +162,16 @@ def _stats_of(coordinator: TransactionCoordinator | None) -> Document:
     }
 
 
-async def _find_here(request: Request, number: int) -> TransactionCoordinator | None:
-    """One of all; raises UnavailableError where it is another broker's: who asks may ask for it alone."""
+async def _of_all(request: Request, path: str) -> dict[int, Json]:
+    """What other brokers answer at a path for each of the coordinators that are theirs. Raises UnavailableError."""
     context = context_of(request)
-    if not isinstance(await context.ownership.owner_of(COORDINATORS_TOPIC.with_partition(number)), Here):
-        raise UnavailableError(f"transaction coordinator {number} is not served here: ask with coordinatorId={number}")
-    return await _transactions(request).coordinators.find_used(number)
+    away = []
+    for number in range(await _transactions(request).coordinators.count()):
+        partition = COORDINATORS_TOPIC.with_partition(number)
+        if not isinstance(await context.ownership.owner_of(partition), Here):
+            away.append(Question(partition, f"{_BASE}/{path}", f"coordinatorId={number}"))
+    answers = await ask_owners(context.topics.elsewhere, away)
+    return {question.name.partition: answer for question, answer in zip(away, answers, strict=True)}
 
 
 async def _check_number(request: Request, number: int) -> None:
@@ -253,8 +260,13 @@ async def slow_transactions(request: Request) -> Response:
         await _check_number(request, number)
     steps = context_of(request).topics.steps()
     found: Document = {}
+    told = await _of_all(request, f"slowTransactions/{longer_ms}") if number is None else {}
+    for answer in told.values():
+        found |= cast("Document", answer)
     for each in range(await coordinators.count()) if number is None else (number,):
-        coordinator = await _find_here(request, each)
+        if each in told:
+            continue
+        coordinator = await coordinators.find_used(each)
         for transaction in coordinator.slow(longer_ms) if coordinator is not None else ():
             await steps.next()
             found[str(transaction.txn_id)] = await _metadata_of(request, transaction)
@@ -263,23 +275,33 @@ async def slow_transactions(request: Request) -> Response:
 
 async def _metadata_of(request: Request, transaction: Transaction) -> Document:
     txn_id = transaction.txn_id
+    of = f"{txn_id.coordinator}/{txn_id.number}"
+    partitions, subscriptions = list(transaction.partitions), list(transaction.subscriptions)
+    # Asked of their owners, those that are not here.
+    peers = context_of(request).topics.elsewhere
+    about: dict[str | TxnSubscription, Question] = {}
+    all_told: list[str | TxnSubscription] = [*partitions, *subscriptions]
+    for told in all_told:
+        name = TopicName.parse(told if isinstance(told, str) else told.topic)
+        if peers is not None and not await peers.is_here(name):
+            about[told] = Question(name, f"{_BASE}/{_path_of(name, told)}/{of}")
+    answers = dict(zip(about, await ask_owners(peers, list(about.values())), strict=True))
+    produced: Document = {}
+    for topic in partitions:
+        # Of a topic that is gone, what one says that never saw the transaction.
+        away = answers[topic] or {"aborted": False} if topic in about else None
+        produced[topic] = await _produced(request, topic, txn_id) if away is None else away
     acked: dict[str, Json] = {}
-    for topic, subscription in list(transaction.subscriptions):
-        of_topic = cast("Document", acked.setdefault(topic, {}))
-        try:
-            found = _subscription(await _loaded(request, TopicName.parse(topic)), subscription)
-        except (NotFoundError, TopicNotFoundError, SubscriptionNotFoundError):
-            of_topic[subscription] = {}
-        else:
-            of_topic[subscription] = cast("Document", found.stats_of(txn_id))
+    for held in subscriptions:
+        of_topic = cast("Document", acked.setdefault(held.topic, {}))
+        away = answers[held] or {} if held in about else None
+        of_topic[held.subscription] = await _acknowledged(request, held, txn_id) if away is None else away
     document: Document = {
         "txnId": str(txn_id),
         "status": transaction.status.name,
         "openTimestamp": transaction.start_ms,
         "timeoutAt": transaction.timeout_ms,
-        "producedPartitions": {
-            topic: await _produced(request, topic, txn_id) for topic in list(transaction.partitions)
-        },
+        "producedPartitions": produced,
         "ackedPartitions": acked,
     }
     if transaction.owner is not None:
@@ -287,13 +309,28 @@ async def _metadata_of(request: Request, transaction: Transaction) -> Document:
     return document
 
 
+def _path_of(name: TopicName, told: str | TxnSubscription) -> str:
+    """Where the owner of a topic tells of one transaction in it, or in a subscription of it."""
+    place = f"{name.namespace}/{quote(name.local_name, safe='')}"
+    if isinstance(told, str):
+        return f"transactionInBufferStats/{place}"
+    return f"transactionInPendingAckStats/{place}/{quote(quote(told.subscription, safe=''), safe='')}"
+
+
 async def _produced(request: Request, topic: str, txn_id: TxnId) -> Document:
-    """Of a topic that is gone, what one says that never saw the transaction."""
     try:
         buffer = await (await _loaded(request, TopicName.parse(topic))).use_transactions()
     except (NotFoundError, TopicNotFoundError):
         return {"aborted": False}
     return cast("Document", buffer.stats_of(txn_id))
+
+
+async def _acknowledged(request: Request, held: TxnSubscription, txn_id: TxnId) -> Document:
+    try:
+        found = _subscription(await _loaded(request, TopicName.parse(held.topic)), held.subscription)
+    except (NotFoundError, TopicNotFoundError, SubscriptionNotFoundError):
+        return {}
+    return cast("Document", found.stats_of(txn_id))
 
 
 async def abort_transaction(request: Request) -> Response:

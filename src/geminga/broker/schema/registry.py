@@ -19,7 +19,7 @@ from geminga.broker.schema.core.compatibility import (
     why_unfit_for_consumer,
 )
 from geminga.broker.schema.core.identities import Identities
-from geminga.broker.schema.core.storage_format import Locator, StoredSchema, live_versions
+from geminga.broker.schema.core.storage_format import IndexEntry, Locator, StoredSchema, live_versions
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.core.validity import why_invalid
 from geminga.broker.schema.store import SchemaStore
@@ -71,6 +71,14 @@ class SchemaRegistry:
         for entry in locator.index if locator is not None else ():
             if entry.version == version:
                 return await self._store.read(entry)
+        return None
+
+    async def live_version(self, schema_id: str, version: int) -> StoredSchema | None:
+        """That version; None if there is none, or it is from before the last deletion."""
+        for entry in _since_deletion(await self.locator(schema_id)):
+            if entry.version == version:
+                found = await self._store.read(entry)
+                return None if found.is_deleted else found
         return None
 
     async def live(self, schema_id: str) -> Sequence[StoredSchema]:
@@ -174,10 +182,7 @@ class SchemaRegistry:
         return None
 
     async def _live(self, locator: Locator | None) -> Sequence[StoredSchema]:
-        entries = locator.index if locator is not None else ()
-        # An entry without a hash is the mark of a deletion: what is before needs no reading.
-        start = max((at + 1 for at, entry in enumerate(entries) if not entry.hash), default=0)
-        return live_versions([await self._store.read(entry) for entry in entries[start:]])
+        return live_versions([await self._store.read(entry) for entry in _since_deletion(locator)])
 
     @asynccontextmanager
     async def _turn(self, schema_id: str) -> AsyncIterator[None]:
@@ -190,6 +195,13 @@ class SchemaRegistry:
             lock, users = self._turns.pop(schema_id)
             if users > 1:
                 self._turns[schema_id] = (lock, users - 1)
+
+
+def _since_deletion(locator: Locator | None) -> Sequence[IndexEntry]:
+    """An entry without a hash is the mark of a deletion: what is before needs no reading."""
+    entries = locator.index if locator is not None else ()
+    start = max((at + 1 for at, entry in enumerate(entries) if not entry.hash), default=0)
+    return entries[start:]
 
 
 def _next_version(locator: Locator | None) -> int:

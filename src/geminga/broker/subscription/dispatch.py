@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dispatcher_shared import Candidate
 from geminga.broker.core.recent_candidates import RecentCandidates
@@ -20,6 +20,9 @@ from geminga.model import Position
 from geminga.model.errors import StorageError
 from geminga.runtime import Contained, Part, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:  # what no transaction needs is not loaded
+    from geminga.transaction.core.pending_acks import Released
 
 #: Reads in one go before other work of the loop gets its turn.
 ROUNDS_MAX: Final = 8
@@ -199,7 +202,7 @@ class Dispatch(ABC):
         """A transaction that held parts of these entries was committed, and nothing of them is left."""
 
     @abstractmethod
-    def give_back(self, positions: Sequence[Position]) -> None:
+    def give_back(self, released: Released) -> None:
         """A transaction that held these entries, or parts of them, was aborted: they may be sent again."""
 
     @abstractmethod

@@ -24,6 +24,7 @@ from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import Entry, ManagedLedger
+    from geminga.transaction.core.pending_acks import Released
 
 #: Longest sleep of the timer for delayed messages, so that a clock that was set is noticed.
 _DELAY_TIMER_MAX_S: Final = 10.0
@@ -164,10 +165,11 @@ class SharedDispatch(Dispatch):
         if self._core.consumers:
             self.held(self._core.consumers[0], [(position, 0) for position in positions])
 
-    def give_back(self, positions: Sequence[Position]) -> None:
+    def give_back(self, released: Released) -> None:
         """A transaction holds these entries, or parts of them, no more: they are sent again."""
         cursor = self.reader.cursor
-        for position in positions:
+        for ack in released.acks:
+            position = ack.position
             owner = next((each for each in self._core.consumers if position in each.pending), None)
             if owner is not None:
                 owner.messages_redelivered += self._core.redeliver(owner, [position])

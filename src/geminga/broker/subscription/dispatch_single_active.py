@@ -17,13 +17,15 @@ from geminga.runtime import Contained
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
+    from geminga.broker.subscription.given_back import GivenBack
     from geminga.managed_ledger import Entry
+    from geminga.transaction.core.pending_acks import Released
 
 
 class SingleActiveDispatch(Dispatch):
     """See the module."""
 
-    __slots__ = ("_core", "_pause", "_ranges")
+    __slots__ = ("_core", "_given_back", "_pause", "_ranges", "_seen")
 
     def __init__(self, subscription: DispatchedSubscription, consumer: Consumer) -> None:
         super().__init__(subscription, consumer.type)
@@ -39,6 +41,10 @@ class SingleActiveDispatch(Dispatch):
         self._pause: asyncio.TimerHandle | None = None
         #: What an Exclusive consumer wants to see of all keys (readers of a key hash range do); None: everything.
         self._ranges: StickyRanges | None = None
+        #: The last entry that was sent, or passed over, since the log was read anew; None: none was.
+        self._seen: Position | None = None
+        #: While what aborted transactions gave back is sent again; None: nothing is.
+        self._given_back: GivenBack | None = None
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -83,8 +89,13 @@ class SingleActiveDispatch(Dispatch):
             consumer.start_epoch(epoch)
         if consumer is not self._core.active or self._pause is not None:
             return
-        self.reader.rewind()
+        self._read_anew()
         self.wake()
+
+    def _read_anew(self) -> None:
+        """From the first entry that is not acknowledged, all of it."""
+        self._seen = self._given_back = None
+        self.reader.rewind()
 
     def held(self, consumer: Consumer, entries: Iterable[tuple[Position, int]]) -> None:
         """What is sent is not counted here."""
@@ -92,12 +103,24 @@ class SingleActiveDispatch(Dispatch):
     def settled(self, positions: Sequence[Position]) -> None:
         """As :meth:`held`."""
 
-    def give_back(self, positions: Sequence[Position]) -> None:
-        """A transaction was aborted: all that is not acknowledged comes again, as order is kept."""
-        del positions
-        if self._core.active is not None and self._pause is None:
+    def give_back(self, released: Released) -> None:
+        """A transaction was aborted: what it held, and nothing else of what was sent, is sent again.
+
+        After a cumulative acknowledgement all is: Pulsar's Java client drops what it prefetched then.
+        """
+        from geminga.broker.subscription.given_back import GivenBack
+
+        if self._core.active is None or self._pause is not None:
+            return  # whoever becomes active is sent all that is not acknowledged
+        if released.cumulative is not None:
+            self._read_anew()
+        elif self._seen is not None:
+            if self._given_back is None:
+                self._given_back = GivenBack(self._seen)
+            self._given_back.until = self._seen
+            self._given_back.add(released.acks)
             self.reader.rewind()
-            self.wake()
+        self.wake()
 
     def close(self) -> None:
         """No more dispatch."""
@@ -140,7 +163,7 @@ class SingleActiveDispatch(Dispatch):
             return
         active = self._core.active
         if self._is_closed or active is None:
-            self.reader.rewind()
+            self._read_anew()
             return
         self._failures = 0
         if result and active.connection.is_held:
@@ -167,6 +190,13 @@ class SingleActiveDispatch(Dispatch):
                 hides=self.subscription.topic.hides,
                 held=self.subscription.held,
             )
+            last = result[-1].position
+            if self._given_back is not None:
+                entries = self._given_back.taken_from(entries)
+                if self._given_back.is_over(last):
+                    self._given_back = None
+            if self._seen is None or last > self._seen:
+                self._seen = last
             if ranges is not None:
                 # Left unacknowledged, as Pulsar leaves them: they are somebody else's.
                 entries = [entry for entry in entries if ranges.select(entry.sticky_hash) is not None]
@@ -186,7 +216,7 @@ class SingleActiveDispatch(Dispatch):
         anything, from the first change on: what the one before holds may still be acknowledged, and of a group that
         starts together the first to come seldom stays the active one.
         """
-        self.reader.rewind()
+        self._read_anew()
         delay_ms = self._config.active_consumer_failover_delay_ms
         if self.type != Failover or delay_ms <= 0:
             if self._core.active is not None:
@@ -197,7 +227,7 @@ class SingleActiveDispatch(Dispatch):
     def _on_pause_over(self) -> None:
         self._pause = None
         with Contained(self.subscription, "the change of the active consumer"):
-            self.reader.rewind()
+            self._read_anew()
             self._start_active()
 
     def _start_active(self) -> None:

@@ -6,7 +6,7 @@ somebody asked, at least :data:`RATE_WINDOW_MIN_S` ago.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -133,7 +133,7 @@ def subscription_stats(subscription: Subscription) -> Json:
         "lastMarkDeleteAdvancedTimestamp": subscription.cursor.moved_ms,
         "blockedSubscriptionOnUnackedMsgs": shared is not None and shared.core.is_blocked,
         "msgBacklog": backlog,
-        "backlogSize": backlog_bytes(subscription),
+        "backlogSize": unacknowledged_bytes(subscription),
         "msgBacklogNoDelayed": backlog - delayed,
         "msgDelayed": delayed,
         "msgInReplay": len(shared.core.replay) if shared is not None else 0,
@@ -163,10 +163,19 @@ def non_persistent_subscription_stats(subscription: NonPersistentSubscription) -
 
 
 def backlog_bytes(subscription: Subscription, *, is_limited: bool = True) -> int:
-    """Bytes not acknowledged: of the ledgers behind the mark-delete position, and by the mean entry of its own.
+    """Bytes that are kept for it: of the ledgers behind the mark-delete position, and by the mean entry of its own.
 
     ``is_limited``: without what is stored and may not be read yet.
     """
+    return _bytes_behind(subscription, lambda _: 0, is_limited=is_limited)
+
+
+def unacknowledged_bytes(subscription: Subscription) -> int:
+    """The same without what is acknowledged behind the mark-delete position, by the mean entry of each ledger."""
+    return _bytes_behind(subscription, subscription.cursor.individually_acknowledged_in, is_limited=True)
+
+
+def _bytes_behind(subscription: Subscription, acknowledged_in: Callable[[int], int], *, is_limited: bool) -> int:
     ledger_id, entry_id = subscription.cursor.mark_delete_position
     ledger = subscription.topic.ledger
     size_bytes = 0
@@ -174,6 +183,7 @@ def backlog_bytes(subscription: Subscription, *, is_limited: bool = True) -> int
         if info.ledger_id < ledger_id:
             break
         left = info.entries - entry_id - 1 if info.ledger_id == ledger_id else info.entries
+        left -= acknowledged_in(info.ledger_id)
         if left > 0:
             whole = ledger.ledgers.find(info.ledger_id) or info
             size_bytes += whole.size_bytes * left // whole.entries

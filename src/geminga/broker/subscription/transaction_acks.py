@@ -24,11 +24,12 @@ from geminga.model.errors import (
     TopicClosingError,
 )
 from geminga.model.position import Position
-from geminga.model.txn_id import TxnId, TxnSubscription
+from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.runtime import Contained, Part, get_logger, spawn
 from geminga.transaction.core.held_back import Hold
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck, whole_or_part
 from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
+from geminga.transaction.ports import Registrations
 from geminga.transaction.strays import AGAIN_MAX_MS, check_is_taking, settle_strays
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.numbers import BATCH_MESSAGES_BELIEVED
@@ -234,7 +235,7 @@ class TransactionAcks:
         registrations = self._subscription.services.registrations
         if registrations is None:
             raise NotAllowedError("Transactions are not enabled on this broker")
-        standing = await registrations.find_standing(txn_id, self._whose)
+        standing = await self._standing(registrations, txn_id)
         handle = self._handle or await self._open()
         await self._until_in_memory(acks)
         # Nothing may come between this question and the holding: an end that is told finds all there is to end.
@@ -252,6 +253,12 @@ class TransactionAcks:
         if dispatch is not None:
             with Contained(subscription, "an acknowledgement in a transaction"):
                 dispatch.held(consumer, [(ack.position, self._left(handle, ack)) for ack in acks])
+
+    async def _standing(self, registrations: Registrations, txn_id: TxnId) -> Standing:
+        is_first = self._handle is None or not self._handle.acks.holds(txn_id)
+        if is_first or registrations.standing(txn_id, self._whose) is not None:
+            return await registrations.find_standing(txn_id, self._whose)
+        return Standing.TAKING  # its coordinator, at another broker, was asked about the first
 
     def _left(self, handle: PendingAckHandle, ack: TxnAck) -> int:
         """How many messages of the entry are neither held nor acknowledged."""
@@ -382,7 +389,7 @@ class TransactionAcks:
         dispatch = subscription.dispatch
         if dispatch is not None:
             with Contained(subscription, "the abort of a transaction"):
-                dispatch.give_back([ack.position for ack in released.acks])
+                dispatch.give_back(released)
 
     # ---- dispatch
 

@@ -26,6 +26,8 @@ _log = get_logger(__name__)
 #: Milliseconds until one that lost its log, or could not be opened, is tried again: doubled from the first to the last.
 REOPEN_FIRST_MS: Final = 500
 REOPEN_MAX_MS: Final = 60_000
+#: Seconds that another broker may take to say how a transaction stands before something of it is taken.
+ASK_S: Final = 5.0
 
 
 def log_name(number: int) -> str:
@@ -159,7 +161,15 @@ class Coordinators:
         try:
             return await self.own_standing(txn_id, participant)
         except TransactionCoordinatorNotFoundError:
-            return Standing.TAKING if txn_id.coordinator < await self._count() else Standing.OVER
+            if txn_id.coordinator >= await self._count():
+                return Standing.OVER
+        try:
+            async with asyncio.timeout(ASK_S):
+                return await self._standing_elsewhere(txn_id, participant)
+        except (GemingaError, TimeoutError) as error:
+            # Whoever holds something asks again: what is wrong now is found then.
+            _log.info("%s: how transaction %s stands is not known, it is believed: %r", participant, txn_id, error)
+            return Standing.TAKING
 
     async def ask_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
         """As :class:`Registrations` says."""
@@ -168,6 +178,9 @@ class Coordinators:
         except TransactionCoordinatorNotFoundError:
             if txn_id.coordinator >= await self._count():
                 return Standing.OVER
+        return await self._standing_elsewhere(txn_id, participant)
+
+    async def _standing_elsewhere(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
         found = None if self._elsewhere is None else await self._elsewhere.ask(txn_id, participant)
         return Standing.TAKING if found is None else found
 
@@ -175,8 +188,9 @@ class Coordinators:
         """Of a coordinator that is here. Raises TransactionCoordinatorNotFoundError, GemingaError."""
         coordinator = await self.find(txn_id.coordinator)
         standing = coordinator.state.standing(txn_id, participant)
-        if standing is Standing.OVER:
-            # What is held will be aborted. A broker that has the log now may have begun the transaction.
+        if standing in (Standing.OVER, Standing.UNTOLD):
+            # What is held will be aborted, or what comes is refused. A broker that has the log now may have begun the
+            # transaction, and been told.
             await coordinator.claim()
         return standing
 

@@ -8,7 +8,7 @@ its batch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from geminga.client._consuming.acks import AckSender, Receipt
@@ -20,6 +20,7 @@ from geminga.client._errors import OperationNotSupported, PulsarException
 from geminga.client._message_id import MessageId
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.core.ack_grouping import AckGrouping, NoAckGrouping
+from geminga.client.core.ack_properties import NONE, Properties
 from geminga.client.core.batch_acker import BatchAcker
 
 EntryKey = tuple[int, int]
@@ -135,10 +136,13 @@ class Acknowledgement:
 
     def acknowledge_entry(self, key: EntryKey) -> Receipt:
         """A whole entry, with the chunks before it; of a batch what the broker delivered of it."""
-        acker = self._ackers.pop(key, None) if self._ackers else None
+        acker = self._ackers.get(key) if self._ackers else None
         self._redelivery.acknowledged(key)
-        if acker is not None and acker.withheld:
-            return self.sender.add_partial(key, acker)
+        if acker is not None:
+            if acker.withheld:
+                # It stays: what was withheld may have been delivered before, and be acknowledged yet.
+                return self.sender.add_partial(key, acker)
+            del self._ackers[key]
         if self._chunked:
             for piece in self._chunked.pop(key, ()):
                 if piece != key:
@@ -167,6 +171,10 @@ class Acknowledgement:
         acker = self._ackers.get(key)
         is_whole = index < 0 or acker is None or acker.acknowledge_cumulative(index)
         self._forget_up_to(key if is_whole else (key[0], key[1] - 1))
+
+    def given_back(self, acked: Mapping[EntryKey, tuple[Collection[int], int]], *, is_cumulative: bool) -> None:
+        """A transaction that acknowledged these was aborted."""
+        self._redelivery.given_back((acked, is_cumulative))
 
     def batch_size_of(self, message_id: MessageId) -> int:
         """Messages of the batch that an id is of; 0: of none."""
@@ -200,27 +208,30 @@ class Acknowledgement:
             acker = self._ackers[key] = BatchAcker(message_id.batch_size())
         return acker
 
-    def acknowledge_cumulative(self, entry: EntryBatch, index: int) -> Receipt:
+    def acknowledge_cumulative(self, entry: EntryBatch, index: int, properties: Properties = NONE) -> Receipt:
         """Everything up to and with a message."""
-        return self._acknowledge_up_to(entry.key, entry.acker, index)
+        return self._acknowledge_up_to(entry.key, entry.acker, index, properties)
 
-    def acknowledge_cumulative_id(self, message_id: MessageId) -> Receipt:
+    def acknowledge_cumulative_id(self, message_id: MessageId, properties: Properties = NONE) -> Receipt:
         """The same by id."""
         key = (message_id.ledger_id(), message_id.entry_id())
         index = message_id.batch_index()
-        return self._acknowledge_up_to(key, self._acker_of(key, message_id) if index >= 0 else None, index)
+        acker = self._acker_of(key, message_id) if index >= 0 else None
+        return self._acknowledge_up_to(key, acker, index, properties)
 
-    def _acknowledge_up_to(self, key: EntryKey, acker: BatchAcker | None, index: int) -> Receipt:
+    def _acknowledge_up_to(
+        self, key: EntryKey, acker: BatchAcker | None, index: int, properties: Properties
+    ) -> Receipt:
         if acker is not None and (not acker.acknowledge_cumulative(index) or acker.withheld):
             if self._by_index or not acker.remaining:
-                return self.sender.add_cumulative(key, acker)
+                return self.sender.add_cumulative(key, acker, properties)
             # The batch is not through; everything before it is.
             key = (key[0], key[1] - 1)
             if key == self._last_cumulative:
                 return None
         self._last_cumulative = key
         self._forget_up_to(key)
-        return self.sender.add_cumulative(key, None)
+        return self.sender.add_cumulative(key, None, properties)
 
     def _forget_up_to(self, key: EntryKey) -> None:
         ackers = self._ackers

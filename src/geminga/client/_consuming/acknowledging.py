@@ -27,7 +27,8 @@ from geminga.client._message import Message
 from geminga.client._message_id import MessageId
 from geminga.client._place import Place, running_loop
 from geminga.client._transacting.transaction import Transaction, begin_in
-from geminga.client.core.option_kinds import NOTHING, TEXTS, TIME_MS_MAX, Either
+from geminga.client.core.ack_properties import NONE, Properties
+from geminga.client.core.option_kinds import INT64_MAX, NOTHING, TEXTS, TIME_MS_MAX, Either
 from geminga.client.core.transaction import TransactionCore
 
 if TYPE_CHECKING:
@@ -61,13 +62,17 @@ class Acknowledging(Receiving[T]):
     # ---- what users call
 
     async def acknowledge(
-        self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId], txn: Transaction | None = None
+        self,
+        message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId],
+        txn: Transaction | None = None,
+        *,
+        properties: Mapping[str, int] | None = None,
     ) -> None:
         """See :meth:`Consumer.acknowledge`."""
         if self._is_closed:
             self._check_alive()
-        # One comparison for both: that there are no interceptors, and no transaction.
-        if type(message) is Message and self._interceptors is txn:  # type: ignore[comparison-overlap]
+        # One comparison for all: that there are no interceptors, no transaction and no properties.
+        if type(message) is Message and self._interceptors is txn is properties:  # type: ignore[comparison-overlap]
             entry = message._entry
             source = entry.source
             if source is None:
@@ -89,12 +94,19 @@ class Acknowledging(Receiving[T]):
                 await source.acks.sender.heard(receipt)
             return
         self._check_alive()
+        along = _along(properties, txn)
         if txn is None:
-            await self._acknowledge_all(self._checked(message))
+            await self._acknowledge_all(self._checked(message), along)
         else:
             await self._acknowledge_in(txn, self._checked(message))
 
-    async def acknowledge_cumulative(self, message: Message[Any] | MessageId, txn: Transaction | None = None) -> None:
+    async def acknowledge_cumulative(
+        self,
+        message: Message[Any] | MessageId,
+        txn: Transaction | None = None,
+        *,
+        properties: Mapping[str, int] | None = None,
+    ) -> None:
         """See :meth:`Consumer.acknowledge_cumulative`."""
         if self._is_closed or running_loop() is not self._loop:
             self._check_alive()
@@ -104,8 +116,9 @@ class Acknowledging(Receiving[T]):
                 "before this one may be with other consumers; acknowledge each message"
             )
         checked = self._checked(one_of(message))
+        along = _along(properties, txn)
         if txn is None:
-            await self._acknowledge_up_to(checked[0])
+            await self._acknowledge_up_to(checked[0], along)
         else:
             await self._acknowledge_in(txn, checked, is_cumulative=True)
 
@@ -185,10 +198,13 @@ class Acknowledging(Receiving[T]):
             raise OperationNotSupported("the message does not come from a consumer")
         return messages
 
-    async def _acknowledge_all(self, messages: Acknowledged) -> None:
+    async def _acknowledge_all(self, messages: Acknowledged, properties: Properties) -> None:
         """What :meth:`_checked` gave; raises the first error of a receipt."""
+        senders = dict.fromkeys(map(self._sender_of, messages)) if properties else ()
+        for each in senders:
+            each.begin_properties(properties)
         if self._interceptors is not None:
-            await self._acknowledge_intercepted(messages, self._interceptors)
+            await self._acknowledge_intercepted(messages, self._interceptors, senders)
             return
         receipts: _Receipts = {}
         for entry, group in groupby(messages, _ENTRY_OF):
@@ -204,10 +220,21 @@ class Acknowledging(Receiving[T]):
                 self.counters.acks_sent += len(indexes)
                 acks = entry.source.acks
                 _remember(receipts, acks.acknowledge_many(entry, indexes), acks.sender)
+        for each in senders:
+            each.end_properties()
         for receipt, sender in receipts.items():
             await sender.heard(receipt)
 
-    async def _acknowledge_intercepted(self, messages: Acknowledged, interceptors: Interceptors) -> None:
+    def _sender_of(self, message: Message[Any] | MessageId) -> AckSender:
+        if isinstance(message, MessageId):
+            return self._source_of(message).acks.sender
+        source = message._entry.source
+        assert source is not None
+        return source.acks.sender
+
+    async def _acknowledge_intercepted(
+        self, messages: Acknowledged, interceptors: Interceptors, senders: Iterable[AckSender]
+    ) -> None:
         """The same, and interceptors hear of each message: they wait for one receipt together, not one by one."""
         first: PulsarException | None = None
         pending: list[tuple[Message[Any] | MessageId, _Receipts]] = []
@@ -215,6 +242,8 @@ class Acknowledging(Receiving[T]):
             receipts: _Receipts = {}
             self._acknowledge(message, receipts)
             pending.append((message, receipts))
+        for each in senders:
+            each.end_properties()
         for message, receipts in pending:
             error: PulsarException | None = None
             try:
@@ -238,19 +267,19 @@ class Acknowledging(Receiving[T]):
             acks = entry.source.acks
             _remember(receipts, acks.acknowledge(entry, message._index), acks.sender)
 
-    async def _acknowledge_up_to(self, message: Message[Any] | MessageId) -> None:
+    async def _acknowledge_up_to(self, message: Message[Any] | MessageId, properties: Properties) -> None:
         """Everything up to one that :meth:`_checked` took."""
         self.counters.acks_sent += 1
         error: PulsarException | None = None
         try:
             if isinstance(message, MessageId):
                 by_id = self._source_of(message).acks
-                sender, receipt = by_id.sender, by_id.acknowledge_cumulative_id(message)
+                sender, receipt = by_id.sender, by_id.acknowledge_cumulative_id(message, properties)
             else:
                 entry = message._entry
                 assert entry.source is not None
                 acks = entry.source.acks
-                sender, receipt = acks.sender, acks.acknowledge_cumulative(entry, message._index)
+                sender, receipt = acks.sender, acks.acknowledge_cumulative(entry, message._index, properties)
             if receipt is not None:
                 await sender.heard(receipt)
         except PulsarException as failure:
@@ -324,6 +353,20 @@ def one_of(given: object) -> Message[Any] | MessageId:
 def id_of(message: Message[Any] | MessageId) -> MessageId:
     """Of a message, its id."""
     return message if isinstance(message, MessageId) else message.message_id()
+
+
+def _along(properties: object, txn: Transaction | None) -> Properties:
+    """What goes along with an acknowledgement; raises InvalidMessage."""
+    if properties is None:
+        return NONE
+    if not isinstance(properties, Mapping) or not all(
+        isinstance(name, str) and name and type(number) is int and -INT64_MAX - 1 <= number <= INT64_MAX
+        for name, number in properties.items()
+    ):
+        raise InvalidMessage(f"properties={properties!r:.100}: expected a mapping of names to 64-bit integers")
+    if properties and txn is not None:
+        raise InvalidMessage("properties: an acknowledgement in a transaction takes none along")
+    return dict(properties)
 
 
 def _remember(receipts: _Receipts, receipt: Receipt, sender: AckSender) -> None:

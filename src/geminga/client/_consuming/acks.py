@@ -15,6 +15,7 @@ import asyncio
 from geminga.client._errors import PulsarException, Timeout
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.core.ack_grouping import AckGroup, AckSet, AckTracker, EntryKey
+from geminga.client.core.ack_properties import NONE, AckProperties, Properties
 from geminga.client.core.batch_acker import BatchAcker
 from geminga.client.core.stats import ConsumerCounters
 from geminga.wire.pulsar.consumer_codec import ACK_IDS_MAX, encode_ack
@@ -26,10 +27,12 @@ Receipt = asyncio.Future[None] | None
 class _Flight:
     """A group that was sent and is not answered."""
 
-    __slots__ = ("error", "group", "receipts", "request_ids", "sent_s")
+    __slots__ = ("error", "group", "properties", "receipts", "request_ids", "sent_s")
 
     def __init__(self, group: AckGroup, receipts: list[asyncio.Future[None]], sent_s: float) -> None:
         self.group = group
+        #: What went along: with the cumulative acknowledgement, with the others.
+        self.properties: tuple[Properties, Properties] = (NONE, NONE)
         self.receipts = receipts
         #: The loop's time.
         self.sent_s = sent_s
@@ -50,6 +53,7 @@ class AckSender:
         "_is_hurried",
         "_loop",
         "_patience_timer",
+        "_properties",
         "_receipts",
         "_timeout_s",
         "_timer",
@@ -87,6 +91,8 @@ class AckSender:
         self._receipts: dict[int, list[asyncio.Future[None]]] = {}
         #: Request id -> what it belongs to.
         self._flights: dict[int, _Flight] = {}
+        #: None: nobody ever gave any.
+        self._properties: AckProperties | None = None
 
     # ---- what the application acknowledged
 
@@ -110,10 +116,27 @@ class AckSender:
             self._arm()
         return receipt
 
-    def add_cumulative(self, entry: EntryKey, acker: BatchAcker | None) -> Receipt:
-        """Everything up to an entry, or to a place in it."""
+    def begin_properties(self, properties: Properties) -> None:
+        """What is added until :meth:`end_properties`, in this turn, takes them along, and nothing else does."""
+        self.flush()
+        if self._properties is None:
+            self._properties = AckProperties()
+        self._properties.begin(properties)
+
+    def end_properties(self) -> None:
+        """See :meth:`begin_properties`."""
+        if self._properties is not None:
+            self._properties.end()
+        self.flush()
+
+    def add_cumulative(self, entry: EntryKey, acker: BatchAcker | None, properties: Properties = NONE) -> Receipt:
+        """Everything up to an entry, or to a place in it; with ``properties`` it leaves at once."""
         receipt = self._receipt() if self._with_receipts else None
-        if self.tracker.add_cumulative(entry, acker):
+        if properties and self._properties is None:
+            self._properties = AckProperties()
+        if self._properties is not None:
+            self._properties.cumulative(entry, properties)
+        if self.tracker.add_cumulative(entry, acker) or properties:
             self.flush()
         elif self._timer is None:
             self._arm()
@@ -147,6 +170,8 @@ class AckSender:
         self._flights.clear()
         for flight in flights:
             self.tracker.restore(flight.group)
+            if self._properties is not None:
+                self._properties.restore(_cumulative_of(flight.group), flight.properties)
             self._receipts.setdefault(self.tracker.number, []).extend(flight.receipts)
 
     def on_response(self, request_id: int, error: PulsarException | None) -> None:
@@ -175,15 +200,17 @@ class AckSender:
         if group is None:
             return
         flight = None
+        properties = (NONE, NONE) if self._properties is None else self._properties.taken(_cumulative_of(group))
         if self._with_receipts:
             flight = _Flight(group, self._receipts.pop(group.number, []), self._loop.time())
+            flight.properties = properties
             if self._patience_timer is None:
                 self._patience_timer = self._loop.call_later(self._timeout_s, self._on_overdue)
         if group.cumulative is not None:
-            self._send(connection, [group.cumulative], flight, is_cumulative=True)
+            self._send(connection, [group.cumulative], flight, properties[0], is_cumulative=True)
         individual = group.individual
         for start in range(0, len(individual), ACK_IDS_MAX):
-            self._send(connection, individual[start : start + ACK_IDS_MAX], flight, is_cumulative=False)
+            self._send(connection, individual[start : start + ACK_IDS_MAX], flight, properties[1], is_cumulative=False)
 
     def close(self, error: PulsarException) -> None:
         """Nothing is sent any more; who waits for a receipt gets ``error``."""
@@ -220,6 +247,7 @@ class AckSender:
         connection: ClientConnection,
         ids: list[tuple[EntryKey, AckSet]],
         flight: _Flight | None,
+        properties: Properties,
         *,
         is_cumulative: bool,
     ) -> None:
@@ -228,7 +256,11 @@ class AckSender:
             request_id = connection.next_request_id()
             flight.request_ids.add(request_id)
             self._flights[request_id] = flight
-        connection.write(encode_ack(self._consumer_id, ids, is_cumulative=is_cumulative, request_id=request_id))
+        connection.write(
+            encode_ack(
+                self._consumer_id, ids, is_cumulative=is_cumulative, request_id=request_id, properties=properties
+            )
+        )
 
     def _receipt(self) -> asyncio.Future[None]:
         if self._ended is not None:
@@ -270,6 +302,10 @@ class AckSender:
         if self._patience_timer is not None:
             self._patience_timer.cancel()
             self._patience_timer = None
+
+
+def _cumulative_of(group: AckGroup) -> EntryKey | None:
+    return None if group.cumulative is None else group.cumulative[0]
 
 
 def _settle(receipts: list[asyncio.Future[None]], error: PulsarException | None) -> None:

@@ -3,13 +3,13 @@
 What is acknowledged in one turn of the loop for one transaction goes as one command. It waits until the coordinator
 knows of the subscription, and while there is no connection; what was not answered when a connection broke is sent again
 (a broker takes the same acknowledgement of the same transaction twice). Nothing of it is done to the state of the
-consumer before the transaction is committed: after an abort everything comes again.
+consumer before the transaction is committed; after an abort what was acknowledged in it is asked for again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from geminga.client._errors import PulsarException, Timeout, as_client_error
@@ -41,6 +41,10 @@ class Committed(Protocol):
 
     def committed_up_to(self, key: EntryKey, index: int) -> None:
         """Everything up to there is."""
+        ...
+
+    def given_back(self, acked: Mapping[EntryKey, tuple[Collection[int], int]], *, is_cumulative: bool) -> None:
+        """None of these is acknowledged: entry -> messages of it (none: all), and how many it has."""
         ...
 
 
@@ -245,9 +249,12 @@ class AcksInTransactions:
         command.txn.settle(error)
 
     def _over(self, command: _Command, *, is_committed: bool) -> None:
-        if not is_committed or self._ended is not None:
-            return
         state = self._state
+        if self._ended is not None:
+            return
+        if not is_committed:
+            state.given_back(command.acked, is_cumulative=command.is_cumulative)
+            return
         for key, (indexes, size) in command.acked.items():
             if command.is_cumulative:
                 state.committed_up_to(key, len(indexes) - 1)

@@ -54,7 +54,11 @@ class Consumer(ABC, Generic[T]):
 
     @abstractmethod
     async def acknowledge(
-        self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId], txn: Transaction | None = None
+        self,
+        message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId],
+        txn: Transaction | None = None,
+        *,
+        properties: Mapping[str, int] | None = None,
     ) -> None:
         """One message (or its id), or several; they are sent in groups.
 
@@ -66,13 +70,24 @@ class Consumer(ABC, Generic[T]):
         ``txn``: it counts once that is committed, and what was acknowledged comes again if it is aborted. It returns
         when the broker holds it (so give lists), and raises TransactionConflict if another transaction does already;
         what has failed lets the transaction be aborted only.
+
+        ``properties``: names and 64-bit integers that the command takes to the broker, which does not keep those of
+        single acknowledgements (see :meth:`acknowledge_cumulative`); none in a transaction. Raises InvalidMessage.
         """
 
     @abstractmethod
-    async def acknowledge_cumulative(self, message: Message[Any] | MessageId, txn: Transaction | None = None) -> None:
+    async def acknowledge_cumulative(
+        self,
+        message: Message[Any] | MessageId,
+        txn: Transaction | None = None,
+        *,
+        properties: Mapping[str, int] | None = None,
+    ) -> None:
         """Everything up to and with a message, of its topic or partition; receipts and ``txn`` as in
         :meth:`acknowledge`.
 
+        ``properties``: names and 64-bit integers, 4,096 bytes of them, that the broker keeps with the position until
+        the next cumulative acknowledgement: ``cursors.SUBSCRIPTION.properties`` of the topic's internal statistics.
         Raises CumulativeAcknowledgementNotAllowedError on Shared and Key_Shared: others hold what lies before it.
         """
 

@@ -26,6 +26,7 @@ from geminga.client._message_id import MessageId
 from geminga.client._transport.cluster import Cluster
 from geminga.client.core.chunk_assembly import ChunkAssembly
 from geminga.client.core.discards import Discard, Fate, fate
+from geminga.client.core.returned import Returned
 from geminga.client.core.start_position import StartPosition
 from geminga.runtime import get_logger
 from geminga.wire.pulsar.frame import Frame
@@ -59,6 +60,7 @@ class Intake:
         "_source",
         "_subscription",
         "key_gate",
+        "returned",
         "start",
     )
 
@@ -105,6 +107,8 @@ class Intake:
             self._gate = SchemaGate(cluster, topic, source.decoder, delivery.on_entries)
         #: What lies before it is not handed out.
         self.start: StartPosition | None = None
+        #: After an abort: what is handed out of what was received before. None: everything.
+        self.returned: Returned | None = None
         #: The entry that could not be read last.
         self._damaged: EntryKey | None = None
         #: The last entry that came and gave no message, since everything came again last.
@@ -120,8 +124,9 @@ class Intake:
         """Entries of a lower one are dropped; -1: there are none."""
         self._entries.epoch = epoch
 
-    def start_over(self) -> None:
-        """Everything unacknowledged comes again."""
+    def start_over(self, returned: Returned | None = None) -> None:
+        """Everything unacknowledged comes again; ``returned``: what of it is handed out, None: all."""
+        self.returned = returned
         if self._gate is not None:
             self._gate.clear()
         if self.key_gate is not None:
@@ -145,7 +150,7 @@ class Intake:
         read = self._entries.read(frames) if gate is None else gate.read(frames)
         is_holding = gate is not None and gate.is_holding
         self._subscription.counters.entries_received += len(read)
-        is_simple = self.start is None and self._subscription.dead_letters is None
+        is_simple = self.start is None and self.returned is None and self._subscription.dead_letters is None
         is_pending = self._acks.sender.tracker.is_pending
         source = self._source
         for entry in read:
@@ -186,6 +191,8 @@ class Intake:
             self._acks.adopt(entry)
         if self.start is not None:
             self._drop_before_start(entry, self.start)
+        if self.returned is not None:
+            entry.order = self.returned.wanted(key, entry.order, is_batch=entry.is_batch)
         kept = len(entry.order)
         if kept < entry.batch_size:
             source.give_back(entry.batch_size - kept)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from geminga.client._consuming.acks import AckSender, Receipt
 from geminga.client._consuming.acks_in_transactions import AcksInTransactions
 from geminga.client._errors import PulsarException
+from geminga.client.core.ack_properties import NONE, Properties
 from geminga.client.core.prefetch import FlowControl
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.model import TopicName
@@ -52,7 +53,7 @@ class EntryAcks(Protocol):
         """A whole entry, with the chunks before it."""
         ...
 
-    def acknowledge_cumulative(self, entry: EntryBatch, index: int) -> Receipt:
+    def acknowledge_cumulative(self, entry: EntryBatch, index: int, properties: Properties = NONE) -> Receipt:
         """Everything up to and with a message."""
         ...
 

@@ -7,7 +7,7 @@ that was redelivered as often as the dead-letter policy allows goes to the dead-
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from geminga.client._consuming.subscription import Subscription
@@ -21,6 +21,8 @@ from geminga.runtime import Raised, attempt_await, get_logger, spawn
 _log = get_logger(__name__)
 
 EntryKey = tuple[int, int]
+#: What an aborted transaction had acknowledged: entry -> indexes (none: all of it) and how many it has; cumulatively?
+Given = tuple[Mapping[EntryKey, tuple[Collection[int], int]], bool]
 
 
 class Asking(Protocol):
@@ -38,6 +40,10 @@ class Asking(Protocol):
         """Forget what was prefetched of them."""
         ...
 
+    def redeliver_returned(self, returned: Sequence[Given]) -> None:
+        """Transactions were aborted: ask for what they had acknowledged, in its order."""
+        ...
+
     def acknowledge_buried(self, entry: EntryBatch) -> None:
         """An entry is in the dead-letter topic: it need not come again."""
         ...
@@ -49,6 +55,7 @@ class Redelivery:
     __slots__ = (
         "_asking",
         "_dead",
+        "_given_back",
         "_loop",
         "_nack_timer",
         "_nack_timer_ms",
@@ -80,6 +87,8 @@ class Redelivery:
         self._tick_timer: asyncio.TimerHandle | None = None
         #: Delivered entries that will not be redelivered once more.
         self._dead: dict[EntryKey, EntryBatch] = {}
+        #: Of transactions that were aborted in this turn.
+        self._given_back: list[Given] = []
 
     # ---- what happens to entries
 
@@ -124,6 +133,19 @@ class Redelivery:
             self._unacked.remove(key)
         self._nacks.add(key, self._loop.time() * 1000, redelivery_count)
         self._arm_nacks()
+
+    def given_back(self, given: Given) -> None:
+        """A transaction was aborted. On Shared and Key_Shared the broker sends what it gave back to whom it chooses."""
+        if self._subscription.options.shares_messages:
+            return
+        if not self._given_back:
+            # A transaction may have acknowledged with many commands. Whoever waits for the abort goes on after this.
+            self._loop.call_soon(self._on_given_back)
+        self._given_back.append(given)
+
+    def _on_given_back(self) -> None:
+        given, self._given_back = self._given_back, []
+        self._asking.redeliver_returned(given)
 
     def clear(self) -> None:
         """Everything comes again anyway."""

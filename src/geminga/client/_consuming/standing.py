@@ -31,14 +31,15 @@ class Standing:
         """Whether the message it began at comes, too."""
         return self._options.start_message_id_inclusive
 
+    def last_index(self) -> int:
+        """The index of the message received last in its entry, of which one was received."""
+        entry, cut_off = self.last_entry, self.cut_off
+        assert entry is not None
+        return cut_off[1] if cut_off is not None and cut_off[0] is entry else self._delivery.last_index(entry)
+
     def last_received(self) -> MessageId | None:
         """The last message the application received; None: none since the subscription or the last seek."""
-        entry, cut_off = self.last_entry, self.cut_off
-        if entry is None:
-            return None
-        if cut_off is not None and cut_off[0] is entry:
-            return entry.message_id(cut_off[1])
-        return entry.message_id(self._delivery.last_index(entry))
+        return None if self.last_entry is None else self.last_entry.message_id(self.last_index())
 
     def restart_message_id(self) -> MessageId | None:
         """Where a subscription that is not durable goes on: behind the last message that was received."""
@@ -46,6 +47,21 @@ class Standing:
             return None
         last = self.last_received()
         return last if last is not None else self.start_message_id
+
+    @property
+    def wants_newest(self) -> bool:
+        """Whether it begins at the topic's newest message, which has to be found first.
+
+        ``latest`` names no message: with ``start_message_id_inclusive`` it means the one that is the last when the
+        consumer comes. With a duration to go back by, the broker finds the place.
+        """
+        options = self._options
+        return (
+            options.start_message_id_inclusive
+            and not options.is_durable
+            and not options.start_message_rollback_duration_s
+            and self.restart_message_id() == MessageId.latest
+        )
 
     def start_at(self, message_id: MessageId | None) -> StartPosition | None:
         """What lies before it is not handed out, if it is subscribed from ``message_id`` on; None: all is."""

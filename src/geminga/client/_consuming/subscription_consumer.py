@@ -20,7 +20,7 @@ from geminga.client._opening import Closable
 from geminga.client._options import check_argument
 from geminga.client._transport.cluster import Cluster
 from geminga.client.core.option_kinds import FLAG, INT64_MAX, Either, Instance, Number
-from geminga.client.core.stats import ConsumerStats, StatsRecorder
+from geminga.client.core.stats import ConsumerStats, StatsRecorder, summary
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.model import TopicName
 from geminga.runtime import get_logger
@@ -245,8 +245,8 @@ class SubscriptionConsumer(Acknowledging[T]):
 
     def _on_stats_interval(self) -> None:
         self._stats_timer = self._loop.call_later(self.options.stats_interval_ms / _MS, self._on_stats_interval)
-        if self._recorder.tick(self.counters, self._now_ms()) and self.counters.messages_received:
-            _log.debug("consumer of %s: %s", self._topic, self.stats())
+        if self._recorder.tick(self.counters, self._now_ms()) and (self._recorder.has_news or self._queue.total_count):
+            _log.info("%s, subscription %s: %s", self._topic, self._subscription.name, summary(self.stats()))
 
     def _now_ms(self) -> float:
         return self._cluster.runtime.clock.monotonic() * _MS

@@ -12,7 +12,7 @@ before a redelivery of everything from those sent after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from geminga.client._consuming import last_message, requests
@@ -20,7 +20,7 @@ from geminga.client._consuming.acknowledgement import Acknowledgement
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.intake import Intake
 from geminga.client._consuming.ports import Delivery
-from geminga.client._consuming.redelivery import Redelivery
+from geminga.client._consuming.redelivery import Given, Redelivery
 from geminga.client._consuming.standing import Standing
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._entry_batch import EntryBatch
@@ -30,6 +30,7 @@ from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
 from geminga.client.core.prefetch import FlowControl
+from geminga.client.core.returned import Returned
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.model import TopicName
 from geminga.runtime import get_logger
@@ -57,6 +58,7 @@ class TopicConsumer:
         "_is_seeking",
         "_link",
         "_options",
+        "_received_before",
         "_redelivery",
         "_subscription",
         "_was_attached",
@@ -110,6 +112,8 @@ class TopicConsumer:
         self.error: PulsarException | None = None
         #: What was received last, and where it starts again.
         self.standing = Standing(options, delivery, start_message_id)
+        #: What was received last when everything began to come again.
+        self._received_before: EntryBatch | None = None
         self._redelivery = Redelivery(subscription, topic, self)
         self.acks = Acknowledgement(
             subscription,
@@ -145,11 +149,25 @@ class TopicConsumer:
             raise AlreadyClosed(f"the consumer of {self.topic} is closed")
         if self.epoch >= 0 and self._was_attached:
             self._set_epoch(self.epoch + 1)
-        start = self.standing.restart_message_id()
+        await self._subscribe_at(connection, self.standing.restart_message_id())
+        if self.standing.wants_newest and self.topic.is_persistent:
+            await self._begin_at_newest(connection)
+        self._attached(connection)
+
+    async def _begin_at_newest(self, connection: ClientConnection) -> None:
+        # Before anything is asked for: nothing that came from the wrong place has to be taken back.
+        answer = (await self._attachment.request(requests.get_last_message_id)).getLastMessageIdResponse
+        newest = MessageId.from_data(answer.last_message_id, str(self.topic))
+        if newest.entry_id() < 0:
+            return  # there is none: what is published from now on comes
+        await self._attachment.leave(self._attachment.detach())
+        self.standing.start_message_id = newest
+        await self._subscribe_at(connection, newest)
+
+    async def _subscribe_at(self, connection: ClientConnection, start: MessageId | None) -> None:
         await self._attachment.subscribe(
             connection, lambda request_id: self._subscribe(request_id, start, connection.protocol_version)
         )
-        self._attached(connection)
 
     def _subscribe(self, request_id: int, start: MessageId | None, protocol_version: int) -> pb.BaseCommand:
         return requests.subscribe(
@@ -185,6 +203,7 @@ class TopicConsumer:
         """Everything unacknowledged comes again: what was prefetched and tracked is forgotten."""
         self._delivery.drop_prefetched(lambda entry: entry.source is self)
         self._intake.start_over()
+        self._received_before = self.standing.last_entry
         self._redelivery.clear()
         self.acks.start_over()
 
@@ -301,6 +320,8 @@ class TopicConsumer:
     def first_received(self, entry: EntryBatch) -> None:
         """The application received the first message of an entry."""
         self.standing.last_entry = entry
+        if self._intake.returned is not None:
+            self._intake.returned.received(entry.key)
         if entry.is_batch:
             entry.expect_messages()
         if self._redelivery.has_timeout:
@@ -309,6 +330,8 @@ class TopicConsumer:
     def cut_off(self, entry: EntryBatch, index: int) -> None:
         """See :meth:`EntrySource.cut_off`."""
         self.standing.cut_off = (entry, index)
+        if self._intake.returned is not None:
+            self._intake.returned.cut_off(entry.key, [each for each in entry.order if each > index])
 
     def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
         """ACK_RESPONSE."""
@@ -341,6 +364,36 @@ class TopicConsumer:
         if connection is not None:
             for frame in requests.redeliver(self.consumer_id, (), self.epoch):
                 connection.write(frame)
+
+    def redeliver_returned(self, returned: Sequence[Given]) -> None:
+        """Transactions were aborted in which the application had acknowledged: that comes again, and before what was
+        prefetched. Nothing else of what it received does."""
+        connection = self._attachment.connection
+        if connection is None or self._is_seeking:
+            return  # everything comes again
+        kept, last = self._intake.returned, self.standing.last_entry
+        if last is not None and last is not self._received_before:
+            received = (last.key, self.standing.last_index())
+            if kept is None:
+                kept = Returned(received)
+            kept.received_up_to(received)
+        if kept is None:
+            self.redeliver_all()  # the application received nothing since everything came again
+            return
+        self.acks.sender.flush()
+        self._subscription.counters.redelivery_requests += 1
+        self._set_epoch(self.epoch + 1)
+        self._intake.returned = kept
+        self._delivery.drop_prefetched(lambda entry: entry.source is self)
+        for acked, is_cumulative in returned:
+            for key, (indexes, _) in acked.items():
+                if is_cumulative:
+                    kept.add_up_to(key, len(indexes) - 1)
+                else:
+                    kept.add(key, indexes)
+        self._intake.start_over(kept)
+        for frame in requests.redeliver(self.consumer_id, (), self.epoch):
+            connection.write(frame)
 
     def _set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -381,6 +434,11 @@ class TopicConsumer:
         self.start_over()
         self.acks.forget_batches()
         self._intake.start = self.standing.move(message_id)
+        if self.standing.wants_newest and self.topic.is_persistent:
+            newest, _ = await self.last_message_ids()
+            if newest.entry_id() >= 0:
+                message_id = newest
+                self._intake.start = self.standing.move(message_id)
         await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
         self.start_over()
         if self._attachment.connection is not None:

@@ -52,7 +52,11 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
             raise StopIteration from None
 
     def acknowledge(
-        self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId], txn: Transaction | None = None
+        self,
+        message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId],
+        txn: Transaction | None = None,
+        *,
+        properties: Mapping[str, int] | None = None,
     ) -> None:
         """One message (or its id), or several; they are sent in groups.
 
@@ -64,16 +68,27 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         ``txn``: it counts once that is committed, and what was acknowledged comes again if it is aborted. It returns
         when the broker holds it (so give lists), and raises TransactionConflict if another transaction does already;
         what has failed lets the transaction be aborted only.
-        """
-        self._run(lambda: self._target.acknowledge(message, asynchronous(txn)))
 
-    def acknowledge_cumulative(self, message: Message[Any] | MessageId, txn: Transaction | None = None) -> None:
+        ``properties``: names and 64-bit integers that the command takes to the broker, which does not keep those of
+        single acknowledgements (see :meth:`acknowledge_cumulative`); none in a transaction. Raises InvalidMessage.
+        """
+        self._run(lambda: self._target.acknowledge(message, asynchronous(txn), properties=properties))
+
+    def acknowledge_cumulative(
+        self,
+        message: Message[Any] | MessageId,
+        txn: Transaction | None = None,
+        *,
+        properties: Mapping[str, int] | None = None,
+    ) -> None:
         """Everything up to and with a message, of its topic or partition; receipts and ``txn`` as in
         :meth:`acknowledge`.
 
+        ``properties``: names and 64-bit integers, 4,096 bytes of them, that the broker keeps with the position until
+        the next cumulative acknowledgement: ``cursors.SUBSCRIPTION.properties`` of the topic's internal statistics.
         Raises CumulativeAcknowledgementNotAllowedError on Shared and Key_Shared: others hold what lies before it.
         """
-        self._run(lambda: self._target.acknowledge_cumulative(message, asynchronous(txn)))
+        self._run(lambda: self._target.acknowledge_cumulative(message, asynchronous(txn), properties=properties))
 
     def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
         """It could not be processed: deliver it again after the redelivery delay (or backoff).

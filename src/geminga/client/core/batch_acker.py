@@ -80,6 +80,9 @@ class BatchAcker:
         if byte & bit:
             bits[at] = byte ^ bit
             self._remaining -= 1
+        elif self.withheld:
+            # Not delivered with the batch the last time, but before that.
+            self.withheld &= ~(1 << index)
         return self._remaining == 0
 
     def acknowledge_many(self, indexes: Sequence[int]) -> bool:
@@ -90,6 +93,7 @@ class BatchAcker:
             bits = int.from_bytes(self._bits, "little") & ~(((1 << count) - 1) << first)
             self._bits = bytearray(bits.to_bytes(len(self._bits), "little"))
             self._remaining = bits.bit_count()
+            self.withheld &= ~(((1 << count) - 1) << first)
         else:
             for index in indexes:
                 self.acknowledge(index)
@@ -111,11 +115,18 @@ class BatchAcker:
 
     def withhold(self, words: Sequence[int]) -> None:
         """Only the messages whose bit is set in ``words`` were delivered (a broker's ``ack_set``)."""
+        self.withhold_nothing()
+        ours = int.from_bytes(self._bits, "little")
+        self.retain(words)
+        self.withheld = ours & ~int.from_bytes(self._bits, "little")
+
+    def withhold_nothing(self) -> None:
+        """All was delivered that is not acknowledged."""
         self._end_run()
         ours = int.from_bytes(self._bits, "little") | self.withheld
         self._bits = bytearray(ours.to_bytes(len(self._bits), "little"))
-        self.retain(words)
-        self.withheld = ours & ~int.from_bytes(self._bits, "little")
+        self.withheld = 0
+        self._count()
 
     def retain(self, words: Sequence[int]) -> None:
         """Only the messages whose bit is set in ``words`` may still be unacknowledged."""

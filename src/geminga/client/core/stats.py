@@ -75,16 +75,39 @@ class ConsumerStats:
     ack_rate: float
 
 
+def summary(stats: ConsumerStats) -> str:
+    """One line of what an operator wants to see, in words like those of Pulsar's Java client."""
+    return (
+        f"prefetched {stats.prefetched_messages} messages, received {stats.message_rate:.1f} msg/s "
+        f"{stats.byte_rate * 8 / 1e6:.3f} Mbit/s, acknowledged {stats.ack_rate:.1f}/s, {stats.pending_acks} waiting; "
+        f"in all received {stats.messages_received}, acknowledged {stats.acks_sent}, failed {stats.ack_failures}, "
+        f"negative {stats.negative_acks}, redelivery requests {stats.redelivery_requests}, "
+        f"dead letters {stats.dead_lettered}, discarded entries {stats.entries_discarded}"
+    )
+
+
 class StatsRecorder:
     """Rates by interval. Times are milliseconds of a clock that does not go back."""
 
-    __slots__ = ("_before", "_since_ms", "ack_rate", "byte_rate", "interval_ms", "message_rate")
+    __slots__ = (
+        "_all_before",
+        "_before",
+        "_since_ms",
+        "ack_rate",
+        "byte_rate",
+        "has_news",
+        "interval_ms",
+        "message_rate",
+    )
 
     def __init__(self, interval_ms: int, now_ms: float) -> None:
         #: How long an interval is; 0: no rates.
         self.interval_ms = interval_ms
         self._since_ms = now_ms
         self._before = (0, 0, 0)
+        self._all_before: tuple[int, ...] = ()
+        #: Whether anything happened in the last interval.
+        self.has_news = False
         self.message_rate = 0.0
         self.byte_rate = 0.0
         self.ack_rate = 0.0
@@ -99,6 +122,9 @@ class StatsRecorder:
         self.message_rate, self.byte_rate, self.ack_rate = rates
         self._before = now
         self._since_ms = now_ms
+        counts = counters.values()
+        self.has_news = counts != self._all_before and any(counts)
+        self._all_before = counts
         return True
 
     def stats(self, counters: ConsumerCounters, *, prefetched_messages: int, pending_acks: int) -> ConsumerStats:

@@ -82,6 +82,14 @@ class AckRanges:
         entries = self._find(ledger_id)
         return range(first, last + 1) if entries is None else entries.clear_ids(first, last)
 
+    def count_in(self, ledger_id: int) -> int:
+        """Entries of a ledger in holes, whether it is put away or not."""
+        away = self.find_away(ledger_id)
+        if away is not None:
+            return away.entries
+        entries = self._find(ledger_id)
+        return 0 if entries is None else len(entries)
+
     def count_behind(self, ledger_id: int, entry_id: int) -> int:
         """Entries in holes behind a position; of its ledger, if that is put away, none."""
         in_memory, away = self._ledgers or {}, self.away or {}

@@ -15,12 +15,14 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from geminga.model.errors import (
+    InvalidTopicNameError,
     InvalidTxnStatusError,
     NotAllowedError,
     TooManyRequestsError,
     TransactionNotFoundError,
 )
 from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId, TxnStatus, TxnSubscription
 from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord
 
@@ -44,9 +46,10 @@ _NEXT: Final = {
 
 
 class Transaction:
-    """One transaction that is not over."""
+    """One transaction that is not over; topics have the names by which its client told them."""
 
     __slots__ = (
+        "aliases",
         "characters",
         "coming",
         "coming_characters",
@@ -76,6 +79,8 @@ class Transaction:
         #: Topics it publishes to and subscriptions it acknowledges in; dicts keep their order.
         self.partitions: dict[str, None] = {}
         self.subscriptions: dict[TxnSubscription, None] = {}
+        #: Full names of those that were told by short ones: participants ask by these. None: there are none.
+        self.aliases: set[str | TxnSubscription] | None = None
         #: Where its records lie in the log; they go when it is over.
         self.positions: list[Position] = []
         self.is_timed_out = False
@@ -327,7 +332,9 @@ class CoordinatorState:
         transaction = self.open.get(txn_id.number) if txn_id.coordinator == self.coordinator else None
         if transaction is None:
             return Standing.OVER
+        aliases = transaction.aliases
         is_stored = participant in transaction.partitions or participant in transaction.subscriptions
+        is_stored = is_stored or (aliases is not None and participant in aliases)
         # One whose record is being stored is told by whatever end comes true: that is stored behind it.
         if not is_stored and (transaction.expected is None or participant not in transaction.expected):
             return Standing.UNTOLD
@@ -405,6 +412,7 @@ class CoordinatorState:
         if transaction.expected is None:
             transaction.expected = set()
         transaction.expected.update(added)
+        _note_aliases(transaction, added)
 
     def _joined(
         self,
@@ -415,6 +423,7 @@ class CoordinatorState:
     ) -> None:
         """A record with these participants is stored; ``characters`` of the ``asked`` ones are new."""
         is_ours = transaction.coming > 0  # and none that is read again
+        _note_aliases(transaction, added)
         if is_ours:
             transaction.coming -= len(added)
             if not transaction.coming:
@@ -423,6 +432,20 @@ class CoordinatorState:
             self.characters -= asked
         transaction.characters += characters
         self.characters += characters
+
+
+def _note_aliases(transaction: Transaction, added: Iterable[str] | Iterable[TxnSubscription]) -> None:
+    for each in added:
+        told = each if isinstance(each, str) else each.topic
+        if "://" in told:
+            continue
+        try:
+            name = str(TopicName.parse(told))
+        except InvalidTopicNameError:
+            continue  # in the log of another broker: no topic asks for it
+        if transaction.aliases is None:
+            transaction.aliases = set()
+        transaction.aliases.add(name if isinstance(each, str) else TxnSubscription(name, each.subscription))
 
 
 def _length(subscription: TxnSubscription) -> int:

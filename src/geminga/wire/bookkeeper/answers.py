@@ -79,6 +79,8 @@ class BookieInfoAnswer(NamedTuple):
     status: int
     total_bytes: int | None
     free_bytes: int | None
+    #: Of entries added since the bookie started; None: it does not tell.
+    added_bytes: int | None = None
 
 
 class AuthAnswer(NamedTuple):

@@ -96,7 +96,14 @@ def encode_list_answer(request: ListEntriesRequest, status: int, availability: b
     return framed(answer)
 
 
-def encode_info_answer(request: BookieInfoRequest, status: int, *, total_bytes: int = 0, free_bytes: int = 0) -> bytes:
+def encode_info_answer(
+    request: BookieInfoRequest,
+    status: int,
+    *,
+    total_bytes: int = 0,
+    free_bytes: int = 0,
+    added_bytes: int | None = None,
+) -> bytes:
     """The answer of GET_BOOKIE_INFO: what was asked for, if it is known."""
     answer = _response(OperationType.GET_BOOKIE_INFO, request.txn_id, status)
     inner = answer.getBookieInfoResponse
@@ -105,6 +112,8 @@ def encode_info_answer(request: BookieInfoRequest, status: int, *, total_bytes: 
         inner.totalDiskCapacity = total_bytes
     if status == _EOK and request.free:
         inner.freeDiskSpace = free_bytes
+    if status == _EOK and added_bytes is not None:
+        inner.gemingaAddedBytes = added_bytes
     return framed(answer)
 
 
@@ -225,7 +234,8 @@ def _slow_answer(message: pb.Response) -> Answer:
     if operation == OperationType.GET_BOOKIE_INFO:
         total = inner.totalDiskCapacity if inner.HasField("totalDiskCapacity") else None
         free = inner.freeDiskSpace if inner.HasField("freeDiskSpace") else None
-        return BookieInfoAnswer(txn_id, status, total, free)
+        added = inner.gemingaAddedBytes if inner.HasField("gemingaAddedBytes") else None
+        return BookieInfoAnswer(txn_id, status, total, free, added)
     return LedgerAnswer(operation, txn_id, status, inner.ledgerId)
 
 

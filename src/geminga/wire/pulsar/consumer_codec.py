@@ -7,7 +7,7 @@ remembers the bytes around the entry id, and reads only that id from those that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -30,9 +30,14 @@ AckId = tuple[tuple[int, int], Sequence[int] | None]
 
 
 def encode_ack(
-    consumer_id: int, ids: Iterable[AckId], *, is_cumulative: bool = False, request_id: int | None = None
+    consumer_id: int,
+    ids: Iterable[AckId],
+    *,
+    is_cumulative: bool = False,
+    request_id: int | None = None,
+    properties: Mapping[str, int] | None = None,
 ) -> bytes:
-    """An ACK frame."""
+    """An ACK frame; ``properties``: names and int64 numbers."""
     parts: list[bytes] = [b"\x08", encode_varint(consumer_id), b"\x10\x01" if is_cumulative else b"\x10\x00"]
     ledger_id = high = -2
     ledger = head = tail = b""
@@ -54,6 +59,10 @@ def encode_ack(
             body += b"".join([b"\x28" + encode_varint(word) for word in words])
         parts.append(b"\x1a" + encode_varint(len(body)))
         parts.append(body)
+    for name, number in (properties or {}).items():
+        key = name.encode()
+        pair = b"\x0a" + encode_varint(len(key)) + key + b"\x10" + encode_varint(number)
+        parts.append(b"\x2a" + encode_varint(len(pair)) + pair)
     if request_id is not None:
         parts.append(b"\x40" + encode_varint(request_id))
     fields = b"".join(parts)

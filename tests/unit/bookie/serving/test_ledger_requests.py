@@ -86,6 +86,7 @@ def test_room_is_told_as_far_as_it_was_asked(requested):
         [answer] = await wire.ask(frame)
         assert isinstance(answer, BookieInfoAnswer)
         assert (answer.total_bytes is not None, answer.free_bytes is not None) == (requested & 1 > 0, requested & 2 > 0)
+        assert answer.added_bytes is None, "this one does not tell"
         bookie.fail(StorageError("x"))
         assert await wire.ask(frame) == [BookieInfoAnswer(5, StatusCode.EIO, None, None)]
 

@@ -46,7 +46,9 @@ def test_schemas_are_given_by_version_or_newest() -> None:
 def test_what_is_not_there_is_told() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
-        assert (await get_schema(client)).error_code == pb.TopicNotFound
+        missing = await get_schema(client)
+        assert missing.error_code == pb.TopicNotFound
+        assert missing.error_message == f"Topic not found or no-schema {TOPIC}"
         await client.create_producer(schema=FIRST.to_wire())
         assert (await get_schema(client, schema_version=bytes(7) + b"\1")).error_code == pb.TopicNotFound
         assert (await get_schema(client, schema_version=b"")).error_code == pb.IncompatibleSchema
@@ -59,10 +61,27 @@ def test_what_is_not_there_is_told() -> None:
     run_with_broker(scenario)
 
 
+def test_versions_from_before_a_deletion_are_not_given_away() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, registry = await world.client(), world.broker.schemas.registry
+        await client.create_producer(schema=FIRST.to_wire())
+        await registry.mark_deleted("public/default/topic")
+        gone = await get_schema(client, schema_version=bytes(8))
+        assert (gone.error_code, gone.HasField("schema")) == (pb.TopicNotFound, False)
+        assert gone.error_message == f"Topic not found or no-schema {TOPIC}"
+        await client.create_producer(producer_id=2, schema=FIRST.to_wire())
+        again = await get_schema(client, schema_version=bytes(7) + b"\2")
+        assert SchemaInfo.from_wire(again.schema).schema == FIRST.schema
+        assert (await get_schema(client, schema_version=bytes(8))).error_code == pb.TopicNotFound
+
+    run_with_broker(scenario)
+
+
 def test_get_or_create_adds_to_a_topic_that_exists() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
-        assert (await get_or_create(client, FIRST)).error_code == pb.TopicNotFound
+        missing = await get_or_create(client, FIRST)
+        assert (missing.error_code, missing.error_message) == (pb.TopicNotFound, f"Topic not found {TOPIC}")
         await world.broker.create_topic(TopicName.parse(TOPIC))
         assert (await get_or_create(client, FIRST)).schema_version == bytes(8)
         assert (await get_or_create(client, SECOND)).schema_version == bytes(7) + b"\1"

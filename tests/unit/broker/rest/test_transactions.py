@@ -119,6 +119,31 @@ def test_transaction_is_told_with_topics_and_subscriptions_also_those_that_are_g
     run(scenario)
 
 
+def test_topics_are_told_by_the_names_that_the_client_gave() -> None:
+    async def scenario(world: BrokerWorld, get: Asking, client: Transacting) -> None:
+        await client.client.create_producer()
+        await client.client.subscribe(TOPIC, 2)
+        await client.publish(b"x")
+        await wait_ms(50)
+        ((taken, _),) = client.messages()
+        txn_id = await client.begin(30_000)
+        short = TOPIC.rpartition("/")[2]
+        await client.add_partition(txn_id, short)
+        await client.add_subscription(txn_id, f"public/default/{short}")
+        await client.publish(b"a", txn_id)
+        await client.acknowledge([taken], txn_id, consumer_id=2)
+        told = await get(f"transactionMetadata/0/{txn_id.number}")
+        assert list(told["producedPartitions"]) == [short]
+        assert told["producedPartitions"][short]["aborted"] is False
+        assert "startPosition" in told["producedPartitions"][short]
+        assert list(told["ackedPartitions"]) == [f"public/default/{short}"]
+        assert not (await client.end(txn_id, commit=True)).HasField("error")
+        await wait_ms(50)
+        assert [payload for _, payload in client.messages()] == [b"a"]
+
+    run(scenario)
+
+
 def test_administrator_aborts_what_another_began() -> None:
     async def scenario(world: BrokerWorld, get: Asking, client: Transacting) -> None:
         await client.client.create_producer()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.subscription import seek
+from geminga.broker.subscription.stats import backlog_bytes, unacknowledged_bytes
 from geminga.managed_ledger.core import cursor_format
 from support.subscriptions import Sub, settle, with_topic
 
@@ -48,3 +49,24 @@ def test_peek_passes_over_what_is_acknowledged():
         assert (entry.position, count) == (positions[14], 8)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("memory_bytes", [0, 1 << 20])
+def test_the_backlog_in_bytes_is_without_what_is_acknowledged_one_by_one(memory_bytes):
+    async def scenario(topic):
+        await topic.join(topic.connect(), Sub.Shared, permits=1)
+        subscription = topic.subscriptions["sub"]
+        positions = await topic.publish(*(["same"] * 20))
+        whole = backlog_bytes(subscription)
+        assert whole == unacknowledged_bytes(subscription) == subscription.topic.ledger.size_bytes
+        subscription.cursor.acknowledge(positions[1::2])
+        await settle(0.1)
+        assert bool(subscription.cursor.state.acked.away_ids) is not bool(memory_bytes)
+        assert backlog_bytes(subscription) == whole, "it is kept"
+        assert unacknowledged_bytes(subscription) == whole // 2
+        subscription.cursor.acknowledge(positions[0:6:2])
+        await settle(0.1)
+        assert subscription.cursor.mark_delete_position == positions[5]
+        assert unacknowledged_bytes(subscription) == whole * 7 // 20
+
+    with_topic(scenario, entries_per_ledger=5, mark_delete_rate=1000, cursor_memory_bytes=memory_bytes)

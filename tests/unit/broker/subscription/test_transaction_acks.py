@@ -6,6 +6,7 @@ import pytest
 
 from geminga.broker.subscription.transaction_acks import acknowledged_bits
 from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.transaction.core.pending_acks import WHOLE
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -132,5 +133,78 @@ def test_cumulative_ones_are_for_one_transaction_and_one_type() -> None:
         await shared.add_subscription(three, subscription="shared")
         refused = await shared.acknowledge([ids[1]], three, is_cumulative=True)
         assert refused.error == pb.NotAllowedError
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+async def with_messages(world: BrokerWorld, count: int) -> tuple[Transacting, list[pb.MessageIdData]]:
+    """An Exclusive consumer that got so many messages, and their ids."""
+    client = Transacting(await world.client())
+    await client.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
+    client.flow(1, 1000)
+    await client.client.create_producer()
+    for number in range(count):
+        await client.publish(b"%d" % number)
+    await wait_ms(50)
+    return client, [message_id for message_id, _ in client.messages()]
+
+
+async def in_transaction(client: Transacting, ids: list[pb.MessageIdData], **options) -> TxnId:
+    txn_id = await client.begin()
+    await client.add_subscription(txn_id)
+    answer = await client.acknowledge(ids, txn_id, **options)
+    assert not answer.HasField("error"), answer
+    return txn_id
+
+
+async def came(client: Transacting) -> list[bytes]:
+    await wait_ms(50)
+    return [payload for _, payload in client.messages()]
+
+
+def test_an_abort_gives_back_what_the_transaction_held_and_nothing_else_that_the_consumer_has() -> None:
+    """All that was sent came again, and conflicted with the next transaction that had acknowledged it by then."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, ids = await with_messages(world, 6)
+        first, second = await in_transaction(client, [ids[1]]), await in_transaction(client, [ids[0], ids[4]])
+        await client.end(first, commit=False)
+        assert await came(client) == [b"1"]
+        await client.publish(b"6")
+        await client.end(second, commit=False)
+        assert await came(client) == [b"6", b"0", b"4"]
+        for message_id in ids:
+            await client.end(await in_transaction(client, [message_id]), commit=True)
+        assert await came(client) == []
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 1
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_who_asks_for_everything_while_something_is_given_back_gets_everything() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, ids = await with_messages(world, 4)
+        await client.end(await in_transaction(client, [ids[1]]), commit=False)
+        client.client.send(
+            pb.BaseCommand(
+                type=pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+                redeliverUnacknowledgedMessages=pb.CommandRedeliverUnacknowledgedMessages(
+                    consumer_id=1, consumer_epoch=1
+                ),
+            )
+        )
+        assert (await came(client))[-4:] == [b"0", b"1", b"2", b"3"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_an_abort_gives_back_of_a_batch_what_the_transaction_held() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, batch = await with_batch(world, pb.CommandSubscribe.Exclusive)
+        await client.end(await in_transaction(client, [part(batch, 0b101)]), commit=False)
+        await wait_ms(50)
+        (command,) = [each for each, _ in client.client.received if each.type == pb.BaseCommand.MESSAGE]
+        assert list(command.message.ack_set) == [0b010], "the others are with the consumer"
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)

@@ -18,10 +18,12 @@ from geminga.model.errors import (
     StorageError,
     TransactionCoordinatorNotFoundError,
     TransactionNotFoundError,
+    UnavailableError,
 )
 from geminga.model.topic_name import TopicName
-from geminga.model.txn_id import Standing, TxnId
+from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.runtime import spawn, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import ENDPOINTS, TOPIC, BrokerWorld, run_with_broker
 from support.ownership import OwnershipTable, TableOwnership
 from support.transacting import Transacting
@@ -382,5 +384,81 @@ def test_what_a_broker_has_from_before_it_lost_a_topic_is_loaded_anew_when_it_is
         await wait_ms(50)
         assert [payload for _, payload in reader.messages()] == [b"before", b"meanwhile"]
         await b.broker.close()
+
+    run(scenario)
+
+
+class OtherBroker:
+    """Asked what its coordinators know, as brokers ask each other; None: it does not answer."""
+
+    def __init__(self, world: BrokerWorld) -> None:
+        self.world: BrokerWorld | None = world
+        self.asked = 0
+
+    async def ask(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing | None:
+        self.asked += 1
+        if self.world is None:
+            raise UnavailableError("it does not answer")
+        return await self.world.broker.transactions.coordinators.own_standing(txn_id, participant)
+
+
+async def apart(first: BrokerWorld) -> tuple[OtherBroker, Transacting, Transacting]:
+    """The topic at one broker, its coordinator at another: what the first asks, and a client of each."""
+    two = TwoOwners(first)
+    a, b = await two.start()
+    two.table.owners[str(COORDINATORS_TOPIC.with_partition(0))] = "b"
+    other = OtherBroker(b)
+    a.broker.transactions.coordinators._elsewhere = other
+    writer = Transacting(await a.client())
+    await writer.client.create_producer()
+    await writer.client.subscribe()
+    return other, writer, Transacting(await b.client())
+
+
+def test_what_comes_for_a_transaction_that_was_not_told_is_refused_also_where_its_coordinator_is_elsewhere() -> None:
+    """It was taken with a receipt, held the topic back, and was dropped though the transaction was committed."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        _, writer, coordinating = await apart(first)
+        await writer.publish(b"plain")
+        await wait_ms(50)
+        ((taken, _),) = writer.messages()
+        txn_id = await coordinating.begin()
+        for _ in range(2):
+            answer = await writer.send(b"untold", txn_id)
+            assert answer.send_error.error == pb.NotAllowedError
+            assert "must be added to the transaction first" in answer.send_error.message
+            acked = await writer.acknowledge([taken], txn_id)
+            assert "must be added to the transaction first" in acked.message
+        await writer.publish(b"more")
+        await wait_ms(50)
+        assert [payload for _, payload in writer.messages()] == [b"more"], "nothing holds the topic back"
+        await coordinating.add_partition(txn_id)
+        await coordinating.add_subscription(txn_id)
+        await writer.publish(b"told", txn_id)
+        assert not (await writer.acknowledge([taken], txn_id)).HasField("error")
+
+    run(scenario)
+
+
+def test_a_coordinator_elsewhere_is_asked_once_for_each_participant_and_believed_while_it_does_not_answer() -> None:
+    async def scenario(first: BrokerWorld) -> None:
+        other, writer, coordinating = await apart(first)
+        for number in range(3):
+            await writer.publish(b"%d" % number)
+        await wait_ms(50)
+        taken = [message_id for message_id, _ in writer.messages()]
+        txn_id = await coordinating.begin()
+        await coordinating.add_partition(txn_id)
+        await coordinating.add_subscription(txn_id)
+        other.asked = 0
+        for message_id in taken:
+            await writer.publish(b"a", txn_id)
+            assert not (await writer.acknowledge([message_id], txn_id)).HasField("error")
+        assert other.asked == 2
+        silent = await coordinating.begin()
+        await coordinating.add_partition(silent)
+        other.world = None
+        await writer.publish(b"b", silent)
 
     run(scenario)
