@@ -1,7 +1,8 @@
 """A bookie beside a metadata store that is restored from backups, of any age and at any time.
 
 The oracle is the list of ledgers whose deletion somebody asked for: nothing else may ever be forgotten, and what was
-deleted in the sight of the process is forgotten at the next look.
+deleted in the sight of the process is forgotten at the next look. Beside a store that was never restored nothing is
+kept at all, whatever was deleted between the last look and a kill.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from geminga.bookie.core.deletion_guard import (
     BELIEVED_MAX,
     DeletionGuard,
     Quarantine,
+    decode_mark,
     decode_quarantine,
+    encode_mark,
     encode_quarantine,
+    lineage,
 )
 
 INSTANCE = b"0123456789abcdef"
@@ -26,6 +30,7 @@ steps = st.lists(
         st.tuples(st.just("delete"), st.lists(NUMBER, min_size=1, max_size=30)),
         st.tuples(st.just("look"), st.just(0)),
         st.tuples(st.just("restart"), st.just(0)),
+        st.tuples(st.just("killed at the mark"), st.just(0)),
         st.tuples(st.just("backup"), st.just(0)),
         st.tuples(st.just("restore"), NUMBER),
         st.tuples(st.just("restore under way"), NUMBER),
@@ -47,8 +52,13 @@ class Bookie:
         #: Deleted since they were made, or listed, in this process.
         self.in_sight: set[int] = set()
         self.seen: set[int] = set()
-        self.backups: list[tuple[set[int], int]] = [(set(), 0)]
+        #: In the store, and noted by the bookie.
+        self.mark: int | None = None
+        self.noted: int | None = None
+        self.was_restored = False
+        self.backups: list[tuple[set[int], int, int | None]] = [(set(), 0, None)]
         self.guard = DeletionGuard(Quarantine(BitMap64()), share_max)
+        self.look()
 
     def create(self, count: int) -> None:
         for _ in range(count):
@@ -68,8 +78,11 @@ class Bookie:
                 if ledger_id in self.seen:
                     self.in_sight.add(ledger_id)
 
-    def look(self) -> None:
-        judgement = self.guard.judge(self.known, self.live, self.next_id)
+    def look(self, *, is_killed: bool = False) -> None:
+        judgement = self.guard.judge(self.known, self.live, self.next_id, lineage(self.noted, self.mark))
+        self.mark = max(self.noted or 0, self.mark or 0) + 1
+        if not is_killed:
+            self.noted = decode_mark(encode_mark(self.mark, INSTANCE), INSTANCE)
         self.seen |= self.known & self.live
         forgotten = set(judgement.deleted)
         assert forgotten <= self.known - self.live
@@ -77,7 +90,7 @@ class Bookie:
         self.known -= forgotten
         assert not self.in_sight & self.known, "what was deleted in sight stays"
         assert set(self.guard.quarantine.ledger_ids) <= self.known - self.live
-        if self.share_max >= 1:
+        if self.share_max >= 1 or not self.was_restored:
             assert self.known <= self.live
         # As a start does: ids under which entries are stored are not given out again.
         self.next_id = max(self.next_id, self.newest + 1)
@@ -90,7 +103,8 @@ class Bookie:
         self.look()
 
     def restore(self, number: int) -> None:
-        live, self.next_id = self.backups[number % len(self.backups)]
+        self.was_restored = True
+        live, self.next_id, self.mark = self.backups[number % len(self.backups)]
         self.live = set(live)
         self.in_sight = set()
 
@@ -104,8 +118,11 @@ def test_only_what_somebody_deleted_is_ever_forgotten(story, share_max):
         elif action == "delete":
             bookie.delete(argument)
         elif action == "backup":
-            bookie.backups.append((set(bookie.live), bookie.next_id))
+            bookie.backups.append((set(bookie.live), bookie.next_id, bookie.mark))
         elif action == "restart":
+            bookie.restart()
+        elif action == "killed at the mark":
+            bookie.look(is_killed=True)
             bookie.restart()
         elif action == "restore":
             bookie.restore(argument)

@@ -53,6 +53,12 @@ class Metadata:
     async def next_ledger_id(self) -> None:
         return None
 
+    async def read_mark(self, instance: str) -> None:
+        return None
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        pass
+
 
 class BookieStory:
     """See the module's docstring."""

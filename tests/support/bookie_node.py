@@ -33,12 +33,20 @@ class Ledgers:
         self.live: set[int] | None = None
         #: The counter of ids; None: not told.
         self.next_id: int | None = None
+        #: By the bookie's instance; of an older backup, too.
+        self.marks: dict[str, int] = {}
 
     async def live_ledger_ids(self) -> set[int] | None:
         return None if self.live is None else set(self.live)
 
     async def next_ledger_id(self) -> int | None:
         return self.next_id
+
+    async def read_mark(self, instance: str) -> int | None:
+        return self.marks.get(instance)
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        self.marks[instance] = mark
 
 
 class BookieNode:

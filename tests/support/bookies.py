@@ -46,6 +46,12 @@ class Listed:
     async def next_ledger_id(self) -> None:
         return None
 
+    async def read_mark(self, instance: str) -> None:
+        return None
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        pass
+
 
 class AllLive:
     """Every ledger exists."""
@@ -55,6 +61,12 @@ class AllLive:
 
     async def next_ledger_id(self) -> None:
         return None
+
+    async def read_mark(self, instance: str) -> None:
+        return None
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        pass
 
 
 class Calls:

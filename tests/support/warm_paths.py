@@ -39,6 +39,12 @@ class Unknown:
     async def next_ledger_id(self) -> int | None:
         return None
 
+    async def read_mark(self, instance: str) -> None:
+        return None
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        pass
+
 
 @contextmanager
 def traced(found: set[str]) -> Iterator[None]:

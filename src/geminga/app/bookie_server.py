@@ -81,6 +81,13 @@ class UnknownLedgers:
         """See ``LiveLedgers``."""
         return None
 
+    async def read_mark(self, instance: str) -> int | None:
+        """See ``LiveLedgers``."""
+        return None
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        """See ``LiveLedgers``."""
+
 
 class BookieProcessServer:
     """One bookie on the running loop, in ``data_dir`` unless its directories are configured."""
@@ -189,7 +196,7 @@ class BookieProcessServer:
     async def _open(self, runtime: Runtime, address: BookieAddress, metadata: MetadataStore | None) -> SpreadBookie:
         journals, places = zip(*address.directories, strict=True)
         cookie = BookieCookie(address.bookie_id, journals, places)
-        ledgers = UnknownLedgers() if metadata is None else MetadataLiveLedgers(metadata)
+        ledgers = UnknownLedgers() if metadata is None else MetadataLiveLedgers(metadata, address.bookie_id)
 
         async def open_bookie() -> SpreadBookie:
             return await SpreadBookie.open(runtime, address.directories, self._bookie_config, ledgers=ledgers)

@@ -76,7 +76,7 @@ class LocalBookies:
                 self._runtime,
                 directory,
                 config,
-                ledgers=MetadataLiveLedgers(self._metadata),
+                ledgers=MetadataLiveLedgers(self._metadata, slot.bookie_id),
                 expected_instance_id=known,
                 lanes=DiskLanes.of(slot.number),
             )

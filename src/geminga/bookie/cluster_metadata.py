@@ -15,6 +15,7 @@ from geminga.model.errors import DataDirectoryError
 from geminga.runtime import Runtime
 from geminga.wire.bookkeeper.bookie_registration import (
     AVAILABLE_PATH,
+    BOOKIE_MARKS_PATH,
     COOKIES_PATH,
     INSTANCE_ID_PATH,
     READ_ONLY_PATH,
@@ -70,6 +71,7 @@ async def format_cluster(metadata: MetadataStore, runtime: Runtime) -> str:
     for name in await metadata.children(LEDGERS_ROOT):
         if name not in _KEPT:
             await _remove(metadata, f"{LEDGERS_ROOT}/{name}")
+    await _remove(metadata, BOOKIE_MARKS_PATH)
     await prepare_cluster(metadata)
     return (await draw_cluster_id(metadata, runtime)).decode()
 

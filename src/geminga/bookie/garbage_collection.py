@@ -18,7 +18,16 @@ from pyroaring import BitMap64
 
 from geminga.bookie import crash_points as points
 from geminga.bookie.core import entry_log_format as fmt
-from geminga.bookie.core.deletion_guard import DeletionGuard, Doubt, Quarantine, decode_quarantine, encode_quarantine
+from geminga.bookie.core.deletion_guard import (
+    DeletionGuard,
+    Doubt,
+    Quarantine,
+    decode_mark,
+    decode_quarantine,
+    encode_mark,
+    encode_quarantine,
+    lineage,
+)
 from geminga.bookie.core.gc_plan import GcPlan, LiveBytes, plan_gc
 from geminga.bookie.core.index import Run, live_rows, log_of, make_location, offset_of, relocate
 from geminga.bookie.core.ledger_states import encode_states
@@ -36,6 +45,8 @@ _log = get_logger(__name__)
 
 #: File of the ledger directory that names the ledgers in quarantine; none: there are none.
 QUARANTINE_NAME = "quarantine"
+#: File of the ledger directory with the last mark that the bookie left in the metadata store.
+MARK_NAME = "metadata-mark"
 
 #: Location of a chunk -> its new location and size.
 Moves = dict[int, tuple[int, int]]
@@ -60,6 +71,10 @@ class GarbageCollector:
         self._guard = DeletionGuard(None, storage.config.quarantine_share)
         #: The quarantine on disk.
         self._noted: Quarantine | None = None
+        #: The mark on disk; None: there is none.
+        self._mark: int | None = None
+        #: The counter of ids when it was left: behind it nothing new can have come to be.
+        self._marked_next_id: int | None = None
         #: Logs with a chunk that could not be copied: kept as they are.
         self._damaged_logs: set[int] = set()
         #: True while deletions are not in the checkpoint (there was no space for it).
@@ -115,6 +130,10 @@ class GarbageCollector:
             storage.stats.quarantined_ledgers = len(kept.ledger_ids)
             _log.error("%s", _told(kept, None))
         try:
+            self._mark = decode_mark(await storage.runtime.disk.read_file(storage.path(MARK_NAME)), storage.instance_id)
+        except FileNotFoundError:
+            self._mark = None
+        try:
             await self._judge()
         except OSError as error:
             if not is_disk_full(error):
@@ -151,12 +170,13 @@ class GarbageCollector:
         try:
             live = await self._ledgers.live_ledger_ids()
             next_id = await self._ledgers.next_ledger_id()
+            mark = await self._ledgers.read_mark(storage.instance_id.hex())
         except StorageError as error:
             _log.warning("which ledgers exist can not be told now: %s", error)
             return []
         if live is None:
             return []
-        judgement = self._guard.judge(known, live, next_id)
+        judgement = self._guard.judge(known, live, next_id, lineage(self._mark, mark))
         quarantine = self._guard.quarantine
         storage.stats.quarantined_ledgers = len(quarantine.ledger_ids)
         if quarantine != self._noted:
@@ -166,7 +186,20 @@ class GarbageCollector:
             tell("%s", _told(quarantine, judgement.doubt))
         elif judgement.released:
             _log.warning("%d ledgers left the quarantine, %d are in it", judgement.released, len(quarantine.ledger_ids))
+        if next_id is not None and next_id != self._marked_next_id:
+            await self._leave_mark(max(self._mark or 0, mark or 0) + 1, next_id)
         return judgement.deleted
+
+    async def _leave_mark(self, mark: int, next_id: int) -> None:
+        """In the store first: one that is noted here and was never there would say that the store is older."""
+        storage = self._storage
+        try:
+            await self._ledgers.write_mark(storage.instance_id.hex(), mark)
+        except StorageError as error:
+            _log.warning("the bookie's mark can not be left in the metadata store now: %s", error)
+            return
+        await storage.runtime.disk.write_file(storage.path(MARK_NAME), encode_mark(mark, storage.instance_id))
+        self._mark, self._marked_next_id = mark, next_id
 
     async def _note(self, quarantine: Quarantine) -> None:
         storage = self._storage
@@ -340,6 +373,7 @@ _BACKUP = "Was it restored from an older backup? Bring the newer one back, or st
 #: Why ledgers are in quarantine, and what to do; None: it was found before the last start.
 _WHY = {
     Doubt.IDS: f"the metadata store gave out no such ids yet. {_BACKUP}",
+    Doubt.MARK: f"the metadata store is older than what this bookie last saw of it. {_BACKUP}",
     Doubt.RECORD: "the metadata store does not list them, and the record of those that were kept is damaged. Start",
     Doubt.DELETED: (
         "the metadata store does not list them, but newer ones. That is so after many were deleted just before the "

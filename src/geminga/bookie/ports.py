@@ -16,3 +16,11 @@ class LiveLedgers(Protocol):
     async def next_ledger_id(self) -> int | None:
         """A number that no ledger id ever given out reaches; None: the store keeps none. Raises MetadataError."""
         ...
+
+    async def read_mark(self, instance: str) -> int | None:
+        """The mark that the bookie ``instance`` last left in the store; None: there is none. Raises MetadataError."""
+        ...
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        """Leave a mark in the place of the one before. Raises MetadataError."""
+        ...

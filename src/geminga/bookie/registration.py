@@ -26,9 +26,11 @@ from geminga.runtime import Runtime, get_logger, spawn, wait_ms
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie, encode_bookie_cookie
 from geminga.wire.bookkeeper.bookie_registration import (
     AVAILABLE_PATH,
+    BOOKIE_MARKS_PATH,
     COOKIES_PATH,
     INSTANCE_ID_PATH,
     READ_ONLY_PATH,
+    decode_mark,
 )
 from geminga.wire.bookkeeper.ledger_path import HIERARCHICAL_LAYOUT, LAYOUT_PATH
 
@@ -112,8 +114,18 @@ async def forget_cookie(metadata: MetadataStore, cookie: BookieCookie) -> bool:
     found = decode_bookie_cookie(node.value, f"metadata node {path}")
     if found.instance_id != cookie.instance_id:
         raise DataDirectoryError(f"metadata node {path} belongs to a bookie of another cluster")
+    # The marks first: without a cookie nobody would come back for them.
+    await _forget_marks(metadata, cookie.bookie_id)
     await cas.remove_read(metadata, path, node)
     return True
+
+
+async def _forget_marks(metadata: MetadataStore, bookie_id: str) -> None:
+    for instance in await metadata.children(BOOKIE_MARKS_PATH):
+        path = f"{BOOKIE_MARKS_PATH}/{instance}"
+        node = await metadata.get(path)
+        if node is not None and decode_mark(node.value, f"metadata node {path}").bookie_id == bookie_id:
+            await cas.remove(metadata, path)
 
 
 class Registration:

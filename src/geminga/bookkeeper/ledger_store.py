@@ -20,6 +20,7 @@ from geminga.model.errors import (
     invariant,
 )
 from geminga.runtime import get_logger
+from geminga.wire.bookkeeper.bookie_registration import BOOKIE_MARKS_PATH, BookieMark, decode_mark, encode_mark
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
 from geminga.wire.bookkeeper.ledger_path import (
     HIERARCHICAL_LAYOUT,
@@ -138,10 +139,12 @@ class MetadataLiveLedgers:
     *then* may delete those that are missing here: they were deleted, they are not about to appear.
     """
 
-    __slots__ = ("_store",)
+    __slots__ = ("_bookie_id", "_store")
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, bookie_id: str = "") -> None:
+        """``bookie_id``: whose marks are left; their nodes go with its cookie."""
         self._store = store
+        self._bookie_id = bookie_id
 
     async def live_ledger_ids(self) -> AbstractSet[int] | None:
         """Ids of all ledgers, or None if they can not be told now: then nothing may be deleted."""
@@ -165,6 +168,17 @@ class MetadataLiveLedgers:
     async def next_ledger_id(self) -> int | None:
         """A number that no id ever given out reaches. Raises MetadataError, CorruptionError."""
         return await next_ledger_id(self._store)
+
+    async def read_mark(self, instance: str) -> int | None:
+        """See ``LiveLedgers`` of the bookie. Raises MetadataError, CorruptionError."""
+        path = f"{BOOKIE_MARKS_PATH}/{instance}"
+        node = await self._store.get(path)
+        return None if node is None else decode_mark(node.value, f"metadata node {path}").number
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        """See ``LiveLedgers`` of the bookie. Raises MetadataError."""
+        value = encode_mark(BookieMark(mark, self._bookie_id))
+        await cas.update(self._store, f"{BOOKIE_MARKS_PATH}/{instance}", lambda _: value)
 
     async def _collect(self, path: str, depth: int, found: set[int]) -> None:
         """Add the ledgers ``depth + 1`` levels below ``path``."""

@@ -9,9 +9,12 @@ from geminga.bookie.core.deletion_guard import (
     BELIEVED_MAX,
     DeletionGuard,
     Quarantine,
+    decode_mark,
     decode_quarantine,
+    encode_mark,
     encode_quarantine,
 )
+from geminga.model.errors import MetadataError
 from support.bookie_node import BookieNode, entries_of, run_bookie
 
 ALL = range(1, 41)
@@ -29,6 +32,12 @@ async def filled(case: BookieNode) -> None:
     await case.bookie.close()
 
 
+async def without_mark(case: BookieNode) -> None:
+    """As the version left it that knew no marks."""
+    case.ledgers.marks.clear()
+    await case.node.runtime.disk.unlink("/b/ledgers/metadata-mark")
+
+
 async def assert_readable(case: BookieNode, ledger_ids: range) -> None:
     for ledger_id in ledger_ids:
         assert await case.read(ledger_id, 0, 1) == entries_of(ledger_id, 0, 2)
@@ -39,6 +48,7 @@ def test_metadata_from_an_older_backup_delete_nothing(next_id: int | None, caplo
     async def main(case: BookieNode) -> None:
         await filled(case)
         case.ledgers.live, case.ledgers.next_id = set(range(1, 21)), next_id
+        case.ledgers.marks = {instance: mark - 1 for instance, mark in case.ledgers.marks.items()}
         await case.open()
         for _ in range(3):
             result = await case.bookie.collect_garbage(compact_below=1.0)
@@ -64,20 +74,26 @@ def test_metadata_from_an_older_backup_delete_nothing(next_id: int | None, caplo
 
 
 @pytest.mark.parametrize(
-    ("live", "next_id", "said"),
+    ("live", "next_id", "has_mark", "said"),
     [
         # Killed behind the deletion of many, the newest were not.
-        (range(30, 41), 101, "many were deleted just before the last process here was killed"),
-        (range(1, 21), 101, "nobody here saw them being deleted. Was it restored from an older backup?"),
-        (range(1, 21), 31, "gave out no such ids yet. Was it restored from an older backup?"),
+        (range(30, 41), 101, False, "many were deleted just before the last process here was killed"),
+        (range(1, 21), 101, False, "nobody here saw them being deleted. Was it restored from an older backup?"),
+        (range(1, 21), 31, False, "gave out no such ids yet. Was it restored from an older backup?"),
+        (range(1, 21), 31, True, "gave out no such ids yet. Was it restored from an older backup?"),
+        (range(1, 21), 101, True, "older than what this bookie last saw of it. Was it restored from an older backup?"),
     ],
 )
 def test_what_is_said_of_ledgers_that_are_kept_is_true(
-    live: range, next_id: int, said: str, caplog: pytest.LogCaptureFixture
+    live: range, next_id: int, has_mark: bool, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(case: BookieNode) -> None:
         await filled(case)
         case.ledgers.live, case.ledgers.next_id = set(live), next_id
+        if has_mark:
+            case.ledgers.marks.clear()
+        else:
+            await without_mark(case)
         await case.open()
         (told,) = [each for each in caplog.records if "are kept" in each.getMessage()]
         assert said in told.getMessage()
@@ -113,6 +129,7 @@ def test_the_operator_s_word_deletes_what_is_in_quarantine() -> None:
     async def main(case: BookieNode) -> None:
         await filled(case)
         case.ledgers.live = {40}
+        case.ledgers.marks.clear()
         await case.open()
         assert (await case.bookie.collect_garbage()).deleted_ledgers == 0
         await case.reopen(quarantine_share=1.0)
@@ -141,9 +158,11 @@ def test_while_there_is_a_quarantine_not_even_a_few_are_believed_that_nobody_saw
     async def main(case: BookieNode) -> None:
         await filled(case)
         case.ledgers.live = set(range(1, 21))
+        await without_mark(case)
         await case.open()
         await case.bookie.close()
         case.ledgers.live = set(range(1, 19))
+        await without_mark(case)
         await case.open()
         case.ledgers.live.remove(18)
         # In sight: this one was deleted.
@@ -154,10 +173,73 @@ def test_while_there_is_a_quarantine_not_even_a_few_are_believed_that_nobody_saw
     run_bookie(main)
 
 
+def test_what_was_deleted_just_before_a_kill_goes_at_the_next_start() -> None:
+    async def main(case: BookieNode) -> None:
+        case.ledgers.live, case.ledgers.next_id = set(ALL), 41
+        await fill(case, ALL)
+        assert (await case.bookie.collect_garbage()).deleted_ledgers == 0
+        # Some were there at the last look, more came and went since.
+        late = range(41, 81)
+        case.ledgers.live |= set(late)
+        case.ledgers.next_id = 81
+        await fill(case, late)
+        case.ledgers.live = {40, 80}
+        # Killed: it looked at nothing any more.
+        await case.open()
+        assert case.bookie.stats.quarantined_ledgers == 0
+        assert (await case.bookie.collect_garbage()).deleted_ledgers == 78
+        await assert_readable(case, range(40, 41))
+        await assert_readable(case, range(80, 81))
+        assert set(case.bookie.storage.states.master_keys) == {40, 80}
+
+    run_bookie(main)
+
+
+def test_a_mark_that_can_not_be_left_is_no_sign_of_an_older_store() -> None:
+    async def main(case: BookieNode) -> None:
+        case.ledgers.live, case.ledgers.next_id = set(ALL), 41
+        write = case.ledgers.write_mark
+
+        async def fails(instance: str, mark: int) -> None:
+            raise MetadataError("not now")
+
+        case.ledgers.write_mark = fails  # type: ignore[method-assign]
+        await fill(case, ALL)
+        assert (await case.bookie.collect_garbage()).deleted_ledgers == 0
+        assert not case.ledgers.marks
+        assert not case.files("metadata-mark")
+        case.ledgers.write_mark = write  # type: ignore[method-assign]
+        await case.reopen()
+        # At the stop, and at the start.
+        assert list(case.ledgers.marks.values()) == [2]
+        assert case.files("metadata-mark")
+        # It came into the store, and the end before it was noted.
+        case.ledgers.marks = dict.fromkeys(case.ledgers.marks, 3)
+        case.ledgers.live = {40}
+        await case.open()
+        assert (await case.bookie.collect_garbage()).deleted_ledgers == 39
+
+    run_bookie(main)
+
+
+def test_a_damaged_mark_is_none() -> None:
+    instance = bytes(range(16))
+    data = encode_mark(7, instance)
+    assert data.startswith(
+        b"geminga bookie mark\nformat-version: 1\ninstance-id: 000102030405060708090a0b0c0d0e0f\nmark: 7\n"
+    )
+    assert data.endswith(b"crc32c: 9f6f9419\n")
+    assert decode_mark(data, instance) == 7
+    assert decode_mark(data, bytes(16)) is None
+    for i in range(len(data)):
+        assert decode_mark(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :], instance) is None
+
+
 def test_a_few_deletions_that_nobody_saw_are_believed() -> None:
     async def main(case: BookieNode) -> None:
         await filled(case)
         case.ledgers.live = set(ALL[BELIEVED_MAX:])
+        await without_mark(case)
         await case.open()
         assert (await case.bookie.collect_garbage()).deleted_ledgers == BELIEVED_MAX
 
@@ -187,6 +269,12 @@ class Flickering:
 
     async def next_ledger_id(self) -> int:
         return 101
+
+    async def read_mark(self, instance: str) -> None:
+        return None
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        pass
 
 
 @pytest.mark.parametrize("second", [set(ALL), None])

@@ -7,8 +7,12 @@ an older backup, emptied, another one. What tells them apart:
   ledger ids are only taken, so it was deleted since, however many at once (a topic, a namespace).
 - An id that nobody has taken by the metadata store's own counter: the store is older than the data. No ledger that
   was not seen is forgotten then, be it only one.
-- Of what no list of this process ever named, a deletion just before the last end leaves a little; more than a share
-  of all ledgers is not believed.
+- The bookie's *mark* in the store, a number that grows and is noted here too. A store with a smaller one is older than
+  the last look; one with the same holds all that was there then. What it does not list and its counter has passed was
+  deleted, also by a process that was killed before it looked again: an older list has a counter at or below what it
+  lacks.
+- Without a mark (the first start of a version that knows them, no counter): of what no list of this process ever
+  named, a deletion just before the last end leaves a little; more than a share of all ledgers is not believed.
 
 What is not believed is in *quarantine*: kept, served and compacted as if it existed, also over restarts, until the
 ledger is in a list again, or enough are that the others are a small share of what there was, or an operator says so.
@@ -31,6 +35,7 @@ BELIEVED_MAX: Final = 10
 EVERYTHING: Final = 1.0
 
 _TITLE: Final = "geminga bookie quarantine"
+_MARK_TITLE: Final = "geminga bookie mark"
 FORMAT_VERSION: Final = 1
 
 
@@ -44,11 +49,32 @@ class Quarantine(NamedTuple):
     is_certain: bool = False
 
 
+class Lineage(Enum):
+    """What the marks say of the metadata store."""
+
+    #: It holds all that it held when the bookie last looked.
+    SAME = "same"
+    #: It is from before that.
+    OLDER = "older"
+    #: There is no mark to compare.
+    UNKNOWN = "unknown"
+
+
+def lineage(noted: int | None, found: int | None) -> Lineage:
+    """Of a store with the mark ``found``, when ``noted`` is the last that was written into it and noted here."""
+    if noted is None:
+        return Lineage.UNKNOWN
+    # A greater one: it was written, and the process ended before it was noted.
+    return Lineage.SAME if found is not None and found >= noted else Lineage.OLDER
+
+
 class Doubt(Enum):
     """Why ledgers went into quarantine."""
 
     #: One has an id that the metadata store has not given out: it is older than the data.
     IDS = "ids"
+    #: The store has not the bookie's last mark.
+    MARK = "mark"
     #: Nobody knows what was in quarantine before.
     RECORD = "record"
     #: At the start the list goes on with ledgers behind all of them, which an older one would not.
@@ -93,7 +119,13 @@ class DeletionGuard:
         """The ledger exists: it was heard of for the first time, and its metadata come before its first entry."""
         self._seen.add(ledger_id)
 
-    def judge(self, known: AbstractSet[int], live: AbstractSet[int], next_id: int | None) -> Judgement:
+    def judge(
+        self,
+        known: AbstractSet[int],
+        live: AbstractSet[int],
+        next_id: int | None,
+        store: Lineage = Lineage.UNKNOWN,
+    ) -> Judgement:
         """``known``: ledgers stored here; ``live``, ``next_id``: the list and the counter, read after that.
 
         ``next_id``: nobody ever had this id or a greater one; None: the metadata store does not tell.
@@ -102,9 +134,11 @@ class DeletionGuard:
             next_id = None  # somebody chooses ids himself: the counter says nothing
         if next_id is not None:
             if self._next_id is not None and next_id < self._next_id:
-                # The store went back under us: that it named a ledger before says nothing.
-                self._seen.clear()
+                store = Lineage.OLDER
             self._next_id = next_id
+        if store is Lineage.OLDER:
+            # It may have gone back under us: that it named a ledger before says nothing.
+            self._seen.clear()
         self._seen.update(known & live)
         before = self.quarantine
         kept = BitMap64(i for i in before.ledger_ids if i in known and i not in live)
@@ -115,10 +149,14 @@ class DeletionGuard:
             released = []
         suspects = [i for i in dead if i not in self._seen or (next_id is not None and i >= next_id)]
         has_untaken_ids = next_id is not None and any(i >= next_id for i in suspects)
-        is_certain = self._is_record_lost or has_untaken_ids
+        is_certain = self._is_record_lost or has_untaken_ids or store is Lineage.OLDER
+        if store is Lineage.SAME and next_id is not None and not is_certain:
+            suspects = []
         is_passed = max(known & live, default=-1) > max(suspects, default=-1)
         if has_untaken_ids:
             doubt = Doubt.IDS
+        elif store is Lineage.OLDER:
+            doubt = Doubt.MARK
         elif self._is_record_lost:
             doubt = Doubt.RECORD
         else:
@@ -172,6 +210,27 @@ def decode_quarantine(data: bytes, instance_id: bytes) -> Quarantine | None:
             first, _, last = run.partition("-")
             ids.add_range(int(first), int(last or first) + 1)
         return Quarantine(ids, int(values["of"]), values["certain"] == "1")
+    except (KeyError, ValueError):
+        return None
+
+
+def encode_mark(mark: int, instance_id: bytes) -> bytes:
+    """The file: lines as in the quarantine's."""
+    return with_checksum(
+        [_MARK_TITLE, f"format-version: {FORMAT_VERSION}", f"instance-id: {instance_id.hex()}", f"mark: {mark}"]
+    )
+
+
+def decode_mark(data: bytes, instance_id: bytes) -> int | None:
+    """The inverse; None if the file is damaged or another bookie's."""
+    values = checked_lines(data)
+    try:
+        if values is None or (values["format-version"], values["instance-id"]) != (
+            str(FORMAT_VERSION),
+            instance_id.hex(),
+        ):
+            return None
+        return int(values["mark"])
     except (KeyError, ValueError):
         return None
 

@@ -6,13 +6,14 @@
     /ledgers/cookies/ID               the bookie's cookie (``bookie_cookie``)
     /ledgers/available/ID             ephemeral: it takes entries; value: ``BookieServiceInfoFormat``
     /ledgers/available/readonly/ID    ephemeral: it takes none now; the same value
+    /geminga/bookie-marks/INSTANCE    Geminga's own: ``NUMBER ID`` (docs/formats/checkpoint.md, Mark)
 
 docs/formats/bookie-registration.md.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -26,6 +27,9 @@ AVAILABLE_PATH: Final = f"{LEDGERS_ROOT}/available"
 #: The child of ``AVAILABLE_PATH`` that is no bookie.
 READ_ONLY_NAME: Final = "readonly"
 READ_ONLY_PATH: Final = f"{AVAILABLE_PATH}/{READ_ONLY_NAME}"
+
+#: Below it, by the identity of a bookie's data, what it last left in the store.
+BOOKIE_MARKS_PATH: Final = "/geminga/bookie-marks"
 
 #: The endpoint that speaks the bookie protocol.
 ENDPOINT_ID: Final = "bookie"
@@ -67,3 +71,23 @@ def decode_service_address(data: bytes, place: str) -> tuple[str, int] | None:
                 raise CorruptionError(f"{place} names no address: {endpoint.host!r}, port {endpoint.port}")
             return endpoint.host, endpoint.port
     raise CorruptionError(f"{place} names no endpoint of protocol {ENDPOINT_PROTOCOL}")
+
+
+class BookieMark(NamedTuple):
+    """What a bookie left in the metadata store, to know later that the store is no older."""
+
+    number: int
+    bookie_id: str
+
+
+def encode_mark(mark: BookieMark) -> bytes:
+    """The node's value."""
+    return f"{mark.number} {mark.bookie_id}".encode()
+
+
+def decode_mark(data: bytes, place: str) -> BookieMark:
+    """The inverse. Raises CorruptionError that names ``place``."""
+    number, _, bookie_id = data.decode("utf-8", "replace").partition(" ")
+    if not (number.isascii() and number.isdigit()):
+        raise CorruptionError(f"{place} holds no mark of a bookie: expected a number and an id, found {data[:60]!r}")
+    return BookieMark(int(number), bookie_id)
