@@ -108,6 +108,15 @@ class TopicChoice:
     pattern: str = ""
     discovery_interval_ms: int = DISCOVERY_INTERVAL_MS_DEFAULT
 
+    def includes(self, topic: str) -> bool:
+        """Whether a topic or partition, by its full name, is one of the choice, be it there or not."""
+        if self.pattern:
+            from geminga.client.core.topic_pattern import TopicPattern  # loads the client, which most plans do without
+
+            return TopicPattern.parse(self.pattern, must_be_linear=True).matches(topic)
+        named = {str(TopicName.parse(name)) for name in self.names}
+        return topic in named or str(TopicName.parse(topic).partitioned_topic) in named
+
 
 @dataclass(frozen=True, slots=True)
 class LakeChoice:
