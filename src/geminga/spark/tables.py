@@ -94,7 +94,7 @@ def _text(name: str, value: object) -> str:
 def _readable(ledgers: Sequence[LakeLedger], units: Sequence[Unit], options: SourceOptions) -> list[LakeLedger]:
     """Those that Spark can read with the same result; others go through the source."""
     assert options.lake is not None
-    if options.schema_mode != "raw" or not options.lake.root.startswith("file://"):
+    if options.schema_mode != "raw" or options.json_columns or not options.lake.root.startswith("file://"):
         return []
     if _PATTERN_CHARACTERS.intersection(options.lake.root):
         return []
