@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pyarrow as pa
 import pytest
@@ -10,10 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.client.schema import SchemaInfo, SchemaType
-from geminga.spark.source.avro_values import json_converter
+from geminga.spark.columns import arrow_schema
+from geminga.spark.core.ddl import parse_columns
+from geminga.spark.source.avro_types import StructField, StructType, spark_type
+from geminga.spark.source.avro_values import json_converter, load_json
 from geminga.spark.source.errors import SchemaError
+from geminga.spark.source.exact import exact_array
 from geminga.spark.source.json_columns import JsonColumns
-from geminga.spark.source.part_decoding import part_of
+from geminga.spark.source.json_gate import JsonGate
+from geminga.spark.source.part_decoding import RowError, part_of
+from support.dirty_json import literal, seeded, whole_number
 
 DEFINITION = {
     "type": "record",
@@ -57,7 +64,7 @@ proper = st.fixed_dictionaries(
         "b": st.integers(-(1 << 63), (1 << 63) - 1),
         "c": st.text(max_size=6),
         "d": st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-9, 9)),
-        "e": st.floats(allow_nan=False, allow_infinity=False),
+        "e": st.floats(allow_nan=False, allow_infinity=False, width=32),
         "f": st.booleans(),
         "g": st.lists(st.integers(-5, 5), max_size=3),
         "h": st.one_of(st.none(), st.fixed_dictionaries({}, optional={"x": st.text(max_size=3), "z": st.integers()})),
@@ -79,10 +86,20 @@ payloads = st.lists(st.one_of(texts, st.none(), st.just(b'{"c":"\xff"}')), min_s
 
 
 def one_by_one(found):
+    """Columns, and the rows that do not fit."""
     convert = json_converter(DEFINITION)
-    nothing = dict.fromkeys(TYPES)
-    decoded = [nothing if one is None else convert(json.loads(one)) for one in found]
-    return {name: pa.array([one.get(name) for one in decoded], kind) for name, kind in TYPES.items()}
+    decoded, misfits = [], set()
+    for row, one in enumerate(found):
+        try:
+            decoded.append({} if one is None else convert(load_json(one)))
+        except (ValueError, OverflowError):
+            decoded.append({})
+            misfits.add(row)
+    columns = {}
+    for name, kind in TYPES.items():
+        columns[name], those = exact_array([one.get(name) for one in decoded], kind)
+        misfits |= set(those)
+    return columns, misfits
 
 
 @given(payloads)
@@ -90,7 +107,8 @@ def test_payloads_read_together_are_what_they_are_one_by_one(found):
     values = pa.array([one for one in found if one is not None], pa.binary())
     together = JsonColumns(DEFINITION).read(values, TYPES)
     if together is not None:
-        expected = one_by_one([one for one in found if one is not None])
+        expected, misfits = one_by_one([one for one in found if one is not None])
+        assert not misfits
         for name in TYPES:
             together[name].validate(full=True)
             assert together[name].equals(expected[name]), name
@@ -99,7 +117,7 @@ def test_payloads_read_together_are_what_they_are_one_by_one(found):
 @given(st.lists(st.one_of(proper.map(json.dumps).map(str.encode), st.none()), min_size=1, max_size=6))
 def test_proper_payloads_with_tombstones_among_them_keep_their_rows(found):
     columns = part_of(INFO, INFO).fields(pa.array(found, pa.binary()), TYPES)
-    expected = one_by_one(found)
+    expected, _ = one_by_one(found)
     for name in TYPES:
         assert columns[name].equals(expected[name]), name
 
@@ -113,3 +131,85 @@ def test_time_that_python_has_no_year_for_fails_in_company_as_it_does_alone():
     for found in ([b'{"i":1e15}'], [b'{"i":999999999999999}'], [b'{"i":999999999999999}', b'{"i":1}']):
         with pytest.raises(SchemaError):
             part_of(INFO, INFO).fields(pa.array(found, pa.binary()), TYPES)
+
+
+SEED = 733
+#: Dirty values of each type.
+VALUES = [pytest.param(40, id="some"), pytest.param(10_000, id="all", marks=pytest.mark.long)]
+#: Values among which some fit.
+FITTING_FROM = 1000
+KINDS = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "bytes": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "millis": {"type": "long", "logicalType": "timestamp-millis"},
+    "micros": {"type": "long", "logicalType": "timestamp-micros"},
+    "decimal": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 1},
+    "array": {"type": "array", "items": "float"},
+    "record": {"type": "record", "name": "I", "fields": [{"name": "a", "type": "int"}]},
+    "map": {"type": "map", "values": "int"},
+}
+
+
+def same(one, other):
+    return one == other or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
+
+
+@pytest.mark.parametrize("count", VALUES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_dirty_values_are_the_same_in_company_and_alone_and_exact_or_refused(kind, count):
+    """All of a batch at once, with Arrow where it dares, and each by itself through the plain decoder."""
+    definition = {"type": "record", "name": "R", "fields": [{"name": "v", "type": ["null", KINDS[kind]]}]}
+    info = SchemaInfo("r", SchemaType.JSON, json.dumps(definition).encode())
+    arrow = arrow_schema(StructType([StructField("v", spark_type(KINDS[kind]))])).field("v").type
+    part, convert = part_of(info, info), json_converter(definition)
+    random, fitting = seeded(f"{SEED} {kind}"), 0
+    for _ in range(count):
+        text = literal(random)
+        payload = f'{{"v":{text}}}'.encode()
+        try:
+            alone, misfits = exact_array([convert(load_json(payload)).get("v")], arrow)
+            alone = None if misfits else alone
+        except (ValueError, OverflowError):
+            alone = None
+        try:
+            together = part.fields(pa.array([payload], pa.binary()), {"v": arrow})["v"]
+        except RowError:
+            together = None
+        assert (alone is None) == (together is None), text
+        if alone is None or together is None:
+            assert kind not in ("int", "long") or whole_number(text, 32 if kind == "int" else 64) is None, text
+            continue
+        fitting += 1
+        (found,) = together.to_pylist()
+        assert same(found, alone.to_pylist()[0]), text
+        if text != "null" and kind in ("int", "long"):
+            assert found == whole_number(text, 32 if kind == "int" else 64), text
+        if text != "null" and kind == "double":
+            assert same(found, float(text)), text
+        if kind == "string" and text != "null":
+            assert found == json.loads(text)
+    assert fitting < count
+    assert fitting or count < FITTING_FROM
+
+
+DDL = ["boolean", "tinyint", "smallint", "int", "long", "float", "double", "string"]
+MORE_DDL = ["binary", "date", "timestamp", "timestamp_ntz"]
+
+
+@pytest.mark.parametrize("count", VALUES)
+@pytest.mark.parametrize("kind", [*DDL, *MORE_DDL, "decimal(5,1)", "array<int>", "struct<a:int>", "map<string,int>"])
+def test_columns_of_a_pipeline_take_in_company_what_they_take_alone(kind, count):
+    gate, random, fitting = JsonGate(parse_columns(f"v {kind}")), seeded(f"{SEED} {kind}"), 0
+    for _ in range(count):
+        payload = f'{{"v":{literal(random)}}}'.encode()
+        misfits = gate.misfits(pa.array([None, payload], pa.binary()))
+        assert set(misfits) == ({1} if gate.of_payload(payload) else set()), payload
+        fitting += not misfits
+    assert fitting < count
+    assert fitting or count < FITTING_FROM

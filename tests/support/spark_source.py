@@ -40,8 +40,9 @@ def values(rows: list[Row]) -> list[bytes]:
 class Stream:
     """A query as Spark runs it: offsets go through JSON, the log remembers, a restart replays the last batch."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], *, is_available_now: bool = False) -> None:
         self.options = dict(options)
+        self._is_available_now = is_available_now
         #: The offset log: each batch's end, as text.
         self.log: list[str] = []
         self.commits = 0
@@ -51,6 +52,8 @@ class Stream:
     def _start_reader(self) -> None:
         source = DefaultSource(options=self.options)
         self.reader = source.streamReader(source.schema())  # type: ignore[assignment]
+        if self._is_available_now:
+            self.reader.prepareForTriggerAvailableNow()
 
     @staticmethod
     def _through_json(offset: Any) -> Any:

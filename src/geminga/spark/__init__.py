@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from geminga.spark.sessions import TUNED_SETTINGS, register, session
     from geminga.spark.starting import starting_offsets
     from geminga.spark.tables import read_topic
+    from geminga.spark.threads import inheriting
 
 __all__ = [
     "TUNED_SETTINGS",
@@ -32,6 +33,7 @@ __all__ = [
     "PySparkMissingError",
     "SparkSetupError",
     "configure_java",
+    "inheriting",
     "read_topic",
     "register",
     "session",
@@ -50,6 +52,7 @@ _NEEDING_SPARK = {
     "PulsarDataSource": "datasource",
     "TUNED_SETTINGS": "sessions",
     "configure_java": "java",
+    "inheriting": "threads",
     "read_topic": "tables",
     "register": "sessions",
     "session": "sessions",

@@ -39,6 +39,7 @@ _TYPES: Final[Mapping[str, DataType]] = {
     names.PRODUCER_NAME: StringType(),
     names.SEQUENCE_ID: LongType(),
     names.SCHEMA_VERSION: BinaryType(),
+    names.INVALID: StringType(),
 }
 
 

@@ -28,6 +28,7 @@ from geminga.spark.core.plan_text import encode_plan
 from geminga.spark.datasource import PulsarDataSource, check_schema
 from geminga.spark.source.batch_plan import bounds_of_batch, plan_batch
 from geminga.spark.source.lake_files import pack_units, units_with_lake
+from geminga.spark.threads import inheriting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +94,7 @@ def _text(name: str, value: object) -> str:
 def _readable(ledgers: Sequence[LakeLedger], units: Sequence[Unit], options: SourceOptions) -> list[LakeLedger]:
     """Those that Spark can read with the same result; others go through the source."""
     assert options.lake is not None
-    if options.schema_mode != "raw" or not options.lake.root.startswith("file://"):
+    if options.schema_mode != "raw" or options.json_columns or not options.lake.root.startswith("file://"):
         return []
     if _PATTERN_CHARACTERS.intersection(options.lake.root):
         return []
@@ -123,4 +124,7 @@ def _of_scan(spark: SparkSession, scan: Scan, root: str, topic: str, schema: Str
 
 
 def _from_source(spark: SparkSession, options: Mapping[str, str], schema: StructType, plan: str) -> DataFrame:
-    return spark.read.format("pulsar").options(**{**options, PLAN: plan}).schema(schema).load()
+    def load() -> DataFrame:
+        return spark.read.format("pulsar").options(**{**options, PLAN: plan}).schema(schema).load()
+
+    return inheriting(spark, load)()  # the source is not found where no session is active, as in a web server's threads

@@ -7,12 +7,14 @@ commits."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from geminga.spark import inheriting, read_topic
 from geminga.spark.sink import crash_points
 from support.faulty_sink import FAULT, FaultyPulsar, has_happened, plan
 from support.sink_cases import all_stored, stored
@@ -190,6 +192,62 @@ def test_writes_of_a_foreach_batch_have_names_or_are_an_error(source, official, 
         run(source, {}, tmp_path, sink=write(["one", "two"]))
         forget_last_commit(tmp_path)
     assert values(official, options["topic"], 2 * ROWS) == sorted(2 * EACH_ONCE)
+
+
+def test_writes_from_other_threads_of_a_foreach_batch_are_of_its_batch(
+    source, official, options, tmp_path, spark_session
+) -> None:
+    """A pool that outlives the query: what is written from it later is of no batch."""
+
+    def save(frame: DataFrame, name: str) -> None:
+        frame.write.format("pulsar").mode("append").options(**options, sinkName=name).save()
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            write_one = inheriting(frame.sparkSession, save)
+            for done in [pool.submit(write_one, frame, name) for name in ("one", "two")]:
+                done.result()
+
+        for _ in range(2):
+            run(source, {}, tmp_path, sink=write)
+            forget_last_commit(tmp_path)
+        assert values(official, options["topic"], 2 * ROWS) == sorted(2 * EACH_ONCE)
+        read = pool.submit(read_topic, spark_session, options).result()  # which finds the source in any thread
+        assert set(read.columns) >= {"value", "__topic"}
+        frame = spark_session.createDataFrame([("7",)], "value string")
+        pool.submit(inheriting(spark_session, save), frame, "one").result()
+    assert values(official, options["topic"], 2 * ROWS + 1).count(7) == 3
+
+
+def test_write_from_a_thread_that_knows_no_batch_is_an_error_unless_a_promise_is_chosen(
+    source, official, options, tmp_path
+) -> None:
+    def sink(**chosen: str) -> Callable[[DataFrame, int], None]:
+        def save(frame: DataFrame, batch_id: int) -> None:
+            given = {**options, **chosen, **({"txnVersion": str(batch_id)} if "txnAppId" in chosen else {})}
+            frame.write.format("pulsar").mode("append").options(**given).save()
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            jvm = frame.sparkSession._jvm.org.apache.spark.sql.classic.SparkSession
+
+            def active(*args: object) -> None:
+                jvm.setActiveSession(frame.sparkSession._jsparkSession)
+                save(*args)
+
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(active, frame, batch_id).result()
+
+        return write
+
+    with pytest.raises((StreamingQueryException, PySparkException), match=r"does not know of which batch.*txnAppId"):
+        run(source, {}, tmp_path, sink=sink())
+    assert values(official, options["topic"], 0) == []
+    for _ in range(2):
+        run(source, {}, tmp_path, sink=sink(txnAppId=tmp_path.name))
+        forget_last_commit(tmp_path)
+    assert values(official, options["topic"]) == EACH_ONCE
+    run(source, {}, tmp_path, sink=sink(guarantee="at-least-once"))
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ Without a JVM.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import count
 
@@ -12,7 +13,7 @@ import pytest
 
 import geminga
 from geminga.client.blocking import Client, connect
-from geminga.spark.source.errors import DataLossError
+from geminga.spark.source.errors import DataLossError, TopicError
 from pyspark_geminga import DefaultSource
 from support.rest import Rest
 from support.spark_source import Stream, values
@@ -182,3 +183,87 @@ def test_ledgers_that_go_while_a_task_reads_through_them_are_loss(broker, client
     with pytest.raises(DataLossError, match="are gone"):
         list(rows)
     assert first.column(0).to_pylist() == sent[: first.num_rows]
+
+
+#: How Spark prepares a run, by its trigger.
+TRIGGERS = [False, True]
+
+
+@pytest.mark.parametrize("is_available_now", TRIGGERS)
+def test_topic_deleted_while_the_query_was_stopped_is_loss_with_every_trigger(
+    broker, client, topic, options, is_available_now
+) -> None:
+    given = {**options, "topic": "", "topicsPattern": f"{topic}-."}
+    for letter in "ab":
+        publish(client, f"{topic}-{letter}", 3)
+    stream = Stream(given, is_available_now=is_available_now)
+    assert len(stream.batch()) == 6
+    publish(client, f"{topic}-b", 5)
+    delete(broker, f"{topic}-b")
+    stream.restart()
+    with pytest.raises(DataLossError, match=f"{topic}-b was deleted"):
+        stream.plan()
+    stream.restart(failOnDataLoss="false")
+    publish(client, f"{topic}-a", 1)
+    assert len(stream.batch()) == 1 if not is_available_now else not stream.plan()
+    stream.stop()
+
+
+def test_topic_deleted_under_a_run_that_reads_what_is_available_is_loss_or_left_out(
+    broker, client, topic, options
+) -> None:
+    for letter in "ab":
+        publish(client, f"{topic}-{letter}", 3)
+    given = {**options, "topic": "", "topicsPattern": f"{topic}-.", "maxMessagesPerTrigger": "2"}
+    stream = Stream(given, is_available_now=True)
+    assert len(stream.batch()) == 2
+    delete(broker, f"{topic}-b")
+    with pytest.raises(DataLossError, match=r"-b was deleted|-b: .*are gone"):
+        list(stream.batches())
+    stream.stop()
+
+
+@pytest.mark.parametrize("is_available_now", TRIGGERS)
+def test_position_of_a_topic_that_is_not_read_is_refused_with_every_trigger(
+    broker, client, topic, options, is_available_now
+) -> None:
+    publish(client, topic, 3)
+    given = {**options, "startingOffsets": json.dumps({f"{topic}-typo": "1:2:0"})}
+    stream = Stream(given, is_available_now=is_available_now)
+    with pytest.raises(TopicError, match=f"startingOffsets: {topic}-typo is none of the topics read"):
+        stream.plan()
+    stream.stop()
+
+
+@pytest.mark.parametrize("is_available_now", TRIGGERS)
+def test_topic_that_the_options_leave_out_is_left_where_it_was(
+    broker, client, topic, options, is_available_now, caplog
+) -> None:
+    names = [f"{topic}-{letter}" for letter in "ab"]
+    for name in names:
+        publish(client, name, 3)
+    stream = Stream({**options, "topic": "", "topics": ",".join(names)}, is_available_now=is_available_now)
+    assert len(stream.batch()) == 6
+    for name in names:
+        publish(client, name, 2, first=3)
+    stream.restart(topics=names[0])
+    assert [row["__topic"] for row in stream.batch()] == [names[0]] * 2
+    assert f"{names[1]} is none of the topics that the options name any more" in caplog.text
+    stream.restart(topics=",".join(names))
+    assert [(row["__topic"], row["value"]) for row in stream.batch()] == [(names[1], b"3"), (names[1], b"4")]
+    stream.stop()
+
+
+@pytest.mark.parametrize("is_available_now", TRIGGERS)
+def test_stream_from_the_latest_message_on_holds_no_older_ones(
+    broker, client, topic, options, is_available_now
+) -> None:
+    publish(client, topic, 3)
+    stream = Stream({**options, "startingOffsets": "latest"}, is_available_now=is_available_now)
+    assert stream.batch() == []
+    stats = Rest(broker.web_service_url).get(f"persistent/{topic.removeprefix('persistent://')}/stats").json
+    assert stats["subscriptions"]["mine"]["msgBacklog"] == 0
+    sent = publish(client, topic, 2, first=3)
+    stream.restart()
+    assert values(stream.batch()) == sent
+    stream.stop()

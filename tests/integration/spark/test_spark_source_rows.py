@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import count
 from typing import Any
@@ -326,7 +327,7 @@ def test_messages_of_protobuf_are_columns_and_one_that_is_none_is_named(broker, 
     assert [row["value"] for row in rows] == [Decimal((1 << 64) - 1)] * 3 + [None]
     version = client.get_schema(topic).version
     publish_entry(broker, topic, b"\xff", schema_version=version)
-    with pytest.raises(SchemaError, match=rf"{topic}: a message of entry \d+:\d+ does not fit its schema"):
+    with pytest.raises(SchemaError, match=rf"{topic}: message \d+:\d+:\d+ does not fit its schema"):
         read_batch({**options, "schemaMode": "topic"})
 
 
@@ -418,3 +419,62 @@ def test_partitions_are_read_each_from_its_own_place(broker, client, topic, opti
     assert {(row["__topic"], row["__partition"]) for row in rows} == {(f"{topic}-partition-{n}", n) for n in range(3)}
     assert sorted(stream.offset().topics) == [f"{topic}-partition-{index}" for index in range(3)]
     stream.stop()
+
+
+DIRTY = [b'{"id":1}', b'{"id":2.5}', b'{"id":"5"}', b'{"id":9007199254740993}', b'{"id":4} x', b"", b'{"id":true}']
+DIRTY_ROWS = [1, 2, 4, 5, 6]
+
+
+@pytest.fixture(params=["topic", "raw"])
+def dirty(request, client, topic, options) -> dict[str, str]:
+    """Options for a topic of JSON, of which some does not fit: by its schema, or by columns that are asked for."""
+    from geminga.client.schema import JsonSchema
+
+    @dataclass
+    class Item:
+        id: int
+
+    if request.param == "raw":
+        options = {**options, "jsonColumns": "id long"}
+    else:
+        options = {**options, "schemaMode": "topic"}
+        client.create_producer(topic, schema=JsonSchema(Item)).close()
+    with client.create_producer(topic) as producer:
+        for number, payload in enumerate(DIRTY):
+            producer.send_nowait(payload, partition_key=f"k{number}", properties={"n": str(number)})
+        producer.flush()
+    return options
+
+
+def test_value_that_a_column_can_not_hold_is_an_error_with_topic_and_message(topic, dirty):
+    from geminga.spark.source.errors import SchemaError
+
+    with pytest.raises(SchemaError, match=rf"{topic}: message \d+:\d+:1 does not fit .*id: 2\.5 .*\(4 more near it\)"):
+        read_batch(dirty)
+
+
+def test_messages_that_do_not_fit_are_nulls_with_a_reason_if_asked_for(dirty):
+    rows = read_batch({**dirty, "invalid": "keep", "metadataColumns": "__invalid"})
+    assert [number for number, row in enumerate(rows) if row["__invalid"]] == DIRTY_ROWS
+    reasons = [rows[number]["__invalid"] for number in DIRTY_ROWS]
+    assert "2.5" in reasons[0]
+    assert "Extra data" in reasons[2]
+    if "id" in rows[0]:
+        assert [row["id"] for row in rows] == [1, None, None, 9007199254740993, None, None, None]
+
+
+def test_messages_that_do_not_fit_go_to_another_topic_if_asked_for(client, topic, dirty):
+    from geminga.spark.source.misfits import ID_PROPERTY, REASON_PROPERTY, TOPIC_PROPERTY
+
+    rows = read_batch({**dirty, "badRecordsTopic": f"{topic}-bad", "metadataColumns": "__key"})
+    fitting = [number for number in range(len(DIRTY)) if number not in DIRTY_ROWS]
+    assert [row["__key"] for row in rows] == [b"k%d" % number for number in fitting]
+    with client.create_reader(f"{topic}-bad", MessageId.earliest) as reader:
+        found = [reader.read_next() for _ in DIRTY_ROWS]
+        assert not reader.has_message_available()
+    assert [message.data() for message in found] == [DIRTY[number] for number in DIRTY_ROWS]
+    assert [message.partition_key() for message in found] == [f"k{number}" for number in DIRTY_ROWS]
+    assert [message.properties()["n"] for message in found] == [str(number) for number in DIRTY_ROWS]
+    assert {message.properties()[TOPIC_PROPERTY] for message in found} == {topic}
+    assert found[0].properties()[ID_PROPERTY].endswith(":1")
+    assert all(message.properties()[REASON_PROPERTY] for message in found)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.ddl import parse_columns
 from geminga.spark.core.foreign_options import _OF_SINKS, _OF_SOURCES
 from geminga.spark.core.metadata_columns import ALL_COLUMNS, DEFAULT_COLUMNS, check_columns
 from geminga.spark.core.offsets import ReadPosition, StreamOffset
@@ -154,3 +155,31 @@ def test_advice_of_foreign_names_points_to_options_that_exist():
             first = re.split(r"[ ,:=]", advice)[0]
             assert first == "nothing" or first in names or first.startswith(("pulsar.", "schemaMode")), foreign
             assert foreign not in {name.lower() for name in names}, foreign
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"invalid": "keep"}, "invalid=keep: any payload fits schemaMode=raw"),
+        ({"badRecordsTopic": "bad"}, "badRecordsTopic: any payload fits"),
+        ({"schemaMode": "topic", "jsonColumns": "id long"}, "jsonColumns and schemaMode=topic"),
+        ({"jsonColumns": "id"}, "jsonColumns: 'the end': expected a name and a type"),
+        ({"jsonColumns": "id long, ID int"}, "jsonColumns: id: twice"),
+        ({"jsonColumns": "id decimal(2,3)"}, "jsonColumns: decimal\\(2,3\\)"),
+        ({"jsonColumns": "m map<int,int>"}, "keys of a JSON object are strings"),
+        ({"schemaMode": "topic", "invalid": "keep", "badRecordsTopic": "bad"}, "expected one of them"),
+        ({"schemaMode": "topic", "badRecordsTopic": "a/b"}, "badRecordsTopic: "),
+        ({"schemaMode": "topic", "invalid": "drop"}, "expected one of fail, keep"),
+        ({"emptyAsTombstone": "true"}, "emptyAsTombstone: only with jsonColumns"),
+    ],
+)
+def test_options_for_what_does_not_fit_that_can_not_be_are_refused(options, said):
+    with pytest.raises(OptionError, match=said):
+        parse(**options)
+
+
+def test_columns_of_json_are_read_as_spark_writes_them():
+    columns = parse_columns("id LONG not null comment 'a, b', `a``b`: struct<x: dec(5,1), y array<int>>, z time(6)")
+    assert [(name, kind.name) for name, kind in columns.items()] == [("id", "bigint"), ("a`b", "struct"), ("z", "time")]
+    fields = dict(columns["a`b"].fields)
+    assert (fields["x"].precision, fields["x"].scale, fields["y"].item.name) == (5, 1, "int")

@@ -164,6 +164,8 @@ def column_of(name: str, topic: str, partition: int, parts: Sequence[FilePart]) 
             return "if(sequence_id IS NULL, -1L, sequence_id)"
         case names.SCHEMA_VERSION:
             return "nullif(schema_version, X'')"
+        case names.INVALID:
+            return "nullif('', '')"
         case _:
             return "value"
 

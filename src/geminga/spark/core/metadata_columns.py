@@ -18,10 +18,20 @@ REDELIVERY_COUNT: Final = "__redeliveryCount"
 PRODUCER_NAME: Final = "__producerName"
 SEQUENCE_ID: Final = "__sequenceId"
 SCHEMA_VERSION: Final = "__schemaVersion"
+#: Why a message does not fit its columns, which are null then.
+INVALID: Final = "__invalid"
 
 #: Those of pulsar-spark.
 DEFAULT_COLUMNS: Final = (KEY, TOPIC, MESSAGE_ID, PUBLISH_TIME, EVENT_TIME, PROPERTIES)
-ALL_COLUMNS: Final = (*DEFAULT_COLUMNS, PARTITION, REDELIVERY_COUNT, PRODUCER_NAME, SEQUENCE_ID, SCHEMA_VERSION)
+ALL_COLUMNS: Final = (
+    *DEFAULT_COLUMNS,
+    PARTITION,
+    REDELIVERY_COUNT,
+    PRODUCER_NAME,
+    SEQUENCE_ID,
+    SCHEMA_VERSION,
+    INVALID,
+)
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from geminga.model import TopicName
 from geminga.model.errors import InvalidTopicNameError
 from geminga.spark.core.admission import Limits
 from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.ddl import parse_columns
 from geminga.spark.core.foreign_options import foreign_source_option
 from geminga.spark.core.lake_plan import Piece
 from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS, check_columns
@@ -52,6 +53,10 @@ _NAMES: Final = (
     "longPollMs",
     "pollTimeoutMs",
     "schemaMode",
+    "jsonColumns",
+    "emptyAsTombstone",
+    "invalid",
+    "badRecordsTopic",
     "metadataColumns",
     "arrowBatchBytes",
     "filterPushdown",
@@ -107,6 +112,15 @@ class TopicChoice:
     names: tuple[str, ...] = ()
     pattern: str = ""
     discovery_interval_ms: int = DISCOVERY_INTERVAL_MS_DEFAULT
+
+    def includes(self, topic: str) -> bool:
+        """Whether a topic or partition, by its full name, is one of the choice, be it there or not."""
+        if self.pattern:
+            from geminga.client.core.topic_pattern import TopicPattern  # loads the client, which most plans do without
+
+            return TopicPattern.parse(self.pattern, must_be_linear=True).matches(topic)
+        named = {str(TopicName.parse(name)) for name in self.names}
+        return topic in named or str(TopicName.parse(topic).partitioned_topic) in named
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +196,14 @@ class SourceOptions:
     target_bytes_per_task: int = 0
     long_poll_ms: int = LONG_POLL_MS_DEFAULT
     schema_mode: str = "raw"
+    #: With raw payloads: the DDL of what they have to be JSON objects of; empty: anything.
+    json_columns: str = ""
+    #: Of those, whether no bytes are a null.
+    takes_empty: bool = False
+    #: Whether messages that do not fit their columns are rows of nulls, instead of an error.
+    keeps_invalid: bool = False
+    #: Where they go instead of being rows; empty: nowhere.
+    bad_records_topic: str = ""
     metadata_columns: tuple[str, ...] = DEFAULT_COLUMNS
     filter_pushdown: bool = False
     #: None: all is read from the broker.
@@ -245,6 +267,7 @@ class SourceOptions:
         if minimum and maximum and minimum > maximum:
             raise OptionError(f"minPartitions={minimum}: more than numPartitions={maximum}")
         cls.check_names(options)
+        mode = values.choice("schemaMode", ("raw", "topic", "fixed"), "raw")
         least, most = values.number("minMessagesPerTrigger", 0), values.number("maxMessagesPerTrigger", 0)
         if least and most and least > most:
             raise OptionError(f"minMessagesPerTrigger={least}: more than maxMessagesPerTrigger={most}")
@@ -262,7 +285,11 @@ class SourceOptions:
             tasks_max=maximum or max(TASKS_MAX_DEFAULT, minimum),
             target_bytes_per_task=values.size("targetBytesPerTask", 0),
             long_poll_ms=values.duration_ms("longPollMs", LONG_POLL_MS_DEFAULT),
-            schema_mode=values.choice("schemaMode", ("raw", "topic", "fixed"), "raw"),
+            schema_mode=mode,
+            json_columns=_json_columns(values, mode),
+            takes_empty=values.boolean("emptyAsTombstone", default=False),
+            keeps_invalid=_keeps_invalid(values, mode),
+            bad_records_topic=_bad_records_topic(values, mode),
             metadata_columns=check_columns(columns),
             filter_pushdown=values.boolean("filterPushdown", default=False),
             lake=_lake(values, is_stream=is_stream),
@@ -295,6 +322,47 @@ def _plan(values: OptionValues, *, is_stream: bool) -> Plan | None:
     if is_stream:
         raise OptionError(f"{PLAN}: only for batch reads; read_topic writes it")
     return decode_plan(PLAN, values.text(PLAN))
+
+
+def _json_columns(values: OptionValues, mode: str) -> str:
+    text = values.text("jsonColumns").strip()
+    if text:
+        if mode != "raw":
+            raise OptionError(f"jsonColumns and schemaMode={mode}: the schema has the columns; expected one of them")
+        try:
+            parse_columns(text)
+        except ValueError as error:
+            raise OptionError(f"jsonColumns: {error}") from None
+    elif values.boolean("emptyAsTombstone", default=False):
+        raise OptionError("emptyAsTombstone: only with jsonColumns; with a schema, no bytes are what it says")
+    return text
+
+
+def _check_columns_known(name: str, values: OptionValues, mode: str) -> None:
+    if mode == "raw" and not values.text("jsonColumns").strip():
+        raise OptionError(
+            f"{name}: any payload fits schemaMode=raw; expected schemaMode=topic or fixed, or jsonColumns"
+        )
+
+
+def _keeps_invalid(values: OptionValues, mode: str) -> bool:
+    keeps = values.choice("invalid", ("fail", "keep"), "fail") == "keep"
+    if keeps:
+        _check_columns_known("invalid=keep", values, mode)
+    return keeps
+
+
+def _bad_records_topic(values: OptionValues, mode: str) -> str:
+    text = values.text("badRecordsTopic").strip()
+    if not text:
+        return ""
+    _check_columns_known("badRecordsTopic", values, mode)
+    if values.text("invalid").strip():
+        raise OptionError("invalid and badRecordsTopic: expected one of them; what goes to a topic is no row")
+    try:
+        return str(TopicName.parse(text))
+    except InvalidTopicNameError as error:
+        raise OptionError(f"badRecordsTopic: {error}") from None
 
 
 def _topics(values: OptionValues) -> TopicChoice:

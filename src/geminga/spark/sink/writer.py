@@ -33,6 +33,19 @@ QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
 #: In a streaming query its run, which has another one after each start.
 RUN_PROPERTY: Final = "spark.jobGroup.id"
 BATCH_ID_PROPERTY: Final = "streaming.sql.batchId"
+#: Settings that Spark gives to the session of a query, and nobody else to any: a task has them from the session of its
+#: rows, whichever thread it was asked for from, and be that on the other side of Spark Connect.
+QUERY_SETTINGS: Final = (
+    "spark.sql.streaming.internal.stateStore.partitions",
+    "spark.sql.requireAllClusterKeysForDistribution",
+)
+_UNKNOWN_BATCH: Final = (
+    "this writes rows of a streaming query (foreachBatch) and does not know of which batch, so that a batch that Spark "
+    "replays would be written again: it runs in a thread of its own, or over Spark Connect. Give txnAppId, a name for "
+    "the query, and txnVersion, the number of the batch that foreachBatch was called with; or, in a thread, call it "
+    "through geminga.spark.inheriting(batch.sparkSession, function), made in foreachBatch's own thread; or choose "
+    "guarantee=at-least-once"
+)
 #: What this process told already; bounded by the sinks of one driver.
 _told: set[str] = set()
 
@@ -84,13 +97,20 @@ class SinkPlan:
         return TaskCommit(partition, attempt, rows, *told)
 
     def _guarantee(self, context: TaskContext | None) -> Guarantee:
-        """What was chosen; else exactly once wherever a repetition can be known."""
+        """What was chosen; else exactly once wherever a repetition can be known.
+
+        Raises OptionError where it can not and rows are those of a query: less is for the user to choose.
+        """
         options = self.options
         if options.guarantee is not None:
             return options.guarantee
         is_query = context is not None and context.getLocalProperty(QUERY_ID_PROPERTY) is not None
         is_numbered = self.is_stream or is_query or bool(options.application_id) or options.version is not None
-        return Guarantee.EXACTLY_ONCE if is_numbered else Guarantee.AT_LEAST_ONCE
+        if is_numbered:
+            return Guarantee.EXACTLY_ONCE
+        if context is not None and any(context.getLocalProperty(name) is not None for name in QUERY_SETTINGS):
+            raise OptionError(_UNKNOWN_BATCH)
+        return Guarantee.AT_LEAST_ONCE
 
     def _numbers_of(self, context: TaskContext | None, guarantee: Guarantee) -> tuple[str, int]:
         """Whose numbers the rows get, and which batch's: of the options, else of the streaming query."""
@@ -104,7 +124,8 @@ class SinkPlan:
         if application is None or version is None:
             raise OptionError(
                 f"guarantee={guarantee.value} needs txnAppId and txnVersion here: a batch write has neither a query "
-                "nor the number of a batch, by which a repetition could be known (in foreachBatch it has both)"
+                "nor the number of a batch, by which a repetition could be known (in foreachBatch it has both, in the "
+                "query's thread or through geminga.spark.inheriting; over Spark Connect it has none)"
             )
         batch_id = int(version)
         if not 0 <= batch_id <= BATCH_ID_MAX:
@@ -127,7 +148,9 @@ class SinkPlan:
         guarantees = {commit.guarantee for commit in commits}
         if len(guarantees) > 1:
             raise SinkError(f"{what}: its tasks wrote with different guarantees: {sorted(map(str, guarantees))}")
-        if Guarantee.EXACTLY_ONCE in guarantees:
+        if Guarantee.AT_LEAST_ONCE in guarantees:
+            _tell_guarantee(self.options, Guarantee.AT_LEAST_ONCE)
+        elif Guarantee.EXACTLY_ONCE in guarantees:
             from geminga.spark.sink.exactly_once import commit_batch
 
             commit_batch(self.options, commits, batch_id, what, is_stream=self.is_stream)

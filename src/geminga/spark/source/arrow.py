@@ -73,8 +73,8 @@ class RowColumns(Protocol):
     def version_runs(self) -> list[tuple[bytes, int]]:
         """Schema versions of consecutive messages and how many they are; empty for none."""
 
-    def entry_of(self, row: int) -> str:
-        """The entry that has a row."""
+    def place_of(self, row: int) -> str:
+        """Where the message of a row lies: ``ledger:entry:batchIndex``, as in offsets."""
 
     def value(self) -> pa.Array:
         """The payloads; null for tombstones."""
@@ -129,10 +129,10 @@ class Rows:
         grouped = groupby(counted, key=lambda one: one[0].entry.metadata.schema_version)
         return [(version, sum(count for _, count in run)) for version, run in grouped]
 
-    def entry_of(self, row: int) -> str:
-        """The entry that has a row."""
+    def place_of(self, row: int) -> str:
+        """See :class:`RowColumns`."""
         entry = self._pieces[int(self._rows.piece_of[row])].entry
-        return f"{entry.ledger_id}:{entry.entry_id}"
+        return f"{entry.ledger_id}:{entry.entry_id}:{self._rows.index[row]}"
 
     # ---- payload and key
 
@@ -348,6 +348,8 @@ def metadata_column(rows: RowColumns, name: str, topic: str, kind: pa.DataType) 
             return rows.producer_name()
         case names.SEQUENCE_ID:
             return rows.sequence_id()
+        case names.INVALID:
+            return pa.nulls(rows.count, kind)
         case _:
             return rows.schema_version()
 

@@ -7,15 +7,17 @@ members whose values have one class can not be told apart, which is an error whe
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
 from geminga.spark.source.avro_types import at, short_name
 from geminga.spark.source.errors import SchemaError
+from geminga.spark.source.exact import shown, whole
 
 #: A decoded value -> what Arrow takes.
 Convert = Callable[[Any], Any]
@@ -29,11 +31,35 @@ def as_it_is(value: object) -> object:
 
 
 def _since(epoch: datetime, unit: str) -> Convert:
-    return lambda value: epoch + timedelta(**{unit: value})
+    return lambda value: epoch + timedelta(**{unit: whole(value)})
 
 
 def _time_of_day(unit: str) -> Convert:
-    return lambda value: (_EPOCH + timedelta(**{unit: value})).time()
+    def convert(value: object) -> time:
+        since = timedelta(**{unit: whole(value)})
+        if not timedelta() <= since < timedelta(days=1):
+            raise ValueError(f"{shown(value)} is no time of a day")
+        return (_EPOCH + since).time()
+
+    return convert
+
+
+def _base64(value: object) -> bytes:
+    if type(value) is not str:
+        raise ValueError(f"{shown(value)} is no base64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError as error:
+        raise ValueError(f"{shown(value)} is no base64: {error}") from None
+
+
+def _number(value: object) -> Decimal:
+    if type(value) not in (int, str, float, Decimal):
+        raise ValueError(f"{shown(value)} is no decimal")
+    try:
+        return Decimal(str(value))
+    except InvalidOperation:
+        raise ValueError(f"{shown(value)} is no decimal") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +86,23 @@ _SIMPLE_CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "record": (dict,),
     "error": (dict,),
 }
-#: As json.loads gives it: times are numbers, bytes are base64.
+#: As :func:`load_json` gives it: times are numbers, bytes are base64.
 _JSON: Final = _Form(
-    simple={
-        **dict.fromkeys(("bytes", "fixed"), base64.b64decode),
-        **dict.fromkeys(("float", "double"), lambda value: float(value) if type(value) is int else value),
-    },
+    simple=dict.fromkeys(("bytes", "fixed"), _base64),
     logical={
-        "date": lambda value: date(1970, 1, 1) + timedelta(days=value),
+        "date": lambda value: date(1970, 1, 1) + timedelta(days=whole(value)),
         "timestamp-millis": _since(_EPOCH, "milliseconds"),
         "timestamp-micros": _since(_EPOCH, "microseconds"),
         "local-timestamp-millis": _since(_LOCAL_EPOCH, "milliseconds"),
         "local-timestamp-micros": _since(_LOCAL_EPOCH, "microseconds"),
         "time-millis": _time_of_day("milliseconds"),
         "time-micros": _time_of_day("microseconds"),
-        "decimal": lambda value: Decimal(str(value)),
+        "decimal": _number,
     },
     classes={
         **_SIMPLE_CLASSES,
         **dict.fromkeys(("bytes", "fixed"), (str,)),
-        **dict.fromkeys(("float", "double", "decimal"), (float, int)),
+        **dict.fromkeys(("float", "double", "decimal"), (float, Decimal, int)),
     },
     names_records=False,
 )
@@ -99,6 +122,20 @@ _AVRO: Final = _Form(
     },
     names_records=True,
 )
+
+
+def load_json(payload: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
+    """A JSON value whose numbers are what was written; raises ValueError."""
+    try:
+        return json.loads(payload, parse_float=Decimal)
+    except InvalidOperation:
+        raise ValueError("a number beyond all columns") from None
+
+
+def _of_class(value: Any, kind: type, name: str) -> Any:  # noqa: ANN401 - a value of that class
+    if type(value) is not kind:
+        raise ValueError(f"{shown(value)} ({type(value).__name__}) is no {name}")
+    return value
 
 
 def json_converter(definition: object) -> Convert:
@@ -131,10 +168,14 @@ class _Converters:
             return self._form.logical[logical]
         if kind == "array":
             item = self.of(definition["items"], f"{path}[]")
-            return as_it_is if item is as_it_is else lambda value: [item(one) for one in value]
+            return (
+                as_it_is if item is as_it_is else lambda value: [item(one) for one in _of_class(value, list, "array")]
+            )
         if kind == "map":
             inner = self.of(definition["values"], f"{path}[]")
-            return inner if inner is as_it_is else lambda value: [(key, inner(one)) for key, one in value.items()]
+            if inner is as_it_is:
+                return inner
+            return lambda value: [(key, inner(one)) for key, one in _of_class(value, dict, "map").items()]
         if kind in ("record", "error"):
             return self._record(definition, path)
         convert = self.of(kind, path)
@@ -149,7 +190,15 @@ class _Converters:
         fields: list[tuple[str, Convert]] = []
 
         def record(value: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: convert(value[name]) for name, convert in fields if value.get(name) is not None}
+            found = {}
+            for name, convert in fields:
+                given = _of_class(value, dict, "record").get(name)
+                try:
+                    if given is not None:
+                        found[name] = convert(given)
+                except (ValueError, OverflowError) as error:
+                    raise ValueError(f"{name}: {error}") from error
+            return found
 
         self._remember(definition, record)
         for field in definition["fields"]:

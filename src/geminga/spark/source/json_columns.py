@@ -34,6 +34,8 @@ _TIMES: Final[Mapping[object, tuple[pa.DataType, int]]] = {
 }
 #: Seconds since the epoch that a time of Python's can have: 0001 to 9999.
 _SECONDS: Final = (-62_135_596_800, 253_402_300_799)
+#: Below, every whole number is one of that many bits of floating point.
+_WHOLE_MAX: Final = {32: 1 << 24, 64: 1 << 53}
 #: Payloads from here on in the block that Arrow reads at once; it is made as large as the batch.
 BLOCK_BYTES_MAX: Final = 1 << 30
 
@@ -54,6 +56,13 @@ class JsonColumns:
                 self.fields = {}
                 return
             self.fields[field["name"]] = types
+
+    @classmethod
+    def of_types(cls, fields: Mapping[str, tuple[pa.DataType, pa.DataType]]) -> JsonColumns:
+        """Of columns by what each is read as and what it becomes."""
+        found = cls(None)
+        found.fields = dict(fields)
+        return found
 
     def _field(self, name: str, definition: object) -> tuple[pa.DataType, pa.DataType] | None:
         if isinstance(definition, list):
@@ -91,6 +100,8 @@ class JsonColumns:
                 array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
                 if name in self._times:
                     array = _times(array, *self._times[name])
+                if not _are_certain(array, made):
+                    return None
                 found[name] = array if array.type == made else array.cast(made)
         except (pa.ArrowException, ValueError):
             return None
@@ -147,6 +158,19 @@ def _lines(payloads: pa.Array) -> bytes | None:
     found[is_content] = content
     found[~is_content] = ord("\n")
     return found.tobytes()
+
+
+def _are_certain(array: pa.Array, made: pa.DataType) -> bool:
+    """Whether no number of floating point may have been a whole one that it does not hold: those are looked at."""
+    if pa.types.is_list(made):
+        return _are_certain(array.flatten(), made.value_type)
+    if pa.types.is_struct(made):
+        return all(_are_certain(field, kind.type) for field, kind in zip(array.flatten(), made.fields, strict=True))
+    if not pa.types.is_floating(made):
+        return True
+    bounds = pa.compute.min_max(array).as_py()
+    limit = _WHOLE_MAX[made.bit_width]
+    return bounds["min"] is None or -limit < bounds["min"] <= bounds["max"] < limit
 
 
 def _times(numbers: pa.Array, kind: pa.DataType, per_second: int) -> pa.Array:

@@ -52,9 +52,10 @@ class LakeRows:
         counts = np.diff(ends, prepend=0).tolist()
         return list(zip(runs.values.to_pylist(), counts, strict=True))
 
-    def entry_of(self, row: int) -> str:
+    def place_of(self, row: int) -> str:
         """See ``RowColumns``."""
-        return f"{self._ledger_id}:{self._columns['entry'][row].as_py()}"
+        entry, index = (self._columns[name][row].as_py() for name in ("entry", "batch_index"))
+        return f"{self._ledger_id}:{entry}:{max(index, 0)}"
 
     def value(self) -> pa.Array:
         """See ``RowColumns``."""

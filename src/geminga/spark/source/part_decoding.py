@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
+from pyspark.sql.types import DataType, StructField, StructType
 
 from geminga.client.schema import SchemaInfo, SchemaType
-from geminga.spark.source.avro_types import is_record
-from geminga.spark.source.avro_values import as_it_is, avro_converter, json_converter
+from geminga.spark.columns import arrow_schema
+from geminga.spark.source.avro_types import is_record, spark_type
+from geminga.spark.source.avro_values import as_it_is, avro_converter, json_converter, load_json
 from geminga.spark.source.errors import SchemaError
+from geminga.spark.source.exact import arrow_array, exact_array, shown
 from geminga.spark.source.json_columns import JsonColumns
-from geminga.spark.source.protobuf_types import message_reader
+from geminga.spark.source.protobuf_types import descriptor_of, message_reader, message_type
 
 #: Fixed-width primitives: numpy's name of the bytes as they travel.
 _WIDTHS: Final = {
@@ -73,12 +78,14 @@ _MISFITS: Final = (
 
 
 class RowError(SchemaError):
-    """A payload does not fit its schema."""
+    """Payloads do not fit their schema."""
 
-    def __init__(self, row: int, text: str) -> None:
-        super().__init__(text)
-        #: Which, of those that were given.
-        self.row = row
+    def __init__(self, misfits: Mapping[int, str]) -> None:
+        """``misfits``: which of those that were given, and what is wrong with each; at least one."""
+        #: The first of them.
+        self.row = min(misfits)
+        super().__init__(misfits[self.row])
+        self.misfits = misfits
 
 
 class Part(Protocol):
@@ -103,11 +110,11 @@ def part_of(writer: SchemaInfo, reader: SchemaInfo) -> Part:
     if writer.type is SchemaType.JSON:
         definition = json.loads(writer.schema)
         convert = json_converter(definition)
-        return _Decoded(lambda payload: convert(json.loads(payload)), is_record(definition), JsonColumns(definition))
+        return _Decoded(lambda payload: convert(load_json(payload)), is_record(definition), JsonColumns(definition))
     if writer.type is SchemaType.AVRO:
         return _avro(writer, reader if reader.type is SchemaType.AVRO else writer)
     if writer.type in _PROTOBUF:
-        return _Decoded(message_reader(writer), True)
+        return _Decoded(message_reader(writer), True, kind=message_type(descriptor_of(writer)))
     raise SchemaError(f"{writer.type.name} schemas have no columns in Spark; use schemaMode=raw")
 
 
@@ -128,26 +135,49 @@ def _avro(writer: SchemaInfo, reader: SchemaInfo) -> Part:
         value: object = fastavro.schemaless_reader(io.BytesIO(payload), parsed, resolved, **names)
         return value if convert is as_it_is else convert(value)
 
-    return _Decoded(decode, is_record(written if wanted is None else wanted))
+    read_as = written if wanted is None else wanted
+    return _Decoded(decode, is_record(read_as), kind=spark_type(read_as))
 
 
 class _Decoded:
     """Payloads decoded one by one, or all at once where Arrow can."""
 
-    def __init__(self, decode: Callable[[bytes], Any], is_record: bool, columns: JsonColumns | None = None) -> None:
+    def __init__(
+        self,
+        decode: Callable[[bytes], Any],
+        is_record: bool,
+        columns: JsonColumns | None = None,
+        kind: DataType | None = None,
+    ) -> None:
+        """``kind``: what Spark makes of the decoded values, where the decoder sees to it that they are of it."""
         self._decode = decode
         self.is_record = is_record
         self._columns = columns
+        whole = None if kind is None else arrow_schema(StructType([StructField("value", kind)])).field(0).type
+        #: The types of columns that hold whatever is decoded for them; of the whole under the empty name.
+        self._natural = {"": whole}
+        if is_record and whole is not None:
+            self._natural |= {field.name: field.type for field in whole.fields}
 
     def fields(self, values: pa.Array, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
         """See :class:`Part`."""
         if self._columns is not None and (found := self._read_together(self._columns, values, wanted)) is not None:
             return found
         decoded = self._decoded(values)
-        return {
-            name: _array([None if one is None else one.get(name) for one in decoded], kind, name)
-            for name, kind in wanted.items()
-        }
+        columns: dict[str, pa.Array] = {}
+        misfits: dict[int, str] = {}
+        for name, kind in wanted.items():
+            column = [None if one is None else one.get(name) for one in decoded]
+            columns[name], those = self._array(column, kind, name)
+            misfits = {**{row: f"{name}: {text}" for row, text in those.items()}, **misfits}
+        _check(misfits)
+        return columns
+
+    def _array(self, values: list[Any], kind: pa.DataType, name: str) -> tuple[pa.Array, dict[int, str]]:
+        if kind != self._natural.get(name):
+            return exact_array(values, kind)
+        misfits: dict[int, str] = {}
+        return arrow_array(values, kind, misfits), misfits
 
     @staticmethod
     def _read_together(
@@ -165,7 +195,9 @@ class _Decoded:
     def whole(self, values: pa.Array, wanted: pa.DataType) -> pa.Array:
         """See :class:`Part`."""
         if not self.is_record or not pa.types.is_struct(wanted):
-            return _array(self._decoded(values), wanted, "")
+            found, misfits = self._array(self._decoded(values), wanted, "")
+            _check(misfits)
+            return found
         fields = list(wanted.fields)
         columns = self.fields(values, {field.name: field.type for field in fields})
         mask = values.is_null() if values.null_count else None
@@ -173,20 +205,22 @@ class _Decoded:
 
     def _decoded(self, values: pa.Array) -> list[Any]:
         found: list[Any] = []
+        misfits: dict[int, str] = {}
         decode = self._decode
-        try:
-            for payload in values.to_pylist():
+        for payload in values.to_pylist():
+            try:
                 found.append(None if payload is None else decode(payload))
-        except _MISFITS as error:
-            raise RowError(len(found), f"does not fit its schema: {error}") from error
+            except _MISFITS as error:
+                misfits[len(found)] = str(error) or type(error).__name__
+                found.append(None)
+        _check(misfits)
         return found
 
 
-def _array(values: Sequence[Any], kind: pa.DataType, name: str) -> pa.Array:
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise SchemaError(f"values of {name or 'the schema'} do not become {kind}: {error}") from error
+def _check(misfits: Mapping[int, str]) -> None:
+    """Raise RowError if there are any."""
+    if misfits:
+        raise RowError({row: f"does not fit its schema: {text}" for row, text in misfits.items()})
 
 
 class _Primitive:
@@ -201,18 +235,53 @@ class _Primitive:
 
     def whole(self, values: pa.Array, wanted: pa.DataType) -> pa.Array:
         """See :class:`Part`."""
+        if self._kind in _WIDTHS:
+            values = _fixed_width(values, self._kind)
+        elif self._kind is SchemaType.STRING:
+            values = _cast(values, pa.string(), "STRING")
+        return _cast(values, wanted, self._kind.name)
+
+
+def _cast(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
+    """What comes back as it was if it is cast back; raises RowError for others."""
+    if values.type == wanted:
+        return values
+    try:
+        made = values.cast(wanted)
+        back = made.cast(values.type)
+    except pa.ArrowException:
+        return _cast_each(values, wanted, name)
+    is_same = pa.compute.equal(values, back)
+    if pa.types.is_floating(values.type):
+        is_same = pa.compute.or_kleene(is_same, pa.compute.is_nan(values))
+    if pa.compute.all(pa.compute.fill_null(is_same, True)).as_py():
+        return made
+    return _cast_each(values, wanted, name)
+
+
+def _cast_each(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
+    misfits: dict[int, str] = {}
+    found: list[pa.Array] = []
+    for row in range(len(values)):
+        one = values.slice(row, 1)
         try:
-            if self._kind in _WIDTHS:
-                values = _fixed_width(values, self._kind)
-            elif self._kind is SchemaType.STRING:
-                values = values.cast(pa.string())
-            return values.cast(wanted)
-        except (pa.ArrowException, ValueError) as error:
-            raise SchemaError(f"{self._kind.name} values do not become {wanted}: {error}") from error
+            made = one.cast(wanted)
+            if one.null_count or made.cast(values.type).equals(one) or _is_nan(one):
+                found.append(made)
+                continue
+        except pa.ArrowException:
+            pass
+        misfits[row] = f"the {name} {shown(one[0].as_py())} is not exactly a {wanted}"
+    _check(misfits)
+    return pa.concat_arrays(found)
+
+
+def _is_nan(one: pa.Array) -> bool:
+    return pa.types.is_floating(one.type) and math.isnan(one[0].as_py())
 
 
 def _fixed_width(values: pa.Array, kind: SchemaType) -> pa.Array:
-    """Numbers of binary values; raises ValueError if one has another width, RowError for a time that has no column."""
+    """Numbers of binary values; raises RowError for another width, and for a time that has no column."""
     layout = np.dtype(_WIDTHS[kind])
     is_null = np.asarray(values.is_null())
     kept = values.drop_null()
@@ -221,7 +290,8 @@ def _fixed_width(values: pa.Array, kind: SchemaType) -> pa.Array:
         offsets = np.frombuffer(kept.buffers()[1], np.int32)[kept.offset : kept.offset + len(kept) + 1]
         widths = np.diff(offsets)
         if (widths != layout.itemsize).any():
-            raise ValueError(f"a payload of {widths[widths != layout.itemsize][0]} bytes, expected {layout.itemsize}")
+            rows = np.flatnonzero(~is_null)[widths != layout.itemsize].tolist()
+            _check({row: f"{len(values[row].as_py())} bytes, expected {layout.itemsize}" for row in rows})
         numbers[~is_null] = np.frombuffer(kept.buffers()[2], layout, len(kept), offsets[0])
     if kind in _TIMES_MAX:
         _check_times(numbers, kind)
@@ -250,9 +320,12 @@ def _check_times(numbers: NDArray[Any], kind: SchemaType) -> None:
     is_beyond = (first > _TIMES_MAX[kind]) | (first < -_TIMES_MAX[kind])
     if kind is SchemaType.LOCAL_DATE_TIME:
         is_beyond |= (numbers["f1"] < 0) | (numbers["f1"] >= _DAY_NS)
-    if is_beyond.any():
-        row = int(np.flatnonzero(is_beyond)[0])
-        raise RowError(row, f"does not fit its schema: a {kind.name} of {numbers[row]}, which no column can hold")
+    _check(
+        {
+            row: f"a {kind.name} of {numbers[row]}, which no column can hold"
+            for row in np.flatnonzero(is_beyond).tolist()
+        }
+    )
 
 
 def split_pairs(payloads: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -273,8 +346,8 @@ def split_pairs(payloads: pa.Array) -> tuple[pa.Array, pa.Array]:
     value_starts = key_ends + 4
     fits &= is_null | ((value_sizes >= -1) & (value_starts + np.maximum(value_sizes, 0) == ends))
     if not fits.all():
-        row = int(np.flatnonzero(~fits)[0])
-        raise RowError(row, "is no pair of a key and a value, each with its size in front")
+        text = "is no pair of a key and a value, each with its size in front"
+        raise RowError(dict.fromkeys(np.flatnonzero(~fits).tolist(), text))
     keys = _part(payloads, np.where(is_null, starts, key_starts), np.where(is_null, starts, key_ends))
     values = _part(payloads, np.where(is_null, starts, value_starts), np.where(is_null, starts, ends))
     return keys.take(_rows(is_null | (key_sizes < 0))), values.take(_rows(is_null | (value_sizes < 0)))

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute
 
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model import TopicName
@@ -20,8 +21,9 @@ from geminga.runtime import get_logger
 from geminga.spark.clients import Session
 from geminga.spark.columns import KEY_PART, VALUE
 from geminga.spark.core.metadata_columns import ALL_COLUMNS
-from geminga.spark.source.arrow import RowColumns, metadata_column
+from geminga.spark.source.arrow import RowColumns
 from geminga.spark.source.errors import SchemaError
+from geminga.spark.source.misfits import Misfits
 from geminga.spark.source.part_decoding import Part, RowError, part_of, split_pairs
 from geminga.spark.source.topic_schema import NO_SCHEMA
 from geminga.wire.pulsar.schema_info import SEPARATED, key_value_parts
@@ -40,9 +42,10 @@ DecodeColumns = Callable[[pa.Array, Callable[[], pa.Array]], dict[str, pa.Array]
 class SchemaDecoder:
     """Decodes payloads by the schemas of the registry, each fetched once."""
 
-    def __init__(self, session: Session, arrow: pa.Schema, *, by_newest: bool) -> None:
+    def __init__(self, session: Session, arrow: pa.Schema, misfits: Misfits, *, by_newest: bool) -> None:
         self._session = session
         self._arrow = arrow
+        self._policy = misfits
         self._by_newest = by_newest
         self._wanted = {field.name: field.type for field in arrow if field.name not in ALL_COLUMNS}
         #: (topic, version) -> schema; the empty version is the newest.
@@ -52,26 +55,25 @@ class SchemaDecoder:
     def __call__(self, rows: RowColumns, topic: str) -> pa.RecordBatch:
         """The rows of some entries of a topic."""
         name = str(TopicName.parse(topic).partitioned_topic)
-        columns = self._columns(rows, name)
-        arrays = [
-            columns[field.name] if field.name in columns else metadata_column(rows, field.name, topic, field.type)
-            for field in self._arrow
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        misfits: dict[int, str] = {}
+        columns = self._columns(rows, name, misfits)
+        if misfits and not self._policy.are_kept:
+            self._policy.refuse(rows, topic, misfits)
+        return self._policy.batch(rows, topic, columns, self._arrow, misfits)
 
-    def _columns(self, rows: RowColumns, topic: str) -> dict[str, pa.Array]:
-        """Entries of one version behind each other are decoded together."""
+    def _columns(self, rows: RowColumns, topic: str, misfits: dict[int, str]) -> dict[str, pa.Array]:
+        """Entries of one version behind each other are decoded together; what does not fit is null, and said."""
         values = rows.value()
         found: list[dict[str, pa.Array]] = []
         first = 0
         for version, count in rows.version_runs():
             keys = partial(_slice_of_keys, rows, first, count)
             try:
-                found.append(self._decoder(topic, version)(values.slice(first, count), keys))
-            except RowError as error:
-                raise SchemaError(f"{topic}: a message of entry {rows.entry_of(first + error.row)} {error}") from error
+                columns, those = _fitting(self._decoder(topic, version), values.slice(first, count), keys)
             except SchemaError as error:
                 raise SchemaError(f"{topic}: {error}") from error
+            found.append(columns)
+            misfits.update({first + row: text for row, text in those.items()})
             first += count
         if len(found) == 1:
             return found[0]
@@ -112,6 +114,30 @@ class SchemaDecoder:
                 int.from_bytes(version, "big"),
                 ", ".join(unseen),
             )
+
+
+def _fitting(
+    decode: DecodeColumns, values: pa.Array, keys: Callable[[], pa.Array]
+) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    """Columns, in which rows that do not fit are null, and why they do not."""
+    misfits: dict[int, str] = {}
+    while True:
+        fits = pa.array([row not in misfits for row in range(len(values))]) if misfits else None
+        try:
+            return decode(_only(values, fits), partial(_only_keys, keys, fits)), misfits
+        except RowError as error:  # each time all that one step of decoding finds
+            fresh = {row: text for row, text in error.misfits.items() if row not in misfits}
+            if not fresh:
+                raise
+            misfits |= fresh
+
+
+def _only(values: pa.Array, fits: pa.Array | None) -> pa.Array:
+    return values if fits is None else pa.compute.if_else(fits, values, pa.scalar(None, values.type))
+
+
+def _only_keys(keys: Callable[[], pa.Array], fits: pa.Array | None) -> pa.Array:
+    return _only(keys(), fits)
 
 
 def _slice_of_keys(rows: RowColumns, first: int, count: int) -> pa.Array:

@@ -55,6 +55,8 @@ class StreamDriver:
         self._clock = client.runtime.clock
         self._topics: list[str] = []
         self._discovered_at = float("-inf")
+        #: Whether the topics were held against the offsets since they were looked for.
+        self._has_checked = False
         self._probes: dict[str, Probe] = {}
         self._watches: dict[str, _Watch] = {}
         self._cursors = Cursors(client, options.subscription) if options.subscription else None
@@ -71,7 +73,9 @@ class StreamDriver:
         self._compared: set[str] = set()
         #: Topics that the offsets have and that are gone.
         self._deleted: set[str] = set()
-        #: Those of them that are there again, to be read from their beginning, and where the query was in the old ones.
+        #: Topics that the offsets have and the options leave out.
+        self._left: set[str] = set()
+        #: Deleted ones that are there again, to be read from their beginning, and where the query was in the old ones.
         self._renewed: dict[str, ReadPosition] = {}
         self._scouts = Scouts(client, options.reader)
         #: Since when there are too few messages for a batch; None: there are none, or were enough.
@@ -117,7 +121,9 @@ class StreamDriver:
     async def _available(self, start: StreamOffset, limits: Limits) -> StreamOffset | None:
         if self._is_quiet(start):
             return None
-        ends = dict(self._target if self._target is not None else await self._ask())
+        # "latest" is behind what the cursors that were just made hold, so later than where the run was said to end.
+        is_fixed = self._target is not None and start.init != LATEST
+        ends = dict(self._target if self._target is not None and is_fixed else await self._ask())
         starts = await self._starts(start, ends)
         begins = {topic: starts.get(topic, start.topics.get(topic, BEGINNING)) for topic in ends}
         self._warn_beyond(begins, ends)
@@ -193,20 +199,28 @@ class StreamDriver:
     # ---- topics
 
     async def _discover(self, start: StreamOffset | None) -> None:
+        """Look for topics when it is time to, and hold them against the offset that a batch begins at.
+
+        One way for every trigger. None: there is no offset yet, that is made up for as soon as there is one. With
+        AvailableNow topics are looked for once, and again if one is missed; what came meanwhile is for the next run.
+        """
         now = self._clock.monotonic() * 1000
-        if now - self._discovered_at < self._options.topics.discovery_interval_ms or (
-            self._target is not None and self._topics
-        ):
-            await self._subscribe(start)
+        interval_ms = self._options.topics.discovery_interval_ms if self._target is None else float("inf")
+        if now - self._discovered_at >= interval_ms:
+            topics = await find_topics(self._client, self._options.topics)
+            self._discovered_at = now
+            self._topics = [topic for topic in topics if self._target is None or topic in self._target]
+            self._has_checked = False
+            for topic in self._topics:
+                self._probe(topic)
+        if start is None:
             return
-        topics = await find_topics(self._client, self._options.topics)
-        self._discovered_at = now
-        for topic in topics:
-            self._probe(topic)
-        await self._forget_deleted(start, set(topics))
-        if start is not None and start.init is None and not self._topics and self._options.start.init is None:
-            check_given("startingOffsets", self._options.start.topics, topics)
-        self._topics = topics
+        if not self._has_checked:
+            given = self._options.start
+            if given.init is None and start.init is None and dict(start.topics) == dict(given.topics):
+                check_given("startingOffsets", given.topics, self._topics)  # later ones are the query's own
+            await self._forget_deleted(start, set(self._topics))
+            self._has_checked = True
         await self._subscribe(start)
 
     def _probe(self, topic: str) -> Probe:
@@ -215,10 +229,25 @@ class StreamDriver:
             found = self._probes[topic] = Probe(self._client, topic, self._options.reader.name)
         return found
 
-    async def _forget_deleted(self, start: StreamOffset | None, topics: set[str]) -> None:
-        """Topics that were read and are gone: loss, unless this run saw that they were read to their end."""
-        read = {} if start is None else start.topics
-        for topic in sorted((set(self._probes) | set(read)) - topics - self._deleted):
+    async def _forget_deleted(self, start: StreamOffset, topics: set[str]) -> None:
+        """Topics that were read and are gone: loss, unless this run saw that they were read to their end.
+
+        Those that the options do not name any more are left by whoever changed the options.
+        """
+        read = start.topics
+        for topic in sorted((set(self._probes) | set(read)) - topics - self._deleted - self._left):
+            if not self._options.topics.includes(topic):
+                self._left.add(topic)
+                _log.warning(
+                    "%s is none of the topics that the options name any more: it is left at %s, where the query goes "
+                    "on if it is named again%s",
+                    topic,
+                    read.get(topic, BEGINNING),
+                    f"; subscription {self._options.subscription} stays and holds its messages"
+                    if self._cursors
+                    else "",
+                )
+                continue
             is_known = topic in self.known_ends and self.known_ends[topic] <= read.get(topic, BEGINNING)
             text = f"{topic} was deleted, and perhaps not everything behind {read.get(topic, BEGINNING)} was read"
             if is_known:
@@ -230,6 +259,8 @@ class StreamDriver:
             self._deleted.add(topic)
             self._compared.discard(topic)
             self.known_ends.pop(topic, None)
+            if self._target is not None:
+                self._target.pop(topic, None)
             for gone in (self._probes.pop(topic, None), self._watches.pop(topic, None)):
                 if gone is not None:
                     await (gone.close() if isinstance(gone, Probe) else gone.stream.close())
@@ -238,7 +269,7 @@ class StreamDriver:
         self._renewed.update((topic, read[topic]) for topic in self._deleted & topics & set(read))
         self._deleted -= topics
 
-    async def _subscribe(self, start: StreamOffset | None) -> None:
+    async def _subscribe(self, start: StreamOffset) -> None:
         if self._cursors is None:
             if not self._has_warned:
                 self._has_warned = True
@@ -249,8 +280,7 @@ class StreamDriver:
                 )
             return
         # A new topic is read from its beginning, be the stream's start the latest message.
-        is_latest = start is not None and start.init == LATEST
-        await self._cursors.create(self._topics, from_earliest=not is_latest)
+        await self._cursors.create(self._topics, from_earliest=start.init != LATEST)
 
     # ---- waiting
 
@@ -336,7 +366,7 @@ class StreamDriver:
     async def commit(self, end: StreamOffset) -> None:
         """Spark has finished everything before ``end``: the durable cursor may move."""
         if self._cursors is not None:
-            if not self._topics:
+            if not self._has_checked:
                 await self._discover(end)
             await self._cursors.commit({topic: end.topics[topic] for topic in self._topics if topic in end.topics})
 
