@@ -46,7 +46,7 @@ OBJECTS_MAX = 100
 BYTES_MAX = 160 * 1024
 BYTES_MAX_LONG = 1024 * 1024
 Loop = Callable[[], asyncio.AbstractEventLoop]
-LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
+LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop_or_skip, id="uvloop")]
 Drop = Callable[[], None]
 
 #: What one read of a socket brings, and more.
