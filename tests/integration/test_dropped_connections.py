@@ -13,18 +13,23 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from struct import pack
+from typing import cast
 
 import pytest
 import uvloop
 
 import geminga
+import geminga.client as gc
+from geminga.app.event_loop import loop_factory
 from geminga.bookie.serving import BookieServer
 from geminga.bookkeeper import MemoryBookie
+from geminga.bookkeeper.remote import RemoteBookie
+from geminga.client._transport.connection import ClientConnection
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 from geminga.metadata.core.socket_codec import encode
 from geminga.metadata.core.socket_messages import NEW_SESSION, SECRET_BYTES, VERSION, Hello
 from geminga.metadata.socket.server import MetadataServer
-from geminga.runtime import next_turn, real_runtime
+from geminga.runtime import Listener, let_go, next_turn, real_runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.bookkeeper import v2
 from support.dropped_connections import OnThread, left_behind
@@ -32,12 +37,16 @@ from support.raw_protocol import RawConnection, frame, producer_frame
 
 pytestmark = pytest.mark.integration
 
-COUNT = int(os.environ.get("DROPPED_CONNECTIONS", "120"))
-#: More than any of them holds while it is open would make of them; one object of each would be too many.
+COUNT = 110
+#: Of the full size, and how many go before them.
+COUNT_LONG = int(os.environ.get("DROPPED_CONNECTIONS", "8000"))
+WARM_LONG = 2000
+#: One object of each would be too many; the bytes are mostly of counting.
 OBJECTS_MAX = 100
-BYTES_MAX = 1024 * 1024
+BYTES_MAX = 160 * 1024
+BYTES_MAX_LONG = 1024 * 1024
 Loop = Callable[[], asyncio.AbstractEventLoop]
-LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
+LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop_or_skip, id="uvloop")]
 Drop = Callable[[], None]
 
 #: What one read of a socket brings, and more.
@@ -57,14 +66,19 @@ def no_fatal(part: str, error: BaseException) -> None:
 
 
 async def some_turns() -> None:
+    # A loop of asyncio's keeps timers that were cancelled until there are so many.
+    loop = asyncio.get_running_loop()
+    for _ in range(200):
+        loop.call_later(3600, int).cancel()
     for _ in range(10):
         await next_turn()
 
 
-def assert_nothing_left(half_use: Callable[[], Drop], settle: Callable[[], None]) -> None:
-    left = left_behind(half_use, COUNT, warm=max(40, COUNT // 4), settle=settle)
+def assert_nothing_left(half_use: Callable[[], Drop], settle: Callable[[], None], count: int = COUNT) -> None:
+    is_long = count == COUNT_LONG
+    left = left_behind(half_use, count, warm=WARM_LONG if is_long else 20, settle=settle)
     assert left.objects <= OBJECTS_MAX, left
-    assert left.size_bytes <= BYTES_MAX, left
+    assert left.size_bytes <= (BYTES_MAX_LONG if is_long else BYTES_MAX), left
 
 
 def sent(sock: socket.socket, data: bytes) -> Drop:
@@ -211,3 +225,100 @@ REST_REQUESTS = {
 @pytest.mark.parametrize("data", REST_REQUESTS.values(), ids=REST_REQUESTS.keys())
 def test_of_the_rest(broker: geminga.Standalone, data: bytes) -> None:
     assert_nothing_left(partial(to_port, broker.web_port, data), lambda: broker._call(some_turns()))
+
+
+# ---- the other ends: our client, and the ledger client
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_of_our_client(broker: geminga.Standalone, is_cut_off: bool) -> None:
+    """With half a message under way; closed here, or cut off by the broker."""
+    served = OnThread(loop_factory(broker._config.server.event_loop))
+
+    async def client_of_many() -> gc.Client:
+        return await gc.connect(broker.service_url, connections_per_broker=1000).__aenter__()
+
+    async def connect() -> ClientConnection:
+        connection = await client.pool.service_connection()
+        connection.write(pack(">II", 0x7FFFFFFF if is_cut_off else 5_000_000, 20) + b"k" * PART_BYTES)
+        return connection
+
+    async def drop(connection: ClientConnection) -> None:
+        connection.close()
+        await connection.gone.wait()
+
+    client = served.call(client_of_many())
+
+    def half_use() -> Drop:
+        connection = served.call(connect())
+        return lambda: served.call(drop(connection))
+
+    assert_nothing_left(half_use, lambda: served.call(some_turns()))
+    served.call(client.__aexit__(None, None, None))
+    served.close()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("answer", [b"", b"\0\0\1\0half an answer", b"\x7f\xff\xff\xffno answer"])
+def test_of_the_ledger_client(loop: Loop, answer: bytes) -> None:
+    """A bookie that answers half, or nonsense, and is gone."""
+    served = OnThread(loop)
+    entry = pack(">qqqq", LEDGER, 0, -1, 10_000) + b"x" * 100_000
+
+    class Half(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = cast("asyncio.Transport", transport)
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(answer)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            let_go(self.transport)
+            del self.transport
+
+    async def listen() -> Listener:
+        return await real_runtime(no_fatal).network.listen(Half, "127.0.0.1", 0)
+
+    listener = served.call(listen())
+
+    async def connect() -> RemoteBookie:
+        bookie = RemoteBookie(real_runtime(no_fatal), "b", "127.0.0.1", listener.port)
+        bookie.add_entries(LEDGER, [0], [entry], master_key=b"k" * 20, recovery=False, done=lambda *_: None)
+        bookie.read_lac(LEDGER, done=lambda _: None)
+        return bookie
+
+    def half_use() -> Drop:
+        bookie = served.call(connect())
+        return lambda: served.call(bookie.close())
+
+    assert_nothing_left(half_use, lambda: served.call(some_turns()))
+    served.call(listener.close())
+    served.close()
+
+
+# ---- at full size
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("loop", LOOPS)
+def test_of_a_bookie_with_ten_thousand(loop: Loop) -> None:
+    served = OnThread(loop)
+
+    async def listen() -> BookieServer:
+        return await BookieServer.listen(real_runtime(no_fatal), MemoryBookie(), "127.0.0.1", 0)
+
+    server = served.call(listen())
+    data = BOOKIE_REQUESTS["half a large request"]
+    assert_nothing_left(partial(to_port, server.port, data), lambda: served.call(some_turns()), COUNT_LONG)
+    served.call(server.close())
+    served.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["half a message", "half a body"])
+def test_of_a_broker_with_ten_thousand(broker: geminga.Standalone, kind: str) -> None:
+    if kind in BROKER_USES:
+        use: Callable[[], Drop] = partial(BROKER_USES[kind], broker)
+    else:
+        use = partial(to_port, broker.web_port, REST_REQUESTS[kind])
+    assert_nothing_left(use, lambda: broker._call(some_turns()), COUNT_LONG)

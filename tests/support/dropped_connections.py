@@ -69,6 +69,7 @@ def left_behind(half_use: HalfUse, count: int, *, warm: int, settle: Callable[[]
     gc.collect()
     gc.disable()
     try:
+        half_use()()
         before = _in_the_end(half_use, settle)
         _waves(half_use, warm, before, settle)
         gc.collect()
@@ -90,11 +91,16 @@ def _in_the_end(half_use: HalfUse, settle: Callable[[], None]) -> int:
     """Descriptors that are open when a first connection, which may bring others with it for good, is gone."""
     drop = half_use()
     settle()
-    both = descriptors()
     drop()
-    until(lambda: descriptors() < both, "the first connection is gone")
-    settle()
-    return descriptors()
+    seen = [-1, -2, -3]
+
+    def are_the_same() -> bool:
+        settle()
+        seen[:] = [*seen[1:], descriptors()]
+        return len(set(seen)) == 1
+
+    until(are_the_same, "the first connection is gone")
+    return seen[0]
 
 
 def _waves(half_use: HalfUse, count: int, before: int, settle: Callable[[], None]) -> None:

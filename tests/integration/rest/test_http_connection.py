@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from geminga import Standalone
 from geminga.broker.rest import server as rest_server
 from geminga.broker.rest.core.patience import Limits
 from geminga.broker.rest.server import UNAVAILABLE, HttpServer
-from geminga.runtime import Runtime, frame_room, real_runtime
+from geminga.runtime import Runtime, frame_room, next_turn, real_runtime
 from support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -266,3 +267,46 @@ def test_answers_that_nobody_reads_have_one_bound_over_all_connections(monkeypat
             assert sizes[-1] < size_bytes, "the first one's answer was kept"
 
     serve(lambda: application, story)
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_who_comes_before_the_software_is_not_read_on_where_there_is_no_room(loop) -> None:
+    """uvloop begins to read behind ``connection_made``; 525 bodies that came so were 3 GB, for reading went on."""
+
+    class Full(asyncio.Protocol):
+        """Has no room for more, once something came."""
+
+        taken = 0
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            self.taken += len(data)
+            self.transport.pause_reading()
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+        server = HttpServer(
+            real_runtime(lambda *_: None), _application, requests_max=1, connections_max=1, limits=Limits(10, 10, 10)
+        )
+        ours, theirs = socket.socketpair()
+        waiting = rest_server._WaitingConnection(server, server._new_patience())
+        transport, _ = await running.connect_accepted_socket(lambda: waiting, ours)
+        theirs.setblocking(False)
+        full = Full()
+        for turn in range(60):
+            with contextlib.suppress(BlockingIOError):
+                theirs.send(b"x" * 65_536)
+            await next_turn()
+            if turn == 30:
+                assert not transport.is_closing(), "it sent too much, for it was read"
+                waiting.hand_over(full)
+        assert 0 < full.taken <= rest_server.EARLY_BYTES_MAX
+        assert not transport.is_reading()
+        transport.abort()
+        theirs.close()
+        await next_turn()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())

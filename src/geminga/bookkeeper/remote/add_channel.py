@@ -65,6 +65,11 @@ class AddChannel(KeptConnection):
         self._unsent += add_parts(master_key, entries)
         self._write(size_bytes)
 
+    async def close(self) -> None:
+        """See :meth:`KeptConnection.close`."""
+        await super().close()
+        self._on_read_only = _nobody_hears
+
     # ---- answers
 
     def _receiver(self) -> Receiver:
@@ -95,3 +100,7 @@ class AddChannel(KeptConnection):
                 if status == StatusCode.EREADONLY:
                     self._on_read_only()
                 done(entry_ids, error_of_status(status, f"bookie {self._name}, ledger {ledger_id}"))
+
+
+def _nobody_hears() -> None:
+    """Instead of the owner of a channel that is closed."""

@@ -127,9 +127,14 @@ class KeptConnection(ABC):
         self._is_closed = True
         if self._retry is not None:
             self._retry.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._link is not None:
             self._link.close()
         self._give_up("its client was closed")
+        # It may be of whoever has this connection: no cycle is left for the collector.
+        self._on_state = _nobody_hears
 
     # ---- of a kind
 
@@ -270,6 +275,10 @@ class KeptConnection(ABC):
             self._link.write(unsent, size_bytes)
             if not self._link.is_behind:
                 self._backlog.forget(self)
+
+
+def _nobody_hears(_: bool) -> None:
+    """Instead of the owner of a connection that is closed."""
 
 
 class _Link(asyncio.Protocol):

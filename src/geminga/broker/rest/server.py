@@ -340,10 +340,21 @@ class _WaitingConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.pause_reading()
+        # uvloop begins to read behind this call, whatever is said in it.
+        asyncio.get_running_loop().call_soon(self._pause)
         if self._is_refused:
             self.refuse()
         elif self._successor is not None:
             self.hand_over(self._successor)
+
+    def _pause(self) -> None:
+        transport = self._transport
+        if (
+            transport is not None
+            and transport.get_protocol() is self
+            and not (self._is_refused or transport.is_closing())
+        ):
+            transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
@@ -400,12 +411,13 @@ class _WaitingConnection(asyncio.Protocol):
             return
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
+        if not (self._is_eof or transport.is_reading()):
+            transport.resume_reading()
+        # Behind that: it may stop reading for want of room.
         if self._early:
             protocol.data_received(bytes(self._early))
         if self._is_eof:
             transport.close()
-        elif not transport.is_reading():
-            transport.resume_reading()
 
 
 class _RefusedConnection(asyncio.Protocol):

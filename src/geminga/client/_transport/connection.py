@@ -32,7 +32,7 @@ from geminga.client._transport.output import Output
 from geminga.client._transport.pending_requests import PendingRequests
 from geminga.model.errors import ProtocolError
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
-from geminga.runtime import Raised, attempt, get_logger
+from geminga.runtime import Raised, attempt, get_logger, let_go
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, PROTOCOL_VERSION, encode_command
 from geminga.wire.pulsar.frame import Frame, ImpossibleFrameError
@@ -169,6 +169,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             is_connected = self._connected.done()
             error = NotConnected(text) if is_connected else lost_in_handshake(self.url, self._received.head, text)
         self._lose(error)
+        # Whoever still knows the connection does not keep what it held.
+        self._received.drop()
+        if self._transport is not None:
+            let_go(self._transport)
+            self._transport = self._output.transport = None
 
     def close(self, error: PulsarException | None = None) -> None:
         """Close now; who is still registered hears ``error``."""

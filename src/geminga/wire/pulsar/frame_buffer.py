@@ -93,6 +93,13 @@ class FrameBuffer:
         """Another largest message from now on."""
         self._frame_bytes_max = message_bytes_max + FRAME_PADDING_BYTES
 
+    def drop(self) -> None:
+        """The connection is gone: nothing more is read, and what was read and is no frame is never needed."""
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._blocks.clear()
+
     def space(self) -> memoryview:
         """Room for the next read; never empty."""
         return self._view[self._end :]  # a block's view ends before its slack
