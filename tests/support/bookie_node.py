@@ -40,6 +40,10 @@ class Ledgers:
     async def next_ledger_id(self) -> int | None:
         return self.next_id
 
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
+        live = await self.live_ledger_ids()
+        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
+
 
 class BookieNode:
     """One bookie with its disk; :meth:`open` starts it (again)."""

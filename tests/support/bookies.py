@@ -46,6 +46,10 @@ class Listed:
     async def next_ledger_id(self) -> None:
         return None
 
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
+        live = await self.live_ledger_ids()
+        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
+
 
 class AllLive:
     """Every ledger exists."""
@@ -55,6 +59,10 @@ class AllLive:
 
     async def next_ledger_id(self) -> None:
         return None
+
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
+        live = await self.live_ledger_ids()
+        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
 
 
 class Calls:

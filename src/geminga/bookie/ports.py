@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
@@ -15,4 +16,8 @@ class LiveLedgers(Protocol):
 
     async def next_ledger_id(self) -> int | None:
         """A number that no ledger id ever given out reaches; None: the store keeps none. Raises MetadataError."""
+        ...
+
+    async def existing(self, ledger_ids: Sequence[int]) -> AbstractSet[int] | None:
+        """Which of a few exist, at least as fresh as this call; None: that can not be told. Raises MetadataError."""
         ...
