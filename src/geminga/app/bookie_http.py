@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.process_metrics import directories_metrics, parts_metrics, process_metrics, status_of
 from geminga.bookie.spread import SpreadBookie
+from geminga.broker.rest.core.patience import RETRY_AFTER_S
 from geminga.model.bookie_port import Availability, BookieInfo
 from geminga.model.errors import StorageError
 from geminga.model.exposition import CONTENT_TYPE, Labels, Page, Source
@@ -64,6 +65,8 @@ class BookieHttp:
         headers = [(b"content-type", media_type.encode()), (b"content-length", b"%d" % len(body))]
         if status == 405:
             headers.append((b"allow", b"GET, HEAD"))
+        if status == 503:
+            headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
