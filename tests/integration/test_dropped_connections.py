@@ -16,7 +16,6 @@ from struct import pack
 from typing import cast
 
 import pytest
-import uvloop
 
 import geminga
 import geminga.client as gc

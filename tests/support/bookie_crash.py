@@ -59,6 +59,10 @@ class Metadata:
     async def write_mark(self, instance: str, mark: int) -> None:
         pass
 
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
+        live = await self.live_ledger_ids()
+        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
+
 
 class BookieStory:
     """See the module's docstring."""

@@ -48,6 +48,10 @@ class Ledgers:
     async def write_mark(self, instance: str, mark: int) -> None:
         self.marks[instance] = mark
 
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
+        live = await self.live_ledger_ids()
+        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
+
 
 class BookieNode:
     """One bookie with its disk; :meth:`open` starts it (again)."""

@@ -52,6 +52,10 @@ class Listed:
     async def write_mark(self, instance: str, mark: int) -> None:
         pass
 
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
+        live = await self.live_ledger_ids()
+        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
+
 
 class AllLive:
     """Every ledger exists."""
@@ -67,6 +71,10 @@ class AllLive:
 
     async def write_mark(self, instance: str, mark: int) -> None:
         pass
+
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
+        live = await self.live_ledger_ids()
+        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
 
 
 class Calls:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -44,6 +44,10 @@ class Unknown:
 
     async def write_mark(self, instance: str, mark: int) -> None:
         pass
+
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
+        live = await self.live_ledger_ids()
+        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ then is known to nobody as stored, and may be. A start that fails closes what it
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
@@ -87,6 +87,10 @@ class UnknownLedgers:
 
     async def write_mark(self, instance: str, mark: int) -> None:
         """See ``LiveLedgers``."""
+
+    async def existing(self, ledger_ids: Sequence[int]) -> AbstractSet[int] | None:
+        """See ``LiveLedgers``."""
+        return None
 
 
 class BookieProcessServer:

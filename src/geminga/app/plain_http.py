@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from geminga.broker.rest.core.patience import RETRY_AFTER_S
 from geminga.model.exposition import CONTENT_TYPE, Labels, Page, Source
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class PlainHttp:
         headers = [(b"content-type", media_type.encode()), (b"content-length", b"%d" % len(body))]
         if status == 405:
             headers.append((b"allow", b"GET, HEAD"))
+        if status == 503:
+            headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 

@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyroaring import BitMap64
 
@@ -27,6 +28,7 @@ from geminga.bookie.garbage_collection import GarbageCollector, GcResult
 from geminga.bookie.journal import Journal
 from geminga.bookie.ledger_contents import LedgerContents
 from geminga.bookie.ledger_storage import LedgerStorage
+from geminga.bookie.newcomers import GoOn, Newcomers
 from geminga.bookie.ports import LiveLedgers
 from geminga.bookie.recovery import enter_limbo, establish_identity, load_storage, replay_journal
 from geminga.bookie.stats import BookieStats
@@ -87,6 +89,7 @@ class LocalBookie:
         self._contents = LedgerContents(storage, self._reader)
         self._collector = GarbageCollector(storage, self._reader, ledgers)
         self._ledgers = ledgers
+        self._newcomers = Newcomers(ledgers, runtime.clock)
         self._collecting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self.stats: BookieStats = storage.stats
@@ -166,6 +169,7 @@ class LocalBookie:
         await storage.flush()
         await bookie._journal.delete_before(replay.next_journal_id)
         await bookie._collector.start()
+        await bookie._newcomers.start()
         bookie._start_timers()
         return bookie
 
@@ -236,6 +240,10 @@ class LocalBookie:
             or self._has_limbo
             or self._is_closed
         ):
+            if ledger_id not in self._master_keys:
+                add = _Add(ledger_id, entry_ids, entries, master_key, recovery, done)
+                if self._is_held(ledger_id, partial(self._let_in, add)):
+                    return
             error = self._refusal(ledger_id, master_key, recovery=recovery)
             if error is not None:
                 done(entry_ids, error)
@@ -257,6 +265,31 @@ class LocalBookie:
         stats.added_bytes += size_bytes
         if cache.filling_bytes >= cache.flush_bytes and cache.flushing is None:
             self._start_flush()
+
+    def _is_held(self, ledger_id: int, go_on: GoOn) -> bool:
+        """Whether the ledger may not exist: ``go_on`` is called when that is known."""
+        if ledger_id in self._master_keys or self._newcomers.is_named(ledger_id):
+            return False
+        if self._is_closed or not 0 <= ledger_id < IDS_END or ledger_id in self._states.deleted:
+            return False
+        self._newcomers.hold(ledger_id, go_on)
+        return True
+
+    def _let_in(self, add: _Add, error: StorageError | None) -> None:
+        if error is not None:
+            add.done(add.entry_ids, error)
+        else:
+            self._add_again(add)
+
+    def _add_again(self, add: _Add) -> None:
+        self.add_entries(
+            add.ledger_id,
+            add.entry_ids,
+            add.entries,
+            master_key=add.master_key,
+            recovery=add.recovery,
+            done=add.done,
+        )
 
     def _refusal(self, ledger_id: int, master_key: bytes, *, recovery: bool) -> StorageError | None:
         """Why an add may not go in; None if it may, a ledger first heard of being noted then."""
@@ -329,15 +362,7 @@ class LocalBookie:
         waiting = self._waiting
         while waiting and not self._cache.is_full:
             self._waiting = deque()
-            add = waiting.popleft()
-            self.add_entries(
-                add.ledger_id,
-                add.entry_ids,
-                add.entries,
-                master_key=add.master_key,
-                recovery=add.recovery,
-                done=add.done,
-            )
+            self._add_again(waiting.popleft())
             waiting.extend(self._waiting)
             self._waiting = waiting
 
@@ -345,6 +370,11 @@ class LocalBookie:
 
     def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """Durably refuse further ordinary adds; a ledger never heard of is noted as fenced."""
+        if self._is_held(
+            ledger_id,
+            lambda error: done(error) if error is not None else self.fence(ledger_id, master_key=master_key, done=done),
+        ):
+            return
         states = self._states
         known_key = states.master_keys.get(ledger_id)
         refused = self._unknowable(ledger_id, master_key) if known_key is None else None
@@ -423,6 +453,13 @@ class LocalBookie:
 
     def write_lac(self, ledger_id: int, lac: bytes, *, master_key: bytes, done: WriteLacDone) -> None:
         """Keep an announced LAC, in memory: a restart forgets it, as the port allows."""
+        if self._is_held(
+            ledger_id,
+            lambda error: (
+                done(error) if error is not None else self.write_lac(ledger_id, lac, master_key=master_key, done=done)
+            ),
+        ):
+            return
         error = self._contents.malformed_lac(ledger_id, lac) or self._refusal(ledger_id, master_key, recovery=True)
         if error is None:
             self._contents.keep_lac(ledger_id, lac)
@@ -632,6 +669,7 @@ class LocalBookie:
         while self._waiting and self._cache.flushing is not None:
             await self._continue_flush()
         self._is_closed = True
+        self._newcomers.close(DiskIOError("the bookie is closed"))
         self._availability.set(Availability.DOWN)
         for timer in self._timers:
             timer.cancel()

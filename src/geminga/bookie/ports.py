@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
@@ -23,4 +24,8 @@ class LiveLedgers(Protocol):
 
     async def write_mark(self, instance: str, mark: int) -> None:
         """Leave a mark in the place of the one before. Raises MetadataError."""
+        ...
+
+    async def existing(self, ledger_ids: Sequence[int]) -> AbstractSet[int] | None:
+        """Which of a few exist, at least as fresh as this call; None: that can not be told. Raises MetadataError."""
         ...

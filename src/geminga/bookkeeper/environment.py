@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from geminga.bookkeeper.core.refused_ids import RefusedIds
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.bookkeeper.replicas import Replicas
 from geminga.model.errors import NotEnoughBookiesError
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
 class LedgerEnvironment:
     """Metadata, bookies, placement and its randomness."""
 
-    __slots__ = ("_config", "_metadata", "_placement", "_runtime", "below", "bookies", "ledgers", "replicas")
+    __slots__ = (
+        "_config",
+        "_metadata",
+        "_placement",
+        "_runtime",
+        "below",
+        "bookies",
+        "ledgers",
+        "refused_ids",
+        "replicas",
+    )
 
     def __init__(
         self, runtime: Runtime, metadata: MetadataStore, bookies: BookiePool, config: BookKeeperConfig
@@ -36,8 +47,14 @@ class LedgerEnvironment:
         self.replicas = Replicas(
             bookies, speculative_s=config.speculative_read_timeout_ms / 1000, is_sticky=config.has_sticky_reads
         )
+        #: Where new ledgers begin.
+        self.refused_ids = RefusedIds()
         #: Draws from [0, n).
         self.below: Callable[[int], int] = runtime.rng.below
+
+    def id_was_refused(self, ledger_id: int) -> None:
+        """Bookies have a new ledger's id as another's."""
+        self.refused_ids.refused(ledger_id, now_s=self._runtime.clock.monotonic())
 
     @property
     def placement(self) -> PlacementFacts:

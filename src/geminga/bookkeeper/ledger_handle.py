@@ -30,6 +30,7 @@ from geminga.model.errors import (
     NoSuchEntryError,
     NotEnoughBookiesError,
     StorageError,
+    WrongMasterKeyError,
     invariant,
 )
 from geminga.runtime import answer_of, crash_point, get_logger, spawn
@@ -275,6 +276,8 @@ class LedgerHandle:
                 self._go_on_without(failed)
                 return None
             _log.warning("ledger %d: no bookie to replace %s: %s", self.ledger_id, ", ".join(failed), error)
+            if self.last_add_confirmed < 0 and any(isinstance(why, WrongMasterKeyError) for why in failed.values()):
+                self._env.id_was_refused(self.ledger_id)
             self._die(next(iter(failed.values()), error))
             return None
 

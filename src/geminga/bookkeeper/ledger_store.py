@@ -5,7 +5,7 @@ Paths and values are BookKeeper's (``/ledgers/00/0000/L0001``). Every write surv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -152,9 +152,7 @@ class MetadataLiveLedgers:
         try:
             # A list that is older than the bookie's own would lack ledgers that it has entries of.
             await self._store.sync()
-            layout = await self._store.get(LAYOUT_PATH)
-            if layout is not None and LAYOUT_KNOWN not in layout.value:
-                _log.warning("%s says %r: the list of ledgers can not be read", LAYOUT_PATH, layout.value[:100])
+            if not await self._has_known_layout():
                 return None
             for top_level in await self._store.children(LEDGERS_ROOT):
                 depth = depth_below(top_level)
@@ -179,6 +177,20 @@ class MetadataLiveLedgers:
         """See ``LiveLedgers`` of the bookie. Raises MetadataError."""
         value = encode_mark(BookieMark(mark, self._bookie_id))
         await cas.update(self._store, f"{BOOKIE_MARKS_PATH}/{instance}", lambda _: value)
+
+    async def existing(self, ledger_ids: Sequence[int]) -> AbstractSet[int] | None:
+        """Which of these exist; None: that can not be told. Raises MetadataError."""
+        await self._store.sync()
+        if not await self._has_known_layout():
+            return None
+        return {ledger_id for ledger_id in ledger_ids if await self._store.exists(ledger_path(ledger_id))}
+
+    async def _has_known_layout(self) -> bool:
+        layout = await self._store.get(LAYOUT_PATH)
+        if layout is None or LAYOUT_KNOWN in layout.value:
+            return True
+        _log.warning("%s says %r: the list of ledgers can not be read", LAYOUT_PATH, layout.value[:100])
+        return False
 
     async def _collect(self, path: str, depth: int, found: set[int]) -> None:
         """Add the ledgers ``depth + 1`` levels below ``path``."""

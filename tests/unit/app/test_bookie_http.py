@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,13 @@ def test_state_follows_the_bookie() -> None:
         assert (await http.answer("GET", "/api/v1/bookie/is_ready"))[0] == 200
         await bookie.close()
         assert (await http.answer("GET", "/api/v1/bookie/is_ready"))[0] == 503
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await http({"method": "GET", "path": "/api/v1/bookie/is_ready"}, None, send)  # type: ignore[arg-type]
+        assert (b"retry-after", b"5") in sent[0]["headers"]
         assert (await state())["running"] is False
 
     asyncio.run(main())

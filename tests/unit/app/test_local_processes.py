@@ -66,6 +66,18 @@ def test_who_does_not_stop_in_time_is_killed_and_named(tmp_path: Path) -> None:
     os.killpg(deaf.process.pid, signal.SIGKILL)
 
 
+def test_what_a_process_makes_is_the_users_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        made = launch(["touch", str(tmp_path / "made")], log=tmp_path / "log", ready=tmp_path / "ready")
+    finally:
+        os.umask(before)
+    made.go()
+    assert made.process.wait(10) == 0
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"made": 0o600, "log": 0o600, "ready": 0o600}
+
+
 def test_who_waits_to_be_reaped_is_gone() -> None:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from pyroaring import BitMap64
 
@@ -275,6 +277,10 @@ class Flickering:
 
     async def write_mark(self, instance: str, mark: int) -> None:
         pass
+
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
+        live = await self.live_ledger_ids()
+        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
 
 
 @pytest.mark.parametrize("second", [set(ALL), None])

@@ -86,6 +86,8 @@ def test_unknown_outcome_of_a_creation_is_settled(fault, step):
         await handle.close()
         live = await MetadataLiveLedgers(cluster.stores[0]).live_ledger_ids()
         assert live == {handle.ledger_id}
+        asked = [handle.ledger_id, handle.ledger_id + 1, 1 << 40]
+        assert await MetadataLiveLedgers(cluster.stores[0]).existing(asked) == live
 
     run_cluster(main)
 

@@ -565,3 +565,44 @@ def test_batch_is_confirmed_when_every_entry_of_it_is_answered(quorums):
         assert (appends.done, handle.last_add_confirmed) == ([(0, 5, None)], 4)
 
     run_cluster(main, bookies=2)
+
+
+def squat(cluster: Cluster, ledger_ids: range, bookies: int) -> None:
+    """A stranger's entry under each id."""
+    for bookie_id in sorted(cluster.bookies)[:bookies]:
+        for ledger_id in ledger_ids:
+            cluster.bookies[bookie_id].add_entries(
+                ledger_id, [0], [b"x"], master_key=b"stranger", recovery=False, done=lambda ids, error: None
+            )
+
+
+def test_ids_that_bookies_have_as_anothers_are_jumped_over_in_a_few_ledgers() -> None:
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        squat(cluster, range(1000), 3)
+        await turn(3)
+        tried = []
+        for _ in range(20):
+            handle = await create(client, (3, 3, 2))
+            tried.append(handle.ledger_id)
+            if await Appends(handle).append_and_wait(b"x") is None:
+                break
+        assert tried[-1] >= 1000
+        assert len(tried) <= 12
+
+    run_cluster(main)
+
+
+def test_bookie_that_has_the_id_as_anothers_is_replaced() -> None:
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        squat(cluster, range(100), 1)
+        await turn(3)
+        for _ in range(5):
+            handle = await create(client, (3, 3, 3))
+            assert await Appends(handle).append_and_wait(b"x") is None
+            assert min(cluster.bookies) not in handle.metadata.fragments[-1].ensemble
+        # No id was jumped over.
+        assert handle.ledger_id == 4
+
+    run_cluster(main, bookies=4)
