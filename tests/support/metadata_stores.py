@@ -13,6 +13,7 @@ from geminga.metadata import (
     MemoryMetadata,
     MemoryMetadataStore,
     MetadataFaults,
+    MetadataStore,
     Notification,
     SqliteMetadataStore,
 )
