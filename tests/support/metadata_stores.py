@@ -13,6 +13,7 @@ from geminga.metadata import (
     MemoryMetadata,
     MemoryMetadataStore,
     MetadataFaults,
+    MetadataStore,
     Notification,
     SqliteMetadataStore,
 )
@@ -299,3 +300,12 @@ def end_session(store: Any) -> None:
 
 def _no_fatal(part: str, error: BaseException) -> None:
     raise AssertionError(f"fatal in {part}: {error!r}")
+
+
+async def all_paths(store: MetadataStore, top: str = "/") -> list[str]:
+    """Every node below ``top``, sorted."""
+    found = []
+    for name in await store.children(top):
+        path = f"{top.rstrip('/')}/{name}"
+        found += [path, *await all_paths(store, path)]
+    return sorted(found)

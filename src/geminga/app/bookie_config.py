@@ -11,16 +11,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from geminga.app.config import build_settings, risks, shown_assignment, unknown_keys
+from geminga.app.config import AUTO_RECOVERY_KEY, build_settings, risks, shown_assignment, unknown_keys
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
 from geminga.app.core.bookie_keys import NOT_BUILT, asked_of_bookie
 from geminga.app.core.bookie_place import DirectoryPair, check_bookie_id, directory_pairs
 from geminga.app.zookeeper_client import with_client_config
 from geminga.bookie.config import BookieConfig
+from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import ConfigurationError
 from geminga.model.limits import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.model.settings import setting, settings_of
+from geminga.replication.config import ReplicationConfig
 
 JOURNAL_NAME: Final = "journal"
 LEDGERS_NAME: Final = "ledgers"
@@ -96,6 +98,13 @@ class HttpPlace(NamedTuple):
     key: str
 
 
+class RecoveryConfig(NamedTuple):
+    """Of auto-recovery, and of how it reads and recovers ledgers."""
+
+    replication: ReplicationConfig
+    bookkeeper: BookKeeperConfig
+
+
 @dataclass(frozen=True, slots=True)
 class BookieProcessConfig:
     """Everything configured, and what to warn of."""
@@ -105,6 +114,8 @@ class BookieProcessConfig:
     warnings: tuple[str, ...] = ()
     #: None: the bookie is in no cluster.
     metadata: ZooKeeperAddress | None = None
+    #: Auto-recovery in the bookie's process; None: it runs none.
+    recovery: RecoveryConfig | None = None
 
     def http(self) -> HttpPlace | None:
         """Where it answers HTTP; None: nowhere. As in BookKeeper, metrics have a port of their own only without it."""
@@ -150,12 +161,27 @@ def load_bookie_config(
     bookie = build_settings(BookieConfig, latest)
     if server.bookie_id:
         check_bookie_id("bookieId", server.bookie_id)
-    known = {key for config_class in (BookieServerConfig, BookieConfig) for key in settings_of(config_class)}
+    classes = (BookieServerConfig, BookieConfig, BookKeeperConfig, ReplicationConfig)
+    recovery = _recovery(latest)
+    known = {key for config_class in classes[: 4 if recovery else 2] for key in settings_of(config_class)}
+    known.add(AUTO_RECOVERY_KEY)
     warnings = list(_asked_in_vain(tuple(latest.values())))
     warnings += risks(bookie)
     unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
     warnings += unknown_keys(unused, known)
-    return BookieProcessConfig(server, bookie, tuple(warnings), metadata)
+    if recovery is not None and metadata is None:
+        warnings.append(f"{AUTO_RECOVERY_KEY}=true has no effect: without a metadata store the bookie is in no cluster")
+    return BookieProcessConfig(server, bookie, tuple(warnings), metadata, recovery)
+
+
+def _recovery(latest: Mapping[str, ConfigEntry]) -> RecoveryConfig | None:
+    # As in BookKeeper, a bookie that is not told to runs none; Pulsar's bookkeeper.conf tells it to.
+    if AUTO_RECOVERY_KEY not in latest:
+        return None
+    replication = build_settings(ReplicationConfig, latest)
+    if not replication.auto_recovery_daemon_enabled:
+        return None
+    return RecoveryConfig(replication, build_settings(BookKeeperConfig, latest))
 
 
 def _simple_name(class_name: str) -> str:

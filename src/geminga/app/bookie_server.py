@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from geminga.app.bookie_config import BookieProcessConfig
+from geminga.app.bookie_config import BookieProcessConfig, RecoveryConfig
 from geminga.app.core.addresses import WILDCARD_ADDRESSES, is_loopback
 from geminga.app.core.bookie_place import DirectoryPair, advertised_host, bookie_id
 from geminga.app.core.descriptors import plan_descriptors
@@ -161,10 +161,23 @@ class BookieProcessServer:
             self._closers.append(("registration", registration.end))
             bookie.watch(registration.set)
             registration.set(bookie.availability)
+            if self._config.recovery is not None:
+                await self._start_recovery(runtime, metadata, address.bookie_id, self._config.recovery)
         if http is not None:
             address = address._replace(http_port=await http.start(lambda: _answers(runtime, bookie, server)))
         self._warn(address, is_registered=metadata is not None)
         return address
+
+    async def _start_recovery(
+        self, runtime: Runtime, metadata: MetadataStore, bookie_id: str, config: RecoveryConfig
+    ) -> None:
+        """Auditor and replication worker beside the bookie, as BookKeeper's runs them."""
+        from geminga.app.recovery_in_bookie import RecoveryInBookie
+
+        recovery = RecoveryInBookie(runtime, metadata, bookie_id, config, self._config.server.frame_bytes_max)
+        self._closers.append(("auto-recovery", recovery.close))
+        await recovery.start()
+        _log.info("auto-recovery runs in this process")
 
     async def _take_port(self, runtime: Runtime) -> TakenPort:
         host, port = self._config.server.bind_address, self._config.server.bookie_port

@@ -160,7 +160,8 @@ class LocalStart:
     def _bookie(self, name: str) -> tuple[str, list[str]]:
         data = str(self._directory / name)
         own = {"bookieId": name, "httpServerEnabled": "true", "httpServerPort": "0"}
-        settings = {**self._state.plan.bookie_settings, **own}
+        # A cluster that is started here heals itself, unless it is told not to.
+        settings = {"autoRecoveryDaemonEnabled": "true", **self._state.plan.bookie_settings, **own}
         return name, ["bookie", "--data", data, "--port", "0", *self._common(settings)]
 
     def _broker(self, name: str, first: tuple[int, int]) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, Node
-from geminga.model.errors import BadVersionError, NoSuchNodeError, UnknownOutcomeError
+from geminga.model.errors import BadVersionError, NodeNotEmptyError, NoSuchNodeError, UnknownOutcomeError
 
 #: Rounds of read and write before giving up; each lost round means that another writer made progress.
 CAS_ATTEMPTS_MAX: Final = 32
@@ -115,3 +115,26 @@ async def remove_read(store: MetadataStore, path: str, node: Node, *, attempts_m
 
 def _written(node: Node | None) -> Written | None:
     return None if node is None else Written(node.value, node.stat.version)
+
+
+async def remove_if_empty(store: MetadataStore, path: str) -> bool:
+    """Remove a parent that the store made on the way to another node; True: there is none now.
+
+    It stays if it has a value or children, also such as come meanwhile. Raises MetadataError.
+    """
+    node = await store.get(path)
+    if node is None:
+        return True
+    if node.value:
+        return False
+    try:
+        await remove_read(store, path, node)
+    except (NodeNotEmptyError, BadVersionError):
+        return False
+    return True
+
+
+async def remove_empty_from(store: MetadataStore, path: str, top: str) -> None:
+    """Remove ``path`` and its parents below ``top`` as :func:`remove_if_empty`, to the first that stays. MetadataError."""
+    while path.startswith(f"{top}/") and await remove_if_empty(store, path):
+        path = path.rpartition("/")[0]

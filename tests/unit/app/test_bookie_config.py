@@ -59,6 +59,16 @@ def test_unknown_keys_are_told_and_those_of_bookkeeper_are_not() -> None:
     assert not any("zkTimeout" in warning for warning in config.warnings)
 
 
+def test_auto_recovery_runs_where_it_is_asked_for_and_a_cluster_is_there() -> None:
+    at = "metadataServiceUri=zk:h:2181"
+    config = load_bookie_config(overrides=[at, "autoRecoveryDaemonEnabled=true", "rereplicationEntryBatchSize=7"])
+    assert (config.warnings, config.recovery and config.recovery.replication.rereplication_entry_batch_size) == ((), 7)
+    for asked in ("autoRecoveryDaemonEnabled=false", at):
+        assert load_bookie_config(overrides=[at, asked]).recovery is None
+    (warning,) = load_bookie_config(overrides=["autoRecoveryDaemonEnabled=true"]).warnings
+    assert "without a metadata store the bookie is in no cluster" in warning
+
+
 def directories(*overrides: str) -> list[tuple[str, str]]:
     return [tuple(pair) for pair in load_bookie_config(overrides=overrides).directories("/data")]
 

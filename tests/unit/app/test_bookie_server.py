@@ -13,12 +13,14 @@ from geminga.app.bookie_commands import commands
 from geminga.app.bookie_config import load_bookie_config
 from geminga.app.bookie_server import BookieProcessServer, UnknownLedgers
 from geminga.bookkeeper import BookKeeper
+from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 from geminga.model.bookie_port import Availability
 from geminga.model.errors import ConfigurationError, DataDirectoryError, GemingaError
 from geminga.runtime import Runtime, real_runtime
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, READ_ONLY_PATH
+from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.ledgers import Appends
 
 
@@ -121,6 +123,45 @@ def test_bookies_of_a_cluster_are_found_and_strangers_are_refused(tmp_path: Path
             await bookie.stop()
         await runtime.disk.close()
         await runtime.threads.close()
+
+    asyncio.run(main())
+
+
+def test_bookies_with_auto_recovery_restore_what_one_of_them_had(tmp_path: Path) -> None:
+    async def main() -> None:
+        before = open_descriptors()
+        cluster = MemoryMetadata()
+        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
+        store, pool = MemoryMetadataStore(runtime, cluster), RemoteBookiePool(runtime)
+        bookies = {
+            name: server(tmp_path / name, f"bookieId={name}", "autoRecoveryDaemonEnabled=true", cluster=cluster)
+            for name in ("b1", "b2", "b3")
+        }
+        for bookie in bookies.values():
+            await bookie.start()
+        registered = await RegisteredBookies.follow(store, pool)
+        client = BookKeeper(runtime, store, pool)
+        handle = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2)
+        assert await Appends(handle).append_and_wait(b"an entry") is None
+        await handle.close()
+        named = (await LedgerStore(store).read(handle.ledger_id)).metadata.fragments[0].ensemble
+        changed = asyncio.Event()
+        unwatch = store.watch_node(ledger_path(handle.ledger_id), lambda _: changed.set())
+        lost = named[0]
+        await bookies.pop(lost).stop()
+        async with asyncio.timeout(60):
+            await changed.wait()
+        unwatch()
+        healed = (await LedgerStore(store).read(handle.ledger_id)).metadata.fragments[0].ensemble
+        assert set(healed) == {"b1", "b2", "b3"} - {lost}
+        await registered.close()
+        await pool.close()
+        for bookie in bookies.values():
+            await bookie.stop()
+        await store.close()
+        await runtime.disk.close()
+        await runtime.threads.close()
+        assert open_descriptors() == before
 
     asyncio.run(main())
 

@@ -156,6 +156,25 @@ def test_a_bookie_that_is_there_gets_what_it_lacks():
     run_replication(main)
 
 
+@pytest.mark.parametrize("forgotten", [slice(0, 30), slice(2, 28), slice(1, 30, 2)])
+def test_a_bookie_that_lacks_more_than_a_batch_gets_all_of_it(forgotten):
+    """Batches of three: ten of them, or nine with gaps before and behind, or single entries."""
+
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(30, (3, 3, 2))
+        ledger_id = handle.ledger_id
+        name = (await world.metadata(ledger_id)).fragments[0].ensemble[1]
+        before = world.bookies[name].entry_ids(ledger_id)
+        for entry_id in before[forgotten]:
+            world.bookies[name].forget_entry(ledger_id, entry_id)
+        await world.marks.mark(ledger_id, [name], None)
+        assert await world.step() is Outcome.RESTORED
+        assert world.bookies[name].entry_ids(ledger_id) == before
+        await world.check_copies(ledger_id)
+
+    run_replication(main, config=replace(QUICK, rereplication_entry_batch_size=3))
+
+
 def test_without_another_bookie_the_mark_stays_and_is_tried_again_later():
     async def main(world: ReplicationWorld) -> None:
         handle = await world.write(5, (3, 3, 2))

@@ -62,12 +62,6 @@ GROUPS: Final = (
         quiet=_OFF,
     ),
     Unbuilt(
-        "Auto-recovery",
-        "geminga autorecovery does it, as a process of its own",
-        _keys("autoRecoveryDaemonEnabled"),
-        quiet=_OFF,
-    ),
-    Unbuilt(
         "More directories at a later start",
         "a bookie has one journal directory and one ledger directory",
         _keys("allowStorageExpansion"),

@@ -8,6 +8,7 @@ from typing import Final
 from geminga.broker.load.core.cluster_load import ClusterLoad
 from geminga.broker.load.core.histories import (
     BROKER_AVERAGES_PATH,
+    BUNDLE_DATA_PATH,
     BundleData,
     averages_of,
     broker_averages_path,
@@ -18,6 +19,7 @@ from geminga.broker.load.core.histories import (
     encode_bundle_data,
     quota_path,
 )
+from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import CorruptionError, NoSuchNodeError
 from geminga.runtime import get_logger
@@ -57,7 +59,10 @@ class StoredHistories:
             await self._metadata.put(bundle_data_path(bundle), encode_bundle_data(data), expected_version=None)
             self._written.add(bundle)
         for bundle in sorted(self._written - cluster.bundles.keys()):
-            await self._delete(bundle_data_path(bundle))
+            path = bundle_data_path(bundle)
+            await self._delete(path)
+            # Of a namespace that is gone: its last bundle.
+            await cas.remove_empty_from(self._metadata, path.rpartition("/")[0], BUNDLE_DATA_PATH)
             self._written.discard(bundle)
         for broker in cluster.brokers:
             averages = averages_of(cluster.reports[broker].stats, cluster.bundles)

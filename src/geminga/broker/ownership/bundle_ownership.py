@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from geminga.broker.core.departure import Departure
 from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, Bundles, whole
-from geminga.broker.ownership.core.owner_data import OwnerData, owner_path
+from geminga.broker.ownership.core.owner_data import OWNERS_PATH, OwnerData, owner_path
 from geminga.broker.ownership.departures import Departures
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import KeepCuts, NamespaceBundles, PoliciesOf
 from geminga.broker.ownership.owner_nodes import LETTING_GO, OwnerNodes, owner_in, owner_of_endpoints
 from geminga.broker.ownership.ports import HERE, Elsewhere, Here, Owner, OwnershipListener, Topics, Unknown
+from geminga.metadata import cas
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent, Unsubscribe
 from geminga.model.errors import (
     BadVersionError,
@@ -542,7 +543,17 @@ class BundleOwnership:
             if (bundles is None or not bundles.has(bundle)) and bundle not in self._splitting and self._serves(bundle)
         ]
         if former:
-            spawn(self.release(former), name=f"release former bundles of {namespace}", part=self._part)
+            releasing = self.release(former) if bundles is not None else self._release_gone(namespace, former)
+            spawn(releasing, name=f"release former bundles of {namespace}", part=self._part)
+
+    async def _release_gone(self, namespace: str, bundles: Sequence[Bundle]) -> None:
+        """Of a namespace that was deleted: whoever lets go of the last bundle takes what they hung on with it."""
+        await self.release(bundles)
+        place = f"{OWNERS_PATH}/{namespace}"
+        try:
+            await cas.remove_empty_from(self._metadata, place, OWNERS_PATH)
+        except StorageError as error:
+            _log.warning("the empty metadata node %s stays: %s", place, error)
 
     def _serves(self, bundle: Bundle) -> bool:
         owned = self._own.get(bundle)

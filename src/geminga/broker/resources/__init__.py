@@ -43,9 +43,10 @@ __all__ = [
 class Resources:
     """What an operator administers, by kind."""
 
-    __slots__ = ("_store", "clusters", "namespaces", "partitioned_topics", "tenants")
+    __slots__ = ("_metadata", "_store", "clusters", "namespaces", "partitioned_topics", "tenants")
 
     def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
         store = self._store = DocumentStore(metadata)
         self.clusters = Clusters(store)
         self.tenants = Tenants(store, self.clusters)
@@ -117,6 +118,12 @@ class Resources:
     async def list_partitioned_topics(self, namespace: str, domain: str = "persistent") -> list[str]:
         """See :meth:`PartitionedTopics.list`."""
         return await self.partitioned_topics.list(namespace, domain)
+
+    async def remove_remains(self, namespace: str) -> None:
+        """Of a namespace that is gone, the nodes that nobody else removes (``resources.remains``)."""
+        from geminga.broker.resources.remains import remove_remains
+
+        await remove_remains(self._metadata, namespace)
 
     @property
     def bundle_quotas(self) -> BundleQuotas:

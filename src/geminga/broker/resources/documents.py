@@ -149,10 +149,8 @@ class DocumentStore:
 
     async def remove_empty(self, path: str) -> None:
         """Remove a parent that the store made on the way, if nothing is below it any more. Raises MetadataError."""
-        node = await self._metadata.get(path)
-        if node is None or node.value:
-            return
-        try:
-            await cas.remove_read(self._metadata, path, node)
-        except (NodeNotEmptyError, BadVersionError):
-            pass  # it is needed again
+        await cas.remove_if_empty(self._metadata, path)
+
+    async def remove_empty_from(self, path: str, top: str) -> None:
+        """The same for it and those above it, up to below ``top``. Raises MetadataError."""
+        await cas.remove_empty_from(self._metadata, path, top)

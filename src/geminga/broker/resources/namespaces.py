@@ -115,8 +115,12 @@ class Namespaces:
             expected_version=expected_version,
         )
         try:
-            await self._store.delete(_local_path(namespace), missing="", not_empty="")
-        except (NotFoundError, ConflictError, MetadataError):
+            try:
+                await self._store.delete(_local_path(namespace), missing="", not_empty="")
+            except NotFoundError:
+                pass
+            await self._store.remove_empty_from(_local_path(namespace), LOCAL_POLICIES_PATH)
+        except (ConflictError, MetadataError):
             # The namespace is gone; who makes one of that name tries again.
             pass
 

@@ -71,6 +71,8 @@ async def delete_namespace_and_topics(topics: AdministeredTopics, namespace: str
                 raise
     await topics.registry.delete_logs(namespace)
     await topics.forget_namespace(namespace)
+    # While it is marked nothing new comes, and what is cut short here is finished by the next call.
+    await topics.resources.remove_remains(namespace)
     await topics.resources.namespaces.delete(namespace, expected_version=version)
 
 

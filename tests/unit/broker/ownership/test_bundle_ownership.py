@@ -297,6 +297,20 @@ def test_a_bundle_that_its_namespace_is_not_cut_into_any_more_is_released(is_tol
     run_pair(story)
 
 
+def test_who_lets_go_of_a_deleted_namespace_s_last_bundle_leaves_nothing_it_hung_on():
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        pair.a.known.clear()
+        await pair.stores["b"].delete(local_policies_path(NAMESPACE))
+        await pair.world.sleep((ROUND_MS + BUNDLES_AGE_MS_MAX) / 1000 + 0.1)
+        assert pair.a.ownership.owned == []
+        assert not pair.server.tree.exists(PATH)
+        assert not pair.server.tree.exists(f"/namespace/{NAMESPACE}")
+        assert pair.server.tree.exists("/namespace")
+
+    run_pair(story)
+
+
 def test_a_bundle_of_a_cut_of_before_is_not_acquired():
     async def story(pair: Pair):
         pair.a.placed = NEXT

@@ -18,6 +18,7 @@ from geminga.model.errors import ConflictError, GemingaError, MetadataError, Top
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.broker_world import BrokerWorld
+from support.metadata_stores import all_paths
 from support.policy_levels import run_quietly, seconds
 
 NAMESPACE = "public/going"
@@ -131,17 +132,49 @@ async def left(world: BrokerWorld) -> list[str]:
     # A ledger without messages is an empty node.
     found = await world.broker.list_topics(NAMESPACE, mode="all", has_system=True)
 
-    async def look(path: str) -> None:
-        children = await world.metadata.children(path)
-        node = await world.metadata.get(path)
-        if node is not None and node.value:
-            found.append(path)
-        for child in children:
-            await look(f"{path}/{child}")
-
-    for root in ("/managed-ledgers", "/admin/partitioned-topics", "/schemas"):
-        await look(f"{root}/{NAMESPACE}")
+    own = f"/admin/policies/{NAMESPACE}"
+    found += [path for path in await all_paths(world.metadata) if NAMESPACE in path and path != own]
     return found
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_of_a_deleted_namespace_no_node_is_left_and_of_its_tenant_none_when_it_goes(domain: str) -> None:
+    """Eight of them stayed for each namespace that ever was: what its topics, schemas, bundles and policies hung on."""
+    namespace = "gone/with"
+
+    async def scenario(world: BrokerWorld) -> None:
+        cluster = (await world.resources.clusters.list())[0]
+        tenant = {"allowedClusters": [cluster]}
+        before = await all_paths(world.metadata)
+        await world.resources.tenants.create("gone", tenant)
+        for name in (namespace, "gone/other"):
+            await world.resources.namespaces.create(name)
+            await world.broker.create_partitioned_topic(TopicName.parse(f"{domain}://{name}/parts"), 2)
+            await world.broker.get_topic(TopicName.parse(f"{domain}://{name}/one"), create=True)
+            info = SchemaInfo("", SchemaType.STRING, b"")
+            await world.broker.schemas.registry.put_if_absent(f"{name}/one", info, Strategy.ALWAYS_COMPATIBLE)
+            for path in (
+                "/loadbalance/bundle-data",
+                "/loadbalance/resource-quota",
+                "/namespace",
+                "/geminga/delayed-index",
+            ):
+                await world.metadata.put(f"{path}/{name}/0x0_0x1", b"x", expected_version=None)
+                if path in ("/namespace", "/geminga/delayed-index"):
+                    await world.metadata.delete(f"{path}/{name}/0x0_0x1")
+            await world.metadata.put(f"/admin/local-policies/{name}", b"{}", expected_version=None)
+        await delete_namespace_and_topics(world.broker.administered, namespace)
+        assert [path for path in await all_paths(world.metadata) if namespace in path] == []
+        other = [path for path in await all_paths(world.metadata) if "gone/other" in path]
+        assert len(other) >= 10
+        await delete_namespace_and_topics(world.broker.administered, "gone/other")
+        await world.resources.tenants.delete("gone")
+        # Roots and the ids that were given out aside.
+        left = [path for path in await all_paths(world.metadata) if path not in before and path.count("/") > 2]
+        assert [path for path in left if not path.startswith("/ledgers/")] == []
+        assert [path for path in await all_paths(world.metadata) if "gone" in path] == []
+
+    run_quietly(scenario)
 
 
 @pytest.mark.parametrize("events", ["loaded", "unloaded", "deleted", "after a restart"])
