@@ -24,7 +24,7 @@ CALLS_MIN = 600
 #: As requests find them: the more particular first.
 ORDERED = [route for route in SegmentRouter(ROUTES).routes if isinstance(route, Route)]
 #: What brokers of Geminga's ask each other; Apache's have nothing of it.
-BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transactions/standing/")
+BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transactions/standings/")
 
 
 @pytest.fixture(scope="module")
