@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from functools import partial
 from typing import Any
 
@@ -9,9 +11,11 @@ import pytest
 
 import geminga.client as gc
 from geminga.broker.ownership.ports import Here
+from geminga.broker.peers.standings import QUESTIONS_MAX, PeerStandings
+from geminga.broker.peers.topics import PeerTopics
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.model.topic_name import TopicName
-from geminga.model.txn_id import TxnId
+from geminga.model.txn_id import Standing, TxnId
 from geminga.sim import SimNode, SimWorld, run
 from geminga.sim.seeds import run_seeds
 from support.client_world import CLIENT
@@ -174,3 +178,42 @@ async def _broker_of(cluster: ClusterWorld, name: TopicName) -> str:
 
 async def _ledger(cluster: ClusterWorld, broker: str, name: TopicName) -> object:
     return (await cluster.brokers[broker].get_topic(name, create=False)).ledger
+
+
+def test_many_transactions_ask_a_coordinator_elsewhere_with_few_requests() -> None:
+    """One request for each first message of a transaction in a topic would cost more than the message."""
+
+    async def scenario(world: SimWorld) -> None:
+        cluster = ClusterWorld(world, has_peers=True, coordinators=COORDINATORS)
+        await cluster.start()
+        client = world.node("client")
+        client.start()
+        coordinator = await _broker_of(cluster, COORDINATORS_TOPIC.with_partition(0))
+        broker = next(one for one in BROKERS if one != coordinator)
+        txn_ids = await client.run(partial(_leave_several_open, cluster))
+        txn_id = next(one for one in txn_ids if one.coordinator == 0)
+        asked = []
+
+        class Counted(SimPeerHttp):
+            async def _once(self, method: str, url: str, body: bytes) -> tuple[int, str, bytes]:
+                asked.append(len(json.loads(body)))
+                return await super()._once(method, url, body)
+
+        http = Counted(world.node(broker).runtime, world, cluster.applications)
+        member = cluster.members[broker]
+        peers = PeerTopics(http, lambda: pytest.fail("by REST"), lambda _: False, member.ownership, lambda: ())
+
+        async def ask(_: SimNode) -> list[Standing | None]:
+            standings = PeerStandings(peers)
+            first = await asyncio.gather(*(standings.ask(txn_id, name) for name in PLAIN), standings.ask(txn_id, "no"))
+            gone = TxnId(0, 1 << 40)
+            more = await asyncio.gather(*(standings.ask(gone, PLAIN[0]) for _ in range(QUESTIONS_MAX + 5)))
+            assert set(more) == {Standing.OVER}
+            return first
+
+        found = await world.node(broker).run(ask)
+        assert found == [Standing.TAKING] * len(PLAIN) + [Standing.UNTOLD]
+        assert sum(asked) == len(PLAIN) + 1 + QUESTIONS_MAX + 5
+        assert len(asked) <= 5
+
+    run(scenario, seed=3)

@@ -25,7 +25,7 @@ ROWS = all_rows()
 #: As requests find them: the more particular first.
 ORDERED = [route for route in SegmentRouter(ROWS).routes if isinstance(route, Route)]
 #: What brokers of Geminga's ask each other; Apache's have nothing of it.
-BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transactions/standing/")
+BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transactions/standings/")
 
 
 @pytest.fixture(scope="module")

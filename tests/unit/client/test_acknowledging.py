@@ -255,7 +255,7 @@ def test_properties_that_can_not_be_are_refused() -> None:
     async def scenario(client) -> None:
         consumer = await client.subscribe("t", "s")
         (message,) = await take(consumer, 1)
-        for wrong in ({"a": 1 << 63}, {"a": "1"}, {"a": True}, {"": 1}, {1: 1}, [("a", 1)], "a"):
+        for wrong in ({"a": 1 << 63}, {"a": "1"}, {"a": True}, {"": 1}, {"\ud800": 1}, {1: 1}, [("a", 1)], "a"):
             for call in (consumer.acknowledge, consumer.acknowledge_cumulative):
                 with pytest.raises(gc.InvalidMessage, match="names to 64-bit integers"):
                     await call(message, properties=wrong)

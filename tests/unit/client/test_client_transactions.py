@@ -444,6 +444,30 @@ def test_messages_moved_in_transactions_stay_in_order_though_some_are_aborted(ki
 
 
 @pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("kind", [gc.ConsumerType.Shared, gc.ConsumerType.KeyShared])
+def test_messages_of_a_shared_subscription_are_moved_once_though_transactions_are_aborted(kind, batched: bool) -> None:
+    """Of a batch all came again, while the consumer had the rest of it: that conflicted later."""
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=batched)
+        out = await client.create_producer(OTHER)
+        consumer, reader = await subscribed(client, consumer_type=kind), await subscribed(client, OTHER)
+        numbers = [b"%d" % number for number in range(30)]
+        for start in range(0, 30, 10):
+            for number in numbers[start : start + 10]:
+                producer.send_nowait(number, partition_key="key")
+            await producer.flush()
+        for count in range(1, 38):
+            await move(client, consumer, out, commit=count % 5 > 0)
+        assert await payloads(consumer) == []
+        assert sorted(await payloads(reader), key=int) == numbers
+        await consumer.close()
+        assert await payloads(await subscribed(client, consumer_type=kind)) == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("batched", [True, False])
 def test_what_the_application_has_in_its_hands_does_not_come_again_with_what_an_abort_gives_back(batched: bool) -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         producer = await client.create_producer(TOPIC, batching_enabled=batched)

@@ -82,6 +82,10 @@ def is_texts(value: object) -> bool:
     return value == {} and isinstance(value, dict)
 
 
+def is_numbers(value: object) -> bool:
+    return value is None or value in ({}, {"a": 1})
+
+
 def is_key(value: object) -> bool:
     return value is None or is_text(value) or isinstance(value, bytes)
 
@@ -176,10 +180,12 @@ TABLE: Mapping[str, Mapping[str, tuple[Takes, str]]] = {
     "Consumer.acknowledge": {
         "message": (lambda v: is_id(v) or v == [], "expected a message"),
         "txn": (lambda v: v is None, "expected a transaction"),
+        "properties": (is_numbers, "properties"),
     },
     "Consumer.acknowledge_cumulative": {
         "message": (is_id, "expected a message"),
         "txn": (lambda v: v is None, "expected a transaction"),
+        "properties": (is_numbers, "properties"),
     },
     "Consumer.negative_acknowledge": {"message": (is_id, "expected a message")},
     "Consumer.reconsume_later": {

@@ -165,11 +165,6 @@ MEANT: Final = (
         r"answer: 404( <html>)? \| (204|400 .+)",
         "snapshots of others: ",
     ),
-    Meant(
-        "the path `standing` of a transaction in `/admin/v3/transactions`",
-        r"answer: 404( <html>)? \| 200",
-        "standings of others: ",
-    ),
     Meant("a failure domain without a body", r"only Geminga: i object", "failure domains: GET "),
     Meant(
         "removing a policy for which Pulsar has no path",

@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import SuperUser, TopicOperation
-from geminga.broker.core.coercion import LONG_MAX, number_of
+from geminga.broker.core.coercion import LONG_MAX, number_of, object_of
 from geminga.broker.ownership.ports import Elsewhere, Here
 from geminga.broker.peers.snapshots import snapshot_json, snapshot_of, snapshots_topic
+from geminga.broker.peers.standings import QUESTIONS_MAX
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.rest.internal_stats import internal_stats, ledger_document
@@ -241,15 +242,23 @@ async def transaction_metadata(request: Request) -> Response:
     return json_response(await _metadata_of(request, coordinator.state.find(txn_id)))
 
 
-async def standing(request: Request) -> Response:
-    """How a transaction stands to a topic, or to a subscription of it."""
-    path_int(request, "most")
-    topic, subscription = request.query_params.get("topic"), request.query_params.get("subscription")
-    if topic is None:
-        raise RestError(412, "topic is to be given")
-    participant = topic if subscription is None else TxnSubscription(topic, subscription)
-    found = await _transactions(request).coordinators.own_standing(_txn_id(request), participant)
-    return json_response({"standing": found.value})
+async def standings(request: Request) -> Response:
+    """How transactions of a coordinator stand to topics and subscriptions."""
+    body = await json_body(request)
+    if not isinstance(body, list) or len(body) > QUESTIONS_MAX:
+        raise RestError(412, f"expected a list of at most {QUESTIONS_MAX} questions")
+    found = await _transactions(request).coordinators.own_standings(
+        path_int(request, "coordinator"), [_question(each) for each in body]
+    )
+    return json_response({"standings": [each.value for each in found]})
+
+
+def _question(given: Json) -> tuple[int, str | TxnSubscription]:
+    question = object_of(given, "a question")
+    number, topic, subscription = question.get("number"), question.get("topic"), question.get("subscription")
+    if type(number) is not int or not 0 <= number < 1 << 64 or not isinstance(topic, str):
+        raise RestError(412, "a question has the number of a transaction and a topic")
+    return number, TxnSubscription(topic, subscription) if isinstance(subscription, str) else topic
 
 
 async def slow_transactions(request: Request) -> Response:
@@ -530,7 +539,9 @@ OF_TOPICS: Final = [
     _get(f"positionStatsInPendingAck/{_SUBSCRIPTION}/{{ledger}}/{{entry}}", position_stats, TopicOperation.GET_STATS),
 ]
 #: Geminga's own, between brokers: answered by who has the coordinator.
-OF_STANDINGS: Final = [_get(f"standing/{_TXN}", standing, SuperUser.END_TRANSACTION)]
+OF_STANDINGS: Final = [
+    Route(f"{_BASE}/standings/{{coordinator}}", standings, methods=["POST"], needs=SuperUser.END_TRANSACTION)
+]
 #: Geminga's own, between brokers: answered by who keeps the snapshots of a namespace.
 OF_SNAPSHOTS: Final = [
     Route(f"{_BASE}/bufferSnapshot/{_PLACE}", each, methods=[method], needs=SuperUser.END_TRANSACTION)

@@ -7,7 +7,7 @@ time out; any other, when a client asks for it. One that lost its log is opened 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from geminga.broker.ownership.ports import Here, Ownership, Topics
@@ -186,13 +186,17 @@ class Coordinators:
 
     async def own_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
         """Of a coordinator that is here. Raises TransactionCoordinatorNotFoundError, GemingaError."""
-        coordinator = await self.find(txn_id.coordinator)
-        standing = coordinator.state.standing(txn_id, participant)
-        if standing in (Standing.OVER, Standing.UNTOLD):
+        return (await self.own_standings(txn_id.coordinator, [(txn_id.number, participant)]))[0]
+
+    async def own_standings(self, number: int, asked: Sequence[tuple[int, str | TxnSubscription]]) -> list[Standing]:
+        """The same of several of its transactions, by their numbers."""
+        coordinator = await self.find(number)
+        found = [coordinator.state.standing(TxnId(number, one), participant) for one, participant in asked]
+        if Standing.OVER in found or Standing.UNTOLD in found:
             # What is held will be aborted, or what comes is refused. A broker that has the log now may have begun the
             # transaction, and been told.
             await coordinator.claim()
-        return standing
+        return found
 
     async def find_used(self, number: int) -> TransactionCoordinator | None:
         """The coordinator if anybody ever began a transaction with it; none is made. Raises as :meth:`find`."""

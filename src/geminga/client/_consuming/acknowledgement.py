@@ -8,11 +8,11 @@ its batch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from geminga.client._consuming.acks import AckSender, Receipt
-from geminga.client._consuming.acks_in_transactions import AcksInTransactions
+from geminga.client._consuming.acks_in_transactions import AcksInTransactions, GivenBack
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._entry_batch import EntryBatch
@@ -172,9 +172,9 @@ class Acknowledgement:
         is_whole = index < 0 or acker is None or acker.acknowledge_cumulative(index)
         self._forget_up_to(key if is_whole else (key[0], key[1] - 1))
 
-    def given_back(self, acked: Mapping[EntryKey, tuple[Collection[int], int]], *, is_cumulative: bool) -> None:
+    def given_back(self, given: GivenBack) -> None:
         """A transaction that acknowledged these was aborted."""
-        self._redelivery.given_back((acked, is_cumulative))
+        self._redelivery.given_back(given)
 
     def batch_size_of(self, message_id: MessageId) -> int:
         """Messages of the batch that an id is of; 0: of none."""

@@ -28,7 +28,7 @@ from geminga.client._message_id import MessageId
 from geminga.client._place import Place, running_loop
 from geminga.client._transacting.transaction import Transaction, begin_in
 from geminga.client.core.ack_properties import NONE, Properties
-from geminga.client.core.option_kinds import INT64_MAX, NOTHING, TEXTS, TIME_MS_MAX, Either
+from geminga.client.core.option_kinds import INT64_MAX, NOTHING, TEXT, TEXTS, TIME_MS_MAX, Either
 from geminga.client.core.transaction import TransactionCore
 
 if TYPE_CHECKING:
@@ -319,12 +319,13 @@ class Acknowledging(Receiving[T]):
             key = (message.ledger_id(), message.entry_id())
             acks: EntryAcks = self._source_of(message).acks
             index, size = message.batch_index(), acks.batch_size_of(message)
-        else:
-            entry = message._entry
-            assert entry.source is not None
-            key, acks = entry.key, entry.source.acks
-            index, size = (message._index, entry.batch_size) if entry.is_batch else (-1, 0)
-        return acks.in_transactions.add(core, key, index, size, is_cumulative=is_cumulative)
+            return acks.in_transactions.add(core, key, index, size, is_cumulative=is_cumulative)
+        entry = message._entry
+        assert entry.source is not None
+        index, size = (message._index, entry.batch_size) if entry.is_batch else (-1, 0)
+        return entry.source.acks.in_transactions.add(
+            core, entry.key, index, size, is_cumulative=is_cumulative, batch=entry if entry.is_batch else None
+        )
 
     def _source_of(self, message_id: MessageId) -> TopicConsumer:
         if not message_id.is_possible:
@@ -360,7 +361,7 @@ def _along(properties: object, txn: Transaction | None) -> Properties:
     if properties is None:
         return NONE
     if not isinstance(properties, Mapping) or not all(
-        isinstance(name, str) and name and type(number) is int and -INT64_MAX - 1 <= number <= INT64_MAX
+        TEXT.takes(name) and name and type(number) is int and -INT64_MAX - 1 <= number <= INT64_MAX
         for name, number in properties.items()
     ):
         raise InvalidMessage(f"properties={properties!r:.100}: expected a mapping of names to 64-bit integers")

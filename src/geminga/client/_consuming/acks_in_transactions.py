@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import PulsarException, Timeout, as_client_error
 from geminga.client._transacting.transaction import wanted
 from geminga.client._transport.connection import ClientConnection
@@ -26,6 +27,16 @@ EntryKey = tuple[int, int]
 
 #: Entries of one command.
 IDS_MAX: Final = 1000
+
+
+class GivenBack(NamedTuple):
+    """What an aborted transaction had acknowledged with one command."""
+
+    #: Entry -> messages of it (none: all), and how many it has.
+    acked: Mapping[EntryKey, tuple[Collection[int], int]]
+    is_cumulative: bool
+    #: The batches that some of these messages were received of.
+    batches: Collection[EntryBatch]
 
 
 class Committed(Protocol):
@@ -43,21 +54,23 @@ class Committed(Protocol):
         """Everything up to there is."""
         ...
 
-    def given_back(self, acked: Mapping[EntryKey, tuple[Collection[int], int]], *, is_cumulative: bool) -> None:
-        """None of these is acknowledged: entry -> messages of it (none: all), and how many it has."""
+    def given_back(self, given: GivenBack) -> None:
+        """None of these is acknowledged."""
         ...
 
 
 class _Command:
     """One ACK, or several if it has very many entries: what waits to be sent, or for the answer."""
 
-    __slots__ = ("acked", "answer", "error", "is_cumulative", "requests", "timer", "txn")
+    __slots__ = ("acked", "answer", "batches", "error", "is_cumulative", "requests", "timer", "txn")
 
     def __init__(self, txn: TransactionCore, *, is_cumulative: bool, answer: asyncio.Future[None]) -> None:
         self.txn = txn
         self.is_cumulative = is_cumulative
         #: Entry -> messages of it, and how many it has; none of 0: the whole entry.
         self.acked: dict[EntryKey, tuple[set[int], int]] = {}
+        #: What messages of batches were received of (a set that keeps its order).
+        self.batches: dict[EntryBatch, None] = {}
         self.answer = answer
         #: Requests that are not answered.
         self.requests: set[int] = set()
@@ -111,9 +124,17 @@ class AcksInTransactions:
         self._flights: dict[int, _Command] = {}
 
     def add(
-        self, txn: TransactionCore, key: EntryKey, index: int, size: int, *, is_cumulative: bool
+        self,
+        txn: TransactionCore,
+        key: EntryKey,
+        index: int,
+        size: int,
+        *,
+        is_cumulative: bool,
+        batch: EntryBatch | None = None,
     ) -> asyncio.Future[None]:
-        """One message, or everything up to it; ``index`` -1: an entry that is no batch. Done when it is answered.
+        """One message, or everything up to it; ``index`` -1: an entry that is no batch. ``batch``: what it was received
+        of, if that is known. Done when it is answered.
 
         Counts as an operation of the transaction, which must have one under way.
         """
@@ -138,6 +159,8 @@ class AcksInTransactions:
         else:
             indexes, _ = command.acked.setdefault(key, (set(), size))
             indexes.add(index)
+            if batch is not None:
+                command.batches[batch] = None
         return command.answer
 
     # ---- connection
@@ -253,7 +276,7 @@ class AcksInTransactions:
         if self._ended is not None:
             return
         if not is_committed:
-            state.given_back(command.acked, is_cumulative=command.is_cumulative)
+            state.given_back(GivenBack(command.acked, command.is_cumulative, command.batches))
             return
         for key, (indexes, size) in command.acked.items():
             if command.is_cumulative:

@@ -7,9 +7,10 @@ that was redelivered as often as the dead-letter policy allows goes to the dead-
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
+from geminga.client._consuming.acks_in_transactions import GivenBack
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._message_id import MessageId
@@ -21,8 +22,6 @@ from geminga.runtime import Raised, attempt_await, get_logger, spawn
 _log = get_logger(__name__)
 
 EntryKey = tuple[int, int]
-#: What an aborted transaction had acknowledged: entry -> indexes (none: all of it) and how many it has; cumulatively?
-Given = tuple[Mapping[EntryKey, tuple[Collection[int], int]], bool]
 
 
 class Asking(Protocol):
@@ -40,8 +39,12 @@ class Asking(Protocol):
         """Forget what was prefetched of them."""
         ...
 
-    def redeliver_returned(self, returned: Sequence[Given]) -> None:
+    def redeliver_returned(self, returned: Sequence[GivenBack]) -> None:
         """Transactions were aborted: ask for what they had acknowledged, in its order."""
+        ...
+
+    def drop_rest(self, batches: Collection[EntryBatch]) -> None:
+        """Forget what was prefetched of these, and not of what came of the same entries since."""
         ...
 
     def acknowledge_buried(self, entry: EntryBatch) -> None:
@@ -88,7 +91,7 @@ class Redelivery:
         #: Delivered entries that will not be redelivered once more.
         self._dead: dict[EntryKey, EntryBatch] = {}
         #: Of transactions that were aborted in this turn.
-        self._given_back: list[Given] = []
+        self._given_back: list[GivenBack] = []
 
     # ---- what happens to entries
 
@@ -134,9 +137,15 @@ class Redelivery:
         self._nacks.add(key, self._loop.time() * 1000, redelivery_count)
         self._arm_nacks()
 
-    def given_back(self, given: Given) -> None:
-        """A transaction was aborted. On Shared and Key_Shared the broker sends what it gave back to whom it chooses."""
+    def given_back(self, given: GivenBack) -> None:
+        """A transaction was aborted.
+
+        On Shared and Key_Shared the broker sends what it gave back to whom it chooses, of a batch all that is not
+        acknowledged: what is here of the rest of it would be there twice.
+        """
         if self._subscription.options.shares_messages:
+            if given.batches:
+                self._asking.drop_rest(given.batches)
             return
         if not self._given_back:
             # A transaction may have acknowledged with many commands. Whoever waits for the abort goes on after this.

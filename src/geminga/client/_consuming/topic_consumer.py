@@ -17,10 +17,11 @@ from typing import Final
 
 from geminga.client._consuming import last_message, requests
 from geminga.client._consuming.acknowledgement import Acknowledgement
+from geminga.client._consuming.acks_in_transactions import GivenBack
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.intake import Intake
 from geminga.client._consuming.ports import Delivery
-from geminga.client._consuming.redelivery import Given, Redelivery
+from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.standing import Standing
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._entry_batch import EntryBatch
@@ -365,7 +366,7 @@ class TopicConsumer:
             for frame in requests.redeliver(self.consumer_id, (), self.epoch):
                 connection.write(frame)
 
-    def redeliver_returned(self, returned: Sequence[Given]) -> None:
+    def redeliver_returned(self, returned: Sequence[GivenBack]) -> None:
         """Transactions were aborted in which the application had acknowledged: that comes again, and before what was
         prefetched. Nothing else of what it received does."""
         connection = self._attachment.connection
@@ -385,9 +386,9 @@ class TopicConsumer:
         self._set_epoch(self.epoch + 1)
         self._intake.returned = kept
         self._delivery.drop_prefetched(lambda entry: entry.source is self)
-        for acked, is_cumulative in returned:
-            for key, (indexes, _) in acked.items():
-                if is_cumulative:
+        for given in returned:
+            for key, (indexes, _) in given.acked.items():
+                if given.is_cumulative:
                     kept.add_up_to(key, len(indexes) - 1)
                 else:
                     kept.add(key, indexes)
@@ -402,6 +403,10 @@ class TopicConsumer:
     def drop_entries(self, keys: Collection[EntryKey]) -> None:
         """Forget what was prefetched of them."""
         self._delivery.drop_prefetched(lambda entry: entry.source is self and entry.key in keys)
+
+    def drop_rest(self, batches: Collection[EntryBatch]) -> None:
+        """Forget what was prefetched of these, and not of what came of the same entries since."""
+        self._delivery.drop_prefetched(lambda entry: entry in batches)
 
     def negative_acknowledge(self, key: EntryKey, redelivery_count: int) -> None:
         """A message of an entry could not be processed."""

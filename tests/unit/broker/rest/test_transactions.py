@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from geminga.broker.peers.standings import QUESTIONS_MAX
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.model.limits import TRANSACTION_COORDINATORS_MAX
 from geminga.model.topic_name import TopicName
@@ -221,11 +222,11 @@ def test_owner_of_topic_or_coordinator_answers() -> None:
             "coordinatorStats?coordinatorId=1",
             "coordinatorInternalStats/1",
             "transactionMetadata/1/0",
-            f"standing/1/0?topic={TOPIC}",
             "slowTransactions/0?coordinatorId=1",
         ):
             await get(path, 307)
         await get("abortTransaction/1/0", 307, method="POST")
+        await get("standings/1", 307, method="POST", body=[])
         assert [each["brokerServiceUrl"] for each in await get("coordinators")][1] == "pulsar://there:6650"
         # Of all, an answer that leaves some out would be taken for all there is.
         for path in ("coordinatorStats", "slowTransactions/0"):
@@ -299,22 +300,29 @@ def test_another_broker_is_told_how_a_transaction_stands_to_a_topic_and_to_a_sub
     async def scenario(world: BrokerWorld, get: Asking, client: Transacting) -> None:
         txn_id = await client.begin()
 
-        async def standing(least: int, query: str) -> object:
-            return (await get(f"standing/0/{least}?{query}"))["standing"]
+        async def standings(*questions: object, coordinator: int = 0, status: int = 200) -> Any:
+            return await get(f"standings/{coordinator}", status, method="POST", body=list(questions))
+
+        def question(number: int = txn_id.number, topic: str = TOPIC, **more: str) -> dict[str, object]:
+            return {"number": number, "topic": topic, **more}
+
+        async def standing(*args, **more) -> str:
+            ((found,),) = (await standings(question(*args, **more))).values()
+            return found
 
         await client.client.subscribe()
-        assert await standing(txn_id.number, f"topic={TOPIC}") == "untold"
+        assert await standing() == "untold"
         await client.add_partition(txn_id)
         await client.add_subscription(txn_id)
-        assert await standing(txn_id.number, f"topic={TOPIC}") == "taking"
-        assert await standing(txn_id.number, f"topic={OTHER}") == "untold"
-        assert await standing(txn_id.number, f"topic={TOPIC}&subscription=sub") == "taking"
-        assert await standing(txn_id.number, f"topic={TOPIC}&subscription=other") == "untold"
+        asked = [question(), question(topic=OTHER), question(subscription="sub"), question(subscription="other")]
+        told = ["taking", "untold", "taking", "untold"]
+        assert await standings(*asked) == {"standings": told}
         await client.end(txn_id, commit=True)
-        assert await standing(txn_id.number, f"topic={TOPIC}") == "over"
-        assert await standing(txn_id.number + 1, f"topic={TOPIC}") == "over"
-        await get(f"standing/0/{txn_id.number}", 412)
-        await get(f"standing/0/x?topic={TOPIC}", 404)
-        await get(f"standing/2/0?topic={TOPIC}", 404)
+        assert await standings(question(), question(txn_id.number + 1)) == {"standings": ["over", "over"]}
+        assert await standings() == {"standings": []}
+        for wrong in ({"number": 0}, {"topic": TOPIC}, question(-1), question(1 << 64), {**question(), "number": True}):
+            assert "a question has the number" in (await standings(wrong, status=412))["reason"]
+        await standings(*[question()] * (QUESTIONS_MAX + 1), status=412)
+        await standings(question(), coordinator=2, status=404)
 
     run(scenario)

@@ -258,8 +258,4 @@ STORIES: Final = [
         Call("PUT", f"{_BASE}/bufferSnapshot/{{ns}}/t", keys=False),
         Call("DELETE", f"{_BASE}/bufferSnapshot/{{ns}}/t", keys=False),
     ),
-    Story(
-        "standings of others",
-        get(f"{_BASE}/standing/0/4611686018427387904?topic=t", keys=False),
-    ),
 ]
