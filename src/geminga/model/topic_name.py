@@ -84,6 +84,9 @@ def is_of_transactions(namespace: str, local_name: str) -> bool:
     return namespace == SYSTEM_NAMESPACE and local_name.startswith((TRANSACTION_COORDINATORS, TRANSACTION_LOG_PREFIX))
 
 
+#: What is said of names of Pulsar 1, which Pulsar 4 does not serve either.
+_OF_PULSAR_1: Final = "; a name with a cluster in it (tenant/cluster/namespace/topic, Pulsar 1) is not served"
+
 # Pulsar's NamedEntity: the characters allowed in the names of tenants and namespaces.
 _NAMED_ENTITY: Final = re.compile(r"^[-=:.\w]+\Z")
 
@@ -119,7 +122,7 @@ class TopicName:
             else:
                 raise InvalidTopicNameError(
                     f"invalid topic name {text!r}: expected 'topic', 'tenant/namespace/topic' or "
-                    "'persistent://tenant/namespace/topic'"
+                    f"'persistent://tenant/namespace/topic'{_OF_PULSAR_1 if len(parts) == 4 else ''}"
                 )
         if domain not in ("persistent", "non-persistent"):
             raise InvalidTopicNameError(
@@ -134,6 +137,11 @@ class TopicName:
                 f"invalid topic name {text!r}: tenant and namespace may hold letters, digits and any of -=:._"
             )
         return cls(domain, tenant, namespace, local, _partition_index(local))
+
+    @property
+    def missing_hint(self) -> str:
+        """What to say further where its namespace is not there: the name may be one of Pulsar 1; empty: it is none."""
+        return _OF_PULSAR_1 if "/" in self.local_name else ""
 
     @property
     def namespace(self) -> str:

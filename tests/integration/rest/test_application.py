@@ -113,6 +113,27 @@ def test_client_that_waits_for_leave_to_send_is_refused_at_once(rest: Rest) -> N
         assert connection.recv(65536).split()[1] == b"412"
 
 
+def test_names_and_paths_of_pulsar_1_are_called_that(rest: Rest) -> None:
+    """They were read as a namespace with a slash that is not there; pulsar-admin sends a topic "a/b" to such paths."""
+    for method, path in (
+        ("PUT", "/admin/persistent/public/standalone/default/t"),
+        ("GET", "/admin/persistent/public/default/a/b/stats"),
+        ("GET", "/admin/namespaces/public/standalone/default"),
+        ("GET", "/lookup/v2/destination/persistent/public/standalone/default/t"),
+        ("GET", "/admin/schemas/public/default/a/b/schema"),
+    ):
+        answer = rest.call(method, path)
+        assert (answer.status, "is a path of Pulsar 1, whose names have a cluster in them" in answer.reason) == (
+            404,
+            True,
+        )
+    for path in ("persistent/public/nowhere/ns%2Ft/stats", "/lookup/v2/topic/persistent/public/nowhere/ns%2Ft"):
+        answer = rest.get(path)
+        assert (answer.status, "a name with a cluster in it" in answer.reason) == (404, True), path
+    assert "Pulsar 1" not in rest.get("persistent/public/nowhere/t/stats").reason
+    assert "Pulsar 1" not in rest.get("/admin/nothing").reason
+
+
 def test_positions_that_no_topic_has_are_refused_or_brought_into_range(rest: Rest, namespace: str) -> None:
     rest.put(f"persistent/{namespace}/t")
     path = f"persistent/{namespace}/t/subscription/s"

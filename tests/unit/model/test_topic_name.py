@@ -35,6 +35,15 @@ def test_topic_name_malformed_is_refused(text: str) -> None:
         TopicName.parse(text)
 
 
+def test_a_name_of_pulsar_1_is_called_that() -> None:
+    with pytest.raises(InvalidTopicNameError, match=r"a name with a cluster in it .* is not served"):
+        TopicName.parse("tenant/cluster/namespace/topic")
+    first = TopicName.parse("persistent://tenant/cluster/namespace/topic")
+    assert (first.namespace, first.local_name) == ("tenant/cluster", "namespace/topic")
+    assert "with a cluster in it" in first.missing_hint
+    assert TopicName.parse("persistent://tenant/namespace/topic").missing_hint == ""
+
+
 @pytest.mark.parametrize(
     ("local", "index"),
     [

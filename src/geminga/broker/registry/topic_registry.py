@@ -488,7 +488,7 @@ class TopicRegistry:
         """The policies of the topic's namespace; raises TopicNotFoundError if there is none."""
         policies = await self._namespaces.policies(name.namespace)
         if policies is None:
-            raise TopicNotFoundError(f"Namespace {name.namespace} of topic {name} does not exist")
+            raise TopicNotFoundError(f"Namespace {name.namespace} of topic {name} does not exist{name.missing_hint}")
         if policies.is_deleted:
             raise TopicNotFoundError(f"Namespace {name.namespace} is being deleted")
         return policies

@@ -32,6 +32,13 @@ from geminga.runtime import get_logger, report_unexpected, unwound_storage
 _log = get_logger(__name__)
 
 
+#: Of paths below ``/admin`` before they had a version.
+_FIRST_WORDS: Final = [[word] for word in ("persistent", "non-persistent", "namespaces", "properties", "schemas")]
+_OF_PULSAR_1: Final = (
+    "a path of Pulsar 1, whose names have a cluster in them (tenant/cluster/namespace/topic): they are not served, as "
+    "in Pulsar 4; a name is tenant/namespace/topic, a path begins with /admin/v2"
+)
+
 #: Has a router made, on a thread where there are threads; raises what making it raised.
 Loads = Callable[[Callable[[], SegmentRouter]], Awaitable[SegmentRouter]]
 
@@ -125,10 +132,18 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    reasons = {404: f"no such resource: {request.url.path}", 405: f"{request.method} is not possible here"}
+    path = request.scope["path"]
+    missing = f"{path} is {_OF_PULSAR_1}" if _is_of_pulsar_1(path) else f"no such resource: {request.url.path}"
+    reasons = {404: missing, 405: f"{request.method} is not possible here"}
     response = error_response(error.status_code, reasons.get(error.status_code, error.detail))
     response.headers.update(error.headers or {})
     return response
+
+
+def _is_of_pulsar_1(path: str) -> bool:
+    """Tools send names with a slash too much there: with a cluster, as they think."""
+    words = path.split("/", 4)
+    return (words[1:2] == ["admin"] and words[2:3] in _FIRST_WORDS) or words[1:4] == ["lookup", "v2", "destination"]
 
 
 async def _disconnected(request: Request, error: Exception) -> Response:

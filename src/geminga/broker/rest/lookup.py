@@ -22,7 +22,7 @@ async def lookup(request: Request) -> Response:
     listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName", "")
     name = topic_of(request)
     if await topics.resources.namespaces.find(name.namespace) is None:
-        raise NotFoundError("Namespace not found")
+        raise NotFoundError(f"Namespace not found{name.missing_hint}")
     places = context_of(request).lookup
     place = await places.find(name, listener, is_authoritative=is_authoritative(request))
     wait = await places.wait_for(place)

@@ -81,7 +81,7 @@ def refuse_partition_name(name: TopicName) -> None:
 async def missing_topic(topics: AdministeredTopics, name: TopicName) -> NotFoundError | TopicNotFoundError:
     """Why there is no such topic, in Pulsar's words."""
     if await topics.resources.namespaces.find(name.namespace) is None:
-        return NotFoundError("Namespace not found")
+        return NotFoundError(f"Namespace not found{name.missing_hint}")
     if name.is_partition:
         if await topics.resources.partitioned_topics.find(name.partitioned_topic) is not None:
             return TopicNotFoundError("Topic partitions were not yet created")
@@ -99,7 +99,7 @@ async def missing_namespace(context: RestContext, namespace: str, missing: str) 
 async def require_namespace(topics: AdministeredTopics, name: TopicName) -> None:
     """Raise :class:`NotFoundError` if the topic's namespace is not there."""
     if await topics.resources.namespaces.find(name.namespace) is None:
-        raise NotFoundError("Namespace not found")
+        raise NotFoundError(f"Namespace not found{name.missing_hint}")
 
 
 async def require_topic(topics: AdministeredTopics, name: TopicName) -> None:

@@ -104,6 +104,9 @@ def test_creation_in_a_missing_namespace_is_topic_not_found() -> None:
         assert (await client.error()).error == pb.TopicNotFound
         client.request_producer("persistent://not-a-topic")
         assert (await client.error()).error == pb.InvalidTopicName
+        client.request_producer("persistent://public/standalone/default/t")
+        error = await client.error()
+        assert (error.error, "a name with a cluster in it" in error.message) == (pb.TopicNotFound, True)
 
     run_with_broker(scenario)
 

@@ -26,6 +26,7 @@ from geminga.broker.policies.core.values import (
     check_inactive,
     check_retention,
     check_ttl,
+    limit_check,
 )
 
 _DATA: Final = "org.apache.pulsar.common.policies.data"
@@ -66,7 +67,10 @@ MESSAGE_TTL: Final = PolicyRow(
     check=check_ttl,
     keys=("ttlDurationDefaultInSeconds",),
     namespace=NamespaceLevel("message_ttl_in_seconds", Rest("messageTTL", nothing=Nothing.IS_REFUSED)),
-    topic=TopicLevel({"messageTTLInSeconds": optional("int")}, Rest("messageTTL", parameter="messageTTL")),
+    topic=TopicLevel(
+        {"messageTTLInSeconds": optional("int")},
+        Rest("messageTTL", parameter="messageTTL", check=limit_check("Invalid value for message TTL")),
+    ),
     followed_by=("policies/upkeep.py",),
     text="Seconds after which messages are acknowledged for every subscription; 0: never.",
 )
