@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from geminga.client import MessageId, connect
@@ -62,6 +63,18 @@ def test_registering_what_registers_itself_changes_nothing(spark_session, standa
     asyncio.run(publish(standalone.service_url, fresh_topic, [b"m"]))
     read = spark_session.read.format("pulsar").option("service.url", standalone.service_url)
     assert read.option("topic", fresh_topic).load().count() == 1
+
+
+def test_sql_reads_and_writes_through_a_view_and_says_so_of_a_table(spark_session, standalone, fresh_topic):
+    asyncio.run(publish(standalone.service_url, fresh_topic, [b"m"]))
+    given = f"'service.url' '{standalone.service_url}', topic '{fresh_topic}', metadataColumns '__key'"
+    spark_session.sql(f"CREATE OR REPLACE TEMPORARY VIEW messages USING pulsar OPTIONS ({given})")
+    spark_session.sql("INSERT INTO messages VALUES (cast('n' as binary), cast('j' as binary))")
+    rows = spark_session.sql("SELECT cast(value as string) AS v, cast(__key as string) AS k FROM messages").collect()
+    assert sorted((row.v, row.k) for row in rows) == [("m", "k"), ("n", "j")]
+    with pytest.raises(PySparkException, match="write CREATE TEMPORARY VIEW name USING pulsar"):
+        spark_session.sql(f"CREATE TABLE kept USING pulsar OPTIONS ({given})")
+    spark_session.catalog.dropTempView("messages")
 
 
 def pipeline(standalone, topic: str, tmp_path, **source: object) -> Pipeline:
