@@ -61,6 +61,15 @@ def validate(
     is_connecting: Annotated[
         bool, typer.Option("--connect", help="Ask the brokers whether the topics are there.")
     ] = False,
+    sample_messages: Annotated[
+        int | None,
+        typer.Option(
+            "--sample",
+            metavar="N",
+            min=1,
+            help="Read up to N messages of each topic, and say which columns do not fit.",
+        ),
+    ] = None,
     is_json: Json = False,
 ) -> None:
     """Check a pipeline without starting Spark; every problem is a line on standard output, and the exit code is 1."""
@@ -81,13 +90,26 @@ def validate(
         stored = stored_definition(pipeline.checkpoint_path)
         if stored is not None:
             check_change(stored, pipeline, pipeline.checkpoint_path)
+        fitting = "" if sample_messages is None else _sampled(pipeline, file, sample_messages)
     except PipelineError as error:
         _tell_problems(error, is_json=is_json)
         raise typer.Exit(1) from None
     if is_json:
         print(json.dumps({"pipeline": pipeline.name, "isValid": True, "checkpoint": pipeline.checkpoint_path}))
     else:
-        print(f"{file}: {pipeline.name} is valid" + ("" if is_connecting else f" ({_NOT_CHECKED})"))
+        said = f" ({_NOT_CHECKED})" if not is_connecting and not fitting else ""
+        print(f"{file}: {pipeline.name} is valid{said}{fitting}")
+
+
+def _sampled(pipeline: Pipeline, file: str, messages: int) -> str:
+    """What to say of messages that all fit; raises PipelineError with the columns that do not."""
+    from geminga.spark.pipelines.core.problems import PipelineError
+    from geminga.spark.pipelines.sampling import sample
+
+    found = sample(pipeline, messages)
+    if found.problems:
+        raise PipelineError(found.problems, file)
+    return f"; {found.messages} messages of {len(found.topics)} topics fit"
 
 
 def _tell_problems(error: PipelineError, *, is_json: bool) -> None:

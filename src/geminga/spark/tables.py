@@ -63,6 +63,8 @@ def read_topic(spark: SparkSession, options: Mapping[str, object], schema: Struc
     texts = {name: _text(name, value) for name, value in options.items() if value is not None}
     if any(name.lower() == PLAN for name in texts):
         raise OptionError(f"{PLAN}: read_topic writes it; leave it out")
+    if not any(name.lower() == "timezone" for name in texts):
+        texts["timeZone"] = str(spark.conf.get("spark.sql.session.timeZone"))
     parsed = SourceOptions.parse(texts, is_stream=False)
     if schema is None:
         schema = PulsarDataSource(texts).schema()

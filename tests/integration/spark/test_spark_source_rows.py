@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,9 +13,12 @@ from typing import Any
 import pytest
 
 import geminga
+from geminga.app.cli import main
 from geminga.client import CompressionType, MessageId
 from geminga.client.blocking import Client, connect
 from geminga.spark.core.metadata_columns import ALL_COLUMNS
+from geminga.spark.pipelines.loading import load
+from geminga.spark.pipelines.sampling import sample
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.raw_protocol import RawConnection, frame, producer_frame
 from support.spark_source import Stream, read_batch, values
@@ -478,3 +483,56 @@ def test_messages_that_do_not_fit_go_to_another_topic_if_asked_for(client, topic
     assert {message.properties()[TOPIC_PROPERTY] for message in found} == {topic}
     assert found[0].properties()[ID_PROPERTY].endswith(":1")
     assert all(message.properties()[REASON_PROPERTY] for message in found)
+
+
+#: A value for each kind of dirt, and the type of its column.
+DIRT = {
+    "fraction": ("bigint", b"2.5"),
+    "quoted": ("bigint", b'"5"'),
+    "huge": ("int", b"3000000000"),
+    "flag": ("boolean", b"1"),
+    "rounded": ("decimal(5,1)", b"1.25"),
+    "infinite": ("double", b"1e400"),
+    "day": ("date", b'"2024-13-02"'),
+    "moment": ("timestamp", b'"yesterday"'),
+    "bytes": ("binary", b'"Q?="'),
+    "items": ("array<int>", b'[1,"x"]'),
+    "text": ("string", b'"\\ud800"'),
+}
+
+
+@pytest.mark.parametrize("is_dirty", [True, False])
+def test_sample_of_a_pipeline_names_each_dirty_column_and_nothing_of_a_clean_topic(
+    broker, client, topic, tmp_path, monkeypatch, capsys, is_dirty
+):
+    def validate(sample):
+        monkeypatch.setattr(sys, "argv", ["geminga", "pipeline", "validate", str(path), "--sample", sample])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().out
+
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _) in DIRT.items())
+    path = tmp_path / "sampled.yaml"
+    path.write_text(
+        f"pipeline: sampled\ncluster: {{service_url: '{broker.service_url}'}}\n"
+        f"sources:\n  - topic: {topic}\n    columns: '{columns}'\nsink: {{topic: {topic}-out}}\n"
+    )
+    clean = b'{"fraction":1,"quoted":2,"huge":3,"flag":true,"rounded":1.2,"infinite":0.1,"day":"2024-01-02"}'
+    with client.create_producer(topic) as producer:
+        for number in range(30):
+            producer.send_nowait(clean if number else None)
+        for name, (_, text) in DIRT.items() if is_dirty else ():
+            producer.send_nowait(b'{"%s":%s}' % (name.encode(), text))
+        producer.send_nowait(clean + b"x" if is_dirty else clean)
+        producer.flush()
+    code, told = validate("1000")
+    assert code == (1 if is_dirty else 0), told
+    if not is_dirty:
+        assert told == f"{path}: sampled is valid; 31 messages of 1 topics fit\n"
+        return
+    assert sorted(re.findall(r"column (\w+): 1 of 42 messages do not fit, the first is \d+:\d+:\d+", told)) == sorted(
+        DIRT
+    )
+    assert f"{path}: sources[0]: {topic}: the value as a whole: 1 of 42" in told
+    found = sample(load(str(path)), 30)  # those of the beginning fit
+    assert (found.messages, found.topics, found.problems) == (30, {topic}, [])

@@ -183,3 +183,32 @@ def test_columns_of_json_are_read_as_spark_writes_them():
     assert [(name, kind.name) for name, kind in columns.items()] == [("id", "bigint"), ("a`b", "struct"), ("z", "time")]
     fields = dict(columns["a`b"].fields)
     assert (fields["x"].precision, fields["x"].scale, fields["y"].item.name) == (5, 1, "int")
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "at_ms"),
+    [
+        ("2026-07-01T12:00:00", "Europe/Paris", 1_782_900_000_000),
+        ("2026-07-01T12:00:00", "+02:00", 1_782_900_000_000),
+        ("2026-07-01T12:00:00", "GMT-1", 1_782_910_800_000),
+        ("2026-07-01T12:00:00", "UTC", 1_782_907_200_000),
+        ("2026-07-01T12:00:00Z", "Europe/Paris", 1_782_907_200_000),
+        ("2026-07-01T12:00:00+02:00", "", 1_782_900_000_000),
+    ],
+)
+def test_time_without_a_zone_is_one_of_the_zone_that_is_given(text, zone, at_ms):
+    assert parse(startingTime=text, timeZone=zone).start.init == at_ms
+
+
+def test_time_of_no_known_zone_is_refused_with_what_to_write():
+    with pytest.raises(OptionError, match="of which time zone.*write 2026-07-01T12:00:00Z"):
+        parse(startingTime="2026-07-01T12:00:00")
+    with pytest.raises(OptionError, match="timeZone='Paris': expected a zone such as"):
+        parse(startingTime="2026-07-01T12:00:00", timeZone="Paris")
+
+
+def test_options_of_a_table_that_spark_keeps_to_itself_are_told_with_the_way_out():
+    with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW name USING pulsar"):
+        SourceOptions.for_schema({**BASE, "provider": "pulsar", "option.topic": "t"})
+    with pytest.raises(OptionError, match="service.url: missing.*CREATE TEMPORARY VIEW"):
+        SourceOptions.parse({}, is_stream=False)

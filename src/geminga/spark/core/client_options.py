@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.spark.core.option_values import OptionError, OptionValues
+from geminga.spark.core.option_values import OF_TABLES, OptionError, OptionValues
 
 PREFIX: Final = "pulsar.client."
 
@@ -75,7 +75,8 @@ class ClientConfiguration:
         values = OptionValues(options)
         url = values.text("service.url").strip()
         if not url:
-            raise OptionError("service.url: missing; expected pulsar://host:port of the brokers")
+            of_tables = "" if options else f". {OF_TABLES}"
+            raise OptionError(f"service.url: missing; expected pulsar://host:port of the brokers{of_tables}")
         given = values.prefixed(PREFIX)
         arguments: dict[str, int | str | bool] = {}
         for name, value in given.items():

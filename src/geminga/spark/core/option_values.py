@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from geminga.model.errors import LocalError
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])([01]?\d)(?::?([0-5]\d))?", re.IGNORECASE)
 _DURATION: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+#: Spark 4.3 hands a Python data source the options of a view, and those behind WITH, but none of a table.
+OF_TABLES: Final = (
+    "Spark does not hand the options of CREATE TABLE ... USING pulsar over when the table is used: write CREATE "
+    "TEMPORARY VIEW name USING pulsar OPTIONS ('service.url' '...', topic '...'), or give them where it is used, FROM name WITH "
+    "('service.url' = '...', topic = '...')"
+)
 
 
 class OptionError(LocalError, ValueError):
@@ -78,7 +88,7 @@ class OptionValues:
         return self._scaled(name, value, {"": 1, **_UNITS}, "milliseconds, or a duration such as 15m", 0)
 
     def time_ms(self, name: str) -> int | None:
-        """Milliseconds since the epoch: a number, or an ISO 8601 time (UTC unless it says otherwise)."""
+        """Milliseconds since the epoch: a number, or an ISO 8601 time; ``timeZone`` is the zone of one without."""
         value = self.text(name).strip()
         if not value:
             return None
@@ -89,8 +99,25 @@ class OptionValues:
         except ValueError:
             raise OptionError(f"{name}={value!r}: expected milliseconds since the epoch or an ISO 8601 time") from None
         if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
+            moment = moment.replace(tzinfo=self._time_zone(name, value))
         return round(moment.timestamp() * 1000)
+
+    def _time_zone(self, name: str, value: str) -> tzinfo:
+        zone = self.text("timeZone").strip()
+        if not zone:
+            raise OptionError(
+                f"{name}={value!r}: of which time zone? Spark does not tell a source the session's: write {value}Z, "
+                f"{value}+02:00 or milliseconds, or set timeZone, as in "
+                "option('timeZone', spark.conf.get('spark.sql.session.timeZone'))"
+            )
+        offset = _OFFSET.fullmatch(zone)
+        if offset is not None:
+            since_utc = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+            return timezone(-since_utc if offset[1] == "-" else since_utc)
+        try:
+            return ZoneInfo(zone)
+        except (ValueError, OSError, KeyError):
+            raise OptionError(f"timeZone={zone!r}: expected a zone such as Europe/Paris, UTC or +02:00") from None
 
     def names(self, name: str) -> list[str]:
         """A list, separated by commas."""

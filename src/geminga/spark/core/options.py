@@ -16,7 +16,7 @@ from geminga.spark.core.foreign_options import foreign_source_option
 from geminga.spark.core.lake_plan import Piece
 from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS, check_columns
 from geminga.spark.core.offsets import EARLIEST, LATEST, OffsetError, ReadPosition, StreamOffset, parse_positions
-from geminga.spark.core.option_values import OptionError, OptionValues
+from geminga.spark.core.option_values import OF_TABLES, OptionError, OptionValues
 from geminga.spark.core.plan_text import Plan, decode_plan
 
 TASKS_MAX_DEFAULT: Final = 4
@@ -40,6 +40,7 @@ _NAMES: Final = (
     "startingTime",
     "endingOffsets",
     "endingTime",
+    "timeZone",
     "subscription",
     "predefinedSubscription",
     "failOnDataLoss",
@@ -237,6 +238,8 @@ class SourceOptions:
             lowered = name.lower()
             if lowered in known or lowered.startswith(_PREFIXES):
                 continue
+            if lowered == "provider":
+                raise OptionError(OF_TABLES)
             if lowered == "path":
                 raise OptionError(
                     "load() takes no path here: the options topic, topics or topicsPattern say what is read"

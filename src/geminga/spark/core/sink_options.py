@@ -144,8 +144,8 @@ _PRODUCER_NAMES: Final = (
     "encryptionKeys",
     "cryptoPublicKeyPath",
 )
-#: Spark's own, which reach every data source; and what this sink does not need and others do.
-_IGNORED: Final = frozenset(("checkpointlocation", "queryname"))
+#: Spark's own, which reach every data source; and what a view that is read and written has for its reading.
+_IGNORED: Final = frozenset(("checkpointlocation", "queryname", "metadatacolumns"))
 #: Options of other connectors' producers that mean nothing here, and why.
 _POINTLESS: Final = {
     "producername": "the sink names its producers: sinkName and txnAppId say how",

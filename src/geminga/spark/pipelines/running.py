@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -107,7 +108,9 @@ def run(
             "starting", f"{pipeline.name}: starting Spark; checkpoint {checkpoint.path}", pipeline=pipeline.name
         )
         session_of = nullcontext(spark) if spark is not None else _own_session(pipeline, checkpoint.log_path, stop)
-        with _explained(checkpoint.log_path, is_own=spark is None), session_of as session:
+        explained = partial(_explained, checkpoint.log_path, is_own=spark is None)
+        # Twice: what an error of the JVM says is to be had only until its session ends.
+        with explained(), session_of as session, explained():
             assert session is not None
             if not stop.is_wanted:
                 _run_query(session, pipeline, reporter, totals, stop, metrics_port)

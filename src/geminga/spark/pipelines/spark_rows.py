@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from geminga.spark.pipelines.core.connector_options import source_options, table_options
+from geminga.spark.core.metadata_columns import INVALID
+from geminga.spark.pipelines.core.connector_options import (
+    PLACE_COLUMNS,
+    metadata_columns,
+    source_options,
+    table_options,
+)
 from geminga.spark.pipelines.core.definition import Join, Pipeline, Source, Table, Window, WindowKind
 from geminga.spark.pipelines.core.expressions import columns_of
 from geminga.spark.pipelines.late import late_test
@@ -42,6 +48,10 @@ FILE_AGE_MAX: Final = "36500d"
 TIMES_MS: Final = (-62_135_596_800_000, 253_402_300_799_999)
 #: Whether a row's message was a null, which deletes its key from a table.
 TOMBSTONE: Final = "__tombstone"
+#: What Spark could not make columns of.
+_CORRUPT: Final = "__corrupt"
+#: Of an error about a message.
+ERROR_CHARACTERS_MAX: Final = 500
 #: What says of a late row where it was.
 LATE_TOPIC_PROPERTY: Final = "geminga.late.topic"
 LATE_ID_PROPERTY: Final = "geminga.late.message_id"
@@ -103,7 +113,11 @@ def _source_rows(spark: SparkSession, pipeline: Pipeline, source: Source, number
         rows = rows.withColumn(_WHICH, f.concat_ws(" ", f.base64("__messageId"), "__topic"))
     if pipeline.sink.table and not pipeline.is_grouped:
         rows = rows.withColumn(TOMBSTONE, _is_empty() if "value" in rows.columns else f.lit(False))
-    return _with_json(rows, source.columns, keeps_invalid=source.keeps_invalid)
+    if not source.columns:
+        return rows
+    wanted = {*metadata_columns(pipeline), _LATE, _WHICH, TOMBSTONE}
+    passing = [name for name in (*PLACE_COLUMNS, INVALID) if name not in wanted]
+    return _with_json(rows, source.columns, keeps_invalid=source.keeps_invalid).drop(*passing)
 
 
 def _is_empty() -> Column:
@@ -112,14 +126,23 @@ def _is_empty() -> Column:
 
 
 def _with_json(rows: DataFrame, ddl: str, *, keeps_invalid: bool) -> DataFrame:
-    if not ddl:
-        return rows
-    mode = "PERMISSIVE" if keeps_invalid else "FAILFAST"
-    parsed = f.from_json(f.col("value").cast("string"), ddl, {"mode": mode})
+    """Columns of ``value``, of which the source has said where it fits; null where it does not, or an error."""
+    how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = f.from_json(f.col("value").cast("string"), f"{ddl}, `{_CORRUPT}` string", how)
+    reason = f.coalesce(f.col(INVALID) if INVALID in rows.columns else f.lit(None), f.col(f"__json.{_CORRUPT}"))
     rows = rows.withColumn("__json", parsed)
-    names = rows.select("__json.*").columns
+    names = [name for name in rows.select("__json.*").columns if name != _CORRUPT]
+    if keeps_invalid:
+        checked = f.when(reason.isNull(), f.col("__json"))
+    else:
+        place = [f.col(name) for name in ("__topic",) if name in rows.columns]
+        ids = [f.hex(name) for name in ("__messageId",) if name in rows.columns]
+        text = f.concat_ws(" ", *place, f.lit("message"), *ids, f.lit("does not fit its columns:"), reason)
+        checked = f.when(reason.isNotNull(), f.raise_error(f.left(text, f.lit(ERROR_CHARACTERS_MAX))))
+        checked = checked.otherwise(f.col("__json"))
+    rows = rows.withColumn("__json", checked)
     kept = [column for column in rows.columns if column != "__json" and column not in names]
-    return rows.select(*[f.col(f"`{name}`") for name in kept], "__json.*")
+    return rows.select(*[f.col(f"`{name}`") for name in kept], *[f.col(f"__json.`{name}`") for name in names])
 
 
 def table_rows(spark: SparkSession, pipeline: Pipeline, table: Table) -> DataFrame:
@@ -128,13 +151,15 @@ def table_rows(spark: SparkSession, pipeline: Pipeline, table: Table) -> DataFra
         reader = spark.read.options(**table.options)
         return (reader.schema(table.columns) if table.columns else reader).parquet(pipeline.path(table.parquet))
     rows = spark.read.format("pulsar").options(**table_options(pipeline, table)).load()
+    kept = ("value", *PLACE_COLUMNS, INVALID)
     newest = (
         rows.where("__key is not null")
         .groupBy("__key")
-        .agg(f.max_by("value", position_of(f.col("__messageId"))).alias("value"))
+        .agg(f.max_by(f.struct(*kept), position_of(f.col("__messageId"))).alias("newest"))
+        .select("__key", "newest.*")
         .where(~_is_empty())
     )
-    found = _with_json(newest, table.columns, keeps_invalid=False).drop("value")
+    found = _with_json(newest, table.columns, keeps_invalid=False).drop(*kept)
     return (
         found.withColumn(table.key, f.col("__key").cast("string")).drop("__key") if table.key else found.drop("__key")
     )

@@ -35,6 +35,8 @@ _MOMENT: Final = re.compile(
     r"\s*(?P<zone>Z|[+-]\d{1,2}(?::?\d{1,2}){0,2}|[A-Za-z][\w/:+-]*)?)?)?)?\s*"
 )
 _MICROS: Final = 6
+#: Of a timestamp, which has microseconds in 64 bits.
+_SECONDS_MAX: Final = ((1 << 63) - 1) // 1_000_000
 
 
 class JsonGate:
@@ -107,7 +109,7 @@ def check_of(kind: ColumnType) -> Check:
         case "date":
             return _day
         case "timestamp":
-            return lambda value: value if type(value) is int else _moment(value)
+            return _seconds_or_moment
         case "timestamp_ntz":
             return _local_moment
         case "array":
@@ -202,6 +204,14 @@ def _moment(value: object) -> re.Match[str]:
     if (match["fraction"] or "")[_MICROS:].strip("0"):
         raise ValueError(f"{shown(value)} is not exactly a timestamp, which has microseconds")
     return match
+
+
+def _seconds_or_moment(value: object) -> None:
+    """A number is one of seconds since the epoch."""
+    if type(value) is not int:
+        _moment(value)
+    elif abs(value) > _SECONDS_MAX:
+        raise ValueError(f"{shown(value)} seconds are beyond a timestamp")
 
 
 def _local_moment(value: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS
+from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS, INVALID
 from geminga.spark.pipelines.core.definition import Pipeline, Source, Table
 from geminga.spark.pipelines.core.expressions import words_in
 
@@ -22,6 +22,10 @@ OF_SOURCE_KEYS: Final = {
     "maxmessagespertrigger": "max_messages",
     "maxbytespertrigger": "max_bytes",
     "schemamode": "schema",
+    "jsoncolumns": "columns",
+    "emptyastombstone": "sink.table",
+    "invalid": "invalid",
+    "badrecordstopic": "bad_records_topic",
 }
 OF_FILES_KEYS: Final = {"path": "parquet", "maxfilespertrigger": "max_files"}
 OF_FILE_SINK_KEYS: Final = {"path": "parquet", "checkpointlocation": "checkpoint of the pipeline"}
@@ -35,6 +39,8 @@ OF_SINK_KEYS: Final = {
 }
 #: What makes a run know what the run before it has written.
 OF_IDENTITY: Final = frozenset(["sinkname", "txnappid", "txnversion"])
+#: What an error says of a message whose columns Spark can not make.
+PLACE_COLUMNS: Final = ("__topic", "__messageId")
 #: What a late row keeps of its message.
 LATE_COLUMNS: Final = ("__key", "__topic", "__messageId", "__eventTime", "__messageProperties")
 
@@ -63,15 +69,27 @@ def source_options(pipeline: Pipeline, source: Source) -> dict[str, str]:
         options["maxMessagesPerTrigger"] = str(source.messages_max)
     if source.bytes_max:
         options["maxBytesPerTrigger"] = str(source.bytes_max)
+    columns = list(metadata_columns(pipeline))
     if source.is_from_registry:
         options["schemaMode"] = "topic"
-    return {"metadataColumns": ",".join(metadata_columns(pipeline)), **options}
+    if source.columns:
+        options["jsonColumns"] = source.columns
+        if pipeline.sink.table and not pipeline.is_grouped:
+            options["emptyAsTombstone"] = "true"
+        columns += [name for name in (*PLACE_COLUMNS, INVALID) if name not in columns]
+    if source.keeps_invalid:
+        options["invalid"] = "keep"
+    if source.bad_records_topic:
+        options["badRecordsTopic"] = source.bad_records_topic
+    return {"metadataColumns": ",".join(columns), **options}
 
 
 def table_options(pipeline: Pipeline, table: Table) -> dict[str, str]:
     """Of a topic that is read to its end."""
-    columns = {"metadataColumns": "__key,__messageId"}
-    return columns | client_options(pipeline) | dict(table.options) | {"topic": table.topic}
+    # Of the messages of a key only the newest counts, so only of that it matters whether it fits.
+    fixed = {"topic": table.topic, "jsonColumns": table.columns, "emptyAsTombstone": "true", "invalid": "keep"}
+    columns = {"metadataColumns": "__key,__topic,__messageId,__invalid"}
+    return columns | client_options(pipeline) | dict(table.options) | fixed
 
 
 def sink_option_values(pipeline: Pipeline) -> dict[str, str]:

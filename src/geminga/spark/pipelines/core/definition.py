@@ -56,6 +56,8 @@ class Source:
     columns: str = ""
     #: A value that does not fit ``columns`` is null in all of them, instead of an error.
     keeps_invalid: bool = False
+    #: Where messages go that do not fit, instead of being rows; empty: nowhere.
+    bad_records_topic: str = ""
     is_from_registry: bool = False
     #: ``earliest``, ``latest`` or an ISO 8601 time.
     start: str = "earliest"

@@ -16,7 +16,9 @@ FORMAT: Final = 1
 
 #: Keys that say how and where, not what.
 _ALWAYS: Final = frozenset(["description", "cluster", "every_ms", "master", "settings"])
-_OF_SOURCES: Final = frozenset(["start", "subscription", "messages_max", "bytes_max", "files_max", "options", "name"])
+_OF_SOURCES: Final = frozenset(
+    ["start", "subscription", "messages_max", "bytes_max", "files_max", "options", "name", "bad_records_topic"]
+)
 _OF_TABLES: Final = frozenset(["options", "parquet", "topic"])
 #: What may change while Spark keeps no state.
 _STATELESS: Final = frozenset(["select", "where", "joins", "tables", "having", "time"])

@@ -43,6 +43,7 @@ _SOURCE: Final = (
     "parquet",
     "columns",
     "invalid",
+    "bad_records_topic",
     "schema",
     "start",
     "subscription",
@@ -173,7 +174,7 @@ class _Parser:
                 record.tell("topics", "beside topic: expected one of them")
             topics = (record.text("topic"),)
         is_topic = not record.is_given("parquet")
-        for key in ("max_messages", "max_bytes", "subscription", "start", "schema", "invalid"):
+        for key in ("max_messages", "max_bytes", "subscription", "start", "schema", "invalid", "bad_records_topic"):
             if not is_topic and record.is_given(key):
                 record.tell(key, "only of topics")
         if is_topic and record.is_given("max_files"):
@@ -186,6 +187,7 @@ class _Parser:
             parquet=record.text("parquet"),
             columns=record.text("columns"),
             keeps_invalid=record.choice("invalid", ("fail", "keep")) == "keep",
+            bad_records_topic=record.text("bad_records_topic"),
             is_from_registry=record.choice("schema", ("bytes", "registry")) == "registry",
             start=record.text("start", "earliest"),
             subscription=record.text("subscription", is_empty_allowed=True)
