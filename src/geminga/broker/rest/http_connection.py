@@ -213,7 +213,9 @@ class HttpConnection(H11Protocol):
     def _mind_body(self) -> None:
         """One has begun, grown, or is whole."""
         is_coming = self.conn.their_state is h11.SEND_BODY
-        if self._body is None:
+        if self.cycle is None or self.cycle.response_complete:
+            self._end_body()  # what still comes of it is thrown away
+        elif self._body is None:
             if is_coming and not self.transport.is_closing():
                 self._body = self._shared.room.begin(self, self._body_bytes())
         elif is_coming:
