@@ -100,7 +100,7 @@ class _Parser(h11.Connection):
             return super().next_event()
         except h11.RemoteProtocolError as error:
             error.__traceback__ = None
-            new = h11.RemoteProtocolError(*error.args, error_status_hint=error.error_status_hint)
+            new = h11.RemoteProtocolError(error.args[0], error.error_status_hint)
         try:
             raise new
         finally:
