@@ -44,8 +44,7 @@ WARM_LONG = 2000
 OBJECTS_MAX = 100
 BYTES_MAX = 160 * 1024
 BYTES_MAX_LONG = 1024 * 1024
-Loop = Callable[[], asyncio.AbstractEventLoop]
-LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop_or_skip, id="uvloop")]
+LOOPS = ["asyncio", "uvloop"]
 Drop = Callable[[], None]
 
 #: What one read of a socket brings, and more.
@@ -62,6 +61,12 @@ def without_a_log() -> Iterator[None]:
 
 def no_fatal(part: str, error: BaseException) -> None:
     raise AssertionError(part) from error
+
+
+def on_thread(loop: str) -> OnThread:
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
+    return OnThread(loop_factory(loop))
 
 
 async def some_turns() -> None:
@@ -106,8 +111,8 @@ BOOKIE_REQUESTS = {
 
 @pytest.mark.parametrize("data", BOOKIE_REQUESTS.values(), ids=BOOKIE_REQUESTS.keys())
 @pytest.mark.parametrize("loop", LOOPS)
-def test_of_a_bookie(loop: Loop, data: bytes) -> None:
-    served = OnThread(loop)
+def test_of_a_bookie(loop: str, data: bytes) -> None:
+    served = on_thread(loop)
 
     async def listen() -> BookieServer:
         bookie = MemoryBookie()
@@ -130,8 +135,8 @@ def test_of_a_bookie(loop: Loop, data: bytes) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("kind", ["nothing", "half a hello", "half a request"])
-def test_of_the_metadata_socket(loop: Loop, kind: str, tmp_path: Path) -> None:
-    served = OnThread(loop)
+def test_of_the_metadata_socket(loop: str, kind: str, tmp_path: Path) -> None:
+    served = on_thread(loop)
     path = str(tmp_path / "m.sock")
 
     async def listen() -> MetadataServer:
@@ -162,6 +167,8 @@ def test_of_the_metadata_socket(loop: Loop, kind: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module", params=["asyncio", "uvloop"])
 def broker(request: pytest.FixtureRequest) -> Iterator[geminga.Standalone]:
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
     with geminga.Standalone(config={"gemingaEventLoop": request.param}) as broker:
         with RawConnection(broker.broker_port) as raw:
             raw.send(producer_frame(TOPIC))
@@ -232,7 +239,7 @@ def test_of_the_rest(broker: geminga.Standalone, data: bytes) -> None:
 @pytest.mark.parametrize("is_cut_off", [False, True])
 def test_of_our_client(broker: geminga.Standalone, is_cut_off: bool) -> None:
     """With half a message under way; closed here, or cut off by the broker."""
-    served = OnThread(loop_factory(broker._config.server.event_loop))
+    served = on_thread(broker._config.server.event_loop)
 
     async def client_of_many() -> gc.Client:
         return await gc.connect(broker.service_url, connections_per_broker=1000).__aenter__()
@@ -259,9 +266,9 @@ def test_of_our_client(broker: geminga.Standalone, is_cut_off: bool) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("answer", [b"", b"\0\0\1\0half an answer", b"\x7f\xff\xff\xffno answer"])
-def test_of_the_ledger_client(loop: Loop, answer: bytes) -> None:
+def test_of_the_ledger_client(loop: str, answer: bytes) -> None:
     """A bookie that answers half, or nonsense, and is gone."""
-    served = OnThread(loop)
+    served = on_thread(loop)
     entry = pack(">qqqq", LEDGER, 0, -1, 10_000) + b"x" * 100_000
 
     class Half(asyncio.Protocol):
@@ -300,8 +307,8 @@ def test_of_the_ledger_client(loop: Loop, answer: bytes) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("loop", LOOPS)
-def test_of_a_bookie_with_ten_thousand(loop: Loop) -> None:
-    served = OnThread(loop)
+def test_of_a_bookie_with_ten_thousand(loop: str) -> None:
+    served = on_thread(loop)
 
     async def listen() -> BookieServer:
         return await BookieServer.listen(real_runtime(no_fatal), MemoryBookie(), "127.0.0.1", 0)

@@ -100,7 +100,7 @@ class _Parser(h11.Connection):
             return super().next_event()
         except h11.RemoteProtocolError as error:
             error.__traceback__ = None
-            new = h11.RemoteProtocolError(str(error), error.error_status_hint)
+            new = h11.RemoteProtocolError(error.args[0], error.error_status_hint)
         try:
             raise new
         finally:
@@ -213,7 +213,9 @@ class HttpConnection(H11Protocol):
     def _mind_body(self) -> None:
         """One has begun, grown, or is whole."""
         is_coming = self.conn.their_state is h11.SEND_BODY
-        if self._body is None:
+        if self.cycle is None or self.cycle.response_complete:
+            self._end_body()  # what still comes of it is thrown away
+        elif self._body is None:
             if is_coming and not self.transport.is_closing():
                 self._body = self._shared.room.begin(self, self._body_bytes())
         elif is_coming:
