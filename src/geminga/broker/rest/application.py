@@ -24,6 +24,7 @@ from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.core import unbuilt
 from geminga.broker.rest.doors import decided
 from geminga.broker.rest.families import FAMILIES, family_of, rows_of
+from geminga.broker.rest.front import WholeBodies
 from geminga.broker.rest.requests import context_of, error_response
 from geminga.broker.rest.routing import SegmentRouter, distinct, unbuilt_routes
 from geminga.model.errors import GemingaError, StorageError
@@ -55,7 +56,7 @@ def make_application(context: RestContext, load: Loads) -> ASGIApp:
     )
     application.state.context = context
     application.router = _FamiliesRouter(load)
-    return _EncodedPaths(application)
+    return _EncodedPaths(WholeBodies(application))
 
 
 class _FamiliesRouter(Router):

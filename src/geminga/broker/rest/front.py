@@ -36,12 +36,12 @@ class PageGuard:
         reason = refusal_of(self._names, scope["method"], scope["path"], scope["headers"])
         if reason:
             self._warn(f"an HTTP request is refused: {reason}", "page")
-            await _answer(send, 403, reason)
+            await _answer(scope, receive, send, 403, reason)
             return
         if self._running >= self._requests_max:
             reason = f"{self._requests_max} HTTP requests are under way; try again later"
             self._warn(f"an HTTP request is told to come back: {reason}", "requests")
-            await _answer(send, 503, reason)
+            await _answer(scope, receive, send, 503, reason)
             return
         self._running += 1
         try:
@@ -50,13 +50,17 @@ class PageGuard:
             self._running -= 1
 
 
-async def _answer(send: Send, status: int, reason: str) -> None:
+async def _answer(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:
     body = json.dumps({"reason": reason}, separators=(",", ":")).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 503:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+
+    async def refuse(_scope: Scope, _receive: Receive, send_on: Send) -> None:
+        await send_on({"type": "http.response.start", "status": status, "headers": headers})
+        await send_on({"type": "http.response.body", "body": body})
+
+    await WholeBodies(refuse)(scope, receive, send)
 
 
 class WholeBodies:

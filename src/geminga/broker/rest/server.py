@@ -236,13 +236,13 @@ class HttpServer:
         from uvicorn.config import Config
         from uvicorn.server import ServerState
 
-        from geminga.broker.rest.front import PageGuard, WholeBodies
+        from geminga.broker.rest.front import PageGuard
         from geminga.broker.rest.http_connection import HttpConnection
         from geminga.wire.pages import names_of
 
         names = names_of(self._own_names(), self._listed_names)
         config = Config(
-            WholeBodies(PageGuard(self._load_app(), names, self._requests_max, self._warnings.warn)),
+            PageGuard(self._load_app(), names, self._requests_max, self._warnings.warn),
             http=HttpConnection,
             ws="none",
             lifespan="off",

@@ -40,7 +40,7 @@ async def ok(scope, receive, send) -> None:
 
 def test_foreign_page_is_answered_here_behind_its_body() -> None:
     told: list[tuple[str, str]] = []
-    app = WholeBodies(PageGuard(ok, names_of((), ()), 10, lambda text, kind: told.append((kind, text))))
+    app = PageGuard(ok, names_of((), ()), 10, lambda text, kind: told.append((kind, text)))
     length = (b"content-length", b"6")
     headers = [(b"host", b"localhost"), (b"origin", b"http://evil.example"), length]
     status, found, body, taken = asyncio.run(answer(app, "POST", headers, [b"abc", b"def"]))
@@ -48,7 +48,7 @@ def test_foreign_page_is_answered_here_behind_its_body() -> None:
     assert int(found[b"content-length"]) == len(body)
     assert "evil.example" in json.loads(body)["reason"]
     assert [kind for kind, _ in told] == ["page"]
-    status, _, _, taken = asyncio.run(answer(app, "POST", [(b"host", b"localhost"), length], [b"abc", b"def"]))
+    status, _, _, taken = asyncio.run(answer(WholeBodies(ok), "POST", [length], [b"abc", b"def"]))
     assert (status, taken) == (200, 2)
 
 
