@@ -201,7 +201,7 @@ class LeakStory:
 
 
 def stored_ledgers(node: SimNode) -> set[int]:
-    """Ledgers of which an entry log on the disk has entries, but for the newest: that is written on, and never removed."""
+    """Ledgers with entries in an entry log on the disk, but for the newest, which is written on and never removed."""
     found: set[int] = set()
     logs = sorted(path for path in node.disk.paths() if path.endswith(".log"))
     for path in logs[:-1]:
