@@ -1,4 +1,4 @@
-"""Auto-recovery in the process of a bookie, with connections of its own to all bookies: ``autoRecoveryDaemonEnabled``."""
+"""Auto-recovery in a bookie's process, with connections of its own to all of them (``autoRecoveryDaemonEnabled``)."""
 
 from __future__ import annotations
 

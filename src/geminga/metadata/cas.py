@@ -135,6 +135,6 @@ async def remove_if_empty(store: MetadataStore, path: str) -> bool:
 
 
 async def remove_empty_from(store: MetadataStore, path: str, top: str) -> None:
-    """Remove ``path`` and its parents below ``top`` as :func:`remove_if_empty`, to the first that stays. MetadataError."""
+    """:func:`remove_if_empty` for ``path``, then its parents below ``top``, to the first that stays. MetadataError."""
     while path.startswith(f"{top}/") and await remove_if_empty(store, path):
         path = path.rpartition("/")[0]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from geminga.bookie import cluster_metadata
 from geminga.bookie.cluster_metadata import StoredCluster, format_cluster, init_new_cluster, look
 from geminga.bookie.registration import cluster_id
 from geminga.bookkeeper.ledger_ids import LedgerIds
@@ -53,6 +54,19 @@ def test_a_formatted_cluster_is_new_but_for_its_ids(faults: MetadataFaults | Non
         assert await store.children("/ledgers") == ["INSTANCEID", "LAYOUT", "available", "idgen"]
         assert await store.exists("/managed-ledgers/a")
         assert await LedgerIds(store).next_id() > newest
+
+    run_cluster(main)
+
+
+def test_a_cluster_is_formatted_in_windows_to_the_last_of_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_metadata, "_AT_ONCE_MAX", 2)
+
+    async def main(cluster: Cluster) -> None:
+        await fill(cluster)
+        store = cluster.stores[0]
+        assert len(await store.children("/ledgers/00/0000")) == 5
+        await format_cluster(store, cluster.runtime)
+        assert await store.children("/ledgers") == ["INSTANCEID", "LAYOUT", "available", "idgen"]
 
     run_cluster(main)
 

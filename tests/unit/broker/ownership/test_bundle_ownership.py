@@ -533,6 +533,20 @@ def test_all_that_a_broker_owns_is_released_at_once_by_one_word():
     run_pair(story)
 
 
+def test_what_is_released_in_groups_is_released_to_the_last(monkeypatch):
+    monkeypatch.setattr(bundle_ownership, "WRITES_AT_ONCE", 1)
+
+    async def story(pair: Pair):
+        for name in names():
+            assert await pair.a.ask(name) is HERE
+        assert len(pair.a.ownership.owned) == 4
+        await pair.a.ownership.release(pair.a.ownership.owned)
+        assert pair.a.ownership.owned == []
+        assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == []
+
+    run_pair(story)
+
+
 def names() -> list[TopicName]:
     return [TopicName.parse(str(number)) for number in range(40)]
 

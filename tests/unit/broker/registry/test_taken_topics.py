@@ -10,6 +10,7 @@ import pytest
 from geminga import sim
 from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.config import BrokerConfig
+from geminga.broker.registry import topic_registry
 from geminga.broker.registry.topic_loads import Load
 from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.rest.targets import partitions_or_self
@@ -411,3 +412,15 @@ def test_two_brokers_create_and_delete_the_same_topic_and_none_sees_half_of_it()
             assert await b.broker.partitioned_count(NAME) == 0
 
     run_two(scenario)
+
+
+def test_topics_that_are_taken_are_unloaded_in_groups_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_registry, "UNLOADS_AT_ONCE", 2)
+
+    async def scenario(world: BrokerWorld, _: OwnershipTable) -> None:
+        for number in range(5):
+            await world.broker.get_topic(TopicName.parse(f"persistent://public/default/t{number}"), create=True)
+        await world.broker.registry.taken(lambda name: name.local_name.startswith("t"))
+        assert not [name for name in world.broker.topics if "/t" in name]
+
+    run(scenario)

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from geminga import sim
 from geminga.broker.peers.http_client import Answer
 from geminga.broker.resources import PartitionedTopic
-from geminga.broker.rest import messages, subscriptions, topics
+from geminga.broker.rest import messages, spreading, subscriptions, topics
 from geminga.broker.rest.requests import RestError
-from geminga.broker.rest.spreading import SPREADS, Answered, _are_here, _partitions, settled
+from geminga.broker.rest.spreading import SPREADS, Answered, _are_here, _ask_all, _partitions, settled
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
@@ -153,3 +153,38 @@ def test_partitions_are_counted_up_in_turns_of_the_loop() -> None:
         assert asyncio.get_running_loop().steps - before >= 9
 
     sim.run(scenario)
+
+
+def test_partitions_are_asked_in_groups_to_the_last_or_to_a_refusal_that_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spreading, "PARTITIONS_AT_ONCE", 2)
+    refused: set[int] = set()
+    heard: list[int] = []
+
+    async def ask(partition: TopicName, method: str, rest: str, *, query: str, body: bytes) -> Answer:
+        heard.append(partition.partition)
+        status = 412 if partition.partition in refused else 204
+        return Answer(status, b'{"reason": "no"}', "b:8080")
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    def made() -> Request:
+        app = SimpleNamespace(state=SimpleNamespace(context=SimpleNamespace(body_bytes_max=-1)))
+        path = "/admin/v2/persistent/t/n/whole/unload"
+        return Request({**request().scope, "path": path, "method": "PUT", "app": app}, receive)
+
+    async def main() -> None:
+        partitions = [TOPIC.with_partition(index) for index in range(5)]
+        peers = SimpleNamespace(ask=ask)
+        found = await _ask_all(made(), peers, partitions, SPREADS[topics.unload])
+        assert [one.partition for one in found] == partitions
+        assert heard == [0, 1, 2, 3, 4]
+        heard.clear()
+        refused.add(2)
+        with pytest.raises(RestError):
+            await _ask_all(made(), peers, partitions, SPREADS[topics.unload])
+        assert heard == [0, 1, 2, 3]
+
+    asyncio.run(main())

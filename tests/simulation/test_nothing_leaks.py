@@ -1,0 +1,55 @@
+"""What was deleted is gone from disk and metadata in the end, however the processes ended that deleted it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from geminga.bookie import garbage_collection
+from geminga.bookie.core.deletion_guard import Lineage
+from geminga.broker.resources import Resources
+from geminga.sim import run_seeds
+from support.leak_story import leak_story
+from support.weekly_sample import run_week
+
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "3"))
+SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "200"))
+
+
+def test_nothing_is_left_of_what_was_deleted() -> None:
+    run_week(leak_story, range(200), least=SEEDS)
+
+
+def without_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was deleted shortly before a kill is kept as if the metadata were an older backup."""
+    monkeypatch.setattr(garbage_collection, "lineage", lambda noted, found: Lineage.UNKNOWN)
+
+
+def with_remains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted namespaces leave the nodes that others hung on."""
+
+    async def leave(self: Resources, namespace: str) -> None:
+        return None
+
+    monkeypatch.setattr(Resources, "remove_remains", leave)
+
+
+@pytest.mark.parametrize(
+    ("plant", "says"),
+    [(without_mark, "ledgers on the disk that no metadata name"), (with_remains, "metadata nodes of")],
+)
+def test_what_leaked_before_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    failures = run_seeds(leak_story, range(20), failures_max=1).failures
+    assert failures, "20 seeds did not notice"
+    assert says in str(failures[0].error)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_nothing_is_left_over_many_seeds() -> None:
+    run_seeds(leak_story, range(10_000, 10_000 + SEEDS_LONG)).check(labels=())
