@@ -42,7 +42,7 @@ PROPERTY_EXAMPLES ?= 200
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard conformance interop peers package protos blocking rest-docs lock clean
+.PHONY: help setup demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start conformance interop peers package protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ bench: $(STAMP) ## floor against product, one table per claim (BENCH_ARGS="publi
 
 bench-compare: $(STAMP) ## this tree against another commit, in turns (BASE=commit COMPARE_ARGS="publish --pairs 3")
 	@$(BIN)/python -m bench.compare --base "$(BASE)" $(COMPARE_ARGS)
+
+bench-start: $(STAMP) ## CPU and memory of a start and of the command line, against another commit (BASE=commit START_ARGS="--turns 5")
+	@$(BIN)/python -m bench.start_cost --base "$(BASE)" $(START_ARGS)
 
 bench-guard: $(STAMP) ## what a message costs, counted, against another commit; needs valgrind (BASE=commit GUARD_ARGS="--row Shared")
 	@$(BIN)/python -m bench.guard --base "$(BASE)" $(GUARD_ARGS)

@@ -14,8 +14,8 @@ from pathlib import Path
 from starlette.routing import Route
 
 from geminga.broker.policies.core.rows import ROWS
-from geminga.broker.rest.application import ROUTES
 from geminga.broker.rest.core import unbuilt
+from geminga.broker.rest.families import all_rows
 from geminga.broker.rest.routing import DOMAIN
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rest.md"
@@ -48,7 +48,7 @@ def tables() -> dict[str, list[str]]:
             "|---|---|---|---|---|",
             *_policy_rows(),
         ],
-        "built": ["| Path | Methods |", "|---|---|", *_built_rows(ROUTES)],
+        "built": ["| Path | Methods |", "|---|---|", *_built_rows(all_rows())],
     }
 
 

@@ -1,19 +1,22 @@
 """``make package``: the wheel and the sdist, and environments that have to take them.
 
 1. Both are built, and ``twine check`` passes. 2. Alone, Geminga is the client: few packages, little disk, no server.
-3. With every Python that is found, ``geminga[server]`` starts a broker, and a client publishes and consumes. 4. The
-same beside ``fastapi``, ``aiokafka`` and the newest uvicorn, and with the oldest version that each range allows; there
-the tests of what depends on the insides of others run, too. Needs a package index; nothing of it is in ``make test``.
+3. With every Python that is found, ``geminga[server]`` starts a broker in a program and one by command, and a client
+publishes and consumes. 4. The same beside ``fastapi``, ``aiokafka`` and the newest uvicorn, and with the oldest version
+that each range allows, beside an older uvicorn; there the tests of what others' ways decide run, too, with a real
+ZooKeeper (Java 17). Needs a package index; nothing of it is in ``make test``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -27,16 +30,20 @@ BASE_MIB_MAX: Final = 30.0
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 #: Of a package whose insides are used: what fails where a version has them otherwise.
 INSIDES: Final = (
+    "tests/contract/test_metadata_store.py",
+    "tests/integration/test_zookeeper.py",
+    "tests/unit/metadata",
     "tests/integration/rest/test_http_connection.py",
     "tests/integration/rest/test_server.py",
     "tests/unit/broker/rest",
 )
 
 STORY: Final = """
-import asyncio, geminga
+import asyncio, json, subprocess, sys, tempfile, urllib.request
+import geminga
 from geminga.client import connect
 
-async def main(url):
+async def publish_and_consume(url):
     async with connect(url) as client:
         consumer = await client.subscribe("t", "s")
         producer = await client.create_producer("t")
@@ -45,10 +52,19 @@ async def main(url):
         assert message.data() == b"hello"
         await consumer.acknowledge(message)
 
-import urllib.request
 with geminga.Standalone() as broker:
-    asyncio.run(main(broker.service_url))
+    asyncio.run(publish_and_consume(broker.service_url))
     assert urllib.request.urlopen(broker.web_service_url + "/admin/v2/clusters").status == 200
+
+with tempfile.TemporaryDirectory() as data:
+    command = [sys.executable, "-m", "geminga", "standalone", "--json", "--data", data]
+    command += ["--broker-port", "0", "--web-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            asyncio.run(publish_and_consume(json.loads(process.stdout.readline())["brokerServiceUrl"]))
+        finally:
+            process.terminate()
+    assert process.returncode == 0, process.returncode
 print("served")
 """
 
@@ -68,15 +84,15 @@ def run(command: Sequence[str | Path], *, cwd: Path | None = None, timeout_s: fl
 
 def pythons() -> Iterator[tuple[str, str]]:
     """(version, program) of those that are here."""
+    kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     for version in PYTHONS:
-        program = shutil.which(f"python{version}")
-        if program is None:
-            continue
-        told = subprocess.run(
-            [program, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, text=True
-        )
-        if told.returncode == 0:
-            yield version, program
+        programs = [shutil.which(f"python{version}"), *sorted(kept.glob(f"{version}.*/bin/python"))]
+        for program in filter(None, programs):
+            # pyenv has programs on the PATH that only say that there is none.
+            told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+            if told.returncode == 0 and told.stdout.startswith(f"Python {version}."):
+                yield version, str(program)
+                break
 
 
 def lower_bounds(extras: Sequence[str]) -> list[str]:
@@ -107,7 +123,10 @@ class Environment:
         self.directory = directory
 
     def install(self, *wanted: str | Path) -> None:
-        run([self.python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-compile", *wanted])
+        """Raises Failed also where what is there now does not go together."""
+        pip = (self.python, "-m", "pip", "--quiet", "--disable-pip-version-check")
+        run([*pip, "install", "--no-compile", *wanted])
+        run([*pip, "check"])
 
     def packages(self) -> dict[str, str]:
         """Name -> version, without what every environment has."""
@@ -116,14 +135,25 @@ class Environment:
 
     def size_mib(self) -> float:
         """Of what was installed, bytecode left out."""
-        site = next((self.directory / "lib").glob("python*/site-packages"))
+        site = self.site
         skipped = ("pip", "setuptools", "_distutils_hack", "pkg_resources")
         files = (file for file in site.rglob("*") if file.is_file() and file.suffix != ".pyc")
         kept = (file for file in files if not file.relative_to(site).parts[0].startswith(skipped))
         return sum(file.stat().st_size for file in kept) / (1 << 20)
 
+    @property
+    def site(self) -> Path:
+        """Where its packages are."""
+        return next((self.directory / "lib").glob("python*/site-packages"))
+
+    def lend(self, names: Sequence[str]) -> None:
+        """Let it have packages of the environment that runs this; those that are not there are left out."""
+        for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
+            if path.name.partition("-")[0] in names and not (self.site / path.name).exists():
+                (self.site / path.name).symlink_to(path)
+
     def serves(self) -> None:
-        """A broker starts, and a message goes through it."""
+        """Brokers start, in a program and by command, and a message goes through each."""
         if "served" not in run([self.python, "-c", STORY], cwd=self.directory, timeout_s=120):
             raise Failed("the broker did not serve")
 
@@ -173,7 +203,9 @@ def check(directory: Path) -> None:
     oldest.serves()
     print("oldest of each range serves: " + ", ".join(bounds), flush=True)
     for name, made in (("oldest", oldest), ("newest", beside)):
-        made.install("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "pulsar-client[avro]", "pyspark-client")
+        made.install("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "pulsar-client[avro]")
+        # Half a GB, of which the tests use the jars: ZooKeeper's are among them.
+        made.lend(("pyspark", "py4j"))
         told = run([made.python, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *INSIDES], cwd=ROOT)
         print(f"{name}: {told.splitlines()[-1]}", flush=True)
 

@@ -37,7 +37,18 @@ _LOADED: Final = (
     "geminga.app.config",
     "geminga.app.process",
     "geminga.app.shared_storage",
+    "geminga.broker.connection.connection",
+    "geminga.broker.handlers",
+    "geminga.broker.metrics",
+    "geminga.broker.policies.namespace_events",
+    "geminga.broker.policies.upkeep",
+    "geminga.broker.registry.new_topics",
     "geminga.broker.rest.application",
+    "geminga.broker.rest.http_connection",
+    "geminga.broker.schema.topic_schemas",
+    "geminga.broker.topic.registered_parts",
+    "geminga.broker.upkeep.orphan_ledgers",
+    "geminga.managed_ledger.opening",
     "uvicorn",
 )
 _BYTES: Final = 4
@@ -272,6 +283,7 @@ def main() -> None:
     gc.disable()
     for module in _LOADED:
         import_module(module)
+    import_module("geminga.broker.rest.families").all_rows()
     gc.freeze()
     gc.enable()
     _Helper(requests).run()

@@ -21,7 +21,8 @@ def planted(source: str, function: str, turns: int) -> str:
         body = found.body
     first = body[1] if _is_docstring(body[0]) and len(body) > 1 else body[0]
     lines = source.splitlines(keepends=True)
-    lines.insert(first.lineno - 1, f"{' ' * first.col_offset}for _planted in range({turns}): pass\n")
+    # Not range(): its ints over 256 are made anew, so that turns would not all cost the same.
+    lines.insert(first.lineno - 1, f"{' ' * first.col_offset}for _planted in [None] * {turns}: pass\n")
     return "".join(lines)
 
 

@@ -6,6 +6,22 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
+
+#: The extra with all that a command needs, by its first word; of the others: ``server``.
+_EXTRAS: Final = {
+    "admin": "cli",
+    "autorecovery": "zookeeper",
+    "bookie": "zookeeper",
+    "broker": "zookeeper",
+    "client": "cli",
+    "cluster": "zookeeper",
+    "initialize-cluster-metadata": "zookeeper",
+    "lake": "cli",
+    "metadata": "zookeeper",
+    "perf": "cli",
+    "pipeline": "spark",
+}
 
 
 def main() -> None:
@@ -17,15 +33,17 @@ def main() -> None:
         raise SystemExit(0)
     try:
         from geminga.app.cli import main as run
+
+        run()
     except ImportError as error:
         from geminga.model.extras import missing_extra
 
-        missing = missing_extra(error, "the geminga command", "server")
+        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        missing = missing_extra(error, f"geminga {command}".rstrip(), _EXTRAS.get(command, "server"))
         if missing is None:
             raise
         print(f"geminga: {missing}", file=sys.stderr)
         raise SystemExit(1) from None
-    run()
 
 
 if __name__ == "__main__":

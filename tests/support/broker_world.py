@@ -10,7 +10,8 @@ from typing import TypeVar
 from geminga import sim
 from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
-from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
+from geminga.bookkeeper.local_pool import LocalBookiePool
+from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.access.ports import Access
 from geminga.broker.config import BrokerConfig

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import geminga.client as gc
 from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
-from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
+from geminga.bookkeeper.local_pool import LocalBookiePool
+from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX, Connection
 from geminga.broker.ownership.endpoints import Endpoint

@@ -265,7 +265,7 @@ class Story:
     async def sweep(self) -> None:
         """Everything at once, in any order, beside the timers."""
         broker = self.world.broker
-        upkeep = broker._policy_upkeep
+        upkeep = broker.policy_upkeep
         works: list[Callable] = [
             broker._inactive_topics.sweep,
             upkeep._expire_messages,

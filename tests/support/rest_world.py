@@ -16,27 +16,28 @@ from geminga.broker.service import Broker
 
 def rest_application(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> ASGIApp:
     """The application for a broker, put together as the composition root does it; ``settings`` of the context."""
-    return application_maker(rest_context(broker, cluster_name, **settings))()
+    return application_maker(lambda: rest_context(broker, cluster_name, **settings))()
 
 
 def rest_context(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> RestContext:
     """What its handlers see of the broker."""
     statistics = TopicStatistics(broker.runtime.clock, broker)
+    metrics = Metrics(broker, statistics, cluster=cluster_name, has_topic_level=True)
     return RestContext(
         status=broker,
         topics=broker.administered,
         resources=broker.resources,
         policies=broker.policies,
         policies_changed=broker.policies_changed,
-        schemas=broker.schemas,
+        use_schemas=lambda: broker.schemas,
+        use_metrics=lambda: metrics,
+        use_statistics=lambda: statistics,
         lookup=broker.lookup,
         ownership=broker.ownership,
         ledgers=broker.ledgers,
         clock=broker.runtime.clock,
         disk=broker.runtime.disk,
         config=broker.config,
-        metrics=Metrics(broker, statistics, cluster=cluster_name, has_topic_level=True),
-        statistics=statistics,
         cluster=cluster_name,
         version="test",
         access=broker.access,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from geminga import sim
 from geminga.bookkeeper import BookKeeperConfig
-from geminga.bookkeeper.memory import LocalBookiePool
+from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.broker.config import BrokerConfig
 from geminga.broker.ownership.ports import HERE
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster

@@ -12,7 +12,7 @@ import json
 from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.broker.schema import crash_points
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import SchemaRegistry
 from geminga.broker.schema.store import Quorums, SchemaStore
 from geminga.metadata.core.faults import MetadataFaults

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 from geminga import sim
 from geminga.bookkeeper.client import BookKeeper
-from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
+from geminga.bookkeeper.local_pool import LocalBookiePool
+from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.broker.core.rate_limit import Rate

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple, Self
 import geminga.client as gc
 from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
-from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
+from geminga.bookkeeper.local_pool import LocalBookiePool
+from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.ports import Elsewhere, Ownership

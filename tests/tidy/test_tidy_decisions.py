@@ -13,7 +13,7 @@ from starlette.routing import Route as StarletteRoute
 from geminga.broker.access.core.actions import Action, Anyone
 from geminga.broker.handlers import ROWS
 from geminga.broker.handlers.rows import Asks, CommandRow, Handshake, SettledBy, by_command
-from geminga.broker.rest.application import ROUTES as ROUTES_OF_REST
+from geminga.broker.rest.families import all_rows
 from geminga.broker.rest.routing import Route, unbuilt_routes
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
@@ -60,7 +60,7 @@ def test_every_command_of_clients_has_a_row_with_a_decision() -> None:
 
 
 def test_every_route_has_a_decision() -> None:
-    assert undecided_routes([*ROUTES_OF_REST, *unbuilt_routes()]) == []
+    assert undecided_routes([*all_rows(), *unbuilt_routes()]) == []
 
 
 def test_planted_routes_without_a_decision_are_caught() -> None:

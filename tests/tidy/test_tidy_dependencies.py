@@ -11,7 +11,7 @@ import pytest
 from support.source_tree import ROOT, SourceModule, imports_of, product_modules
 
 #: Distribution -> the module it brings, where the names differ.
-MODULES = {"google-re2": "re2", "protobuf": "google"}
+MODULES = {"google-re2": "re2", "protobuf": "google", "PyYAML": "yaml"}
 #: Where what an extra brings may be imported: those who load it only if it is wanted.
 EXTRAS_OF = {
     "geminga.app": {"cli", "server"},
@@ -120,7 +120,7 @@ def test_the_page_has_a_row_for_each_and_the_lock_a_version() -> None:
     assert not rows["Looked at and left out"] & everything
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     locked = set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
-    assert everything <= locked
+    assert {name.lower() for name in everything} <= locked
 
 
 def test_a_package_of_an_extra_says_so() -> None:

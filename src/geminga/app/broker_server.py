@@ -15,40 +15,40 @@ import asyncio
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from geminga import __version__
-from geminga.app.config import Config
 from geminga.app.core.addresses import is_loopback
-from geminga.app.core.descriptors import DescriptorPlan
 from geminga.app.listeners import bound_addresses, endpoints
 from geminga.app.process_metrics import process_beans, process_metrics
 from geminga.bookkeeper import BookKeeper
-from geminga.broker.connection.connection import Connection
-from geminga.broker.connection.life import UNREQUESTED
-from geminga.broker.metrics import Metrics
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.core.patience import Limits
 from geminga.broker.rest.loading import application_maker
-from geminga.broker.rest.server import HttpServer
-from geminga.broker.rest.stats import TopicStatistics
+from geminga.broker.rest.server import IMPORT_LANE, HttpServer
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.metadata.ports import MetadataStore
-from geminga.model.bookie_port import Availability, BookiePool
 from geminga.model.errors import GemingaError, PreconditionFailedError, UnavailableError
 from geminga.runtime import Listener, Runtime, get_logger, spawn
 from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
+    from geminga.app.config import Config
+    from geminga.app.core.descriptors import DescriptorPlan
     from geminga.app.core.metric_rows import MetricRow
     from geminga.app.live_settings import LiveSettings
+    from geminga.broker.connection.connection import Connection
+    from geminga.broker.metrics import Metrics
     from geminga.broker.ownership.endpoints import Endpoints
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
     from geminga.broker.peers.topics import PeerTopics
+    from geminga.broker.rest.context import RestContext
+    from geminga.broker.rest.stats import TopicStatistics
     from geminga.broker.topic.table import TablesElsewhere
+    from geminga.metadata.ports import MetadataStore
+    from geminga.model.bookie_port import Availability, BookiePool
     from geminga.model.exposition import Labels, Source
 
 #: Of transactions, where the broker has them; Pulsar's default.
@@ -329,7 +329,7 @@ class BrokerServer(ABC):
         plan = self._descriptors
         http = HttpServer(
             runtime,
-            application_maker(self._rest_context(broker, storage)),
+            application_maker(lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)),
             requests_max=config.http_requests_max,
             header_bytes_max=config.http_header_bytes_max,
             connections_max=plan.web_connections_max,
@@ -369,29 +369,45 @@ class BrokerServer(ABC):
         return addresses
 
     def _rest_context(self, broker: Broker, storage: Storage) -> RestContext:
+        """Loaded with the first request."""
+        from geminga.broker.rest.context import RestContext
+
         config = self._config.server
-        statistics = TopicStatistics(broker.runtime.clock, broker)
-        metrics = Metrics(
-            broker,
-            statistics,
-            cluster=config.cluster_name,
-            has_topic_level=config.topic_metrics,
-            sources=(
-                process_metrics,
-                lambda: broker.ledger_upkeep.orphans.metrics(),
-                broker.registry.loads.metrics,
-                *self._sources,
-            ),
-            labelled=storage.labelled,
-            elsewhere=storage.metrics_elsewhere,
-        )
+
+        @cache
+        def statistics() -> TopicStatistics:
+            from geminga.broker.rest.stats import TopicStatistics
+
+            return TopicStatistics(broker.runtime.clock, broker)
+
+        @cache
+        def metrics() -> Metrics:
+            from geminga.broker.metrics import Metrics
+
+            return Metrics(
+                broker,
+                statistics(),
+                cluster=config.cluster_name,
+                has_topic_level=config.topic_metrics,
+                sources=(
+                    process_metrics,
+                    lambda: broker.ledger_upkeep.orphans.metrics(),
+                    broker.registry.loads.metrics,
+                    *self._sources,
+                ),
+                labelled=storage.labelled,
+                elsewhere=storage.metrics_elsewhere,
+            )
+
         return RestContext(
             status=broker,
             topics=broker.administered,
             resources=broker.resources,
             policies=broker.policies,
             policies_changed=broker.policies_changed,
-            schemas=broker.schemas,
+            use_schemas=lambda: broker.schemas,
+            use_metrics=metrics,
+            use_statistics=statistics,
             lookup=broker.lookup,
             ownership=broker.ownership,
             membership=None if storage.peers is None else storage.peers.membership,
@@ -400,8 +416,6 @@ class BrokerServer(ABC):
             clock=broker.runtime.clock,
             disk=broker.runtime.disk,
             config=broker.config,
-            metrics=metrics,
-            statistics=statistics,
             cluster=config.cluster_name,
             version=__version__,
             access=broker.access,
@@ -428,7 +442,7 @@ class BrokerServer(ABC):
                 host,
                 port,
                 keep_free=self._descriptors.keep_free_of_clients,
-                refusal=commands.error(UNREQUESTED, _FULL.server_error, str(_FULL)),
+                refusal=commands.error(commands.UNREQUESTED, _FULL.server_error, str(_FULL)),
                 start=False,
             )
             self._closers.append(("listener", listener.close))

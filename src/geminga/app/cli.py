@@ -59,20 +59,13 @@ def app_for(words: Sequence[str]) -> typer.Typer:
 
 
 def main() -> NoReturn:
-    """Entry point of the command."""
+    """The command; raises ImportError where a package is missing, which :mod:`geminga.__main__` tells."""
     from geminga.model.errors import GemingaError
 
     try:
         app_for(sys.argv[1:])(prog_name="geminga")
     except (GemingaError, OSError) as error:
         fail(str(error))
-    except ImportError as error:
-        from geminga.model.extras import missing_extra
-
-        missing = missing_extra(error, "this command")
-        if missing is None:
-            raise
-        fail(str(missing))
     raise SystemExit(0)
 
 

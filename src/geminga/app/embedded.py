@@ -30,7 +30,6 @@ from geminga.app.config_sources import from_mapping
 from geminga.app.event_loop import loop_factory
 from geminga.app.standalone import StandaloneServer
 from geminga.broker.resources import Json
-from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.service import Broker
 from geminga.model.errors import ConfigurationError, GemingaError, LocalError
 from geminga.runtime import get_logger
@@ -120,6 +119,8 @@ class Standalone:
 
     def delete_namespace(self, namespace: str) -> None:
         """Delete ``tenant/namespace`` with its topics, also while clients are connected; raises NotFoundError."""
+        from geminga.broker.rest.deletion import delete_namespace_and_topics
+
         self._call(delete_namespace_and_topics(self._broker().administered, namespace))
 
     # ---- life

@@ -8,7 +8,6 @@ from typing import Final
 
 from geminga.app.stopped_directory import StoppedDirectory, StoredEntry
 from geminga.bookie.core.journal_format import Add, Fence
-from geminga.broker.subscription.subscription import decode_cursor_name, encode_cursor_name
 from geminga.managed_ledger.core.cursor import CursorState
 from geminga.managed_ledger.core.cursor_format import Recovered, recovery, state_of_record
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
@@ -16,6 +15,7 @@ from geminga.managed_ledger.metadata_io import cursor_path
 from geminga.managed_ledger.metadata_io import ledger_path as managed_ledger_path
 from geminga.model import TopicName
 from geminga.model.errors import CorruptionError, DataDirectoryError
+from geminga.model.topic_name import decode_name, encode_name
 from geminga.wire.bookkeeper.digest import digest_for, read_header
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, decode_ledger_metadata
 from geminga.wire.bookkeeper.ledger_path import ledger_path
@@ -91,10 +91,10 @@ def cursors(directory: StoppedDirectory, topic: str, subscription: str | None) -
     ledgers = LedgerList(infos)
     names = directory.children(managed_ledger_path(name))
     if subscription is not None:
-        if encode_cursor_name(subscription) not in names:
-            known = ", ".join(map(decode_cursor_name, names)) or "none"
+        if encode_name(subscription) not in names:
+            known = ", ".join(map(decode_name, names)) or "none"
             raise DataDirectoryError(f"{topic} has no subscription {subscription}; it has {known}")
-        names = [encode_cursor_name(subscription)]
+        names = [encode_name(subscription)]
     return [_cursor(directory, name, cursor, ledgers) for cursor in names]
 
 
@@ -111,7 +111,7 @@ def _cursor(directory: StoppedDirectory, managed_ledger: str, name: str, ledgers
     state = found.state
     state.forget_missing(ledgers)
     return {
-        "cursor": decode_cursor_name(name),
+        "cursor": decode_name(name),
         "node": {
             "cursorsLedgerId": record.cursor_ledger_id,
             "markDeletePosition": str(record.mark_delete),

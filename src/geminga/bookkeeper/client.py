@@ -9,15 +9,8 @@ from geminga.bookkeeper import crash_points
 from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.installation import META_INSTALLATION, Installation
-from geminga.bookkeeper.ledger_handle import LedgerHandle
 from geminga.bookkeeper.ledger_ids import LedgerIds
 from geminga.bookkeeper.ledger_store import MetadataLiveLedgers, StoredLedger
-from geminga.bookkeeper.recovery import (
-    fence_ledger,
-    read_last_add_confirmed,
-    readmit_on_bookies,
-    recover_stored_ledger,
-)
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import BookiePool
 from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, NoSuchLedgerError
@@ -28,6 +21,7 @@ from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetada
 if TYPE_CHECKING:
     from geminga.bookkeeper.bookie_records import BookieRecords
     from geminga.bookkeeper.core.placement import Placement
+    from geminga.bookkeeper.ledger_handle import LedgerHandle
 
 #: Ids tried for one new ledger; each was taken by another client or lost to an unknown outcome.
 CREATE_ATTEMPTS_MAX: Final = 16
@@ -86,6 +80,8 @@ class BookKeeper:
         whose ledger it is comes on top.
         Raises NotEnoughBookiesError, MetadataError. A crash or an error may leave an empty ledger that nobody knows.
         """
+        from geminga.bookkeeper.ledger_handle import LedgerHandle  # here and below: a start makes and opens none
+
         rng = self._runtime.rng
         ensemble = await self._env.new_ensemble(ensemble_size, write_quorum, custom_metadata)
         metadata = LedgerMetadata(
@@ -122,6 +118,9 @@ class BookKeeper:
         refused as ever. Raises NotEnoughBookiesError, StorageError, also if it is there. A crash or an error
         may leave it there, with a part of its entries or none: to be deleted before the next attempt.
         """
+        from geminga.bookkeeper.ledger_handle import LedgerHandle
+        from geminga.bookkeeper.recovery import readmit_on_bookies
+
         rng = self._runtime.rng
         ensemble = await self._env.new_ensemble(ensemble_size, write_quorum, custom_metadata)
         # All of them: one that takes over for another later must not refuse it either.
@@ -152,6 +151,9 @@ class BookKeeper:
         nothing more can be added. Otherwise an open ledger is read up to the last add confirmed known now.
         Raises NoSuchLedgerError, UnknownEntryError if its end can not be told now (try again later).
         """
+        from geminga.bookkeeper.ledger_handle import LedgerHandle
+        from geminga.bookkeeper.recovery import read_last_add_confirmed, recover_stored_ledger
+
         stored = await self._ledgers.read(ledger_id)
         if recover:
             stored = await recover_stored_ledger(self._env, ledger_id, stored, self._config.recovery_read_batch_size)
@@ -197,6 +199,8 @@ class BookKeeper:
         Returns the version of its metadata from then on; None if they have not ``version`` (another one is at work
         on it) or it is gone. Raises what :meth:`open_ledger` raises: nothing may be concluded then.
         """
+        from geminga.bookkeeper.recovery import recover_stored_ledger
+
         try:
             stored = await self._ledgers.read(ledger_id)
             if stored.version != version:
@@ -221,6 +225,8 @@ class BookKeeper:
         One that is not closed is fenced first, so that its writer, wherever it is, gets no acknowledgement for what
         is thrown away. A bookie that can not be fenced now learns of it when it collects its garbage.
         """
+        from geminga.bookkeeper.recovery import fence_ledger
+
         try:
             stored = await self._ledgers.read(ledger_id)
             if not stored.metadata.is_closed:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.ledger_store import LedgerStore
-from geminga.bookkeeper.read_op import Replicas
-from geminga.metadata.ports import MetadataStore
-from geminga.model.bookie_port import BookiePool
+from geminga.bookkeeper.replicas import Replicas
 from geminga.model.errors import NotEnoughBookiesError
-from geminga.runtime import Runtime
 from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT
 
 if TYPE_CHECKING:
+    from geminga.bookkeeper.config import BookKeeperConfig
     from geminga.bookkeeper.placement_facts import PlacementFacts
+    from geminga.metadata.ports import MetadataStore
+    from geminga.model.bookie_port import BookiePool
+    from geminga.runtime import Runtime
 
 
 class LedgerEnvironment:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.read_attempts import Ask, ReadAttempts, StickyReplica, read_order
-from geminga.model.bookie_port import Availability, BookiePool, EntryData
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.runtime import get_logger
-from geminga.wire.bookkeeper.digest import EntryDigest
-from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment
+
+if TYPE_CHECKING:
+    from geminga.bookkeeper.core.distribution import Distribution
+    from geminga.bookkeeper.replicas import Replicas
+    from geminga.model.bookie_port import BookiePool, EntryData
+    from geminga.wire.bookkeeper.digest import EntryDigest
+    from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment
 
 #: Speculative calls of one client without an answer; no more are made beyond it, so that bookies that are all slow do
 #: not get their load again with every replica.
@@ -28,24 +31,6 @@ SPECULATIVE_CALLS_MAX: Final = 64
 PayloadsDone = Callable[[Sequence[bytes] | StorageError], None]
 
 _log = get_logger(__name__)
-
-
-class Replicas:
-    """How a client's reads reach replicas: the bookies, and what all its reads share."""
-
-    __slots__ = ("is_sticky", "pool", "speculative_calls", "speculative_s")
-
-    def __init__(self, pool: BookiePool, *, speculative_s: float = 0.0, is_sticky: bool = True) -> None:
-        """``speculative_s``: after so long another replica is asked as well; 0: never."""
-        self.pool = pool
-        self.speculative_s = speculative_s
-        self.is_sticky = is_sticky
-        #: Without an answer now.
-        self.speculative_calls = 0
-
-    def is_reachable(self, bookie_id: str) -> bool:
-        """As far as was seen."""
-        return self.pool.get(bookie_id).availability is not Availability.DOWN
 
 
 def fragment_of(fragments: Sequence[LedgerFragment], entry_id: int) -> LedgerFragment:

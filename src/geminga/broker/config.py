@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from geminga.broker.policies.config import PolicyConfig
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.model.settings import setting
 

@@ -13,63 +13,57 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.access.anonymous import OPEN
-from geminga.broker.access.ports import Access
-from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX
-from geminga.broker.connection.connection import Connection
 from geminga.broker.connection.connections import Connections
 from geminga.broker.connection.output_budget import OutputBudget
 from geminga.broker.connection.publish_buffer import PublishBuffer
 from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
-from geminga.broker.handlers import command_table
-from geminga.broker.handlers.producer_names import ProducerNames
-from geminga.broker.handlers.rows import CommandTable
-from geminga.broker.handlers.services import CommandServices
 from geminga.broker.late_transactions import LateTransactions
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
-from geminga.broker.ownership.ports import Ownership
 from geminga.broker.ownership.sole import SoleOwnership
-from geminga.broker.policies.core.row import Settings
 from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.rules import broker_levels
 from geminga.broker.policies.service import PolicyService
 from geminga.broker.policies.topic_policies import TopicPolicyStore
-from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
-from geminga.broker.registry.partitions import Partitions
 from geminga.broker.registry.ports import Belongings, PartitionedCalls
 from geminga.broker.registry.topic_registry import TopicRegistry
-from geminga.broker.resources import Document, Resources
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
-from geminga.broker.rest.services import AdministeredTopics
-from geminga.broker.schema.topic_schemas import Schemas
-from geminga.broker.topic.base import Topic
-from geminga.broker.topic.non_persistent import NonPersistentTopic
-from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.topic.registered_parts import PARTS
-from geminga.broker.topic.services import TopicServices
-from geminga.broker.topic.table import TablesElsewhere
 from geminga.broker.topic.throttling import broker_throttles
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.broker.upkeep.inactive_topics import InactiveTopics
 from geminga.broker.upkeep.ledger_upkeep import LedgerUpkeep
-from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
-from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import ConflictError, UnavailableError
 from geminga.model.histogram import Latencies
-from geminga.model.position import Position
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import Runtime, get_logger, spawn
 from geminga.runtime.frame_room import FrameRoom
 
 if TYPE_CHECKING:
+    from geminga.broker.access.ports import Access
+    from geminga.broker.config import BrokerConfig
+    from geminga.broker.connection.connection import Connection
+    from geminga.broker.handlers.rows import CommandTable
+    from geminga.broker.ownership.ports import Ownership
     from geminga.broker.ownership.silent_brokers import SilentBrokers
     from geminga.broker.peers.topics import PeerTopics
+    from geminga.broker.policies.core.row import Settings
+    from geminga.broker.policies.upkeep import PolicyUpkeep
+    from geminga.broker.registry.partitions import Partitions
     from geminga.broker.registry.topic_watches import TopicWatches
+    from geminga.broker.resources import Document, Resources
+    from geminga.broker.rest.services import AdministeredTopics
+    from geminga.broker.schema.topic_schemas import Schemas
+    from geminga.broker.topic.base import Topic
+    from geminga.broker.topic.services import TopicServices
+    from geminga.broker.topic.table import TablesElsewhere
     from geminga.broker.transactions.service import TransactionService
+    from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
+    from geminga.metadata.ports import MetadataStore
+    from geminga.model.position import Position
 
 _log = get_logger(__name__)
 
@@ -132,14 +126,12 @@ class Broker:
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
         self.registry = self._new_registry()
-        self.partitions = self._new_partitions()
         #: Where clients go for a topic.
         self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent)
         self._topic_watches: TopicWatches | None = None
         #: Held by what takes long and many turns of the loop: each of them gets its turn beside everything else, so
         #: that their number must have a bound. Nothing waits for a client while it holds it.
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
-        self.schemas = self._new_schemas()
         self._endpoints: Endpoints | None = None
         #: None: transactions are off.
         self.late_transactions = self._new_late_transactions()
@@ -149,15 +141,12 @@ class Broker:
             config,
             self.registry,
             rules_now=self.policies.rules_now,
-            delete_if_empty=self.partitions.delete_if_empty,
+            delete_if_empty=lambda name: self.partitions.delete_if_empty(name),
             part=self,
         )
         self.ledger_upkeep = LedgerUpkeep(runtime, metadata, ledgers, config, self.registry.loaded, part=self)
+        self._policy_upkeep: PolicyUpkeep | None = None
         self._following = PolicyFollowing(self.registry.loaded, self.namespaces.forget, self)
-        self._policy_upkeep = PolicyUpkeep(self)
-        #: For those who administer topics: the REST, the embedded broker.
-        self.administered = self._new_administered_topics()
-        self.commands = self._new_commands()
         self.connection_services = self._new_connection_services()
 
     # ---- what it is made of
@@ -185,7 +174,11 @@ class Broker:
             others_non_persistent=None if self._elsewhere is None else self._elsewhere.non_persistent,
         )
 
-    def _new_partitions(self) -> Partitions:
+    @cached_property
+    def partitions(self) -> Partitions:
+        """The partitioned topics; loaded with the first that is made, changed or deleted."""
+        from geminga.broker.registry.partitions import Partitions
+
         return Partitions(
             self.config,
             self.ledgers,
@@ -201,6 +194,9 @@ class Broker:
     @cached_property
     def topic_services(self) -> TopicServices:
         """What topics use of the broker; made with the first of them."""
+        from geminga.broker.topic.registered_parts import PARTS
+        from geminga.broker.topic.services import TopicServices
+
         return TopicServices(
             runtime=self.runtime,
             config=self.config,
@@ -251,7 +247,11 @@ class Broker:
             standings=None if self._elsewhere is None else self._elsewhere.standings(),
         )
 
-    def _new_schemas(self) -> Schemas:
+    @cached_property
+    def schemas(self) -> Schemas:
+        """Of topics; loaded with the first of them."""
+        from geminga.broker.schema.topic_schemas import Schemas
+
         async def exists(name: TopicName) -> bool:
             if await self.registry.exists(name):
                 return True
@@ -265,7 +265,11 @@ class Broker:
             exists=exists,
         )
 
-    def _new_administered_topics(self) -> AdministeredTopics:
+    @cached_property
+    def administered(self) -> AdministeredTopics:
+        """For those who administer topics: the REST, the embedded broker; loaded with the first of them."""
+        from geminga.broker.rest.services import AdministeredTopics
+
         return AdministeredTopics(
             registry=self.registry,
             partitions=self.partitions,
@@ -282,7 +286,13 @@ class Broker:
         if self.late_transactions is not None:
             self.late_transactions.forget_namespace(namespace)
 
-    def _new_commands(self) -> CommandTable:
+    @cached_property
+    def commands(self) -> CommandTable:
+        """What is done with each command; loaded with the first connection."""
+        from geminga.broker.handlers import command_table
+        from geminga.broker.handlers.producer_names import ProducerNames
+        from geminga.broker.handlers.services import CommandServices
+
         services = CommandServices(
             version=self.version,
             config=self.config,
@@ -311,7 +321,10 @@ class Broker:
         )
 
     def _make_topic(self, name: TopicName, ledger: ManagedLedger | None) -> Topic:
-        services = self.topic_services
+        from geminga.broker.topic.non_persistent import NonPersistentTopic
+        from geminga.broker.topic.persistent import PersistentTopic
+
+        services, _ = self.topic_services, self.policy_upkeep
         return NonPersistentTopic(services, name) if ledger is None else PersistentTopic(services, name, ledger)
 
     def _table_written(self, name: TopicName) -> None:
@@ -340,7 +353,6 @@ class Broker:
         self.namespaces.start(self.metadata)
         self._inactive_topics.start()
         self.ledger_upkeep.start()
-        self._policy_upkeep.start()
         if self.late_transactions is not None:
             self.late_transactions.start()
 
@@ -359,7 +371,8 @@ class Broker:
         self.is_closing = self.is_stopping = True
         self._inactive_topics.close()
         self.ledger_upkeep.close()
-        self._policy_upkeep.close()
+        if self._policy_upkeep is not None:
+            self._policy_upkeep.close()
         if self._topic_watches is not None:
             self._topic_watches.close()
         self.namespaces.close()
@@ -383,6 +396,17 @@ class Broker:
         """:attr:`transactions`, where they are on."""
         assert self.late_transactions is not None
         return cast("TransactionService", self.late_transactions.service())
+
+    @property
+    def policy_upkeep(self) -> PolicyUpkeep:
+        """What topics need from time to time; begins with the first of them."""
+        if self._policy_upkeep is None:
+            from geminga.broker.policies.upkeep import PolicyUpkeep
+
+            self._policy_upkeep = PolicyUpkeep(self)
+            if not self.is_closing:
+                self._policy_upkeep.start()
+        return self._policy_upkeep
 
     @property
     def topic_watches(self) -> TopicWatches:
@@ -423,7 +447,9 @@ class Broker:
     # ---- connections
 
     def new_connection(self, listener: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Connection:
-        """The protocol of a new connection; see :class:`Connection`."""
+        """The protocol of a new connection, loaded with the first of them; see :class:`Connection`."""
+        from geminga.broker.connection.connection import Connection
+
         return Connection(self.connection_services, self.commands, listener, turn_commands_max=turn_commands_max)
 
     # ---- lookup
@@ -517,7 +543,7 @@ class Broker:
 
     def check_backlog_quotas(self) -> None:
         """Look at the backlog quotas of all topics now, whatever the interval."""
-        self._policy_upkeep.keep_now(BACKLOG_QUOTAS_PART)
+        self.policy_upkeep.keep_now(BACKLOG_QUOTAS_PART)
 
     @property
     def connection_counts(self) -> tuple[int, int]:
@@ -539,6 +565,8 @@ class Broker:
         for old, new in zip(before, self._throttles, strict=True):
             if old is not None and old is not new:
                 old.close()
+        from geminga.broker.topic.persistent import PersistentTopic
+
         steps = self.admin_steps()
         for topic in list(self.topics.values()):
             await steps.next()

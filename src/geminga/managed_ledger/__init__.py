@@ -1,13 +1,19 @@
 """Managed ledgers: one endless log per topic over many ledgers, with cursors, cache, rollover and trim."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.persistence import Persistence
-from geminga.managed_ledger.cursor_reads import EntriesDone
 from geminga.managed_ledger.entry import AckDone, AppendDone, AppendResult, Entry
 from geminga.managed_ledger.factory import ManagedLedgerFactory
-from geminga.managed_ledger.managed_cursor import ManagedCursor
-from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.services import Defects
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.cursor_reads import EntriesDone
+    from geminga.managed_ledger.managed_cursor import ManagedCursor
+    from geminga.managed_ledger.managed_ledger import ManagedLedger
 
 __all__ = [
     "AckDone",
@@ -22,3 +28,20 @@ __all__ = [
     "ManagedLedgerFactory",
     "Persistence",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Loaded with the first that is opened: a broker without topics needs none.
+    if name == "ManagedLedger":
+        from geminga.managed_ledger.managed_ledger import ManagedLedger
+
+        return ManagedLedger
+    if name == "ManagedCursor":
+        from geminga.managed_ledger.managed_cursor import ManagedCursor
+
+        return ManagedCursor
+    if name == "EntriesDone":
+        from geminga.managed_ledger.cursor_reads import EntriesDone
+
+        return EntriesDone
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from geminga.bookkeeper import BookKeeper
 from geminga.managed_ledger.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.config import ManagedLedgerConfig
-from geminga.managed_ledger.core.acked_entries import AckedBitmap
-from geminga.managed_ledger.core.cursor_format import ChooseFields
-from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.core.rollover import RolloverPolicy
 from geminga.managed_ledger.cursor_memory import CursorMemory
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.flush_timers import FlushTimers
 from geminga.managed_ledger.info import StoredInfo, read_info
-from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, cursor_path, ledger_path
 from geminga.managed_ledger.named_ledgers import named_ledgers
-from geminga.managed_ledger.opening import load
 from geminga.managed_ledger.services import CursorServices, Defects, RolledOver, StorageServices
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent
 from geminga.model.byte_budget import ByteBudget
@@ -41,7 +35,6 @@ from geminga.model.errors import (
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.model.position import EARLIEST
 from geminga.runtime import get_logger
-from geminga.runtime.ports import Runtime
 from geminga.wire.managed_ledger import (
     CursorInfoRecord,
     ManagedLedgerRecord,
@@ -50,9 +43,13 @@ from geminga.wire.managed_ledger import (
 )
 
 if TYPE_CHECKING:
+    from geminga.bookkeeper import BookKeeper
     from geminga.lake.ownership import Owner
     from geminga.lake.service import Lake, OpenStore
+    from geminga.managed_ledger.core.cursor_format import ChooseFields
     from geminga.managed_ledger.lake_files import FileDeletion
+    from geminga.managed_ledger.managed_ledger import ManagedLedger
+    from geminga.runtime.ports import Runtime
 
 #: Notes about lake files that are to be deleted (``lake_files``).
 LAKE_DELETIONS: Final = "/geminga/lake-deletions"
@@ -102,13 +99,6 @@ class ManagedLedgerFactory:
         self.flushes = FlushTimers(runtime.clock)
         #: The turns of cursors that catch up.
         self.catch_up = CatchUpTurns(runtime.clock, config.catch_up_share)
-        self.cursor_services = CursorServices(
-            self.cursor_memory,
-            self.flushes,
-            self.cache,
-            self.catch_up,
-            AckedBitmap if config.ack_bitmaps else PlainRanges,
-        )
         self._services = StorageServices(
             runtime.clock,
             metadata,
@@ -138,6 +128,20 @@ class ManagedLedgerFactory:
         self._cache_timer: asyncio.TimerHandle | None = None
         self._rollover_timer: asyncio.TimerHandle | None = None
 
+    @cached_property
+    def cursor_services(self) -> CursorServices:
+        """What all cursors share; loaded with the first of them."""
+        from geminga.managed_ledger.core.acked_entries import AckedBitmap
+        from geminga.managed_ledger.core.plain_ranges import PlainRanges
+
+        return CursorServices(
+            self.cursor_memory,
+            self.flushes,
+            self.cache,
+            self.catch_up,
+            AckedBitmap if self.config.ack_bitmaps else PlainRanges,
+        )
+
     def _on_session_event(self, event: SessionEvent) -> None:
         self.is_metadata_away = event is SessionEvent.CONNECTION_LOST
 
@@ -158,12 +162,15 @@ class ManagedLedgerFactory:
             if opening is None:
                 break
             result = await asyncio.shield(opening)
-            if isinstance(result, ManagedLedger):
-                return result
-            raise result
+            if isinstance(result, GemingaError):
+                raise result
+            return result
         opening = self._opening[name] = asyncio.get_running_loop().create_future()
         result = UnavailableError("Loading the topic was given up, try again")
         try:
+            # Loaded with the first.
+            from geminga.managed_ledger.opening import load
+
             result = await load(self._services, self, name)
             self._open[name] = result
             if self._services.is_shared:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.managed_ledger.core.trim import has_unread
 from geminga.managed_ledger.metadata_io import cursor_path, ledger_path
-from geminga.metadata.ports import MetadataStore, Stat
 from geminga.wire.managed_ledger import (
     CursorInfoRecord,
     ManagedLedgerRecord,
     decode_cursor_info,
     decode_managed_ledger_info,
 )
+
+if TYPE_CHECKING:
+    from geminga.metadata.ports import MetadataStore, Stat
 
 #: Of a cursor whose node is its state.
 NO_LEDGER: Final = -1

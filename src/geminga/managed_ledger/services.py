@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from geminga.managed_ledger.catch_up_turns import CatchUpTurns
-from geminga.managed_ledger.config import ManagedLedgerConfig
-from geminga.managed_ledger.core.acked_entries import MakeAckedEntries
-from geminga.managed_ledger.core.cursor_format import ChooseFields
-from geminga.managed_ledger.core.persistence import Persistence
-from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.core.rollover import RolloverPolicy
-from geminga.managed_ledger.cursor_memory import CursorMemory
-from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
-from geminga.managed_ledger.flush_timers import FlushTimers
-from geminga.managed_ledger.ports import Ledger, Ledgers, OpenLedger
-from geminga.metadata.ports import MetadataStore
-from geminga.model.byte_budget import ByteBudget
 from geminga.model.errors import StorageError
-from geminga.runtime.ports import Clock
 from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT
 
 if TYPE_CHECKING:
     from geminga.lake.service import Lake
+    from geminga.managed_ledger.catch_up_turns import CatchUpTurns
+    from geminga.managed_ledger.config import ManagedLedgerConfig
+    from geminga.managed_ledger.core.acked_entries import MakeAckedEntries
+    from geminga.managed_ledger.core.cursor_format import ChooseFields
+    from geminga.managed_ledger.core.persistence import Persistence
+    from geminga.managed_ledger.core.positions import LedgerInfo
+    from geminga.managed_ledger.core.rollover import RolloverPolicy
+    from geminga.managed_ledger.cursor_memory import CursorMemory
+    from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
+    from geminga.managed_ledger.flush_timers import FlushTimers
+    from geminga.managed_ledger.ports import Ledger, Ledgers, OpenLedger
+    from geminga.metadata.ports import MetadataStore
+    from geminga.model.byte_budget import ByteBudget
+    from geminga.runtime.ports import Clock
     from geminga.wire.bookkeeper.isolation import IsolationGroups
 
 _META_NAME: Final = "pulsar/managed-ledger"

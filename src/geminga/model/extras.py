@@ -12,20 +12,21 @@ from typing import Final
 
 from geminga.model.errors import LocalError
 
-#: The top module of a package that comes with an extra -> the extra.
-EXTRAS: Final[Mapping[str, str]] = {
-    "cryptography": "crypto",
-    "fastavro": "avro",
-    "h11": "server",
-    "kazoo": "zookeeper",
-    "numpy": "spark",
-    "pyarrow": "lake",
-    "pyroaring": "server",
-    "pyspark": "spark",
-    "rich": "cli",
-    "starlette": "server",
-    "typer": "cli",
-    "uvicorn": "server",
+#: The top module of a package that comes with extras -> those that bring it, the least one first.
+EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cryptography": ("crypto",),
+    "fastavro": ("avro", "server", "spark", "zookeeper"),
+    "h11": ("server", "zookeeper"),
+    "kazoo": ("zookeeper",),
+    "numpy": ("spark",),
+    "pyarrow": ("lake", "spark"),
+    "pyroaring": ("server", "zookeeper"),
+    "pyspark": ("spark",),
+    "rich": ("cli", "server", "spark", "zookeeper"),
+    "starlette": ("server", "zookeeper"),
+    "typer": ("cli", "server", "spark", "zookeeper"),
+    "uvicorn": ("server", "zookeeper"),
+    "yaml": ("spark",),
 }
 
 
@@ -36,12 +37,12 @@ class MissingExtraError(LocalError, ImportError):
 def missing_extra(error: ImportError, what: str, extra: str = "") -> MissingExtraError | None:
     """What to say of an import that failed because ``what`` needs an extra; None: it failed for another reason.
 
-    ``extra``: the one that brings all of ``what``, where that is more than the missing package's own.
+    ``extra``: the one that brings all of ``what``; it is named where it brings the package, else the package's own.
     """
     package = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or package not in EXTRAS:
         return None
-    wanted = extra or EXTRAS[package]
+    wanted = extra if extra in EXTRAS[package] else EXTRAS[package][0]
     return MissingExtraError(f"{what} needs {package}, which is not installed: pip install 'geminga[{wanted}]'")
 
 

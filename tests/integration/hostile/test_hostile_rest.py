@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 from tools.standalone_process import ROOT, StandaloneProcess
 
-from geminga.broker.rest.application import ROUTES
+from geminga.broker.rest.families import all_rows
 from support.hostile import COMPLAINTS, Session, Witness
 from support.leaks import LEAKS
 
@@ -153,7 +153,7 @@ def run_requests(tmp_path: Path, count: int | None) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", process.web_port, timeout=30)
         witness = Witness(process.broker_port)
         tried, failed = 0, []
-        for route in ROUTES:
+        for route in all_rows():
             if route.path in ENDS_THE_BROKER:
                 continue
             for method in sorted((route.methods or set()) - {"HEAD"}):

@@ -12,8 +12,8 @@ import pytest
 
 import geminga
 from geminga.broker.policies.core.rows import ROWS
-from geminga.broker.rest.application import ROUTES
 from geminga.broker.rest.core import unbuilt
+from geminga.broker.rest.families import all_rows
 from support.rest import Rest
 from support.source_tree import ROOT
 
@@ -229,7 +229,7 @@ def test_what_nobody_has_answers_404_and_what_only_others_do_405(lines: Lines) -
 
 @pytest.mark.parametrize("domain", ["foo", "Persistent", "persistent:", "%70ersistent", "nonpersistent"])
 def test_topics_have_one_of_two_domains_whatever_is_asked_of_them(lines: Lines, domain: str) -> None:
-    templates = [(method, route.path) for route in ROUTES for method in (route.methods or ())]
+    templates = [(method, route.path) for route in all_rows() for method in (route.methods or ())]
     templates += [(method, row.path) for row in unbuilt.ROUTES for method in row.methods]
     for method, template in templates:
         if "/v2/{domain" in template and method != "HEAD":

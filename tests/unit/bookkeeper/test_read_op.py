@@ -7,7 +7,8 @@ import pytest
 from geminga.bookkeeper import LocalBookiePool, MemoryBookie
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.read_attempts import StickyReplica
-from geminga.bookkeeper.read_op import ReadOp, Replicas, fragment_of, read_single
+from geminga.bookkeeper.read_op import ReadOp, fragment_of, read_single
+from geminga.bookkeeper.replicas import Replicas
 from geminga.model.errors import CorruptionError, NoSuchEntryError, StorageError
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment

@@ -14,7 +14,6 @@ from geminga.broker.core.holds import HOLD_FIRST_MS
 from geminga.broker.core.pending_acks import PendingAcks
 from geminga.broker.failures import Kind
 from geminga.broker.policies.config import PolicyConfig
-from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
@@ -325,7 +324,7 @@ def test_timer_over_all_topics_that_fails_comes_again() -> None:
             failing += 1
             raise KeyError("a topic that went")
 
-        world.broker._policy_upkeep._timers.repeat("failing", 1.0, work)
+        world.broker.policy_upkeep._timers.repeat("failing", 1.0, work)
         await passed(3500)
         assert failing == 3
         assert world.broker.failures.counts == {Kind.BROKER: 3, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 0}
@@ -356,8 +355,6 @@ class ThornyPart(TopicPart):
 def test_upkeep_of_a_part_that_fails_closes_its_topic_and_goes_on_with_the_others() -> None:
     async def scenario(world: BrokerWorld) -> None:
         with_parts(world.broker, ThornyPart)
-        upkeep = PolicyUpkeep(world.broker)
-        upkeep.start()
         client, other = await world.client(), await world.client()
         await client.create_producer()
         await other.create_producer(OTHER)
@@ -368,7 +365,6 @@ def test_upkeep_of_a_part_that_fails_closes_its_topic_and_goes_on_with_the_other
         await passed(1000)
         assert ThornyPart.times - before == 2
         await other.publish(0)
-        upkeep.close()
 
     run_contained(scenario)
 

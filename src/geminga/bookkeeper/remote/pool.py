@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from geminga.bookkeeper.core.addresses import BookieAddress, address_of_id
-from geminga.bookkeeper.memory import AbsentBookie
+from geminga.bookkeeper.local_pool import AbsentBookie
 from geminga.bookkeeper.remote.remote_bookie import FRAME_BYTES_PULSAR, RemoteBookie
 from geminga.model.bookie_port import Availability, Bookie, PoolListener
 from geminga.runtime import Runtime, get_logger, spawn

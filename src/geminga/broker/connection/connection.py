@@ -33,7 +33,6 @@ from geminga.broker.connection.back_pressure import (
     WRITE_BUFFER_HIGH_BYTES,
     WRITE_BUFFER_LOW_BYTES,
 )
-from geminga.broker.connection.life import UNREQUESTED
 from geminga.broker.connection.members import ConnectionMembers
 from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.connection.traffic import PauseReason
@@ -44,7 +43,7 @@ from geminga.runtime import Contained
 from geminga.runtime.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
-from geminga.wire.pulsar.commands import decode_command
+from geminga.wire.pulsar.commands import UNREQUESTED, decode_command
 from geminga.wire.pulsar.foreign import refusal, spoken_in
 from geminga.wire.pulsar.frame import Frame, FrameDecoder, ImpossibleFrameError
 from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM

@@ -27,8 +27,6 @@ from geminga.wire.pulsar import commands
 
 _log = get_logger(__name__)
 
-#: Request id of an ERROR that answers no request (as Pulsar: -1 as uint64).
-UNREQUESTED: Final = (1 << 64) - 1
 #: Seconds a closed connection has to write what is buffered.
 CLOSE_GRACE_S: Final = 5.0
 
@@ -79,7 +77,7 @@ class ConnectionLife(ConnectionTraffic):
             )
             self.send_command(pb.BaseCommand(type=pb.BaseCommand.AUTH_CHALLENGE, authChallenge=challenge))
         elif isinstance(step, Refuse):
-            self.send_error(UNREQUESTED, AuthenticationError(step.reason))
+            self.send_error(commands.UNREQUESTED, AuthenticationError(step.reason))
             self.close(step.reason)
         elif isinstance(step, Violate):
             self.close(step.reason)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from geminga.broker.access.ports import Access
-from geminga.broker.config import BrokerConfig
-from geminga.broker.connection.connections import Connections
-from geminga.broker.connection.output_budget import OutputBudget
-from geminga.broker.connection.publish_buffer import PublishBuffer
-from geminga.broker.failures import Failures
-from geminga.runtime.frame_room import FrameRoom
+if TYPE_CHECKING:
+    from geminga.broker.access.ports import Access
+    from geminga.broker.config import BrokerConfig
+    from geminga.broker.connection.connections import Connections
+    from geminga.broker.connection.output_budget import OutputBudget
+    from geminga.broker.connection.publish_buffer import PublishBuffer
+    from geminga.broker.failures import Failures
+    from geminga.runtime.frame_room import FrameRoom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

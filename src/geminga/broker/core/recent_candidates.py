@@ -7,9 +7,10 @@ same: no delivery time, no marker, all messages of the batch left, no key that m
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.dispatcher_shared import Candidate
+if TYPE_CHECKING:
+    from geminga.broker.core.dispatcher_shared import Candidate
 
 #: Entries remembered, and their bytes, which this keeps from being freed; then all are forgotten.
 ENTRIES_MAX: Final = 4096

@@ -7,21 +7,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from geminga.broker.access.ports import Access
-from geminga.broker.config import BrokerConfig
-from geminga.broker.ownership.lookup import TopicLookup
-from geminga.broker.schema.registry import SchemaRegistry
-from geminga.broker.topic.base import Topic
-from geminga.model.topic_name import TopicName
-from geminga.runtime import Clock
-from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.schema_info import SchemaInfo
-
 if TYPE_CHECKING:
+    from geminga.broker.access.ports import Access
+    from geminga.broker.config import BrokerConfig
+    from geminga.broker.ownership.lookup import TopicLookup
     from geminga.broker.registry.namespaces import TopicMode
     from geminga.broker.registry.topic_watches import TopicListWatcher
+    from geminga.broker.schema.registry import SchemaRegistry
+    from geminga.broker.topic.base import Topic
+    from geminga.model.topic_name import TopicName
+    from geminga.runtime import Clock
     from geminga.transaction.coordinator import TransactionCoordinator
     from geminga.transaction.ports import Participants
+    from geminga.wire._generated import pulsar_api_pb2 as pb
+    from geminga.wire.pulsar.schema_info import SchemaInfo
 
 
 class Topics(Protocol):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from geminga.broker.ownership.ports import Ownership
-from geminga.broker.policies.config import PolicyConfig
-from geminga.broker.policies.rules import TopicRules
-from geminga.broker.resources.policies import Policies
-from geminga.broker.schema.registry import SchemaRegistry
-from geminga.broker.topic.base import Topic
-from geminga.broker.topic.services import TopicServices
-from geminga.broker.topic.table import TablesElsewhere
-from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
+
+if TYPE_CHECKING:
+    from geminga.broker.ownership.ports import Ownership
+    from geminga.broker.policies.config import PolicyConfig
+    from geminga.broker.policies.rules import TopicRules
+    from geminga.broker.resources.policies import Policies
+    from geminga.broker.schema.registry import SchemaRegistry
+    from geminga.broker.topic.base import Topic
+    from geminga.broker.topic.services import TopicServices
+    from geminga.broker.topic.table import TablesElsewhere
+    from geminga.model.topic_name import TopicName
 
 
 class NamespacePolicies(Protocol):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from geminga.broker.topic.base import Topic
+from typing import TYPE_CHECKING
+
 from geminga.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.topic.base import Topic
 
 
 class LoadedTopics:

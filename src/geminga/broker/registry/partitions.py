@@ -16,15 +16,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from geminga.broker.config import BrokerConfig
-from geminga.broker.registry.ports import TopicsElsewhere
-from geminga.broker.registry.topic_registry import TopicRegistry
-from geminga.broker.resources import PartitionedTopic, Resources
-from geminga.broker.subscription.subscription import decode_cursor_name
 from geminga.broker.upkeep.admin_steps import AdminSteps
-from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
@@ -35,6 +29,13 @@ from geminga.model.errors import (
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName, decode_name, is_internal_cursor
 from geminga.runtime import Clock, Part, get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.config import BrokerConfig
+    from geminga.broker.registry.ports import TopicsElsewhere
+    from geminga.broker.registry.topic_registry import TopicRegistry
+    from geminga.broker.resources import PartitionedTopic, Resources
+    from geminga.managed_ledger import ManagedLedgerFactory
 
 _log = get_logger(__name__)
 
@@ -344,7 +345,7 @@ class Partitions:
         """Where nobody used the partition, a subscription is a node; else whoever owns the topic creates it."""
         registry = self._registry
         if self._elsewhere is not None and not await self._elsewhere.is_here(partition):
-            await self._elsewhere.subscribe(partition, [decode_cursor_name(cursor) for cursor in cursors])
+            await self._elsewhere.subscribe(partition, [decode_name(cursor) for cursor in cursors])
             return
         if registry.is_free(partition) and await self._ledgers.add_cursors(partition.managed_ledger_name, cursors):
             if not registry.is_free(partition):
@@ -355,7 +356,7 @@ class Partitions:
         was_free = registry.is_free(partition)
         topic = await registry.load(partition)
         for cursor in cursors:
-            await topic.ensure_subscription(decode_cursor_name(cursor), EARLIEST)
+            await topic.ensure_subscription(decode_name(cursor), EARLIEST)
         if was_free and not topic.is_in_use:
             await registry.unload(partition)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from geminga.broker.resources import Document
-from geminga.broker.topic.base import Topic
-from geminga.managed_ledger import ManagedLedger
 from geminga.model.topic_name import TopicName
 
+if TYPE_CHECKING:
+    from geminga.broker.topic.base import Topic
+    from geminga.managed_ledger import ManagedLedger
+
 #: Makes a topic that is not loaded yet; without a managed ledger: one that is not persistent.
-MakeTopic = Callable[[TopicName, ManagedLedger | None], Topic]
+MakeTopic: TypeAlias = "Callable[[TopicName, ManagedLedger | None], Topic]"
 
 
 class Belongings(NamedTuple):

@@ -10,24 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
-from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import Hold
 from geminga.broker.failures import Failures, Kind
 from geminga.broker.ownership.ports import Here, Ownership, Topics
-from geminga.broker.policies.core.readers import TopicCreation
 from geminga.broker.policies.core.rows.limits import AUTO_TOPIC_CREATION, MAX_TOPICS
-from geminga.broker.policies.rules import Levels
 from geminga.broker.registry.loaded_topics import LoadedTopics
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
-from geminga.broker.registry.ports import Belongings, MakeTopic, PartitionedCalls
 from geminga.broker.registry.topic_loads import Load, TopicLoads
-from geminga.broker.resources import Document, Policies, Resources
-from geminga.broker.subscription.subscription import decode_cursor_name
-from geminga.broker.topic.base import Topic
-from geminga.broker.topic.persistent import PersistentTopic
-from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
@@ -40,7 +31,6 @@ from geminga.model.errors import (
     TransactionTopicError,
     UnavailableError,
 )
-from geminga.model.position import Position
 from geminga.model.topic_name import (
     PARTITION_SUFFIX,
     SYSTEM_NAMESPACE,
@@ -52,8 +42,19 @@ from geminga.model.topic_name import (
 )
 from geminga.runtime import Clock, Part, Turns, get_logger, spawn
 
-#: What holds a topic that is closed; raises GemingaError where that can not be told.
-WhyItStays = Callable[[Topic], Awaitable[Hold | None]]
+if TYPE_CHECKING:
+    from geminga.broker.config import BrokerConfig
+    from geminga.broker.policies.core.readers import TopicCreation
+    from geminga.broker.policies.rules import Levels
+    from geminga.broker.registry.ports import Belongings, MakeTopic, PartitionedCalls
+    from geminga.broker.resources import Document, Policies, Resources
+    from geminga.broker.topic.base import Topic
+    from geminga.broker.topic.persistent import PersistentTopic
+    from geminga.managed_ledger import ManagedLedgerFactory
+    from geminga.model.position import Position
+
+    #: What holds a topic that is closed; raises GemingaError where that can not be told.
+    WhyItStays = Callable[[Topic], Awaitable[Hold | None]]
 
 _log = get_logger(__name__)
 
@@ -166,8 +167,8 @@ class TopicRegistry:
             raise ConflictError("This topic already exists")
         await self.check_topic_limit(name, 1)
         topic = await self._load(name, create=True)
-        if properties and isinstance(topic, PersistentTopic):
-            await topic.ledger.add_properties(properties)
+        if properties and name.is_persistent:
+            await cast("PersistentTopic", topic).ledger.add_properties(properties)
         return topic
 
     async def load(self, name: TopicName) -> Topic:
@@ -191,7 +192,7 @@ class TopicRegistry:
         if topic is not None:
             return [*topic.subscriptions]
         cursors = await self._ledgers.cursor_names(name.managed_ledger_name) if name.is_persistent else ()
-        return [decode_cursor_name(cursor) for cursor in cursors if not is_internal_cursor(cursor)]
+        return [decode_name(cursor) for cursor in cursors if not is_internal_cursor(cursor)]
 
     async def unload(self, name: TopicName) -> None:
         """Send its clients away and close it; nothing if it is not loaded."""
@@ -235,9 +236,9 @@ class TopicRegistry:
     async def terminate(self, name: TopicName) -> Position:
         """End a persistent topic: no more publishing; returns its last position."""
         topic = await self._load(name, create=False)
-        if not isinstance(topic, PersistentTopic):
+        if not name.is_persistent:
             raise NotAllowedError("Termination of a non-persistent topic is not allowed")
-        return await topic.terminate()
+        return await cast("PersistentTopic", topic).terminate()
 
     async def close(self) -> None:
         """Unload everything."""
@@ -361,10 +362,13 @@ class TopicRegistry:
             if not create and not await ledgers.exists(name.managed_ledger_name):
                 raise _not_found(name)
             ledger = await ledgers.open(name.managed_ledger_name)
-            if ledger.stored.is_new and not (create and await _may_be_new(self._resources, name)):
-                self._namespaces.forget(name.namespace)
-                await ledgers.delete(name.managed_ledger_name)
-                raise _not_found(name)
+            if ledger.stored.is_new:
+                from geminga.broker.registry.new_topics import may_be_new  # with the first topic that is made
+
+                if not (create and await may_be_new(self._resources, name)):
+                    self._namespaces.forget(name.namespace)
+                    await ledgers.delete(name.managed_ledger_name)
+                    raise _not_found(name)
             topic = self._make_topic(name, ledger)
         changes = self._policy_changes()
         try:
@@ -583,13 +587,6 @@ class TopicRegistry:
                     await turns.next()
                 found.add(f"{text}{PARTITION_SUFFIX}{index}")
         return found
-
-
-async def _may_be_new(resources: Resources, name: TopicName) -> bool:
-    # Loaded by the first topic that is made.
-    from geminga.broker.registry.new_topics import may_be_new
-
-    return await may_be_new(resources, name)
 
 
 def _not_served(name: TopicName) -> TopicNotServedError:

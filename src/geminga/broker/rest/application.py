@@ -9,46 +9,24 @@ without any of it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from geminga.broker.core.coercion import NotBuiltError
-from geminga.broker.ownership.ports import Ownership
-from geminga.broker.rest import (
-    anti_affinity,
-    bookies,
-    broker_stats,
-    brokers,
-    bundle_topics,
-    bundles,
-    clusters,
-    isolation,
-    lake,
-    lookup,
-    messages,
-    namespace_policies,
-    namespace_subscriptions,
-    namespaces,
-    partitions,
-    quotas,
-    schemas,
-    subscriptions,
-    tenants,
-    topic_policies,
-    topics,
-    transactions,
-)
 from geminga.broker.rest.context import RestContext
+from geminga.broker.rest.core import unbuilt
 from geminga.broker.rest.doors import decided
-from geminga.broker.rest.owners import at_owner, at_owner_of
-from geminga.broker.rest.requests import context_of, error_response, topic_of
+from geminga.broker.rest.families import FAMILIES, family_of, rows_of
+from geminga.broker.rest.requests import context_of, error_response
 from geminga.broker.rest.routing import SegmentRouter, distinct, unbuilt_routes
-from geminga.broker.rest.spreading import over_partitions
 from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
 
@@ -56,49 +34,15 @@ _log = get_logger(__name__)
 
 #: Bytes of a body that are read and thrown away before an answer that does not need them.
 DISCARDED_BYTES_MAX: Final = 1 << 20
+#: Headers of a 503 that is soon over.
+RETRY_LATER: Final = {"Retry-After": "5"}
 
 
-def _ownership(request: Request) -> Ownership:
-    return context_of(request).ownership
+#: Has a router made, on a thread where there are threads; raises what making it raised.
+Loads = Callable[[Callable[[], SegmentRouter]], Awaitable[SegmentRouter]]
 
 
-#: Every row that is built.
-ROUTES = distinct(
-    [
-        *brokers.ROUTES,
-        *broker_stats.ROUTES,
-        *clusters.ROUTES,
-        *isolation.ROUTES,
-        *tenants.ROUTES,
-        *namespace_policies.ROUTES,
-        *namespaces.ROUTES,
-        *bundles.ROUTES,
-        *anti_affinity.ROUTES,
-        *bookies.ROUTES,
-        *bundle_topics.ROUTES,
-        *namespace_subscriptions.ROUTES,
-        *quotas.ROUTES,
-        *lookup.ROUTES,
-        *lake.NAMESPACE_ROUTES,
-        *at_owner(lake.ROUTES, topic_of, _ownership),
-        *schemas.ROUTES,
-        *at_owner(over_partitions(subscriptions.ROUTES), topic_of, _ownership),
-        *at_owner(over_partitions(messages.ROUTES), topic_of, _ownership),
-        *partitions.ROUTES,
-        *at_owner_of(topic_policies.ROUTES, topic_policies.whose, _ownership),
-        *topics.LISTS,
-        *at_owner(over_partitions(topics.ROUTES), topic_of, _ownership),
-        *transactions.where_enabled(transactions.OF_CLUSTER),
-        *transactions.where_enabled(at_owner(transactions.OF_COORDINATORS, transactions.coordinator_topic, _ownership)),
-        *transactions.where_enabled(at_owner(transactions.OF_TOPICS, transactions.persistent_of, _ownership)),
-        *transactions.where_enabled(at_owner(transactions.OF_STANDINGS, transactions.coordinator_topic, _ownership)),
-        *transactions.where_enabled(at_owner(transactions.OF_SNAPSHOTS, transactions.snapshots_topic_of, _ownership)),
-        *at_owner(transactions.ALWAYS, transactions.persistent_of, _ownership),
-    ]
-)
-
-
-def make_application(context: RestContext) -> ASGIApp:
+def make_application(context: RestContext, load: Loads) -> ASGIApp:
     """The application; ``context`` is what its handlers administer."""
     application = Starlette(
         exception_handlers={
@@ -109,8 +53,43 @@ def make_application(context: RestContext) -> ASGIApp:
         },
     )
     application.state.context = context
-    application.router = SegmentRouter(distinct([*decided(ROUTES), *unbuilt_routes()]))
+    application.router = _FamiliesRouter(load)
     return _EncodedPaths(_WholeBodies(application))
+
+
+class _FamiliesRouter(Router):
+    """Routes to a family of rows, which is loaded with the first request for one of it."""
+
+    def __init__(self, load: Loads) -> None:
+        super().__init__(redirect_slashes=False)
+        self._load = load
+        self._loaded: dict[str, SegmentRouter] = {}
+        self._known = frozenset(FAMILIES) | {family_of(row.path) for row in unbuilt.ROUTES}
+        self._none = SegmentRouter(())
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve with the rows of the request's family."""
+        family = family_of(scope["path"]) if scope["type"] == "http" else ""
+        router = self._loaded.get(family) or await self._load_family(family)
+        await router.app(scope, receive, send)
+
+    async def _load_family(self, family: str) -> SegmentRouter:
+        if family not in self._known:
+            # Of a stranger's own invention, who must not make this work or grow.
+            return self._none
+        try:
+            router = await self._load(partial(_router_of, family))
+        except (OSError, ImportError, MemoryError) as error:
+            # No descriptor, no memory: a moment of need, which the next request may find over.
+            _log.warning("what answers %s could not be loaded: %s", family, error)
+            raise HTTPException(503, f"the broker could not load what answers {family}", RETRY_LATER) from error
+        # Another request may have had it loaded meanwhile.
+        return self._loaded.setdefault(family, router)
+
+
+def _router_of(family: str) -> SegmentRouter:
+    refused = [route for route in unbuilt_routes() if family_of(route.path) == family]
+    return SegmentRouter(distinct([*decided(rows_of(family)), *refused]))
 
 
 class _WholeBodies:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,10 +18,11 @@ from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.owners import redirection
 from geminga.broker.rest.requests import RestError, context_of, json_response, namespace_of, path_text
 from geminga.broker.rest.routing import Route
-from geminga.broker.topic.base import Topic
 from geminga.model.errors import NotFoundError
 
-#: What Pulsar's broker says with its default load manager; it is a question of the one before.
+if TYPE_CHECKING:
+    from geminga.broker.topic.base import Topic
+
 #: Allocators of memory that Pulsar's broker has.
 _OF_NETTY: Final = ("default", "ml-cache")
 #: Of each namespace that has topics here; Pulsar's other figures of that kind are of what is not there.
@@ -36,6 +37,7 @@ _OF_NAMESPACE: Final = (
     "brk_no_of_subscriptions",
     "brk_no_of_consumers",
 )
+#: What Pulsar's broker says with its default load manager; it is a question of the one before.
 _NOT_OF_THIS_MANAGER: Final = (
     "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerWrapper does not support this operation"
 )

@@ -218,5 +218,7 @@ ROUTES = [
     Route("/admin/v2/brokers", list_brokers, methods=["GET"], needs=BrokerOperation.LIST_BROKERS),
     Route("/admin/v2/brokers/{cluster}", list_brokers, methods=["GET"], needs=BrokerOperation.LIST_BROKERS),
     Route("/status.html", status, methods=["GET"], needs=Anyone("it tells load balancers whether to come")),
+]
+METRICS = [
     Route("/metrics", metrics, methods=["GET"], needs=Anyone("scrapers bring no credentials, as in Pulsar's default")),
 ]

@@ -37,11 +37,11 @@ from geminga.broker.rest.requests import (
     path_text,
 )
 from geminga.broker.rest.routing import Route
-from geminga.broker.topic.base import Topic
 from geminga.model.errors import NotFoundError, PreconditionFailedError, UnavailableError
 
 if TYPE_CHECKING:
     from geminga.broker.ownership.membership import Membership
+    from geminga.broker.topic.base import Topic
 
 #: Where a bundle is to go: a parameter for the leader.
 DESTINATION: Final = "destinationBroker"

@@ -6,24 +6,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.access.ports import Access
-from geminga.broker.config import BrokerConfig
-from geminga.broker.metrics import Metrics
-from geminga.broker.ownership.lookup import TopicLookup
-from geminga.broker.ownership.ports import Ownership
-from geminga.broker.policies.service import PolicyService
-from geminga.broker.resources import Resources
 from geminga.broker.rest.services import NO_FORCE, AdministeredTopics, BrokerStatus, ForcedDeletion, LiveConfiguration
-from geminga.broker.rest.stats import TopicStatistics
-from geminga.broker.schema.topic_schemas import Schemas
-from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.runtime import Clock
-from geminga.runtime.ports import Disk
 
 if TYPE_CHECKING:
+    from geminga.broker.access.ports import Access
+    from geminga.broker.config import BrokerConfig
     from geminga.broker.load.config import LoadConfig
+    from geminga.broker.metrics import Metrics
+    from geminga.broker.ownership.lookup import TopicLookup
     from geminga.broker.ownership.membership import Membership
+    from geminga.broker.ownership.ports import Ownership
+    from geminga.broker.policies.service import PolicyService
+    from geminga.broker.resources import Resources
+    from geminga.broker.rest.stats import TopicStatistics
+    from geminga.broker.schema.topic_schemas import Schemas
     from geminga.broker.transactions.service import TransactionService
+    from geminga.managed_ledger import ManagedLedgerFactory
+    from geminga.runtime import Clock
+    from geminga.runtime.ports import Disk
 
 #: Body of a request where ``httpMaxRequestSize`` sets no other bound, bytes.
 BODY_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
@@ -43,7 +43,10 @@ class RestContext:
     policies: PolicyService
     #: Returns when the loaded topics of a namespace follow its changed policies.
     policies_changed: Callable[[str], Awaitable[None]]
-    schemas: Schemas
+    #: Each of these three is made with its first use, and the same from then on: they know what topics are.
+    use_schemas: Callable[[], Schemas]
+    use_metrics: Callable[[], Metrics]
+    use_statistics: Callable[[], TopicStatistics]
     lookup: TopicLookup
     ownership: Ownership
     #: This broker's part in a cluster of several; None: it is alone.
@@ -54,8 +57,6 @@ class RestContext:
     clock: Clock
     disk: Disk
     config: BrokerConfig
-    metrics: Metrics
-    statistics: TopicStatistics
     cluster: str
     version: str
     #: Who is let in, and to what.
@@ -83,3 +84,18 @@ class RestContext:
     process: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     #: What of it can be changed at run time, made with the first use; None: nothing.
     live: Callable[[], LiveConfiguration] | None = None
+
+    @property
+    def schemas(self) -> Schemas:
+        """Of topics."""
+        return self.use_schemas()
+
+    @property
+    def metrics(self) -> Metrics:
+        """What ``/metrics`` tells."""
+        return self.use_metrics()
+
+    @property
+    def statistics(self) -> TopicStatistics:
+        """Of topics and their subscriptions."""
+        return self.use_statistics()

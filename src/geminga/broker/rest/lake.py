@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,10 +27,12 @@ from geminga.broker.rest.requests import (
 )
 from geminga.broker.rest.routing import TOPIC_PATH, Route
 from geminga.broker.rest.targets import persistent_topic, refuse_partitioned
-from geminga.broker.topic.offload import Offload
-from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger.core.offload import record_of
 from geminga.model.errors import PreconditionFailedError
+
+if TYPE_CHECKING:
+    from geminga.broker.topic.offload import Offload
+    from geminga.broker.topic.persistent import PersistentTopic
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 
@@ -39,6 +43,13 @@ async def _topic(request: Request) -> PersistentTopic:
     return await persistent_topic(topics, name, "Offload")
 
 
+def _offload_of(topic: PersistentTopic) -> Offload | None:
+    # Loaded with the first topic, not with the rows of namespaces.
+    from geminga.broker.topic.offload import Offload
+
+    return topic.parts.find(Offload)
+
+
 async def trigger(request: Request) -> Response:
     """Offload the ledgers before that of a message id; goes on in the background."""
     body = await json_body(request)
@@ -46,7 +57,7 @@ async def trigger(request: Request) -> Response:
         raise RestError(400, NO_BODY)
     ledger_id = number_of(object_of(body, "the message id").get("ledgerId"), "ledgerId", LONG_MAX)
     topic = await _topic(request)
-    part = topic.parts.find(Offload)
+    part = _offload_of(topic)
     if part is None or not part.offloading.policy.driver:
         why = part.refusal if part is not None and part.refusal else "no offload driver is set for this topic"
         raise PreconditionFailedError(f"{topic.name} can not be offloaded: {why}")
@@ -57,7 +68,7 @@ async def trigger(request: Request) -> Response:
 async def status(request: Request) -> Response:
     """How the last command went."""
     topic = await _topic(request)
-    part = topic.parts.find(Offload)
+    part = _offload_of(topic)
     if part is None:
         return json_response({"status": "NOT_RUN", "lastError": ""})
     found = part.offloading.status
@@ -70,7 +81,7 @@ async def status(request: Request) -> Response:
 async def look(request: Request) -> Response:
     """The ledgers of a topic, and where each lies."""
     topic = await _topic(request)
-    part = topic.parts.find(Offload)
+    part = _offload_of(topic)
     ledgers: list[Json] = []
     for info in topic.ledger.ledgers.infos:
         record = record_of(info)
@@ -113,7 +124,7 @@ async def look(request: Request) -> Response:
 async def restore(request: Request) -> Response:
     """Ledgers leave the lake for the bookies, in the background; ``restore`` of :func:`look` says how far it is."""
     topic = await _topic(request)
-    part = topic.parts.find(Offload)
+    part = _offload_of(topic)
     if part is not None:
         part.offloading.start_restore()
     return no_content()

@@ -40,8 +40,8 @@ REQUEST_GRACE_S: Final = 0.5
 EARLY_BYTES_MAX: Final = 256 * 1024
 #: Seconds between two looks at how long each connection takes; fewer where a limit is short.
 LOOK_INTERVAL_S: Final = 1.0
-#: Threads lane of the import.
-_IMPORT_LANE: Final = "http-import"
+#: Threads lane of imports.
+IMPORT_LANE: Final = "http-import"
 #: What the application of a broker is.
 BROKERS_SOFTWARE: Final = ("geminga.broker.rest.application",)
 #: What a connection is told that can not be served now.
@@ -191,7 +191,7 @@ class HttpServer:
             self._loading = False
 
     async def _load_software(self) -> tuple[Config, ServerState]:
-        await self._runtime.threads.call(_IMPORT_LANE, partial(_import_software, self._software))
+        await self._runtime.threads.call(IMPORT_LANE, partial(_import_software, self._software))
         from uvicorn.config import Config
         from uvicorn.server import ServerState
 

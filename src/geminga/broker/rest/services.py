@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from geminga.broker.ownership.endpoints import Endpoints
-from geminga.broker.registry.partitions import Partitions
-from geminga.broker.registry.topic_registry import TopicRegistry
-from geminga.broker.resources import Resources
-from geminga.broker.upkeep.admin_steps import AdminSteps
-
 if TYPE_CHECKING:
+    from geminga.broker.ownership.endpoints import Endpoints
     from geminga.broker.peers.topics import PeerTopics
+    from geminga.broker.registry.partitions import Partitions
+    from geminga.broker.registry.topic_registry import TopicRegistry
+    from geminga.broker.resources import Resources
+    from geminga.broker.upkeep.admin_steps import AdminSteps
 
 
 class BrokerStatus(Protocol):

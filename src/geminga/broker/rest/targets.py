@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
 from geminga.broker.rest.requests import RestError
 from geminga.broker.rest.services import AdministeredTopics
-from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.topic.base import Topic
-from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import NotAllowedError, NotFoundError, SubscriptionNotFoundError, TopicNotFoundError
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+    from geminga.broker.topic.base import Topic
+    from geminga.broker.topic.persistent import PersistentTopic
 
 #: Names encoded at once.
 NAMES_PER_STEP: Final = 2000
@@ -105,6 +107,9 @@ async def existing_topic(topics: AdministeredTopics, name: TopicName) -> Topic:
 async def persistent_topic(topics: AdministeredTopics, name: TopicName, what: str = "This") -> PersistentTopic:
     """The loaded topic; raises what is raised for a missing one, NotAllowedError (405) for a non-persistent one."""
     topic = await existing_topic(topics, name)
+    # It is there since the topic is; who lists names has no need of it.
+    from geminga.broker.topic.persistent import PersistentTopic
+
     if not isinstance(topic, PersistentTopic):
         raise NotAllowedError(f"{what} on a non-persistent topic is not allowed")
     return topic
@@ -116,6 +121,8 @@ async def subscription_of(
     """The subscription; raises SubscriptionNotFoundError (404), also for what a non-persistent topic has, unless
     ``what`` is to be done is not allowed there (405)."""
     topic = await (persistent_topic(topics, name, what) if what else existing_topic(topics, name))
+    from geminga.broker.subscription.subscription import Subscription
+
     found = topic.subscriptions.get(subscription)
     if not isinstance(found, Subscription):
         raise no_subscription(name, subscription)

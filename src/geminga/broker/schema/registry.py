@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.schema.core.compatibility import (
-    Strategy,
     identity_of,
     is_same_schema,
     why_incompatible,
@@ -21,6 +20,7 @@ from geminga.broker.schema.core.compatibility import (
 )
 from geminga.broker.schema.core.identities import Identities
 from geminga.broker.schema.core.storage_format import IndexEntry, Locator, StoredSchema, live_versions
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.core.validity import why_invalid
 from geminga.broker.schema.store import SchemaStore
 from geminga.model.errors import BadVersionError, IncompatibleSchemaError, InvalidSchemaError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from geminga.broker.policies.core.rows.schemas import ALLOW_SCHEMA_UPDATE, SCHEMA_COMPATIBILITY, SCHEMA_VALIDATION
 from geminga.broker.policies.rules import TopicRules
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.schema.store import Quorums, SchemaStore, path_of
 from geminga.managed_ledger import ManagedLedgerFactory

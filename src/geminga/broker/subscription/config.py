@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from geminga.broker.core.dispatcher_shared import DispatchLimits
-from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model.settings import setting
+
+if TYPE_CHECKING:
+    from geminga.broker.core.dispatcher_shared import DispatchLimits
+    from geminga.broker.core.unacked_budget import UnackedBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +130,16 @@ class SubscriptionConfig:
             self.max_unacked_messages_per_broker,
             self.max_unacked_messages_per_subscription_on_broker_blocked,
         )
-        return UnackedBudget(limit, ratio) if limit and ratio > 0 else None
+        if not limit or ratio <= 0:
+            return None
+        from geminga.broker.core.unacked_budget import UnackedBudget
+
+        return UnackedBudget(limit, ratio)
 
     def dispatch_limits(self, unacked_max: int) -> DispatchLimits:
         """What the dispatchers' cores obey; ``unacked_max``: messages unacknowledged on one subscription."""
+        from geminga.broker.core.dispatcher_shared import DispatchLimits
+
         return DispatchLimits(
             read_entries_max=self.dispatcher_max_read_batch_size,
             round_robin_messages=self.dispatcher_max_round_robin_batch_size,

@@ -35,8 +35,6 @@ Key_Shared: Final = pb.CommandSubscribe.Key_Shared
 INDIVIDUAL_ACK_TYPES: Final = frozenset((Shared, Key_Shared))
 #: "No epoch": the client does not use consumer epochs (Pulsar's DEFAULT_CONSUMER_EPOCH).
 NO_EPOCH: Final = -1
-#: Request id of commands the broker starts itself (as Pulsar: -1 as uint64).
-UNREQUESTED: Final = (1 << 64) - 1
 #: A consumer that has just joined hears whether it is active with its first FLOW, else after this many seconds.
 #: Clients may know the consumer only after they have read the answer to SUBSCRIBE (the Go client drops what comes
 #: before); FLOW shows that they do.
@@ -349,7 +347,7 @@ class Consumer(ConsumerState):
 
     def notify_closed(self) -> None:
         """CLOSE_CONSUMER."""
-        farewell = partial(commands.close_consumer, self.consumer_id, UNREQUESTED)
+        farewell = partial(commands.close_consumer, self.consumer_id, commands.UNREQUESTED)
         self.subscription.topic.send_away(self.connection, farewell, self._departs)
 
     def _departs(self) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionTopic
 from geminga.broker.subscription.seek import position_at_time
-from geminga.broker.subscription.subscription import PersistentSubscriptionTopic, Subscription, encode_cursor_name
+from geminga.broker.subscription.subscription import PersistentSubscriptionTopic, Subscription
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import (
     ConsumerBusyError,
@@ -18,7 +18,7 @@ from geminga.model.errors import (
     SubscriptionNotFoundError,
     UnavailableError,
 )
-from geminga.model.topic_name import COMPACTION_CURSOR, TopicName, is_internal_cursor
+from geminga.model.topic_name import COMPACTION_CURSOR, TopicName, encode_name, is_internal_cursor
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 #: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
@@ -67,9 +67,7 @@ async def create_subscription(
     if existing is not None:
         return existing
     check_subscription_limit(topic, len(topic.subscriptions))
-    cursor = await topic.ledger.open_cursor(
-        encode_cursor_name(name), initial=position, cursor_properties=properties or {}
-    )
+    cursor = await topic.ledger.open_cursor(encode_name(name), initial=position, cursor_properties=properties or {})
     existing = topic.subscriptions.get(name)
     if existing is not None:
         return existing
@@ -161,7 +159,7 @@ async def _subscription_for(
     existing = topic.subscriptions.get(name)
     if existing is not None:
         return existing
-    cursor = topic.ledger.new_non_durable_cursor(encode_cursor_name(name), start)
+    cursor = topic.ledger.new_non_durable_cursor(encode_name(name), start)
     subscription = Subscription.create(topic, name, cursor, is_durable=False)
     topic.subscriptions[name] = subscription
     return subscription

@@ -27,7 +27,6 @@ from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.model import Position
 from geminga.model.errors import ConsumerBusyError, NotAllowedError, PreconditionFailedError, UnavailableError
-from geminga.model.topic_name import decode_name, encode_name
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -54,16 +53,6 @@ _OF_THE_TOPIC: Final = (
     "geminga.broker.core.time_buckets",
     "geminga.broker.core.waiting_entries",
 )
-
-
-def encode_cursor_name(subscription_name: str) -> str:
-    """The cursor's name."""
-    return encode_name(subscription_name)
-
-
-def decode_cursor_name(cursor_name: str) -> str:
-    """The inverse of :func:`encode_cursor_name`."""
-    return decode_name(cursor_name)
 
 
 class PersistentSubscriptionTopic(DispatchedTopic, Protocol):

@@ -22,7 +22,7 @@ from geminga.broker.subscription import seek
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
-from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
+from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
 from geminga.broker.topic.deduplication import TopicDeduplication
@@ -42,7 +42,7 @@ from geminga.model.errors import (
     TopicTerminatedError,
 )
 from geminga.model.position import Position
-from geminga.model.topic_name import DEDUP_CURSOR, TopicName, is_internal_cursor
+from geminga.model.topic_name import DEDUP_CURSOR, TopicName, decode_name, is_internal_cursor
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -515,7 +515,7 @@ class PersistentTopic(Topic):
     def _load_subscriptions(self) -> None:
         for cursor_name, cursor in self.ledger.cursors.items():
             if not is_internal_cursor(cursor_name):
-                name = decode_cursor_name(cursor_name)
+                name = decode_name(cursor_name)
                 self._subscriptions[name] = Subscription.create(self, name, cursor)
 
     async def _last_index(self) -> int:

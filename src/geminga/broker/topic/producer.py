@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.subscription.rates import Rates
@@ -23,9 +23,6 @@ from geminga.wire.pulsar.numbers import plain_metadata_bytes
 
 if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
-
-#: Request id of a CLOSE_PRODUCER that answers no request (as Pulsar: -1 as uint64).
-UNREQUESTED: Final = (1 << 64) - 1
 
 
 class ProducerConnection(RatedConnection, Protocol):
@@ -215,7 +212,7 @@ class Producer:
         connection = self.connection
         if connection.producers.get(self.producer_id) is self:
             connection.producer_closed_by_broker(self.producer_id)
-            self.topic.send_away(connection, partial(commands.close_producer, self.producer_id, UNREQUESTED))
+            self.topic.send_away(connection, partial(commands.close_producer, self.producer_id, commands.UNREQUESTED))
 
     def disconnect_soon(self) -> None:
         """Like :meth:`disconnect`, once everything before is answered: what was refused is sent again, in order."""

@@ -6,27 +6,27 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from geminga.broker.config import BrokerConfig
-from geminga.broker.core.recent_candidates import RecentCandidates
-from geminga.broker.core.unacked_budget import UnackedBudget
-from geminga.broker.failures import Failures
-from geminga.broker.policies.rules import TopicRules
-from geminga.broker.subscription.ports import PendingAckLogs
-from geminga.broker.topic.ports import KeptTransactions
 from geminga.broker.topic.throttling import NO_THROTTLES, BrokerThrottles
-from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.metadata.ports import MetadataStore
-from geminga.model.histogram import Latencies
-from geminga.model.topic_name import TopicName
-from geminga.runtime import Part, Runtime
-from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.config import BrokerConfig
     from geminga.broker.core.departure import Departure
+    from geminga.broker.core.recent_candidates import RecentCandidates
+    from geminga.broker.core.unacked_budget import UnackedBudget
+    from geminga.broker.failures import Failures
+    from geminga.broker.policies.rules import TopicRules
     from geminga.broker.schema.core.storage_format import StoredSchema
+    from geminga.broker.subscription.ports import PendingAckLogs
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import TopicPart
+    from geminga.broker.topic.ports import KeptTransactions
+    from geminga.managed_ledger import ManagedLedgerFactory
+    from geminga.metadata.ports import MetadataStore
+    from geminga.model.histogram import Latencies
+    from geminga.model.topic_name import TopicName
+    from geminga.runtime import Part, Runtime
     from geminga.transaction.ports import BufferSnapshots, HoldsBack, Registrations
+    from geminga.wire._generated import pulsar_api_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

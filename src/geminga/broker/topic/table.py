@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import USES, Hold, why_topic_stays
 from geminga.broker.policies.core.rows.deletion import INACTIVE_TOPICS
-from geminga.broker.policies.rules import TopicRules
-from geminga.broker.topic.base import Topic
-from geminga.broker.upkeep.ports import LoadedTopics
 from geminga.model.errors import ConflictError, GemingaError, NotFoundError
-from geminga.model.topic_name import TopicName
 from geminga.runtime import Contained, Part, get_logger, next_turn, spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.config import BrokerConfig
+    from geminga.broker.policies.rules import TopicRules
+    from geminga.broker.topic.base import Topic
+    from geminga.broker.upkeep.ports import LoadedTopics
+    from geminga.model.topic_name import TopicName
 
 _log = get_logger(__name__)
 

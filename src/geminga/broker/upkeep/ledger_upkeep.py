@@ -7,19 +7,20 @@ after the start and then daily, and again an hour after a look that found some. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.config import BrokerConfig
-from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.upkeep.ports import LoadedTopics
 from geminga.broker.upkeep.timers import Timers
-from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import Contained, Part, Runtime, get_logger
 
 if TYPE_CHECKING:
+    from geminga.broker.config import BrokerConfig
+    from geminga.broker.topic.base import Topic
     from geminga.broker.upkeep.orphan_ledgers import OrphanLedgers
+    from geminga.broker.upkeep.ports import LoadedTopics
+    from geminga.managed_ledger import ManagedLedgerFactory
+    from geminga.metadata.ports import MetadataStore
 
 _log = get_logger(__name__)
 
@@ -82,14 +83,21 @@ class LedgerUpkeep:
 
     async def trim_all(self) -> float:
         """Trim every loaded topic that has more than one ledger; seconds to the next time."""
-        for topic in list(self._topics.values()):
+        if self._topics:
+            await self._trim(list(self._topics.values()))
+        return self._config.retention_check_interval_s
+
+    @staticmethod
+    async def _trim(topics: Sequence[Topic]) -> None:
+        from geminga.broker.topic.persistent import PersistentTopic
+
+        for topic in topics:
             if isinstance(topic, PersistentTopic) and not topic.is_closing and len(topic.ledger.ledgers) > 1:
                 try:
                     with Contained(topic, "a trim"):
                         await topic.ledger.trim()
                 except GemingaError as error:
                     _log.warning("%s could not be trimmed: %s", topic.name, error)
-        return self._config.retention_check_interval_s
 
     async def delete_lake_files(self) -> float:
         """Delete the lake files that could not be deleted when their ledgers went; seconds to the next time."""

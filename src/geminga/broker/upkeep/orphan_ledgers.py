@@ -10,17 +10,19 @@ slept meanwhile does, an acknowledged entry stays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.installation import META_INSTALLATION
 from geminga.broker.core.orphan_looks import AGE_MS, APART_S, OrphanLooks, SeenLedger, Verdict
 from geminga.broker.schema import store as schema_store
 from geminga.broker.topic import delayed_snapshots
 from geminga.managed_ledger.named_ledgers import all_named_ledgers
-from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import CorruptionError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.runtime import Runtime, get_logger
+
+if TYPE_CHECKING:
+    from geminga.bookkeeper import BookKeeper
+    from geminga.metadata.ports import MetadataStore
 
 #: Ids spelled out in a log line.
 SHOWN_MAX: Final = 10

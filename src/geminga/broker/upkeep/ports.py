@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
-from geminga.broker.topic.base import Topic
+if TYPE_CHECKING:
+    from geminga.broker.topic.base import Topic
 
 #: The loaded topics by full name.
-LoadedTopics = Mapping[str, Topic]
+LoadedTopics: TypeAlias = "Mapping[str, Topic]"

@@ -9,10 +9,12 @@ already reach ``retention_bytes``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.model.position import Position
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.core.positions import LedgerInfo
 
 
 def is_consumed(info: LedgerInfo, slowest: Position | None) -> bool:

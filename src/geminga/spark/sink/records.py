@@ -26,7 +26,9 @@ def _load_fastavro() -> ModuleType:
     try:
         import fastavro
     except ImportError as error:
-        raise InvalidConfiguration("Avro rows need fastavro, which is not installed: pip install fastavro") from error
+        raise InvalidConfiguration(
+            "Avro rows need fastavro, which is not installed: pip install 'geminga[avro]'"
+        ) from error
     return fastavro
 
 

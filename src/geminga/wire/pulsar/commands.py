@@ -17,6 +17,8 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import encode_frame
 from geminga.wire.pulsar.varint import encode_varint
 
+#: Request id of what the broker sends unasked (as Pulsar: -1 as uint64).
+UNREQUESTED: Final = (1 << 64) - 1
 #: The newest protocol version spoken here (v21: AUTO_CONSUME schema known to the broker).
 PROTOCOL_VERSION: Final = pb.v21
 

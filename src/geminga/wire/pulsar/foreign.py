@@ -10,14 +10,12 @@ from enum import Enum
 from typing import Final
 
 from geminga.model.errors import ServerError
-from geminga.wire.pulsar.commands import error
+from geminga.wire.pulsar.commands import UNREQUESTED, error
 
 #: Bytes that :func:`spoken_in` needs, at most.
 HEAD_BYTES: Final = 8
 #: A TLS alert: fatal, handshake failure. OpenSSL shows it as such; to a client that speaks TLS there is no text to say.
 TLS_REFUSAL: Final = b"\x15\x03\x01\x00\x02\x02\x28"
-#: Answers that belong to no request have the request id -1.
-_UNREQUESTED: Final = (1 << 64) - 1
 _METHODS: Final = tuple(
     f"{method} ".encode()
     for method in ("GET", "PUT", "POST", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "PRI")
@@ -54,7 +52,7 @@ def refusal(protocol: Protocol, text: str) -> bytes:
     if protocol is Protocol.TLS:
         return TLS_REFUSAL
     if protocol is Protocol.PULSAR:
-        return error(_UNREQUESTED, ServerError.UNSUPPORTED_VERSION_ERROR, text)
+        return error(UNREQUESTED, ServerError.UNSUPPORTED_VERSION_ERROR, text)
     body = text.encode() + b"\n"
     head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
     return head % len(body) + body

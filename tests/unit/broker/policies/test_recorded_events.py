@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from geminga.broker.policies import events
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult

@@ -187,11 +187,11 @@ def test_consumer_that_comes_while_policies_are_read_again_keeps_its_subscriptio
         await topic.create_subscription("idle", EARLIEST)
         subscription = topic.subscriptions["idle"]
         await minutes(CHECK_MINUTES + 61)
-        broker.broker._policy_upkeep.close()
+        broker.broker.policy_upkeep.close()
         await minutes(1)
         assert topic.subscriptions.get("idle") is subscription, "the story comes before the timer"
         broker.metadata.faults.delay_ms_max = 100
-        sweep = asyncio.ensure_future(broker.broker._policy_upkeep.expire_subscriptions(topic))
+        sweep = asyncio.ensure_future(broker.broker.policy_upkeep.expire_subscriptions(topic))
         await seconds(0.001)
         await (await broker.client()).subscribe(subscription="idle")
         broker.metadata.faults.delay_ms_max = 0

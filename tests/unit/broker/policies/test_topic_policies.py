@@ -10,9 +10,10 @@ import fastavro
 import pytest
 
 from geminga.broker.policies import events
+from geminga.broker.policies.namespace_events import SCHEMA_NAME
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.rest.deletion import delete_namespace_and_topics
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic import table
 from geminga.broker.topic.persistent import PersistentTopic
@@ -169,7 +170,7 @@ def test_event_written_by_another_program_with_its_own_schema_is_read() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await topic_of(world)
         await set_topic(world, "messageTTLInSeconds", 5)
-        info = SchemaInfo("PulsarEvent", SchemaType.AVRO, definition)
+        info = SchemaInfo(SCHEMA_NAME, SchemaType.AVRO, definition)
         version = await world.broker.schemas.registry.put_if_absent(
             schema_id_of(EVENTS), info, Strategy.ALWAYS_COMPATIBLE
         )
@@ -414,7 +415,7 @@ def test_what_a_newer_version_wrote_is_kept_through_edit_and_rewrite(is_rewritte
         await topic_of(world)
         await set_topic(world, "maxProducerPerTopic", 1)
         registry = world.broker.schemas.registry
-        info = SchemaInfo("PulsarEvent", SchemaType.AVRO, definition)
+        info = SchemaInfo(SCHEMA_NAME, SchemaType.AVRO, definition)
         version = await registry.put_if_absent(schema_id_of(EVENTS), info, Strategy.ALWAYS_COMPATIBLE)
         for held in (policies, {**policies, "isGlobal": True, "compactionThreshold": 1, "maxConsumerPerTopic": 8}):
             buffer = io.BytesIO()

@@ -132,8 +132,6 @@ def test_parts_are_kept_up_as_often_as_their_kind_asks_for() -> None:
         topic = await topic_of(world)
         other = await world.broker.get_topic(TopicName.parse("persistent://public/default/other"), create=True)
         assert isinstance(other, PersistentTopic)
-        upkeep = PolicyUpkeep(world.broker)
-        upkeep.start()
         await seconds(6)
         part, unkept = topic.parts.find(KeptPart), topic.parts.find(UnkeptPart)
         assert part is not None
@@ -146,7 +144,7 @@ def test_parts_are_kept_up_as_often_as_their_kind_asks_for() -> None:
         another = other.parts.find(KeptPart)
         assert another is not None
         assert another.times == 3
-        upkeep.close()
+        world.broker.policy_upkeep.close()
         await seconds(20)
         assert part.times == 3
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from geminga.broker.ownership.core.bundles import Bundle, topic_hash
-from geminga.broker.rest.application import ROUTES
 from geminga.broker.rest.bundle_topics import _loaded
+from geminga.broker.rest.families import all_rows
 from geminga.broker.rest.routing import SegmentRouter
 from geminga.model.topic_name import TopicName
 
@@ -32,7 +32,7 @@ def test_one_of_several_owns_what_its_nodes_say_used_or_not() -> None:
 
 
 def test_a_bundle_does_not_hide_the_lists_of_its_namespace() -> None:
-    paths = [route.path for route in SegmentRouter(ROUTES).routes]
+    paths = [route.path for route in SegmentRouter(all_rows()).routes]
     bundle = next(path for path in paths if path.endswith("/non-persistent/{tenant}/{namespace}/{bundle}"))
     partitioned = next(path for path in paths if path.endswith("/{tenant}/{namespace}/partitioned"))
     assert paths.index(partitioned) < paths.index(bundle)

@@ -25,7 +25,7 @@ from geminga.broker.access.core.actions import (
     writing,
 )
 from geminga.broker.access.core.principal import ANONYMOUS
-from geminga.broker.rest.application import ROUTES
+from geminga.broker.rest.families import all_rows
 from geminga.broker.rest.routing import DOMAIN, TOPIC_PATH, Route, distinct
 from geminga.model.errors import InvariantError
 from geminga.model.topic_name import TopicName
@@ -85,7 +85,7 @@ def state(world: BrokerWorld) -> dict[str, object]:
     }
 
 
-ASKING = [route for route in ROUTES if not isinstance(route.needs, Anyone)]
+ASKING = [route for route in all_rows() if not isinstance(route.needs, Anyone)]
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
@@ -116,8 +116,9 @@ def test_denied_request_is_refused_and_has_changed_nothing(is_slow: bool) -> Non
 def test_only_what_is_denied_is_refused() -> None:
     """Of each row: denied are all actions but its own, and it is let through to its handler."""
     # What deletes leaves little to the others: it comes at the end of a broker's life, a few at a time.
-    deleting = [route for route in ROUTES if method_of(route) == "DELETE"]
-    kept = [route for route in ROUTES if route not in deleting]
+    rows = all_rows()
+    deleting = [route for route in rows if method_of(route) == "DELETE"]
+    kept = [route for route in rows if route not in deleting]
     for routes in (kept, *(deleting[first : first + 8] for first in range(0, len(deleting), 8))):
         run_with_broker(let_through(routes, authorizer := Denying()), access=authorizer.access)
 

@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 import sys
 from geminga.broker.rest.loading import application_maker
-make = application_maker(None)
+make = application_maker(lambda: None)
 before = [name for name in ("starlette", "uvicorn") if name in sys.modules]
 make()
 print(before, "starlette" in sys.modules)

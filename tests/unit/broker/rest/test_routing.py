@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+from collections.abc import Callable
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -13,9 +14,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
-from geminga.broker.rest.application import ROUTES
 from geminga.broker.rest.core import unbuilt
+from geminga.broker.rest.families import FAMILIES, all_rows, family_of, rows_of
+from geminga.broker.rest.loading import application_maker
 from geminga.broker.rest.routing import DOMAIN, TOPIC_PATH, TOPICS_PATH, SegmentRouter, unbuilt_routes
+from support.broker_world import BrokerWorld, run_with_broker
+from support.rest_world import ask, rest_context
 
 
 def telling(name: str) -> object:
@@ -86,7 +90,7 @@ def test_a_domain_is_one_of_two(domain: str) -> None:
 
 def test_every_path_finds_its_own_route_among_all() -> None:
     """What is built is never hidden by what is not, nor the other way round."""
-    routes = [*ROUTES, *unbuilt_routes()]
+    routes = [*all_rows(), *unbuilt_routes()]
     named = [
         Route(route.path, telling(f"{method} {route.path}"), methods=[method])
         for route in routes
@@ -97,4 +101,66 @@ def test_every_path_finds_its_own_route_among_all() -> None:
         (method,) = (route.methods or set()) - {"HEAD"}
         path = re.sub(r"\{[^}]*\}", "1", route.path.replace(DOMAIN, "persistent"))
         assert asked(router, method, path) == f"{method} {route.path}"
-    assert len(routes) == len(ROUTES) + len(unbuilt.ROUTES)
+    assert len(routes) == len(all_rows()) + len(unbuilt.ROUTES)
+
+
+def test_each_row_is_looked_for_where_it_is() -> None:
+    """A family loads what its rows are in; a row elsewhere would be answered 404."""
+    rows = all_rows()
+    found = [route for family in FAMILIES for route in rows_of(family)]
+    assert len(found) == len(rows)
+    assert {(route.path, *sorted(route.methods)) for route in found} == {
+        (route.path, *sorted(route.methods)) for route in rows
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "family"),
+    [
+        ("/metrics", "/metrics"),
+        ("/admin/v2/brokers", "/admin/v2/brokers"),
+        ("/admin/v2/brokers/a/b/ownedNamespaces", "/admin/v2/brokers"),
+        ("/admin/v2/non-persistent/t/n", "/admin/v2/persistent"),
+        ("/admin/v2/persistent/t/n/x/stats", "/admin/v2/persistent"),
+        ("/lookup/v2/topic/persistent/t/n/x", "/lookup"),
+        ("/admin", "/admin"),
+        ("", ""),
+    ],
+)
+def test_family_of_a_path(path: str, family: str) -> None:
+    assert family_of(path) == family
+
+
+def test_family_that_can_not_be_loaded_is_answered_503_and_tried_again() -> None:
+    failures: list[BaseException] = [OSError(24, "Too many open files"), MemoryError()]
+
+    async def load(make: Callable[[], SegmentRouter]) -> SegmentRouter:
+        if failures:
+            raise failures.pop()
+        return make()
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = application_maker(lambda: rest_context(world.broker), load)()
+        for _ in range(2):
+            answer = await ask(application, "GET", "/admin/v2/tenants")
+            assert (answer.status, answer.reason) == (503, "the broker could not load what answers /admin/v2/tenants")
+        assert (await ask(application, "GET", "/admin/v2/tenants")).status == 200
+
+    run_with_broker(scenario)
+
+
+def test_paths_that_strangers_make_up_are_not_kept() -> None:
+    made: list[SegmentRouter] = []
+
+    async def load(make: Callable[[], SegmentRouter]) -> SegmentRouter:
+        made.append(make())
+        return made[-1]
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = application_maker(lambda: rest_context(world.broker), load)()
+        for number in range(3):
+            assert (await ask(application, "GET", f"/admin/v2/x{number}")).status == 404
+            assert (await ask(application, "GET", "/admin/v2/clusters")).status == 200
+        assert len(made) == 1
+
+    run_with_broker(scenario)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.model.errors import IncompatibleSchemaError, InvalidSchemaError
 from geminga.model.topic_name import TopicName

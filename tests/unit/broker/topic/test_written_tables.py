@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.policies import events
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic import table
 from geminga.broker.topic.written_tables import WrittenTable

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult

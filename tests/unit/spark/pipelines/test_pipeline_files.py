@@ -270,6 +270,54 @@ def test_yaml_is_read_as_every_reader_reads_it(text, found) -> None:
     assert plain(parse_yaml(text)) == found
 
 
+@pytest.mark.parametrize("word", ["no", "yes", "on", "1_000", "0o7", "1:30", "2026-01-01", ".inf", "<<", "="])
+def test_scalars_keep_their_text(word) -> None:
+    assert plain(parse_yaml(f"a: {word}\n{word}: [{word}]\n")) == {"a": word, word: [word]}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a: 'one\n  two'\n", {"a": "one two"}),
+        ('"\\ud83d\\ude00": "\\U0001f600"\n', {"\U0001f600": "\U0001f600"}),
+        ("{a, b: [c: d]}\n", {"a": "", "b": [{"c": "d"}]}),
+        ("--- # why\na: b\n...\n", {"a": "b"}),
+        ("\ufeffa: b\r\nc: d\re: f", {"a": "b", "c": "d", "e": "f"}),
+    ],
+)
+def test_yaml_of_other_writers_is_read(text, found) -> None:
+    assert plain(parse_yaml(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("a: b\n{c: d}: e\n", 2, "complex keys"),
+        ("? [a]\n: b\n", 1, "complex keys"),
+        ('a:\n- "\\ud83d"\n', 2, "half a character"),
+        ('a: "\\UFFFFFFFF"\n', 1, "no character"),
+        ("a: b\r\nc: d\u2028\n", 2, "U+2028"),
+        ("a: b\n\nc: d\x00\n", 3, "U+0000"),
+        ("a: &b\n", 1, "anchors"),
+        ("a: *\n", 1, "aliases"),
+        ("a: !<x\n", 1, "tags"),
+        ("# c\n\n%TAG ! x\n---\na: b\n", 3, "directives"),
+        ("a: @b\n", 1, "text that begins with @"),
+        ("a: ]\n", 1, "was not opened"),
+        ("a: - b\n", 1, "a line of its own"),
+        ("a: b\nc\n", 2, "a key with a colon"),
+        ("- a\nb: c\n", 2, "expected an item"),
+        ("a: 'b' c\n", 1, "expected nothing behind"),
+        ("a: b\n...\nc: d\n", 3, "nothing more"),
+        ('a: "\\q"\n', 1, "unknown escape"),
+    ],
+)
+def test_what_is_no_yaml_is_told_in_words_of_who_writes(text, line, words) -> None:
+    with pytest.raises(YamlError) as caught:
+        parse_yaml(text)
+    assert (caught.value.line, words in caught.value.problem) == (line, True), caught.value.problem
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [

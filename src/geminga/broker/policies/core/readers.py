@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import INT_MAX, LONG_MAX, Document, Json
 from geminga.broker.core.deletion import CAUGHT_UP_MODE
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 
 #: Pulsar's names of all types of subscriptions.
 SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")

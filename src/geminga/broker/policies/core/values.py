@@ -32,7 +32,7 @@ from geminga.broker.policies.core.readers import (
     Retention,
     retention_of,
 )
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.model.errors import PreconditionFailedError
 
 #: Properties of a namespace, and their characters altogether: its node in the metadata holds all its policies.

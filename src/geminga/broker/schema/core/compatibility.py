@@ -6,47 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from hashlib import sha256
 
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, canonical_form, parse_definition
 from geminga.broker.schema.core.protobuf_native import root_message_name
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.core.validity import NO_DEFINITION, json_schema_id
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, key_value_parts
-
-
-class Strategy(Enum):
-    """``schemaCompatibilityStrategy``."""
-
-    UNDEFINED = "UNDEFINED"
-    ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
-    ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
-    #: The new schema can read what the newest one wrote.
-    BACKWARD = "BACKWARD"
-    #: The newest schema can read what the new one writes.
-    FORWARD = "FORWARD"
-    #: Both.
-    FULL = "FULL"
-    #: The same with every schema of the topic instead of the newest.
-    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
-    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
-    FULL_TRANSITIVE = "FULL_TRANSITIVE"
-
-    @property
-    def is_transitive(self) -> bool:
-        """Whether all schemas count, not only the newest."""
-        return self.value.endswith("_TRANSITIVE")
-
-    @property
-    def new_reads_old(self) -> bool:
-        """Whether the new schema must read what was written."""
-        return self.value.startswith(("BACKWARD", "FULL"))
-
-    @property
-    def old_reads_new(self) -> bool:
-        """Whether old schemas must read what will be written."""
-        return self.value.startswith(("FORWARD", "FULL"))
-
 
 #: Strategies under which a consumer needs to read the newest schema only (Pulsar's checkConsumerCompatibility).
 _CONSUMER_READS_NEWEST = frozenset((Strategy.BACKWARD, Strategy.FORWARD, Strategy.FORWARD_TRANSITIVE, Strategy.FULL))

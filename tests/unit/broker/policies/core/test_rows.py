@@ -18,7 +18,7 @@ from geminga.broker.policies.core.rows.schemas import SCHEMA_COMPATIBILITY
 from geminga.broker.policies.core.rows.storage import PERSISTENCE
 from geminga.broker.policies.rules import broker_levels
 from geminga.broker.resources.policies import new_policies
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.managed_ledger import ManagedLedgerConfig
 from support.source_tree import ROOT
 

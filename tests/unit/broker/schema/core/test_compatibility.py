@@ -7,11 +7,11 @@ import json
 import pytest
 
 from geminga.broker.schema.core.compatibility import (
-    Strategy,
     is_same_schema,
     why_incompatible,
     why_unfit_for_consumer,
 )
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.wire.pulsar.schema_info import INLINE, SEPARATED, KeyValueParts, SchemaInfo, SchemaType, key_value_schema
 from support.schemas import B_OPTIONAL, C_OPTIONAL, A, B, native_definition, record_info
 

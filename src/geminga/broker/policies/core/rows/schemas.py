@@ -9,7 +9,7 @@ from geminga.broker.policies.core.avro_types import enum, optional
 from geminga.broker.policies.core.readers import AUTO_UPDATE_STRATEGIES, flag_of, strategy_of
 from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.values import SCHEMA_STRATEGIES, check_boolean, check_strategy
-from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.core.strategy import Strategy
 
 SCHEMA_COMPATIBILITY: Final = PolicyRow(
     name="schemaCompatibilityStrategy",
