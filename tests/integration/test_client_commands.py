@@ -40,6 +40,8 @@ def test_what_is_produced_is_consumed_and_read(url, fresh_topic) -> None:
         ("one", "k", {"a": "b"}),
         ("two", "k", {"a": "b"}),
     ]
+    news = command("client", "read", fresh_topic, "--until-end", "-n", "0", "--json", *url)
+    assert (news.returncode, news.stdout) == (0, ""), "from latest on there is nothing yet"
     got = command("client", "consume", fresh_topic, "-s", "s", "-p", "Earliest", "-n", "2", *url)
     assert [line.partition("] ")[2] for line in got.stdout.splitlines()] == ["one", "two"]
     assert got.stderr == "2 messages\n"

@@ -147,7 +147,9 @@ def read(
     printer = Printer(json_line, hex_, hide_content)
 
     async def work(client: Client) -> None:
-        reader = await client.create_reader(topic, message_id(start), start_message_id_inclusive=True)
+        # As of Pulsar's command, latest is the end: what is published from now on.
+        is_message = ":" in start
+        reader = await client.create_reader(topic, message_id(start), start_message_id_inclusive=is_message)
         async with reader:
             while not (count and printer.shown == count):
                 if until_end and not await reader.has_message_available():

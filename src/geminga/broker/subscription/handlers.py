@@ -282,10 +282,15 @@ async def _get_last_message_id(
     except GemingaError as error:
         connection.send_error(request_id, error)
         return
+    # Behind the last message lie only markers and what nobody is to see. Clients that begin at the last message compare
+    # the two, and would find that they are past it.
+    marked = subscription.cursor.mark_delete_position
+    if position.entry_id >= 0:
+        marked = min(marked, position)
     answer = pb.CommandGetLastMessageIdResponse(
         last_message_id=message_id_data(position, partition=consumer.partition, batch_index=batch_index),
         request_id=request_id,
-        consumer_mark_delete_position=message_id_data(subscription.cursor.mark_delete_position),
+        consumer_mark_delete_position=message_id_data(marked),
     )
     if request.HasField("geminga_ledgers_from"):
         lengths = subscription.topic.ledger.ledgers.lengths_from(request.geminga_ledgers_from)
