@@ -210,7 +210,7 @@ MEANT: Final = (
     Meant(
         "a percent sign in a subscription's name that was encoded once",
         r"(answer: 500( <exception>)? \| 204|value \.: \[\] \| \['100%'\])",
-        "names of subscriptions by Go: ",
+        "names of subscriptions encoded once: ",
     ),
     Meant("TLS in the data of the own cluster", r"only Apache: brokerClient\w+ string", "clusters: GET clusters/stand"),
     Meant(

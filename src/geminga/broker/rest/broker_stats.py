@@ -14,7 +14,6 @@ from geminga.broker.ownership.owner_nodes import endpoints_in
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.isolation import matches
 from geminga.broker.rest.brokers import active_brokers, own_broker_id
-from geminga.broker.rest.bundles import cut_of
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.owners import redirection
 from geminga.broker.rest.requests import RestError, context_of, json_response, namespace_of, path_text
@@ -96,7 +95,7 @@ async def _loaded(context: RestContext) -> list[tuple[Bundle, Topic]]:
             namespace = topic.name.namespace
             if namespace not in cuts:
                 is_there = await context.resources.namespaces.find(namespace) is not None
-                cuts[namespace] = await cut_of(context, namespace) if is_there else None
+                cuts[namespace] = await context.resources.bundle_cuts.get(namespace) if is_there else None
             cut = cuts[namespace]
             bundle = None if cut is None else cut.find(topic.name)
         if bundle is not None:

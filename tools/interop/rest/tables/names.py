@@ -35,7 +35,7 @@ def java_path(name: str) -> str:
 
 
 def go_path(name: str) -> str:
-    """``url.PathEscape``: topics, subscriptions."""
+    """``url.PathEscape``: topics; twice: subscriptions."""
     return quote(name, safe="$&+=:@")
 
 
@@ -71,7 +71,17 @@ STORIES: Final = [
         put(_T),
         *(c for n in WITH_SLASH for c in _subscription(n, java_subscription(n))),
     ),
-    Story("names of subscriptions by Go", put(_T), *(c for n in WITH_SLASH for c in _subscription(n, go_path(n)))),
+    # Go leaves a plus sign as it is, both times: both brokers take it for a space.
+    Story(
+        "names of subscriptions by Go",
+        put(_T),
+        *(c for n in WITH_SLASH for c in _subscription(n, go_path(go_path(n)))),
+    ),
+    Story(
+        "names of subscriptions encoded once",
+        put(_T),
+        *(c for n in WITH_SLASH for c in _subscription(n, quote(n, safe=""))),
+    ),
     Story(
         "names of topics",
         *(
