@@ -31,7 +31,7 @@ from geminga.client.schema import (
 )
 from geminga.spark.columns import arrow_schema
 from geminga.spark.source.errors import SchemaError
-from geminga.spark.source.part_decoding import RowError
+from geminga.spark.source.part_decoding import RowError, part_of
 from geminga.spark.source.protobuf_types import PARSING_INFO
 from geminga.spark.source.schema_decoding import decode_columns
 from geminga.spark.source.topic_schema import StructType, value_fields
@@ -261,3 +261,37 @@ def test_a_time_that_no_column_holds_is_named_and_not_another_time(kind, never):
         columns(info, [None, bytes(len(never)), never])
     assert raised.value.row == 2
     assert columns(info, [None, bytes(len(never))])[1][0] == {"value": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "payloads", "wanted", "misfits"),
+    [
+        (SchemaType.DOUBLE, [struct.pack(">d", one) for one in (2.5, 3.0, float("nan"))], pa.int64(), {0, 2}),
+        (SchemaType.DOUBLE, [struct.pack(">d", one) for one in (0.1, 0.5, 1e300, float("inf"))], pa.float32(), {0, 2}),
+        (SchemaType.INT64, [struct.pack(">q", one) for one in ((1 << 53) + 1, 5)], pa.float64(), {0}),
+        (SchemaType.INT64, [struct.pack(">q", 300), struct.pack(">q", -1)], pa.int8(), {0}),
+        (SchemaType.INT64, [struct.pack(">q", 5), b"short", None], pa.int64(), {1}),
+        (SchemaType.STRING, [b"ok", b"\xff", None], pa.string(), {1}),
+        (SchemaType.TIMESTAMP, [struct.pack(">q", 86_400_001), struct.pack(">q", 86_400_000)], pa.date32(), {0}),
+    ],
+)
+def test_primitive_that_a_column_of_another_type_does_not_hold_exactly_is_told_by_its_row(
+    kind, payloads, wanted, misfits
+):
+    part = part_of(SchemaInfo("", kind), SchemaInfo("", kind))
+    with pytest.raises(RowError, match="does not fit its schema") as raised:
+        part.whole(pa.array(payloads, pa.binary()), wanted)
+    assert set(raised.value.misfits) == misfits
+    fitting = [one for row, one in enumerate(payloads) if row not in misfits]
+    assert len(part.whole(pa.array(fitting, pa.binary()), wanted)) == len(fitting)
+
+
+def test_avro_value_that_a_column_of_another_type_does_not_hold_exactly_is_told_by_its_row():
+    definition = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "double"}]}
+    info = SchemaInfo("r", SchemaType.AVRO, json.dumps(definition).encode())
+    payloads = [struct.pack("<d", one) for one in (2.0, 2.5, 1e300)]
+    with pytest.raises(RowError, match=r"does not fit its schema: x: 2\.5") as raised:
+        part_of(info, info).fields(pa.array(payloads, pa.binary()), {"x": pa.int64()})
+    assert set(raised.value.misfits) == {1, 2}
+    found = part_of(info, info).fields(pa.array(payloads, pa.binary()), {"x": pa.float64()})["x"]
+    assert found.to_pylist() == [2.0, 2.5, 1e300]

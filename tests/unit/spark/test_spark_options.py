@@ -201,7 +201,7 @@ def test_time_without_a_zone_is_one_of_the_zone_that_is_given(text, zone, at_ms)
 
 
 def test_time_of_no_known_zone_is_refused_with_what_to_write():
-    with pytest.raises(OptionError, match="of which time zone.*write 2026-07-01T12:00:00Z"):
+    with pytest.raises(OptionError, match=r"of which time zone.*write 2026-07-01T12:00:00Z"):
         parse(startingTime="2026-07-01T12:00:00")
     with pytest.raises(OptionError, match="timeZone='Paris': expected a zone such as"):
         parse(startingTime="2026-07-01T12:00:00", timeZone="Paris")
@@ -210,5 +210,5 @@ def test_time_of_no_known_zone_is_refused_with_what_to_write():
 def test_options_of_a_table_that_spark_keeps_to_itself_are_told_with_the_way_out():
     with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW name USING pulsar"):
         SourceOptions.for_schema({**BASE, "provider": "pulsar", "option.topic": "t"})
-    with pytest.raises(OptionError, match="service.url: missing.*CREATE TEMPORARY VIEW"):
+    with pytest.raises(OptionError, match=r"service\.url: missing.*CREATE TEMPORARY VIEW"):
         SourceOptions.parse({}, is_stream=False)

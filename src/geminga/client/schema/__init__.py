@@ -51,13 +51,14 @@ from geminga.client.schema._records import (
     Record,
     String,
 )
+from geminga.client.schema._scalars import AvroDecimal, AvroType, Float32, Int32
 from geminga.client.schema._struct import AvroSchema, JsonSchema
-from geminga.client.schema._types import AvroType, Float32, Int32
 
 __all__ = [
     "Array",
     "AutoConsumeSchema",
     "AutoProduceBytesSchema",
+    "AvroDecimal",
     "AvroSchema",
     "AvroType",
     "Boolean",

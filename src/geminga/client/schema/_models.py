@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from typing import Any
+from typing import Annotated, Any
 
 from geminga.client._errors import InvalidConfiguration
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.client.schema._records import Record, RecordTypeReader
-from geminga.client.schema._types import FieldCodec, RecordCodec, TypeCodec, UnionCodec
+from geminga.client.schema._scalars import AvroDecimal, TypeCodec, digits_among
+from geminga.client.schema._types import FieldCodec, RecordCodec, UnionCodec
 
 _MISSING = object()
 
@@ -44,6 +45,7 @@ class ClassReader(RecordTypeReader):
 
     def record_of(self, python_type: type) -> RecordCodec | None:
         """The codec of a class that is a record."""
+        digits: dict[str, AvroDecimal | None] = {}
         known = self.records.get(python_type)
         if known is not None:
             return known
@@ -56,9 +58,11 @@ class ClassReader(RecordTypeReader):
             codec = self._declare(PydanticCodec, python_type)
             fields = python_type.model_fields
             defaults = {name: _default_of_model(field) for name, field in fields.items()}
+            digits = {name: digits_among(field.metadata) for name, field in fields.items()}
         else:
             return None
         hints = _hints(python_type)
+        hints |= {name: Annotated[hints[name], one] for name, one in digits.items() if one is not None}
         for name, default in defaults.items():
             try:
                 codec.fields.append(_field(name, self.codec_of(hints[name]), default))
@@ -105,7 +109,7 @@ def _field(name: str, codec: TypeCodec, default: object) -> FieldCodec:
         first = [branch for branch in codec.branches if branch.matches(default)][:1]
         codec = UnionCodec([*first, *(branch for branch in codec.branches if branch not in first)])
     try:
-        return FieldCodec(name, codec, has_default=True, default=codec.dump(default, True))
+        return FieldCodec(name, codec, has_default=True, default=codec.default_form(default))
     except SchemaSerializationError:
         # Such as a default_factory that needs more: Python has a default, the definition has none.
         return FieldCodec(name, codec)

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from geminga.client._errors import InvalidConfiguration
 from geminga.client.schema._base import Schema, SchemaSerializationError
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
-from geminga.client.schema._types import Json
+from geminga.client.schema._scalars import Json
 
 M = TypeVar("M", bound=Message)
 

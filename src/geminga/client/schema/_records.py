@@ -18,21 +18,8 @@ import enum
 from typing import Any, ClassVar, Final
 
 from geminga.client._errors import InvalidConfiguration
-from geminga.client.schema._types import (
-    ArrayCodec,
-    BytesCodec,
-    EnumCodec,
-    FieldCodec,
-    FloatCodec,
-    IntegerCodec,
-    Json,
-    MapCodec,
-    PlainCodec,
-    RecordCodec,
-    TypeCodec,
-    TypeReader,
-    UnionCodec,
-)
+from geminga.client.schema._scalars import BytesCodec, EnumCodec, FloatCodec, IntegerCodec, Json, PlainCodec, TypeCodec
+from geminga.client.schema._types import ArrayCodec, FieldCodec, MapCodec, RecordCodec, TypeReader, UnionCodec
 
 
 class Field:

@@ -12,7 +12,7 @@ from geminga.client._errors import InvalidConfiguration
 from geminga.client.schema._base import Schema, SchemaSerializationError
 from geminga.client.schema._models import codec_of_class
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
-from geminga.client.schema._types import Json
+from geminga.client.schema._scalars import Json
 
 T = TypeVar("T")
 

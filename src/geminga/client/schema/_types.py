@@ -15,6 +15,8 @@ datetime (with time zone)   long, timestamp-micros                      microsec
 date                        int, date                                   days since 1970
 time                        long, time-micros                           microseconds of the day
 UUID                        string, uuid                                text
+Decimal                     bytes, decimal(38, 18) or ``AvroDecimal``   text
+Literal["a", "b"]           string, or long of ints                     the same
 dataclass, pydantic model   record                                      object
 ==========================  ==========================================  ======================
 
@@ -23,258 +25,30 @@ In JSON, bytes and enums are as the official Python client has them.
 
 from __future__ import annotations
 
-import datetime as dt
 import enum
 import types
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from geminga.client._errors import InvalidConfiguration
 from geminga.client.schema._base import SchemaSerializationError
+from geminga.client.schema._scalars import (
+    AvroType,
+    DecimalAnnotation,
+    DecimalCodec,
+    EnumCodec,
+    Json,
+    TypeCodec,
+    chosen_codec,
+    digits_among,
+    literal_codec,
+    plain_codec,
+    with_digits,
+)
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_EPOCH_DAY: Final = dt.date(1970, 1, 1)
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
-_MIDNIGHT: Final = dt.datetime(1970, 1, 1)
 #: Types nested deeper than this are refused: values are walked recursively.
 DEPTH_MAX: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class AvroType:
-    """Chooses the Avro type of a field: ``Annotated[int, AvroType("int")]``."""
-
-    name: str
-
-
-#: An int of 32 bits.
-Int32 = Annotated[int, AvroType("int")]
-#: A float of single precision.
-Float32 = Annotated[float, AvroType("float")]
-
-
-class TypeCodec:
-    """One type. ``dump`` goes from Python to what the codec (fastavro or json) writes, ``load`` comes back."""
-
-    #: The kind of Avro type, or a named type's full name: must differ within a union.
-    union_key: str = ""
-
-    def definition(self, declared: set[str]) -> Json:
-        """The type in JSON; ``declared``: full names that may be referred to. Adds its own."""
-        raise AssertionError
-
-    def matches(self, value: object) -> bool:
-        """Whether a Python value is of this type, seen from outside: decides which branch of a union it is."""
-        raise AssertionError
-
-    def matches_loaded(self, value: object, is_json: bool) -> bool:
-        """The same of what the codec has read."""
-        return self.matches(value)
-
-    def dump(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """Raises SchemaSerializationError for a value that does not fit."""
-        if not self.matches(value):
-            raise SchemaSerializationError(f"{self.union_key} takes no {type(value).__name__}: {value!r:.100}")
-        return value
-
-    def load(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """Raises SchemaSerializationError for a value that does not fit."""
-        if not self.matches_loaded(value, is_json):
-            raise SchemaSerializationError(f"{value!r:.100} is no {self.union_key}")
-        return value
-
-
-class PlainCodec(TypeCodec):
-    """null, boolean, string: the same on both sides."""
-
-    def __init__(self, name: str, python_type: type) -> None:
-        self.union_key = name
-        self._python_type = python_type
-
-    def definition(self, declared: set[str]) -> Json:
-        """The type's name."""
-        return self.union_key
-
-    def matches(self, value: object) -> bool:
-        """By Python's type."""
-        return isinstance(value, self._python_type)
-
-
-class IntegerCodec(TypeCodec):
-    """int and long."""
-
-    def __init__(self, name: str) -> None:
-        self.union_key = name
-        bits = 31 if name == "int" else 63
-        self._low, self._high = -(1 << bits), (1 << bits) - 1
-
-    def definition(self, declared: set[str]) -> Json:
-        """The type's name."""
-        return self.union_key
-
-    def matches(self, value: object) -> bool:
-        """An int in range, and no bool."""
-        return isinstance(value, int) and not isinstance(value, bool) and self._low <= value <= self._high
-
-
-class FloatCodec(TypeCodec):
-    """float and double."""
-
-    def __init__(self, name: str) -> None:
-        self.union_key = name
-
-    def definition(self, declared: set[str]) -> Json:
-        """The type's name."""
-        return self.union_key
-
-    def matches(self, value: object) -> bool:
-        """A float or an int."""
-        return isinstance(value, float | int) and not isinstance(value, bool)
-
-    def dump(self, value: Any, is_json: bool) -> float:  # noqa: ANN401
-        """As a float."""
-        try:
-            return float(super().dump(value, is_json))
-        except OverflowError as error:
-            raise SchemaSerializationError(f"{self.union_key}: {error}") from error
-
-    def load(self, value: Any, is_json: bool) -> float:  # noqa: ANN401
-        """As a float, whatever was promoted to it."""
-        return float(super().load(value, is_json))
-
-
-class BytesCodec(TypeCodec):
-    """bytes; text in JSON."""
-
-    union_key = "bytes"
-
-    def definition(self, declared: set[str]) -> Json:
-        """The type's name."""
-        return "bytes"
-
-    def matches(self, value: object) -> bool:
-        """By Python's type."""
-        return isinstance(value, bytes)
-
-    def matches_loaded(self, value: object, is_json: bool) -> bool:
-        """Text too: strings may be promoted to bytes."""
-        return isinstance(value, str | bytes)
-
-    def dump(self, value: Any, is_json: bool) -> bytes | str:  # noqa: ANN401
-        """Text for JSON."""
-        data: bytes = super().dump(value, is_json)
-        if not is_json:
-            return data
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            raise SchemaSerializationError(f"bytes must be UTF-8 to go into JSON: {error}") from error
-
-    def load(self, value: Any, is_json: bool) -> bytes:  # noqa: ANN401
-        """From text if it is."""
-        found: str | bytes = super().load(value, is_json)
-        return found.encode() if isinstance(found, str) else found
-
-
-class EnumCodec(TypeCodec):
-    """An enum by its members' names."""
-
-    def __init__(self, python_type: type[enum.Enum]) -> None:
-        self._python_type = python_type
-        self.union_key = python_type.__name__
-
-    def definition(self, declared: set[str]) -> Json:
-        """The symbols; by name the second time."""
-        if self.union_key in declared:
-            return self.union_key
-        declared.add(self.union_key)
-        return {"type": "enum", "name": self.union_key, "symbols": [member.name for member in self._python_type]}
-
-    def matches(self, value: object) -> bool:
-        """A member."""
-        return isinstance(value, self._python_type)
-
-    def matches_loaded(self, value: object, is_json: bool) -> bool:
-        """A member's name; in JSON also its value, which is what the official Python client writes."""
-        return self._find(value, is_json) is not None
-
-    def dump(self, value: Any, is_json: bool) -> str:  # noqa: ANN401
-        """The name."""
-        member: enum.Enum = super().dump(value, is_json)
-        return member.name
-
-    def load(self, value: Any, is_json: bool) -> enum.Enum:  # noqa: ANN401
-        """The member."""
-        found = self._find(value, is_json)
-        if found is None:
-            raise SchemaSerializationError(f"{value!r:.100} is no member of {self.union_key}")
-        return found
-
-    def _find(self, value: object, is_json: bool) -> enum.Enum | None:
-        if isinstance(value, str) and value in self._python_type.__members__:
-            return self._python_type.__members__[value]
-        if is_json:
-            for member in self._python_type:
-                if type(member.value) is type(value) and member.value == value:
-                    return member
-        return None
-
-
-class LogicalCodec(TypeCodec):
-    """Dates, times and UUIDs: a logical type of Avro, its plain form in JSON."""
-
-    def __init__(self, python_type: type, avro: str, logical: str) -> None:
-        self._python_type = python_type
-        self._avro, self._logical = avro, logical
-        self.union_key = avro
-
-    def definition(self, declared: set[str]) -> Json:
-        """The plain type and what it means."""
-        return {"type": self._avro, "logicalType": self._logical}
-
-    def matches(self, value: object) -> bool:
-        """By Python's type; a datetime is no date here."""
-        if self._python_type is dt.date and isinstance(value, dt.datetime):
-            return False
-        return isinstance(value, self._python_type)
-
-    def matches_loaded(self, value: object, is_json: bool) -> bool:
-        """Either form: readers of Avro make Python's types of them."""
-        plain = str if self._avro == "string" else int
-        return self.matches(value) or (isinstance(value, plain) and not isinstance(value, bool))
-
-    def dump(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """The plain form."""
-        super().dump(value, is_json)
-        if isinstance(value, dt.datetime):
-            if value.tzinfo is None:
-                raise SchemaSerializationError(f"{value!r} has no time zone")
-            return (value - _EPOCH) // _MICROSECOND
-        if isinstance(value, dt.date):
-            return (value - _EPOCH_DAY).days
-        if isinstance(value, dt.time):
-            return (dt.datetime.combine(_EPOCH_DAY, value.replace(tzinfo=None)) - _MIDNIGHT) // _MICROSECOND
-        return str(value)
-
-    def load(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """Python's type."""
-        found = super().load(value, is_json)
-        if self.matches(found):
-            return found
-        try:
-            if self._python_type is dt.datetime:
-                return _EPOCH + found * _MICROSECOND
-            if self._python_type is dt.date:
-                return _EPOCH_DAY + dt.timedelta(days=found)
-            if self._python_type is dt.time:
-                return (_MIDNIGHT + found * _MICROSECOND).time()
-            return uuid.UUID(found)
-        except (ValueError, OverflowError) as error:
-            raise SchemaSerializationError(f"{found!r:.100} is no {self._logical}: {error}") from error
 
 
 class ArrayCodec(TypeCodec):
@@ -366,6 +140,13 @@ class UnionCodec(TypeCodec):
                 return dumped
         wanted = ", ".join(branch.union_key for branch in self.branches)
         raise SchemaSerializationError(f"expected one of {wanted}, not {type(value).__name__}: {value!r:.100}")
+
+    def default_form(self, value: Any) -> Any:  # noqa: ANN401
+        """By the first branch that takes it."""
+        for branch in self.branches:
+            if branch.matches(value):
+                return branch.default_form(value)
+        return super().default_form(value)
 
     def load(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
         """By the branch that Avro names, or the first that takes it."""
@@ -490,7 +271,11 @@ class TypeReader:
         arguments = get_args(annotation)
         if origin is Annotated:
             chosen = next((item for item in arguments[1:] if isinstance(item, AvroType)), None)
-            return _chosen(arguments[0], chosen) if chosen is not None else self.codec_of(arguments[0], depth + 1)
+            if chosen is not None:
+                return chosen_codec(arguments[0], chosen)
+            return self.codec_of(with_digits(arguments[0], digits_among(arguments[1:])), depth + 1)
+        if origin is Literal:
+            return literal_codec(arguments)
         if origin in (Union, types.UnionType):
             # null first, whatever the order in Python: as the official Python client declares what may be None.
             ordered = sorted(arguments, key=lambda branch: branch is not type(None))
@@ -501,48 +286,16 @@ class TypeReader:
             if arguments[0] is not str:
                 raise InvalidConfiguration(f"{annotation}: keys of maps are str")
             return MapCodec(self.codec_of(arguments[1], depth + 1))
+        if isinstance(annotation, DecimalAnnotation):
+            return DecimalCodec(annotation.digits)
         if isinstance(annotation, type):
             return self._class(annotation)
         if annotation is None:
-            return _plain(type(None))
+            return plain_codec(type(None))
         raise InvalidConfiguration(f"{annotation!r} has no type in Avro")
 
     def _class(self, python_type: type) -> TypeCodec:
         if issubclass(python_type, enum.Enum):
             return EnumCodec(python_type)
         found: TypeCodec | None = self.records.get(python_type) or self.record_of(python_type)
-        return found if found is not None else _plain(python_type)
-
-
-def _chosen(python_type: Any, avro: AvroType) -> TypeCodec:  # noqa: ANN401
-    if python_type is int and avro.name in ("int", "long"):
-        return IntegerCodec(avro.name)
-    if python_type is float and avro.name in ("float", "double"):
-        return FloatCodec(avro.name)
-    raise InvalidConfiguration(
-        f"AvroType({avro.name!r}) of {python_type}: expected int or long of int, float or double"
-    )
-
-
-def _plain(python_type: type) -> TypeCodec:
-    if python_type is bool:
-        return PlainCodec("boolean", bool)
-    if python_type is int:
-        return IntegerCodec("long")
-    if python_type is float:
-        return FloatCodec("double")
-    if python_type is str:
-        return PlainCodec("string", str)
-    if python_type is bytes:
-        return BytesCodec()
-    if python_type is type(None):
-        return PlainCodec("null", type(None))
-    if python_type is dt.datetime:
-        return LogicalCodec(dt.datetime, "long", "timestamp-micros")
-    if python_type is dt.date:
-        return LogicalCodec(dt.date, "int", "date")
-    if python_type is dt.time:
-        return LogicalCodec(dt.time, "long", "time-micros")
-    if python_type is uuid.UUID:
-        return LogicalCodec(uuid.UUID, "string", "uuid")
-    raise InvalidConfiguration(f"{python_type.__qualname__} has no type in Avro")
+        return found if found is not None else plain_codec(python_type)

@@ -19,8 +19,8 @@ _DURATION: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 #: Spark 4.3 hands a Python data source the options of a view, and those behind WITH, but none of a table.
 OF_TABLES: Final = (
     "Spark does not hand the options of CREATE TABLE ... USING pulsar over when the table is used: write CREATE "
-    "TEMPORARY VIEW name USING pulsar OPTIONS ('service.url' '...', topic '...'), or give them where it is used, FROM name WITH "
-    "('service.url' = '...', topic = '...')"
+    "TEMPORARY VIEW name USING pulsar OPTIONS ('service.url' '...', topic '...'), or give them where it is used, "
+    "FROM name WITH ('service.url' = '...', topic = '...')"
 )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -28,6 +29,14 @@ _LOCAL_EPOCH: Final = _EPOCH.replace(tzinfo=None)
 def as_it_is(value: object) -> object:
     """Nothing to convert."""
     return value
+
+
+def _decimal_or_default(scale: int, value: Any) -> Decimal:  # noqa: ANN401 - of fastavro
+    """A default comes as it stands in the definition: bytes of the unscaled number, each as a character."""
+    if not isinstance(value, str):
+        return value  # type: ignore[no-any-return]
+    unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
+    return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
 
 
 def _since(epoch: datetime, unit: str) -> Convert:
@@ -164,6 +173,8 @@ class _Converters:
             return known[1] if known is not None else self._form.simple.get(definition, as_it_is)
         assert isinstance(definition, Mapping)
         kind, logical = definition["type"], definition.get("logicalType")
+        if logical == "decimal" and self._form is _AVRO:
+            return partial(_decimal_or_default, definition.get("scale", 0))
         if isinstance(logical, str) and logical in self._form.logical:
             return self._form.logical[logical]
         if kind == "array":

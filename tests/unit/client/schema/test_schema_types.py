@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import enum
+import io
+import json
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Optional, Union
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Optional, Union
 
+import fastavro
+import pyarrow as pa
+import pydantic
 import pytest
 
 from geminga.client._errors import InvalidConfiguration
+from geminga.client.schema import AvroDecimal, AvroSchema, JsonSchema
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.client.schema._models import ClassReader
-from geminga.client.schema._types import DEPTH_MAX, AvroType, Float32, Int32
+from geminga.client.schema._scalars import AvroType, Float32, Int32
+from geminga.client.schema._types import DEPTH_MAX
+from geminga.spark.source.part_decoding import part_of
 
 
 class Color(enum.Enum):
@@ -157,3 +168,72 @@ def test_too_deep_types_are_refused() -> None:
         annotation = list[annotation]
     with pytest.raises(InvalidConfiguration, match="deeper"):
         codec(annotation)
+
+
+@dataclass
+class Price:
+    net: Annotated[Decimal, AvroDecimal(6, 2)]
+    unit: Literal["EUR", "USD"] = "EUR"
+    rate: Decimal = Decimal("-1.5")
+    count: Literal[1, 2] | None = None
+
+
+class Order(pydantic.BaseModel):
+    total: Decimal = pydantic.Field(max_digits=5, decimal_places=1)
+    paid: Decimal | None = pydantic.Field(default=None, max_digits=7, decimal_places=3)
+    kind: Literal["new", "old"]
+
+
+@pytest.mark.parametrize("schema", [AvroSchema, JsonSchema])
+def test_decimals_and_literals_come_back_as_they_were(schema):
+    for value in (
+        Price(Decimal("1234.50"), "USD", Decimal("0.000000000000000001"), 2),
+        Order(total=Decimal("-0.5"), paid=Decimal("2.125"), kind="new"),
+    ):
+        made = schema(type(value))
+        assert made.decode(made.encode(value)) == value
+    fields = {field["name"]: field for field in json.loads(schema(Order).info.schema)["fields"]}
+    digits = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 1}
+    assert (fields["total"]["type"], fields["kind"]["type"]) == (digits, "string")
+    assert fields["paid"]["type"] == ["null", {**digits, "precision": 7, "scale": 3}]
+
+
+def test_default_of_a_decimal_is_what_readers_of_avro_make_the_same_number_of():
+    @dataclass
+    class Price:
+        net: Annotated[Decimal, AvroDecimal(6, 2)]
+
+    written = AvroSchema(Price).encode(Price(Decimal(1)))
+    wider = AvroSchema(globals()["Price"])
+    older = AvroSchema(Price).info
+    read = fastavro.schemaless_reader(io.BytesIO(written), json.loads(older.schema), json.loads(wider.info.schema))
+    assert wider._codec.load(read, False) == globals()["Price"](Decimal(1))
+    part = part_of(older, wider.info)
+    (found,) = part.whole(pa.array([written], pa.binary()), pa.struct([("rate", pa.decimal128(38, 18))])).to_pylist()
+    assert found == {"rate": Decimal("-1.5")}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Price(Decimal("1.234")),
+        Price(Decimal(12345)),
+        Price(Decimal("NaN")),
+        Price(Decimal(1), "GBP"),
+        Price(Decimal(1), count=True),
+        Price(1.5),
+    ],
+)
+def test_decimal_of_too_many_digits_and_none_of_the_literals_are_refused(value):
+    with pytest.raises(SchemaSerializationError, match=r"Price\.(net|unit|count): "):
+        AvroSchema(Price).encode(value)
+
+
+def test_digits_and_literals_that_can_not_be_are_refused():
+    for annotation in (Annotated[Decimal, AvroDecimal(39)], Annotated[Decimal, AvroDecimal(2, 3)], Literal["a", 1]):
+        kind = dataclasses.make_dataclass("Wrong", [("x", annotation)])
+        with pytest.raises(InvalidConfiguration, match="field x of Wrong: "):
+            AvroSchema(kind)
+    for payload in (b'{"net":"x"}', b'{"net":"1","unit":"GBP"}'):
+        with pytest.raises(SchemaSerializationError):
+            JsonSchema(Price).decode(payload)
