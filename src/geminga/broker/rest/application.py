@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
