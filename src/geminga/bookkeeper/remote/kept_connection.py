@@ -6,7 +6,7 @@ itself, since nobody can tell whether it was carried out.
 
 Bytes count until they have left the process, whether their request was given up meanwhile or not. A bookie that takes
 nothing for a while (it hangs, or a firewall drops) is cut off, and nothing is sent to it for a while; then it gets
-little, until it answers. What it missed comes to it by replication.
+little, until it answers. What it missed comes to it by auto-recovery's check of what each bookie has.
 """
 
 from __future__ import annotations
