@@ -96,7 +96,7 @@ class BookKeeper:
             creation_token=rng.below(1 << 62),
         )
         for _ in range(CREATE_ATTEMPTS_MAX):
-            ledger_id = await self._ids.next_id(max(newer_than, self._env.refused_ids.newest))
+            ledger_id = await self._ids.next_id(max(newer_than, self._env.newest_refused_id))
             stored = await self._ledgers.create(ledger_id, metadata)
             if stored is not None:
                 crash_point(crash_points.CREATED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from geminga.bookkeeper.core.refused_ids import RefusedIds
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.bookkeeper.replicas import Replicas
 from geminga.model.errors import NotEnoughBookiesError
@@ -13,6 +12,7 @@ from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT
 
 if TYPE_CHECKING:
     from geminga.bookkeeper.config import BookKeeperConfig
+    from geminga.bookkeeper.core.refused_ids import RefusedIds
     from geminga.bookkeeper.placement_facts import PlacementFacts
     from geminga.metadata.ports import MetadataStore
     from geminga.model.bookie_port import BookiePool
@@ -26,11 +26,11 @@ class LedgerEnvironment:
         "_config",
         "_metadata",
         "_placement",
+        "_refused_ids",
         "_runtime",
         "below",
         "bookies",
         "ledgers",
-        "refused_ids",
         "replicas",
     )
 
@@ -47,14 +47,23 @@ class LedgerEnvironment:
         self.replicas = Replicas(
             bookies, speculative_s=config.speculative_read_timeout_ms / 1000, is_sticky=config.has_sticky_reads
         )
-        #: Where new ledgers begin.
-        self.refused_ids = RefusedIds()
+        #: Made with the first that was refused.
+        self._refused_ids: RefusedIds | None = None
         #: Draws from [0, n).
         self.below: Callable[[int], int] = runtime.rng.below
 
     def id_was_refused(self, ledger_id: int) -> None:
         """Bookies have a new ledger's id as another's."""
-        self.refused_ids.refused(ledger_id, now_s=self._runtime.clock.monotonic())
+        if self._refused_ids is None:
+            from geminga.bookkeeper.core.refused_ids import RefusedIds
+
+            self._refused_ids = RefusedIds()
+        self._refused_ids.refused(ledger_id, now_s=self._runtime.clock.monotonic())
+
+    @property
+    def newest_refused_id(self) -> int:
+        """New ledgers get greater ids; -1: any."""
+        return -1 if self._refused_ids is None else self._refused_ids.newest
 
     @property
     def placement(self) -> PlacementFacts:
