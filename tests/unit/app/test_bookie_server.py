@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from geminga.app.bookie_commands import commands
 from geminga.app.bookie_config import load_bookie_config
 from geminga.app.bookie_server import BookieProcessServer, UnknownLedgers
+from geminga.app.recovery_in_bookie import RecoveryInBookie
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
@@ -21,6 +22,7 @@ from geminga.model.errors import ConfigurationError, DataDirectoryError, Geminga
 from geminga.runtime import Runtime, real_runtime
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, READ_ONLY_PATH
 from geminga.wire.bookkeeper.ledger_path import ledger_path
+from geminga.wire.bookkeeper.under_replication import REREPLICATION_LAYOUT_PATH
 from support.ledgers import Appends
 
 
@@ -162,6 +164,26 @@ def test_bookies_with_auto_recovery_restore_what_one_of_them_had(tmp_path: Path)
         await runtime.disk.close()
         await runtime.threads.close()
         assert open_descriptors() == before
+
+    asyncio.run(main())
+
+
+def test_auto_recovery_that_can_not_begin_is_closed_with_all_it_opened(tmp_path: Path) -> None:
+    async def main() -> None:
+        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
+        store = MemoryMetadataStore(runtime, MemoryMetadata())
+        await store.put(REREPLICATION_LAYOUT_PATH, b"of another kind", expected_version=None)
+        config = load_bookie_config(overrides=["autoRecoveryDaemonEnabled=true"]).recovery
+        assert config is not None
+        before = open_descriptors()
+        recovery = RecoveryInBookie(runtime, store, "b1", config, 5 << 20)
+        with pytest.raises(GemingaError, match=REREPLICATION_LAYOUT_PATH):
+            await recovery.start()
+        await recovery.close()
+        assert open_descriptors() == before
+        await store.close()
+        await runtime.disk.close()
+        await runtime.threads.close()
 
     asyncio.run(main())
 

@@ -38,6 +38,12 @@ class Counted:
             raise self.error
         return self.next_id
 
+    async def read_mark(self, instance: str) -> None:
+        return None
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        pass
+
     async def existing(self, ledger_ids: Sequence[int]) -> set[int]:
         self.asked.append(ledger_ids)
         await self.tell.wait()

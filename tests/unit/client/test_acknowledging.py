@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import geminga.client as gc
+from geminga.client._consuming import acks
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.varint import signed64
@@ -260,5 +261,18 @@ def test_properties_that_can_not_be_are_refused() -> None:
                 with pytest.raises(gc.InvalidMessage, match="names to 64-bit integers"):
                     await call(message, properties=wrong)
         assert told(script) == []
+
+    run_against(script, scenario)
+
+
+def test_more_acknowledgements_than_a_command_takes_go_in_several(monkeypatch) -> None:
+    monkeypatch.setattr(acks, "ACK_IDS_MAX", 3)
+    script = ConsumerScript(singles(8))
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED, ack_receipt_enabled=True)
+        await consumer.acknowledge(await take(consumer, 8))
+        assert [len(command.ack.message_id) for _, command in script.of(Type.ACK)] == [3, 3, 2]
+        assert script.acked() == list(range(8))
 
     run_against(script, scenario)

@@ -8,6 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client import TransactionState as State
+from geminga.client._consuming import acks_in_transactions
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.scripted_broker import run_against
@@ -156,5 +157,19 @@ def test_interceptors_hear_of_each_message() -> None:
         async with client.transaction() as txn:
             await consumer.acknowledge(messages, txn=txn)
         assert heard == [(0, type(None)), (1, type(None)), (2, type(None))]
+
+    run_against(script, scenario)
+
+
+def test_more_entries_than_a_command_takes_are_acknowledged_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acks_in_transactions, "IDS_MAX", 2)
+    script = CoordinatorScript([SINGLE] * 5)
+
+    async def scenario(client: gc.Client) -> None:
+        consumer, messages = await _received(client, 5)
+        async with client.transaction() as txn:
+            await consumer.acknowledge(messages, txn=txn)
+        acked = [[one.entryId for one in ack.message_id] for ack in _acks(script)]
+        assert acked == [[0, 1], [2, 3], [4]]
 
     run_against(script, scenario)

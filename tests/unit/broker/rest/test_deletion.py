@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from geminga.broker.resources import Resources
+from geminga.broker.resources.remains import BUNDLE_ROOTS, PARENT_ROOTS
 from geminga.broker.rest.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
@@ -153,14 +154,9 @@ def test_of_a_deleted_namespace_no_node_is_left_and_of_its_tenant_none_when_it_g
             await world.broker.get_topic(TopicName.parse(f"{domain}://{name}/one"), create=True)
             info = SchemaInfo("", SchemaType.STRING, b"")
             await world.broker.schemas.registry.put_if_absent(f"{name}/one", info, Strategy.ALWAYS_COMPATIBLE)
-            for path in (
-                "/loadbalance/bundle-data",
-                "/loadbalance/resource-quota",
-                "/namespace",
-                "/geminga/delayed-index",
-            ):
+            for path in (*BUNDLE_ROOTS, "/namespace", "/geminga/delayed-index"):
                 await world.metadata.put(f"{path}/{name}/0x0_0x1", b"x", expected_version=None)
-                if path in ("/namespace", "/geminga/delayed-index"):
+                if path in PARENT_ROOTS:
                     await world.metadata.delete(f"{path}/{name}/0x0_0x1")
             await world.metadata.put(f"/admin/local-policies/{name}", b"{}", expected_version=None)
         await delete_namespace_and_topics(world.broker.administered, namespace)
