@@ -18,6 +18,7 @@ import os.path
 from typing import Final, NamedTuple
 
 from geminga.model.errors import DataDirectoryError
+from geminga.runtime.local_file import reason_at
 from geminga.runtime.ports import Disk
 
 #: Format of the directories this program writes, and the newest it reads.
@@ -76,7 +77,7 @@ async def claim_directory(disk: Disk, path: str, *, pid: int, program: str, may_
                 )
         await disk.write_file(os.path.join(path, PROCESS_FILE), json.dumps({"pid": pid}).encode() + b"\n")
     except OSError as error:
-        raise DataDirectoryError(f"data directory {path}: {error.strerror or error}") from error
+        raise DataDirectoryError(f"data directory {path}: {reason_at(error, path)}") from error
     return is_new
 
 

@@ -25,6 +25,7 @@ from geminga.metadata.core.copying import Marker
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, check_request, check_zookeeper_path
 from geminga.model.errors import DataDirectoryError, MetadataError
 from geminga.runtime import Runtime, crash_point, real_runtime
+from geminga.runtime.local_file import reason_at
 from geminga.wire.bookkeeper.bookie_registration import COOKIES_PATH, INSTANCE_ID_PATH
 
 #: What a cluster has and a standalone need not.
@@ -148,7 +149,7 @@ async def _check_is_there(runtime: Runtime, directory: str) -> None:
     try:
         names = await runtime.disk.list_dir(directory)
     except OSError as error:
-        raise DataDirectoryError(f"{directory}: {error.strerror or error}") from error
+        raise DataDirectoryError(f"{directory}: {reason_at(error, directory)}") from error
     for name in (FORMAT_FILE, METADATA_FILE):
         if name not in names:
             raise DataDirectoryError(f"{directory} is no data directory of a standalone: it holds no {name}")

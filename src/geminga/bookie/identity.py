@@ -14,6 +14,7 @@ from geminga.bookie.core.identity import DirectoryState, Stamping, judge
 from geminga.bookie.recovery import COOKIE_NAME, VERSION_NAME
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import Runtime, crash_point, get_logger
+from geminga.runtime.local_file import reason_at
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie, encode_bookie_cookie
 
 #: Crash points: behind each VERSION file, and behind the node.
@@ -100,6 +101,6 @@ async def _state_of(runtime: Runtime, path: str) -> DirectoryState:
     except BlockingIOError as error:
         raise DataDirectoryError(f"{path} is in use by another bookie") from error
     except OSError as error:
-        raise DataDirectoryError(f"{path}: {error.strerror or error}") from error
+        raise DataDirectoryError(f"{path}: {reason_at(error, path)}") from error
     cookie = None if version is None else decode_bookie_cookie(version, f"{path}/{VERSION_NAME}")
     return DirectoryState(path, cookie, COOKIE_NAME in names, own.instance_id.hex() if own is not None else "")

@@ -67,6 +67,14 @@ def named(error: OSError, path: str) -> OSError:
     return error
 
 
+def reason_at(error: OSError, path: str) -> str:
+    """What is wrong, in a sentence that names ``path`` already: the file is named where it is another."""
+    reason = error.strerror or str(error)
+    if error.strerror is None or error.filename is None or error.filename == path:
+        return reason
+    return f"{reason}: {error.filename}"
+
+
 @contextmanager
 def naming(path: str) -> Iterator[None]:
     """An OSError of the block names ``path`` if it names none."""

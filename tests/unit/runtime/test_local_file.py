@@ -15,6 +15,7 @@ from geminga.runtime.local_file import (
     naming,
     private,
     read_local_file,
+    reason_at,
 )
 
 
@@ -65,3 +66,10 @@ def test_file_that_is_too_large_is_refused_with_its_name(tmp_path):
     path.write_bytes(bytes(LOCAL_FILE_BYTES_MAX + 1))
     with pytest.raises(OSError, match="key: larger than"):
         read_local_file(str(path))
+
+
+def test_sentence_about_a_directory_names_the_file_in_it():
+    assert reason_at(OSError(errno.EIO, "Input/output error", "/d/f"), "/d") == "Input/output error: /d/f"
+    assert reason_at(OSError(errno.EIO, "Input/output error", "/d"), "/d") == "Input/output error"
+    assert reason_at(OSError(errno.EIO, "Input/output error"), "/d") == "Input/output error"
+    assert reason_at(OSError("of no number"), "/d") == "of no number"
