@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from geminga.broker.rest.services import NO_FORCE, AdministeredTopics, BrokerStatus, ForcedDeletion, LiveConfiguration
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedgerFactory
     from geminga.runtime import Clock
     from geminga.runtime.ports import Disk
-
-#: Body of a request where ``httpMaxRequestSize`` sets no other bound, bytes.
-BODY_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
 
 
 def _nothing() -> None:
@@ -61,7 +58,7 @@ class RestContext:
     version: str
     #: Who is let in, and to what.
     access: Access
-    #: Largest body of a request, bytes; -1: :data:`BODY_BYTES_MAX_DEFAULT`.
+    #: Largest body of a request, bytes; -1: :data:`~geminga.broker.rest.core.patience.BODY_BYTES_MAX_DEFAULT`.
     body_bytes_max: int = -1
     #: Path of the file whose presence ``/status.html`` tells; empty: none.
     status_file: str = ""

@@ -22,8 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakSet
 
-from geminga.broker.rest.context import BODY_BYTES_MAX_DEFAULT
-from geminga.broker.rest.core.patience import RETRY_AFTER_S, Limits, Patience
+from geminga.broker.rest.core.patience import BODY_BYTES_MAX_DEFAULT, RETRY_AFTER_S, Limits, Patience
 from geminga.runtime import SparseWarnings, get_logger, spawn
 from geminga.runtime.frame_room import FrameRoom
 from geminga.runtime.ports import Listener, Runtime

@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 #: Seconds after which who was told 503 may come again, in its header ``Retry-After``.
 RETRY_AFTER_S: Final = 5
+#: Body of a request where ``httpMaxRequestSize`` sets no other bound, bytes.
+BODY_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
 
 
 class Part(Enum):
