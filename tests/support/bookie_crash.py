@@ -86,6 +86,8 @@ class BookieStory:
         self.deleted: set[int] = set()
         #: Listed again, and maybe deleted on the bookie still.
         self.readmitting: set[int] = set()
+        #: ledger -> how often it was. What was under way when it was deleted was told to a ledger that is no more.
+        self.readmissions: dict[int, int] = {}
         self.disk_full = False
         #: Adds of this life without an answer.
         self.outstanding = 0
@@ -187,6 +189,7 @@ class BookieStory:
         self.next_entry[ledger_id] = max(self.next_entry[ledger_id], max(entry_ids) + 1)
 
         self.outstanding += len(entry_ids)
+        readmissions = self.readmissions.get(ledger_id)
 
         def done(answered: Sequence[int], error: StorageError | None) -> None:
             if is_halted():
@@ -194,6 +197,8 @@ class BookieStory:
             self.outstanding -= len(answered)
             assert set(answered) <= set(entry_ids), answered
             if error is None:
+                if self.readmissions.get(ledger_id) != readmissions:
+                    return
                 self.acked.update((ledger_id, entry_id) for entry_id in answered)
             elif isinstance(error, DiskFullError):
                 assert self.disk_full, error
@@ -248,6 +253,7 @@ class BookieStory:
             self.fenced.discard(ledger_id)
             self.next_entry[ledger_id] = 0
             self.readmitting.add(ledger_id)
+            self.readmissions[ledger_id] = self.readmissions.get(ledger_id, 0) + 1
             self.fence_started.add(ledger_id)
             self.metadata.live.add(ledger_id)
         answer: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
