@@ -66,6 +66,8 @@ class DelayedStory:
         ledger_config = ManagedLedgerConfig(max_entries_per_ledger=7, min_rollover_minutes=0)
         self.ledgers = ManagedLedgerFactory(node.runtime, store, bookkeeper, ledger_config)
         config = BrokerConfig(
+            # Its clients answer no PING.
+            keep_alive_interval_s=1_000_000,
             delayed_delivery_min_index_count_per_bucket=4,
             delayed_delivery_tick_time_ms=TICK_MS,
             is_delayed_delivery_deliver_at_time_strict=self.is_strict,

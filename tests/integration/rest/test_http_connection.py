@@ -82,7 +82,7 @@ def serve(load: Callable[[], object], story: Callable[[int], None], **options) -
         server = HttpServer(
             runtime,
             load,
-            own_names=tuple,
+            own_names=lambda: ["x"],
             **{"requests_max": 100, "connections_max": 100, "limits": Limits(10, 10, 10), **options},
         )
         port = await server.listen("127.0.0.1", 0)
@@ -305,7 +305,12 @@ def test_who_comes_before_the_software_is_not_read_on_where_there_is_no_room(loo
     async def main() -> None:
         running = asyncio.get_running_loop()
         server = HttpServer(
-            real_runtime(lambda *_: None), _application, requests_max=1, connections_max=1, limits=Limits(10, 10, 10)
+            real_runtime(lambda *_: None),
+            _application,
+            requests_max=1,
+            connections_max=1,
+            limits=Limits(10, 10, 10),
+            own_names=tuple,
         )
         ours, theirs = socket.socketpair()
         waiting = rest_server._WaitingConnection(server, server._new_patience())
