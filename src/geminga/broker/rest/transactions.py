@@ -323,7 +323,7 @@ def _path_of(name: TopicName, told: str | TxnSubscription) -> str:
     place = f"{name.namespace}/{quote(name.local_name, safe='')}"
     if isinstance(told, str):
         return f"transactionInBufferStats/{place}"
-    return f"transactionInPendingAckStats/{place}/{quote(quote(told.subscription, safe=''), safe='')}"
+    return f"transactionInPendingAckStats/{place}/{quote(told.subscription, safe='')}"
 
 
 async def _produced(request: Request, topic: str, txn_id: TxnId) -> Document:
