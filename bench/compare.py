@@ -147,9 +147,9 @@ class Turns:
         }
 
 
-def unpack(commit: str, directory: Path) -> Path:
-    """The source of a commit; raises BenchError."""
-    made = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
+def unpack(commit: str, directory: Path, *besides: str) -> Path:
+    """The source of a commit, and paths ``besides``; raises BenchError."""
+    made = subprocess.run(["git", "archive", commit, "src", *besides], cwd=ROOT, capture_output=True, check=False)
     if made.returncode:
         raise BenchError(f"git archive {commit}: {made.stderr.decode().strip()}")
     with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:

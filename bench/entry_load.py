@@ -19,7 +19,7 @@ import socket
 import sys
 import time
 from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import uvloop
@@ -169,6 +169,15 @@ class _NoLedgers:
         """See ``LiveLedgers``."""
 
     async def next_ledger_id(self) -> None:
+        """See ``LiveLedgers``."""
+
+    async def read_mark(self, instance: str) -> None:
+        """See ``LiveLedgers``."""
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        """See ``LiveLedgers``."""
+
+    async def existing(self, ledger_ids: Sequence[int]) -> None:
         """See ``LiveLedgers``."""
 
 

@@ -6,7 +6,7 @@ several brokers and bookies is one too, with all their work and that of the simu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -50,6 +50,15 @@ class _Everything:
         return None
 
     async def next_ledger_id(self) -> int | None:
+        return None
+
+    async def read_mark(self, instance: str) -> int | None:
+        return None
+
+    async def write_mark(self, instance: str, mark: int) -> None:
+        pass
+
+    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
         return None
 
 

@@ -26,22 +26,24 @@ _ALLOCATING = ("_PyObject_Malloc", "_PyObject_Calloc")
 class Tree:
     """A copy of ``src``; directories of the two have names of one length, for paths are hashed and compared too."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tests: Path) -> None:
+        """``tests``: with the worlds in which the loads run, of the same age as the source."""
         self.directory = directory
         self.source = directory / "src"
+        self.tests = tests
 
     @classmethod
     def of_commit(cls, commit: str, directory: Path) -> Tree:
         """Raises BenchError."""
         directory.mkdir()
-        unpack(commit, directory)
-        return cls(directory).compiled()
+        unpack(commit, directory, "tests/support")
+        return cls(directory, directory / "tests").compiled()
 
     @classmethod
     def of_this(cls, directory: Path) -> Tree:
         """The working tree as it stands, also what nobody committed."""
         shutil.copytree(ROOT / "src", directory / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        return cls(directory).compiled()
+        return cls(directory, ROOT / "tests").compiled()
 
     def compiled(self) -> Tree:
         """Where Python may write none of it, each run would compile all modules again."""
@@ -74,7 +76,7 @@ class Tree:
     def _run(self, command: list[str]) -> dict[str, float]:
         environment = {
             "PATH": os.environ.get("PATH", ""),
-            "PYTHONPATH": f"{self.source}:{ROOT / 'tests'}:{ROOT}",
+            "PYTHONPATH": f"{self.source}:{self.tests}:{ROOT}",
             "PYTHONHASHSEED": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from types import FunctionType
 from typing import Final
 
@@ -35,14 +36,16 @@ def functions_of(file: str) -> FunctionsByCode:
 
 @contextmanager
 def planted(why: str) -> Iterator[None]:
-    """``why``: what the list says of it. Its module has to be loaded."""
+    """``why``: what the list says of it."""
     mutant = find_mutant(ROOT, why)
     file = str(ROOT / mutant.file)
+    module = mutant.file.removeprefix("src/").removesuffix(".py").replace("/", ".")
+    # What a broker loads with its first use would be loaded without the defect.
+    import_module(module)
     functions = functions_of(file)
     before: list[tuple[FunctionType, object]] = [
         (function, function.__code__) for key, held in functions.items() if key[0] == file for function in held
     ]
-    module = mutant.file.removeprefix("src/").removesuffix(".py").replace("/", ".")
     plant(module, file, mutant.source, functions)
     try:
         assert any(function.__code__ is not code for function, code in before)
