@@ -28,6 +28,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.policies.config import PolicyConfig
     from geminga.broker.subscription.subscription import Subscription
+    from geminga.broker.topic.deduplication import TopicDeduplication
     from geminga.broker.topic.producer import Producer
     from geminga.broker.topic.services import TopicServices
 
@@ -64,6 +65,10 @@ class PartTopic(Protocol):
     @property
     def subscriptions(self) -> Mapping[str, Subscription]:
         """By name, those of Readers included."""
+
+    @property
+    def dedup(self) -> TopicDeduplication | None:
+        """None: deduplication is off."""
 
     @property
     def is_closing(self) -> bool:
@@ -162,7 +167,7 @@ class TopicPart:
 
     # ---- publishing
 
-    async def admit_producer(self) -> None:
+    async def admit_producer(self, producer: Producer) -> None:
         """Before a producer is let in: raise GemingaError to keep it out."""
 
     async def producer_joined(self, producer: Producer) -> None:
@@ -321,10 +326,10 @@ class Parts:
 
     # ---- what is not on the hot path
 
-    async def admit_producer(self) -> None:
+    async def admit_producer(self, producer: Producer) -> None:
         """As :meth:`TopicPart.admit_producer`; raises GemingaError."""
         for part in self._active:
-            await part.admit_producer()
+            await part.admit_producer(producer)
 
     async def producer_joined(self, producer: Producer) -> None:
         """As :meth:`TopicPart.producer_joined`."""

@@ -39,6 +39,7 @@ from geminga.model.errors import (
     ConflictError,
     GemingaError,
     LedgerFencedError,
+    StorageError,
     TopicTerminatedError,
 )
 from geminga.model.position import Position
@@ -418,7 +419,7 @@ class PersistentTopic(Topic):
 
     async def add_producer(self, producer: Producer) -> bool:
         """As :meth:`Topic.add_producer`; raises what a part keeps it out with, too."""
-        await self.parts.admit_producer()
+        await self.parts.admit_producer(producer)
         is_ready = await super().add_producer(producer)
         await self.parts.producer_joined(producer)
         return is_ready
@@ -520,7 +521,15 @@ class PersistentTopic(Topic):
 
     async def _last_index(self) -> int:
         last = self.ledger.last_confirmed_position
-        entries = await self.ledger.read([last], is_limited=False) if last.entry_id >= 0 else []
+        try:
+            entries = await self.ledger.read([last], is_limited=False) if last.entry_id >= 0 else []
+        except StorageError as error:
+            info = self.ledger.ledgers.find(last.ledger_id)
+            if info is None or not info.is_offloaded or INDEX_PROPERTY not in self.ledger.properties:
+                raise
+            # It was offloaded by a change of the list, which has the index of its newest message.
+            _log.error("%s: its newest entry can not be read, the index goes on as noted: %s", self.name, error)
+            entries = []
         metadata = broker_entry_metadata(entries[0].data) if entries else None
         if metadata is not None and metadata.HasField("index"):
             return metadata.index

@@ -11,14 +11,16 @@ then nobody reads what may be uncommitted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import ClassVar, Final, NamedTuple
 
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.publish import PublishBatch
-from geminga.managed_ledger import AppendResult
+from geminga.managed_ledger import AppendResult, Entry
+from geminga.managed_ledger.core.unreadable import Gap
+from geminga.managed_ledger.replaying import replay
 from geminga.model.errors import (
     GemingaError,
     LedgerFencedError,
@@ -73,6 +75,8 @@ class TransactionBuffer(TopicPart):
         "_coming_of",
         "_ending",
         "_floor",
+        "_has_gaps",
+        "_in_doubt",
         "_is_broken",
         "_is_hiding",
         "_is_saving",
@@ -115,6 +119,10 @@ class TransactionBuffer(TopicPart):
         #: Readers stop here while messages of transactions are being stored, and none is stored yet that stops them:
         #: nobody knows where the first of them will lie.
         self._floor = LATEST
+        #: Open ones whose end may be in entries that can not be read: they hold readers until that is known.
+        self._in_doubt: set[TxnId] = set()
+        #: There are such entries: no snapshot passes them.
+        self._has_gaps = False
         #: Everything up to here is known to the state.
         self._last_told = topic.ledger.readable_position
         #: Transactions whose marker is being written; they take nothing more.
@@ -162,10 +170,16 @@ class TransactionBuffer(TopicPart):
             state.restored(txn_id, marker)
         ledger = self._topic.ledger
         position = max(ledger.next_position(snapshot.position), ledger.first_position)
-        while entries := await ledger.read_range(position, RECOVERY_ENTRIES, RECOVERY_BYTES, is_limited=False):
+
+        def take(entries: Sequence[Entry]) -> None:
             for entry in entries:
                 _take(state, self._since, entry.data, entry.position)
-            position = ledger.next_position(entries[-1].position)
+
+        def holed(_: Gap) -> None:
+            self._has_gaps = True
+            self._in_doubt.update(state.open)
+
+        await replay(ledger, position, take, holed, entries_max=RECOVERY_ENTRIES, bytes_max=RECOVERY_BYTES)
         self.state = state
         self._is_hiding = bool(state.aborted)
         self._last_told = ledger.last_confirmed_position
@@ -179,7 +193,7 @@ class TransactionBuffer(TopicPart):
 
         async def settle() -> None:
             await settle_strays(
-                lambda: () if self.state is None else self.state.open,
+                lambda: () if self.state is None else [each for each in self.state.open if each not in self._in_doubt],
                 str(self._topic.name),
                 self._registrations,
                 self._abort_stray,
@@ -214,7 +228,7 @@ class TransactionBuffer(TopicPart):
     async def close(self) -> None:
         """Save what spares the next load reading the log."""
         self._stop()
-        if self.state is not None and self.state.changes and not self._is_broken:
+        if self.state is not None and self.state.changes and not self._is_broken and not self._has_gaps:
             await self._save_quietly(self._snapshot(self.state))
 
     def drop(self) -> None:
@@ -235,7 +249,7 @@ class TransactionBuffer(TopicPart):
         return BufferSnapshot(min(self._limit(state), self._last_told), aborts)
 
     def _save_soon(self) -> None:
-        if not self._is_saving and not self._is_broken and self.state is not None:
+        if not self._is_saving and not self._is_broken and not self._has_gaps and self.state is not None:
             self._is_saving = True
             self._stop_timer()
             self.state.changes = 0
