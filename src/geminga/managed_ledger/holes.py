@@ -154,20 +154,24 @@ async def _examine(log: HoledLog, services: StorageServices, info: LedgerInfo, *
 
 
 async def _read_all(ledger: Ledger, span: range, failures: list[StorageError]) -> int:
-    """How many of the entries could be read, at least: behind one that could not, more are left out each time until one
-    can."""
-    entry_id, count, step = span.start, 0, 1
+    """How many of the entries could be read, at least: fewer are asked for until one alone fails; behind it more are
+    left out each time until one can be read."""
+    entry_id, count, wanted, left_out = span.start, 0, EXAMINED_ENTRIES, 1
     while entry_id < span.stop:
-        last = min(span.stop, entry_id + EXAMINED_ENTRIES) - 1
+        last = min(span.stop, entry_id + wanted) - 1
         try:
             payloads = await _read(ledger, entry_id, last)
         except LedgerClosedError:
             raise
         except StorageError as error:
+            if last > entry_id:
+                wanted = (last - entry_id + 1) // 2
+                continue
             failures.append(error)
-            entry_id, step = entry_id + step, 2 * step
+            entry_id, left_out = entry_id + left_out, 2 * left_out
             continue
-        count, entry_id, step = count + len(payloads), entry_id + len(payloads), 1
+        count, entry_id = count + len(payloads), entry_id + len(payloads)
+        wanted, left_out = min(EXAMINED_ENTRIES, 2 * wanted), 1
     return count
 
 

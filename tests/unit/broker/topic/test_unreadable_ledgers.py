@@ -1,0 +1,290 @@
+"""Ledgers that can not be read: what the topic does without them, who is told, and how one is given up."""
+
+from __future__ import annotations
+
+import errno
+import json
+
+from geminga.model.position import EARLIEST
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import Client, Type
+from support.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
+from support.policy_levels import seconds
+
+DEDUP = {"deduplication": True}
+
+
+async def publish(client: Client, name: str, sequence_ids, producer_id: int) -> int:
+    """What the broker said of the producer's last sequence id when it came."""
+    success = await client.create_producer(
+        producer_id=producer_id, producer_name=name, user_provided_producer_name=True
+    )
+    for sequence_id in sequence_ids:
+        client.send_message(sequence_id, b"%d" % sequence_id, producer_id, producer_name=name)
+        await client.receipt()
+    return success.last_sequence_id
+
+
+async def fill(world: HoleBroker) -> None:
+    """Four ledgers: p, q p q, q q p, p; each of three entries but the last. A subscription that has read nothing."""
+    client = await world.client()
+    await (await world.topic()).create_subscription("sub", EARLIEST)
+    await publish(client, "p", range(3), 1)
+    await client.create_producer(producer_id=2, producer_name="q", user_provided_producer_name=True)
+    for name, sequence_id in [("q", 0), ("p", 3), ("q", 1), ("r", 0), ("p", 4), ("p", 5), ("p", 6)]:
+        producer_id = {"p": 1, "q": 2, "r": 3}[name]
+        if name == "r":
+            await client.create_producer(producer_id=3, producer_name="r", user_provided_producer_name=True)
+        client.send_message(sequence_id, b"%d" % sequence_id, producer_id, producer_name=name)
+        await client.receipt()
+
+
+async def ledger_ids(world: HoleBroker) -> list[int]:
+    return [info.ledger_id for info in (await world.topic()).ledger.ledgers.infos]
+
+
+def in_the_lake(ground: Ground, taken: list[int]):
+    async def life(world: HoleBroker) -> None:
+        await fill(world)
+        offloaded = await world.offload()
+        assert len(offloaded) == 3
+        taken.append(offloaded[1])
+        ground.take_file(offloaded[1])
+
+    return life
+
+
+async def refused(client: Client, name: str, producer_id: int = 9) -> pb.CommandError:
+    client.request_producer(producer_id=producer_id, producer_name=name, user_provided_producer_name=True)
+    return await client.error()
+
+
+def test_a_missing_file_leaves_the_topic_loaded_and_only_its_own_producers_out() -> None:
+    ground, taken = Ground(), []
+
+    async def second(world: HoleBroker) -> None:
+        client = await world.client()
+        # A name that was made now was never in it.
+        success = await client.create_producer(producer_id=4)
+        assert success.last_sequence_id == -1
+        client.send_message(0, b"new", 4, producer_name=success.producer_name)
+        assert (await client.receipt()).message_id.ledgerId > taken[0]
+        # Found behind the hole: known.
+        assert await publish(client, "p", [7], 1) == 6
+        assert await publish(client, "r", [], 3) == 0
+        # Nobody knows whether what it sends next is there already.
+        error = await refused(client, "q")
+        assert error.error == pb.ServiceNotReady
+        assert f"in ledgers {taken[0]}, can not be read" in error.message
+        assert "geminga lake skip-hole" in error.message
+        # Nor of a name that was seen nowhere, and -1 would be a promise.
+        assert (await refused(client, "never seen")).error == pb.ServiceNotReady
+        stats = (await world.topic()).dedup.stats()
+        assert stats["unreadableLedgers"] == taken
+        # No snapshot passes what it does not know.
+        await (await world.topic()).dedup.snapshot()
+        assert (await world.topic()).ledger.cursors["pulsar.dedup"].mark_delete_position.entry_id == -1
+
+    async def third(world: HoleBroker) -> None:
+        """The same after another start, and once the file is back all is known."""
+        client = await world.client()
+        assert (await refused(client, "q")).error == pb.ServiceNotReady
+        ground.bring_files()
+        await seconds(61)
+        client = await world.client()
+        assert await publish(client, "q", [2], 2) == 1
+        assert await publish(client, "never seen", [], 3) == -1
+        assert await publish(client, "p", [], 1) == 7
+
+    run_lives(in_the_lake(ground, taken), (second, DEDUP), (third, DEDUP), ground=ground)
+
+
+def test_ledgers_leave_the_bookies_only_behind_a_snapshot() -> None:
+    ground = Ground()
+
+    async def first(world: HoleBroker) -> None:
+        await fill(world)
+        offloaded = await world.offload()
+        for ledger_id in offloaded:
+            ground.take_file(ledger_id)
+
+    async def second(world: HoleBroker) -> None:
+        client = await world.client()
+        assert await publish(client, "q", [2], 2) == 1
+        assert await publish(client, "never seen", [0], 3) == -1
+        assert not (await world.topic()).ledger.stored.gaps
+
+    run_lives(first, second, ground=ground, **DEDUP)
+
+
+def test_a_reader_gets_all_before_the_hole_is_told_and_goes_on_once_it_is_skipped() -> None:
+    ground, taken = Ground(), []
+
+    async def second(world: HoleBroker) -> None:
+        client = await world.client()
+        await client.subscribe()
+        got = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(3)]
+        assert {each.ledgerId for each in got} == {min(await ledger_ids(world))}
+        await seconds(5)
+        assert not client.received
+        stats = await world.get("/stats")
+        error = stats["subscriptions"]["sub"]["readError"]
+        assert error == {"ledgerId": taken[0], "error": "What was stored is not there any more", "isLost": True}
+        assert [each["ledgerId"] for each in stats["unreadableLedgers"]] == taken
+        # What would be lost, and of whom.
+        (hole,) = (await world.get("/holes"))["holes"]
+        assert (hole["ledgerId"], hole["entries"], hole["isLost"], hole["readableEntries"]) == (taken[0], 3, True, 0)
+        assert (hole["unreadOf"], hole["firstMessageId"], hole["lastMessageId"]) == (
+            {"sub": 3},
+            f"{taken[0]}:0",
+            f"{taken[0]}:2",
+        )
+        assert "is not there" in hole["error"]
+        # The neighbour can be read.
+        others = [each for each in await ledger_ids(world) if each != taken[0]]
+        for ledger_id, text in [(others[0], "can be read"), (others[-1], "can be read"), (99, "not in the list")]:
+            answer = await world.ask("PUT", "/holes/skip", {"ledgerId": ledger_id})
+            assert answer.status in (404, 412)
+            assert text in answer.reason
+        answer = await world.ask("PUT", "/holes/skip", {"ledgerId": taken[0]})
+        assert (answer.status, json.loads(answer.body)["entries"]) == (200, 3)
+        assert taken[0] not in await ledger_ids(world)
+        await behind(world)
+
+    async def behind(world: HoleBroker) -> None:
+        client = await world.client()
+        await client.subscribe()
+        got = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(7)]
+        assert taken[0] not in {each.ledgerId for each in got}
+        topic = await world.topic()
+        assert topic.subscriptions["sub"].cursor.backlog_count == 7
+        found = await world.get("/holes")
+        assert not found["holes"]
+        assert [(one["ledgerId"], one["entries"]) for one in found["skipped"]] == [(taken[0], 3)]
+        manifest = json.loads(next(data for path, data in ground.lake.files.items() if "/_manifest/" in path))
+        named = {each["ledgerId"]: each.get("nextLedgerId") for each in manifest["ledgers"]}
+        assert taken[0] not in {*named, *named.values()}
+        ids = [{"ledgerId": e.ledgerId, "entryId": e.entryId} for e in got]
+        acks = [pb.MessageIdData(**each) for each in ids]
+        client.send(
+            pb.BaseCommand(
+                type=Type.ACK,
+                ack=pb.CommandAck(
+                    consumer_id=1, ack_type=pb.CommandAck.Cumulative, message_id=[acks[-1]], request_id=9
+                ),
+            )
+        )
+        await client.expect(Type.ACK_RESPONSE)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        # Trimmed as if it had never been.
+        await topic.truncate()
+        assert topic.ledger.entry_count == 0
+
+    async def third(world: HoleBroker) -> None:
+        """It stays skipped, also once the file is back; nobody promises q anything."""
+        ground.bring_files()
+        assert taken[0] not in await ledger_ids(world)
+        client = await world.client()
+        assert await publish(client, "q", [5], 2) == -1
+
+    run_lives(in_the_lake(ground, taken), second, (third, DEDUP), ground=ground)
+
+
+def test_what_is_only_out_of_reach_is_skipped_by_force_alone() -> None:
+    ground, taken = Ground(), []
+
+    async def first(world: HoleBroker) -> None:
+        await fill(world)
+        taken.extend(await world.offload())
+
+    async def second(world: HoleBroker) -> None:
+        ground.take_lake()
+        client = await world.client()
+        # The lake is down: the topic is loaded all the same, and tells q nothing.
+        assert (await refused(client, "q")).error == pb.ServiceNotReady
+        assert sorted((await world.topic()).ledger.stored.gaps) == taken
+        holes = (await world.get("/holes"))["holes"]
+        assert [(each["ledgerId"], each["isLost"]) for each in holes] == [(each, False) for each in taken]
+        answer = await world.ask("PUT", "/holes/skip", {"ledgerId": taken[0]})
+        assert answer.status == 412
+        assert "out of reach, which may pass" in answer.reason
+        # A mount that is away has no file, and no mark.
+        ground.bring_lake()
+        files, ground.lake.files = ground.lake.files, {}
+        assert "is it mounted?" in (await world.ask("PUT", "/holes/skip", {"ledgerId": taken[0]})).reason
+        ground.lake.files = files
+        ground.take_lake()
+        answer = await world.ask("PUT", "/holes/skip", {"ledgerId": taken[0], "force": True})
+        assert answer.status == 200
+        assert taken[0] not in await ledger_ids(world)
+        ground.bring_lake()
+        await seconds(61)
+        client = await world.client()
+        assert await publish(client, "q", [2], 2) == 1
+
+    run_lives(first, (second, DEDUP), ground=ground)
+
+
+def test_a_ledger_of_which_some_can_be_read_is_skipped_as_a_whole_by_name() -> None:
+    ground = Ground()
+
+    async def life(world: HoleBroker) -> None:
+        await fill(world)
+        ids = await ledger_ids(world)
+        bookie = ground.bookies["bookie-1"]
+        del bookie._ledgers[ids[1]].entries[1]
+        answer = await world.ask("PUT", "/holes/skip", {"ledgerId": ids[1]})
+        assert answer.status == 412
+        assert "2 of the 3 entries" in answer.reason
+        # Its ends can be read: it is found by its name.
+        assert not (await world.get("/holes"))["holes"]
+        (hole,) = (await world.get(f"/holes?ledgerId={ids[1]}"))["holes"]
+        assert (hole["isLost"], hole["readableEntries"]) == (True, 2)
+        answer = await world.ask("PUT", "/holes/skip", {"ledgerId": ids[1], "whole": True})
+        assert answer.status == 200
+        assert ids[1] not in await ledger_ids(world)
+        await publish(await world.client(), "p", [9], 2)
+        answer = await world.ask("PUT", "/holes/skip", {"ledgerId": (await ledger_ids(world))[-1]})
+        assert (answer.status, "is open" in answer.reason) == (412, True)
+        bad = await world.ask("PUT", "/holes/skip", {"ledgerId": ids[0], "force": "yes"})
+        assert (bad.status, bad.reason) == (400, "force must be true or false, not 'yes'")
+
+    run_lives(life, ground=ground, ledger_config=BOOKIE_LEDGERS)
+
+
+def test_a_ledger_that_bookies_have_lost_is_a_hole_like_any_other() -> None:
+    ground, taken = Ground(), []
+
+    async def first(world: HoleBroker) -> None:
+        await fill(world)
+        taken.append((await ledger_ids(world))[1])
+        ground.lose_ledger(taken[0])
+
+    async def second(world: HoleBroker) -> None:
+        client = await world.client()
+        assert await publish(client, "p", [7], 1) == 6
+        assert (await refused(client, "q")).error == pb.ServiceNotReady
+        answer = await world.ask("PUT", "/holes/skip", {"ledgerId": taken[0]})
+        assert answer.status == 200, answer
+        assert json.loads(answer.body)["forgetsSequenceIds"]
+        client = await world.client()
+        assert await publish(client, "q", [0], 2) == -1
+
+    run_lives(first, (second, DEDUP), ground=ground, ledger_config=BOOKIE_LEDGERS)
+
+
+def test_a_damaged_or_forbidden_file_is_no_missing_one() -> None:
+    ground, taken = Ground(), []
+
+    async def second(world: HoleBroker) -> None:
+        ground.bring_files()
+        where = ground.lake_paths()[taken[0]]
+        ground.lake.files[where] = ground.lake.files[where][:-40]
+        (hole,) = (await world.get("/holes"))["holes"]
+        assert hole["isLost"]
+        assert "damaged" in hole["error"]
+        ground.lake.fail["read"] = PermissionError(errno.EACCES, "Permission denied")
+        holes = (await world.get("/holes"))["holes"]
+        assert not any(each["isLost"] for each in holes)
+
+    run_lives(in_the_lake(ground, taken), second, ground=ground)
