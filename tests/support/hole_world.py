@@ -136,15 +136,18 @@ def run_lives(
 
     async def main(world: sim.SimWorld) -> None:
         node = world.node("broker")
-        for entry in lives:
+        for number, entry in enumerate(lives, 1):
             life, own = entry if isinstance(entry, tuple) else (entry, {})
+            is_last = number == len(lives)
 
-            async def on_node(node: sim.SimNode, life: Life = life, own: dict[str, Any] = own) -> None:
+            async def on_node(
+                node: sim.SimNode, life: Life = life, own: dict[str, Any] = own, is_last: bool = is_last
+            ) -> None:
                 config = BrokerConfig(**{**QUIET, **settings, **own})
                 broker = HoleBroker(ground, node.runtime, config, ledger_config)
                 await broker.start()
                 await life(broker)
-                if entry is lives[-1]:
+                if is_last:
                     await broker.stop()
 
             node.start()

@@ -14,7 +14,7 @@ from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.topic.table import Table, TableMessage, TableValue, Take
 from geminga.client import Client, Message, MessageId, Producer, PulsarException, Reader
 from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource, SchemaType
-from geminga.model.errors import CorruptionError, GemingaError, UnavailableError
+from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, get_logger, spawn, wait_ms

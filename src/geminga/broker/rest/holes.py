@@ -83,7 +83,7 @@ async def skip(request: Request) -> Response:
     options = object_of(body, "what is to be skipped")
     ledger_id = number_of(options.get("ledgerId"), "ledgerId", LONG_MAX)
     topic = await _topic(request)
-    found = [each for each in await topic.services.ledgers.find_holes(topic.ledger, [ledger_id])]
+    found = list(await topic.services.ledgers.find_holes(topic.ledger, [ledger_id]))
     told = {hole.ledger_id: _document(topic, hole) for hole in found}
     hole = await topic.services.ledgers.skip_hole(
         topic.ledger,

@@ -18,7 +18,7 @@ from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult, ManagedCursor
-from geminga.model.errors import CorruptionError, MetadataError, NotAllowedError, StorageError
+from geminga.model.errors import MetadataError, NotAllowedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import COMPACTION_CURSOR, TopicName
 from geminga.runtime import Clock, Turns

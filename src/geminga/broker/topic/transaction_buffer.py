@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import ClassVar, Final, NamedTuple
 
+from geminga.broker.topic.buffer_snapshot import find_snapshot, remove_snapshot
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.publish import PublishBatch
@@ -26,11 +27,10 @@ from geminga.model.errors import (
     LedgerFencedError,
     NotAllowedError,
     TopicClosingError,
-    TopicNotFoundError,
     TopicTerminatedError,
     UnavailableError,
 )
-from geminga.model.position import EARLIEST, LATEST, Position
+from geminga.model.position import LATEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, Turns, get_logger, spawn
 from geminga.transaction.core.buffer import TransactionBufferState
@@ -155,12 +155,9 @@ class TransactionBuffer(TopicPart):
 
     async def load(self) -> None:
         """From the newest snapshot, read the log forward. Raises GemingaError."""
-        snapshot = await self._snapshots.find(str(self._topic.name))
+        snapshot = await find_snapshot(self._snapshots, self._topic)
         if snapshot is None:
-            if TRANSACTIONS_PROPERTY not in self._topic.ledger.properties:
-                return
-            _log.warning("%s: the snapshot of its transactions is gone, all of it is read", self._topic.name)
-            snapshot = BufferSnapshot(EARLIEST)
+            return
         self.recovering_ms = self._topic.services.runtime.clock.wall_ms()
         state = TransactionBufferState()
         turns = Turns(self._topic.services.runtime.clock, steps_max=RESTORED_PER_TURN)
@@ -210,14 +207,14 @@ class TransactionBuffer(TopicPart):
 
     async def begin(self) -> TransactionBufferState:
         """Be ready for messages of transactions. Raises GemingaError."""
-        if self.state is None:
+        ledger = self._topic.ledger
+        if self.state is None or TRANSACTIONS_PROPERTY not in ledger.properties:
             if self._beginning is None:
                 self._beginning = asyncio.Lock()
             async with self._beginning:
+                if TRANSACTIONS_PROPERTY not in ledger.properties:
+                    await ledger.add_properties({TRANSACTIONS_PROPERTY: "true"})
                 if self.state is None:
-                    ledger = self._topic.ledger
-                    if TRANSACTIONS_PROPERTY not in ledger.properties:
-                        await ledger.add_properties({TRANSACTIONS_PROPERTY: "true"})
                     await self._save(BufferSnapshot(ledger.last_confirmed_position))
                     self.state = TransactionBufferState()
                     # Nothing of a transaction was taken until now.
@@ -239,10 +236,7 @@ class TransactionBuffer(TopicPart):
         """The snapshot goes with the topic."""
         self._stop()
         if self.state is not None:
-            try:
-                await self._snapshots.remove(str(self._topic.name))
-            except TopicNotFoundError:
-                pass  # the namespace goes, and its snapshots with it
+            await remove_snapshot(self._snapshots, self._topic)
 
     def _snapshot(self, state: TransactionBufferState) -> BufferSnapshot:
         aborts = tuple(zip(state.aborted, map(_marker, state.aborted.values()), strict=True))
@@ -304,7 +298,8 @@ class TransactionBuffer(TopicPart):
 
     def is_ready_for(self, txn_id: TxnId) -> bool:
         """As :class:`TakesTransactions` says."""
-        if self.state is None:
+        if self.state is None or TRANSACTIONS_PROPERTY not in self._topic.ledger.properties:
+            # The property alone may say that the log is to be read, where snapshots are lost.
             return False
         return txn_id in self.state.open or self._registrations.standing(txn_id, str(self._topic.name)) is not None
 
