@@ -79,15 +79,13 @@ async def skip_hole(
     hole = await _examine(log, services, _find(log, ledger_id), is_whole=True)
     if hole is None:
         log.stored.failures.pop(ledger_id, None)
-        raise PreconditionFailedError(f"Ledger {ledger_id} can be read, all of it: there is nothing to skip")
+        raise PreconditionFailedError("The ledger can be read, all of it: there is nothing to skip")
     if not hole.is_lost and not is_forced:
-        raise PreconditionFailedError(
-            f"Ledger {ledger_id} is out of reach, which may pass: {hole.error}. If it is lost for good, force it"
-        )
+        raise PreconditionFailedError("The ledger is out of reach, which may pass: if it is lost for good, force it")
     if hole.readable and not is_whole:
         raise PreconditionFailedError(
-            f"{hole.readable} of the {hole.entries} entries of ledger {ledger_id} can be read, and go with it for who "
-            "has not read them yet: say that the whole of it is to be skipped"
+            "Some of the ledger's entries can be read, and are lost with it for who has not read them yet: say that "
+            "the whole of it is to be skipped"
         )
     async with log.stored.lock():
         if log.is_closed or log.is_fenced:
@@ -121,9 +119,9 @@ async def _write_manifests(log: HoledLog, services: StorageServices) -> None:
 def _find(log: HoledLog, ledger_id: int) -> LedgerInfo:
     info = log.ledgers.find(ledger_id)
     if info is None:
-        raise NotFoundError(f"Ledger {ledger_id} is not in the list of {log.name}")
+        raise NotFoundError("The topic has no such ledger")
     if not info.closed_ms:
-        raise PreconditionFailedError(f"Ledger {ledger_id} is open, messages are written to it: it is no hole")
+        raise PreconditionFailedError("The ledger is open, messages are written to it: it is no hole")
     return info
 
 

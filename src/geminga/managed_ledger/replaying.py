@@ -70,7 +70,7 @@ async def replay(
                 if not is_lost(error):
                     of_place.append(error)
         if failure is not None:
-            gap = Gap(info.ledger_id, position.entry_id, info.entries - 1, failure)
+            gap = Gap(info.ledger_id, position.entry_id, info.entries - 1, count, bytes_max, failure)
             log.stored.gaps[info.ledger_id] = gap
             told = f"entries {gap.first} to {gap.last} of ledger {gap.ledger_id}"
             _log.error("%s: %s can not be read, what they tell is not known: %s", log.name, told, failure)
@@ -90,8 +90,11 @@ async def is_closed_again(log: ReplayedLog) -> bool:
         if log.ledgers.find(gap.ledger_id) is None:
             continue
         try:
-            for entry_id in {gap.first, gap.last}:
-                await log.read_range(Position(gap.ledger_id, entry_id), 1, 1, is_limited=False)
+            await log.read_range(Position(gap.ledger_id, gap.last), 1, 1, is_limited=False)
+            # What failed, as it was asked for: else the next load would come to the same gap.
+            await log.read_range(
+                Position(gap.ledger_id, gap.first), gap.asked_entries, gap.asked_bytes, is_limited=False
+            )
         except LedgerClosedError:
             raise
         except StorageError:

@@ -39,7 +39,8 @@ class Offload(TopicPart):
         self.offloading: Offloading = topic.ledger.new_offloading(
             topic.services.runtime.rng, self._find_aborted, self._find_schema
         )
-        self.offloading.before_leaving = self._save_sequence_ids
+        # What is in the lake alone is in deduplication's snapshot: a lost file makes no sequence id unknown.
+        self.offloading.before_leaving = topic.save_sequence_ids
         #: Why what is configured can not be followed; empty: it can.
         self.refusal = ""
 
@@ -104,12 +105,6 @@ class Offload(TopicPart):
             "root": offloading.policy.properties.get("root", ""),
             "lastError": self.refusal or offloading.last_error,
         }
-
-    async def _save_sequence_ids(self) -> None:
-        """What is in the lake alone is in deduplication's snapshot: a lost file makes no sequence id unknown."""
-        dedup = self._topic.dedup
-        if dedup is not None:
-            await dedup.save()
 
     def _find_aborted(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes]) -> frozenset[int]:
         hides = self._topic.hides

@@ -28,7 +28,6 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.policies.config import PolicyConfig
     from geminga.broker.subscription.subscription import Subscription
-    from geminga.broker.topic.deduplication import TopicDeduplication
     from geminga.broker.topic.producer import Producer
     from geminga.broker.topic.services import TopicServices
 
@@ -67,10 +66,6 @@ class PartTopic(Protocol):
         """By name, those of Readers included."""
 
     @property
-    def dedup(self) -> TopicDeduplication | None:
-        """None: deduplication is off."""
-
-    @property
     def is_closing(self) -> bool:
         """Whether it is being unloaded or deleted."""
 
@@ -90,6 +85,9 @@ class PartTopic(Protocol):
 
     def append_own(self, entries: list[bytes], done: AppendDone) -> None:
         """Store entries of the broker's own, behind all that was published before; ``done`` as of the ledger."""
+
+    async def save_sequence_ids(self) -> None:
+        """Where deduplication is on, a restart replays nothing of what is stored by now. Raises StorageError."""
 
     def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
         """Its marker is stored: the other parts hear of it."""

@@ -154,6 +154,11 @@ class PersistentTopic(Topic):
 
         return self.parts.find(TransactionBuffer)
 
+    async def save_sequence_ids(self) -> None:
+        """As :meth:`PartTopic.save_sequence_ids`."""
+        if self.dedup is not None:
+            await self.dedup.save()
+
     async def use_transactions(self) -> TransactionBuffer:
         """As :meth:`Topic.use_transactions`."""
         if not self.takes_transactions:

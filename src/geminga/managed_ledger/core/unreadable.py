@@ -27,6 +27,9 @@ class Gap(NamedTuple):
     ledger_id: int
     first: int
     last: int
+    #: So many of them the read that failed asked for, and the bytes it was to have at most.
+    asked_entries: int
+    asked_bytes: int
     error: StorageError
 
 
