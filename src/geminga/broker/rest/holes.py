@@ -71,7 +71,8 @@ def _document(topic: PersistentTopic, hole: Hole) -> Document:
         "readableEntries": hole.readable,
         "error": hole.error,
         "unreadOf": unread,
-        "forgetsSequenceIds": hole.ledger_id in topic.ledger.stored.gaps,
+        "forgetsSequenceIds": topic.dedup is not None and hole.ledger_id in topic.ledger.stored.gaps,
+        "transactionsInDoubt": topic.transaction_buffer.in_doubt_count if topic.transaction_buffer is not None else 0,
     }
 
 

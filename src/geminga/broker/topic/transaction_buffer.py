@@ -572,6 +572,11 @@ class TransactionBuffer(TopicPart):
         is_aborted = state is not None and txn_id in state.aborted
         return {**({"startPosition": str(first)} if first is not None else {}), "aborted": is_aborted}
 
+    @property
+    def in_doubt_count(self) -> int:
+        """Transactions whose end may be in entries that can not be read."""
+        return sum(each in self._in_doubt for each in (self.state.open if self.state is not None else ()))
+
     def counts(self) -> tuple[int, int, int]:
         """Transactions that are open, committed and aborted; the latter two since the topic was loaded."""
         state = self.state

@@ -5,11 +5,17 @@ from __future__ import annotations
 import errno
 import json
 
-from geminga.model.position import EARLIEST
+from geminga.broker.policies.upkeep import PolicyUpkeep
+from geminga.broker.subscription.stats import oldest_stored_ms
+from geminga.model.position import EARLIEST, Position
+from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import broker_entry_metadata
 from support.broker_world import Client, Type
 from support.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
 from support.policy_levels import seconds
+from support.rest_world import ask
+from support.transacting import Transacting
 
 DEDUP = {"deduplication": True}
 
@@ -289,3 +295,128 @@ def test_a_damaged_or_forbidden_file_is_no_missing_one() -> None:
         assert not any(each["isLost"] for each in holes)
 
     run_lives(in_the_lake(ground, taken), second, ground=ground)
+
+
+def test_age_and_time_to_live_go_by_the_ledger_of_an_entry_that_can_not_be_read() -> None:
+    ground, taken = Ground(), []
+
+    async def second(world: HoleBroker) -> None:
+        topic = await world.topic()
+        subscription = topic.subscriptions["sub"]
+        ids = await ledger_ids(world)
+        subscription.cursor.acknowledge_cumulative(Position(ids[0], 2))
+        other = await topic.create_subscription("other", EARLIEST)
+        assert await oldest_stored_ms(subscription) <= world.runtime.clock.wall_ms()
+        await seconds(100)
+        assert (await world.get("/stats"))["oldestBacklogMessageAgeSeconds"] >= 100
+        await PolicyUpkeep(world.broker).expire_messages(topic)
+        # The hole is not read: all that was closed before is too old; and who stands before it is no worse off.
+        assert subscription.cursor.mark_delete_position >= Position(taken[0], 2)
+        assert other.cursor.mark_delete_position >= Position(taken[0], 2)
+
+    run_lives(in_the_lake(ground, taken), (second, {"message_ttl_s": 60}), ground=ground)
+
+
+def test_the_index_of_messages_goes_on_where_the_newest_entry_can_not_be_read() -> None:
+    ground = Ground()
+
+    async def first(world: HoleBroker) -> None:
+        await fill(world)
+
+    async def second(world: HoleBroker) -> None:
+        """All of it goes to the lake: after a start no ledger is open."""
+        offloaded = await world.offload()
+        assert len(offloaded) == 4
+        ground.take_file(offloaded[-1])
+
+    async def third(world: HoleBroker) -> None:
+        client = await world.client()
+        await publish(client, "p", [7], 1)
+        topic = await world.topic()
+        (entry,) = await topic.ledger.read([topic.ledger.last_confirmed_position])
+        assert broker_entry_metadata(entry.data).index == 10
+
+    run_lives(first, second, third, ground=ground, entry_metadata_interceptors=("AppendIndexMetadataInterceptor",))
+
+
+def test_a_lost_ledger_of_the_topic_of_policies_is_given_up_as_any_other() -> None:
+    ground = Ground()
+    events = "/admin/v2/persistent/public/default/__change_events"
+
+    async def first(world: HoleBroker) -> None:
+        await world.topic()
+        for number in range(1, 8):
+            assert (await world.ask("POST", "/maxProducers", number)).status == 204
+        topic = await world.broker.get_topic(
+            TopicName.parse("persistent://public/default/__change_events"), create=False
+        )
+        ids = [info.ledger_id for info in topic.ledger.ledgers.infos]
+        assert len(ids) == 3
+        ground.lose_ledger(ids[1])
+
+    async def second(world: HoleBroker) -> None:
+        assert (await world.ask("GET", "/maxProducers")).status == 500
+        (hole,) = json.loads((await ask(world.rest, "GET", f"{events}/holes")).body)["holes"]
+        body = json.dumps({"ledgerId": hole["ledgerId"]}).encode()
+        assert (await ask(world.rest, "PUT", f"{events}/holes/skip", body)).status == 200
+        assert await world.get("/maxProducers") == 7
+        assert (await world.topic()).limits.producers == 7
+
+    run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS)
+
+
+def test_a_transaction_whose_end_may_be_in_a_hole_stays_open_until_that_is_known() -> None:
+    """Its coordinator has forgotten it: aborted, its messages would be gone though it was committed."""
+    ground, taken = Ground(), []
+
+    async def first(world: HoleBroker) -> None:
+        client = await world.client()
+        await (await world.topic()).create_subscription("sub", EARLIEST)
+        transacting = Transacting(client)
+        await transacting.connect()
+        await client.create_producer()
+        txn_id = await transacting.begin()
+        await transacting.add_partition(txn_id)
+        for number in range(3):
+            await transacting.publish(b"%d" % number, txn_id)
+        await transacting.end(txn_id, commit=True)
+        for number in range(5):
+            await transacting.publish(b"later %d" % number)
+        # The coordinator is done with it, and the buffer has taken no snapshot since.
+        await seconds(1)
+        # Messages, their end with two others, three others: the second one is lost.
+        taken.append((await ledger_ids(world))[1])
+        kept = {name: dict(bookie._ledgers) for name, bookie in ground.bookies.items()}
+        ground.lose_ledger(taken[0])
+        lost.update({name: ledgers[taken[0]] for name, ledgers in kept.items()})
+
+    lost: dict[str, object] = {}
+
+    async def second(world: HoleBroker) -> None:
+        topic = await world.topic()
+        await seconds(300)
+        assert len(topic.transaction_buffer.state.open) == 1
+        assert topic.max_read_position.entry_id == -1
+        await topic.transaction_buffer.close()
+        assert topic.transaction_buffer.saved_ms == 0
+        for name, ledger in lost.items():
+            ground.bookies[name]._ledgers[taken[0]] = ledger
+        await seconds(61)
+        topic = await world.topic()
+        assert not topic.transaction_buffer.state.open
+        assert not topic.transaction_buffer.state.aborted
+        assert topic.max_read_position == topic.last_position
+        # The same once more, and it is given up: its coordinator knows nothing of it, so it counts as aborted.
+        ground.lose_ledger(taken[0])
+
+    async def third(world: HoleBroker) -> None:
+        assert (await world.topic()).transaction_buffer.state.open
+        answer = await world.ask("PUT", "/holes/skip", {"ledgerId": taken[0]})
+        assert (answer.status, json.loads(answer.body)["transactionsInDoubt"]) == (200, 1)
+        topic = await world.topic()
+        await seconds(300)
+        assert not topic.transaction_buffer.state.open
+        assert len(topic.transaction_buffer.state.aborted) == 1
+        assert topic.max_read_position == topic.last_position
+
+    run_lives(first, second, third, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
