@@ -159,6 +159,7 @@ async def prepare(world: HoleBroker, feature: str) -> None:
     ahead = await topic.create_subscription("ahead", Position(ids[2], 0))
     ahead.cursor.acknowledge([Position(ids[2], 2)])
     await ahead.cursor.flush()
+    await acknowledge_in_transaction(world, feature)
     if feature == "topic policies":
         await rest(world, "POST", feature, "/maxProducers", 7)
 
@@ -174,6 +175,25 @@ async def in_transaction(world: HoleBroker, feature: str, do: Callable[[Transact
     if added.HasField("error"):
         raise Unanswered(added.message)
     await do(transacting, txn_id)
+    ended = await transacting.end(txn_id, commit=True)
+    if ended.HasField("error"):
+        raise Unanswered(ended.message)
+
+
+async def acknowledge_in_transaction(world: HoleBroker, feature: str) -> None:
+    """The next message of subscription "acking", committed. Raises Unanswered."""
+    client = await world.client()
+    await subscribe(client, feature, "acking")
+    found = await messages(client, 1)
+    if not found:
+        raise Unanswered("nothing came")
+    transacting = Transacting(client)
+    await transacting.connect()
+    txn_id = await transacting.begin()
+    await transacting.add_subscription(txn_id, topic_name(feature), "acking")
+    acked = await transacting.acknowledge(found, txn_id)
+    if acked.HasField("error"):
+        raise Unanswered(acked.message)
     ended = await transacting.end(txn_id, commit=True)
     if ended.HasField("error"):
         raise Unanswered(ended.message)
@@ -232,20 +252,8 @@ async def transaction_publish(world: HoleBroker, feature: str) -> str:
 
 
 async def transaction_ack(world: HoleBroker, feature: str) -> str:
-    client = await world.client()
-    await subscribe(client, feature, "ahead")
-    found = await messages(client, 1)
-    if not found:
-        return WAITS
-    transacting = Transacting(client)
-    await transacting.connect()
-    txn_id = await transacting.begin()
-    await transacting.add_subscription(txn_id, topic_name(feature), "ahead")
-    acked = await transacting.acknowledge(found, txn_id)
-    if acked.HasField("error"):
-        return WAITS
-    ended = await transacting.end(txn_id, commit=True)
-    return WAITS if ended.HasField("error") else WORKS
+    await acknowledge_in_transaction(world, feature)
+    return WORKS
 
 
 async def delayed(world: HoleBroker, feature: str) -> str:
@@ -278,7 +286,7 @@ async def topic_policies(world: HoleBroker, feature: str) -> str:
 async def trim(world: HoleBroker, feature: str) -> str:
     topic = await loaded(world, feature)
     oldest = topic.ledger.first_position.ledger_id
-    for name in ("all", "ahead"):
+    for name in ("all", "ahead", "acking"):
         await rest(world, "POST", feature, f"/subscription/{name}/skip_all")
     topic.ledger.set_retention(retention_ms=0, retention_bytes=0)
     if topic.dedup is not None:
@@ -412,6 +420,13 @@ async def snapshots_topic(world: HoleBroker) -> None:
     await damage(world, "__transaction_buffer_snapshot")
 
 
+async def ack_logs(world: HoleBroker) -> None:
+    """Those of what transactions acknowledged, of subscription "acking" of every topic, likewise."""
+    for feature in FEATURES:
+        log = TopicName.parse(topic_name(feature)).pending_ack_log("acking")
+        await cas.update(world.metadata, ledger_path(log.managed_ledger_name), lambda _: b"\xff damaged")
+
+
 async def damage(world: HoleBroker, name: str) -> None:
     """The ledger list of a system topic can not be read."""
     await cas.update(world.metadata, ledger_path(f"public/default/persistent/{name}"), lambda _: b"\xff damaged")
@@ -432,6 +447,7 @@ DEPENDENCIES: Final[dict[str, Callable[[HoleBroker], Awaitable[None]]]] = {
     "a bookie of two": bookie,
     "the topic of policies": policies_topic,
     "the topic of transaction snapshots": snapshots_topic,
+    "logs of acknowledgements": ack_logs,
     "a schema's ledger": schema_ledger,
 }
 

@@ -7,11 +7,13 @@ import json
 
 from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.subscription.stats import oldest_stored_ms
+from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.metadata import cas
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import broker_entry_metadata
-from support.broker_world import Client, Type
+from support.broker_world import TOPIC, Client, Type
 from support.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
 from support.policy_levels import seconds
 from support.rest_world import ask
@@ -420,3 +422,42 @@ def test_a_transaction_whose_end_may_be_in_a_hole_stays_open_until_that_is_known
         assert topic.max_read_position == topic.last_position
 
     run_lives(first, second, third, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
+
+
+def test_a_damaged_log_of_acknowledgements_keeps_only_its_own_subscription_waiting() -> None:
+    ground = Ground()
+    log = ledger_path(TopicName.parse(TOPIC).pending_ack_log("sub").managed_ledger_name)
+    kept: list[bytes] = []
+
+    async def first(world: HoleBroker) -> None:
+        await fill(world)
+        client = await world.client()
+        await client.subscribe()
+        await client.expect(Type.MESSAGE)
+        transacting = Transacting(client)
+        await transacting.connect()
+        txn_id = await transacting.begin(timeout_ms=600_000)
+        await transacting.add_subscription(txn_id)
+        first_id = pb.MessageIdData(ledgerId=(await ledger_ids(world))[0], entryId=0)
+        assert not (await transacting.acknowledge([first_id], txn_id)).HasField("error")
+        kept.append((await world.metadata.get(log)).value)
+        await cas.update(world.metadata, log, lambda _: b"\xff damaged")
+
+    async def second(world: HoleBroker) -> None:
+        client = await world.client()
+        await client.subscribe(subscription="other", consumer_id=2)
+        assert (await client.expect(Type.MESSAGE)).message.message_id.entryId == 0
+        request = pb.CommandSubscribe(
+            topic=TOPIC, subscription="sub", subType=pb.CommandSubscribe.Shared, consumer_id=3, request_id=77
+        )
+        client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        error = await client.error()
+        assert error.error == pb.ServiceNotReady
+        assert "What transactions acknowledged on subscription sub can not be read" in error.message
+        # Once it is back its first message is held, and does not come again.
+        await cas.update(world.metadata, log, lambda _: kept[0])
+        reader = await world.client()
+        await reader.subscribe()
+        assert (await reader.expect(Type.MESSAGE)).message.message_id.entryId == 1
+
+    run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
