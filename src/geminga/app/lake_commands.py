@@ -117,7 +117,7 @@ def restore(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
 def holes(
     topic: Topic,
     ledger: Annotated[
-        list[int] | None, typer.Option("--ledger", help="Read this ledger whole; may be repeated.")
+        list[int] | None, typer.Option("--ledger", help="Only this one, read whole; may be repeated.")
     ] = None,
     admin_url: AdminUrl = DEFAULT_ADMIN_URL,
     is_json: AsJson = False,

@@ -51,12 +51,11 @@ class HoledLog(Protocol):
 
 
 async def find_holes(log: HoledLog, services: StorageServices, ledger_ids: Collection[int] = ()) -> list[Hole]:
-    """Ledgers that can not be read, oldest first. Those of ``ledger_ids``, and those of which a read failed, are read
-    whole; of the others their first and their last entry. Raises NotFoundError, LedgerClosedError."""
-    for ledger_id in ledger_ids:
-        _find(log, ledger_id)
+    """Ledgers that can not be read, oldest first: of ``ledger_ids``, which are read whole, or, without any, of all. Of
+    those only the first and the last entry are read, unless a read failed before. Raises NotFoundError,
+    PreconditionFailedError, LedgerClosedError."""
     found: list[Hole] = []
-    for info in tuple(log.ledgers.infos):
+    for info in [_find(log, each) for each in sorted(ledger_ids)] if ledger_ids else tuple(log.ledgers.infos):
         if not info.closed_ms or not info.entries:
             continue
         is_suspect = info.ledger_id in ledger_ids or info.ledger_id in log.stored.failures

@@ -26,7 +26,7 @@ def test_a_hole_is_found_by_its_ends_and_by_reads_that_failed(in_world):
         (hole,) = await find_holes(ml, services)
         assert (hole.ledger_id, hole.entries, hole.is_lost, hole.readable) == (second, 10, True, 0)
         # Of the other its ends are there; who read it, or asks for it, finds it.
-        (_, hole) = await find_holes(ml, services, [third])
+        (hole,) = await find_holes(ml, services, [third])
         assert (hole.ledger_id, hole.is_lost, hole.readable) == (third, True, 9)
         cursor = await ml.open_cursor("c", initial=Position(third, 0))
         with pytest.raises(Exception, match="no entry"):

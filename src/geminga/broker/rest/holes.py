@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -29,7 +28,7 @@ async def _topic(request: Request) -> PersistentTopic:
 
 async def look(request: Request) -> Response:
     """Ledgers that can not be read, who has not read them, and those that were given up. ``ledgerId``, perhaps several:
-    these are read whole."""
+    only these, read whole."""
     topic = await _topic(request)
     ids = [number_of(text, "ledgerId", LONG_MAX) for text in request.query_params.getlist("ledgerId")]
     holes = await topic.services.ledgers.find_holes(topic.ledger, ids)
@@ -44,35 +43,43 @@ async def look(request: Request) -> Response:
         }
         for one in skipped_of(topic.ledger.properties)
     ]
-    return json_response({"holes": _documents(topic, holes), "skipped": skipped})
+    return json_response(
+        {"holes": [_document(hole, _loss(topic, hole.ledger_id)) for hole in holes], "skipped": skipped}
+    )
 
 
-def _documents(topic: PersistentTopic, holes: Sequence[Hole]) -> list[Json]:
-    return [_document(topic, hole) for hole in holes]
-
-
-def _document(topic: PersistentTopic, hole: Hole) -> Document:
-    first, last = Position(hole.ledger_id, 0), Position(hole.ledger_id, hole.entries - 1)
-    unread: Document = {}
-    for name, subscription in topic.subscriptions.items():
-        cursor = subscription.cursor
-        begin = max(first, Position(cursor.mark_delete_position.ledger_id, cursor.mark_delete_position.entry_id + 1))
-        count = topic.ledger.count_between(begin, last) - cursor.individually_acknowledged_in(hole.ledger_id)
-        if begin <= last and count > 0:
-            unread[name] = count
+def _document(hole: Hole, loss: Document) -> Document:
     return {
         "ledgerId": hole.ledger_id,
         "entries": hole.entries,
         "size": hole.size_bytes,
         "closed": hole.closed_ms,
-        "firstMessageId": f"{first}",
-        "lastMessageId": f"{last}",
+        "firstMessageId": f"{Position(hole.ledger_id, 0)}",
+        "lastMessageId": f"{Position(hole.ledger_id, hole.entries - 1)}",
         "isLost": hole.is_lost,
         "readableEntries": hole.readable,
         "error": hole.error,
+        **loss,
+    }
+
+
+def _loss(topic: PersistentTopic, ledger_id: int) -> Document:
+    """What goes with a ledger beside its entries."""
+    info = topic.ledger.ledgers.find(ledger_id)
+    last = Position(ledger_id, info.entries - 1 if info is not None else -1)
+    unread: Document = {}
+    for name, subscription in topic.subscriptions.items():
+        cursor = subscription.cursor
+        mark_delete = cursor.mark_delete_position
+        begin = max(Position(ledger_id, 0), Position(mark_delete.ledger_id, mark_delete.entry_id + 1))
+        count = topic.ledger.count_between(begin, last) - cursor.individually_acknowledged_in(ledger_id)
+        if begin <= last and count > 0:
+            unread[name] = count
+    buffer = topic.transaction_buffer
+    return {
         "unreadOf": unread,
-        "forgetsSequenceIds": topic.dedup is not None and hole.ledger_id in topic.ledger.stored.gaps,
-        "transactionsInDoubt": topic.transaction_buffer.in_doubt_count if topic.transaction_buffer is not None else 0,
+        "forgetsSequenceIds": topic.dedup is not None and ledger_id in topic.ledger.stored.gaps,
+        "transactionsInDoubt": buffer.in_doubt_count if buffer is not None else 0,
     }
 
 
@@ -84,17 +91,13 @@ async def skip(request: Request) -> Response:
     options = object_of(body, "what is to be skipped")
     ledger_id = number_of(options.get("ledgerId"), "ledgerId", LONG_MAX)
     topic = await _topic(request)
-    found = list(await topic.services.ledgers.find_holes(topic.ledger, [ledger_id]))
-    told = {hole.ledger_id: _document(topic, hole) for hole in found}
+    loss = _loss(topic, ledger_id)
     hole = await topic.services.ledgers.skip_hole(
-        topic.ledger,
-        ledger_id,
-        is_forced=_flag(options, "force"),
-        is_whole=_flag(options, "whole"),
+        topic.ledger, ledger_id, is_forced=_flag(options, "force"), is_whole=_flag(options, "whole")
     )
     # What dispatchers, deduplication and transactions have in memory is of a log that had it.
     await topic.services.unload(topic.name)
-    return json_response(told.get(ledger_id, {"ledgerId": ledger_id, "entries": hole.entries}))
+    return json_response(_document(hole, loss))
 
 
 def _flag(options: Document, name: str) -> bool:

@@ -217,15 +217,18 @@ async def add_stored(topic: Topic, stats: Document, *, for_each: bool) -> None:
         await _add_ages(topic, stats)
     if for_each:
         await _add_earliest(topic, stats)
-    if topic.ledger.stored.failures or topic.ledger.stored.gaps:
-        stats["unreadableLedgers"] = unreadable_ledgers(topic)
+    unreadable = unreadable_ledgers(topic)
+    if unreadable:
+        stats["unreadableLedgers"] = unreadable
 
 
 def unreadable_ledgers(topic: PersistentTopic) -> list[Json]:
     """Ledgers whose last read failed, or that the topic's load had to pass over: ids, and why."""
     stored = topic.ledger.stored
     errors = {ledger_id: gap.error for ledger_id, gap in stored.gaps.items()} | stored.failures
-    return [{"ledgerId": ledger_id, "error": error.told} for ledger_id, error in sorted(errors.items())]
+    # One that was trimmed since is missed by nobody.
+    there = (each for each in sorted(errors) if topic.ledger.ledgers.find(each) is not None)
+    return [{"ledgerId": ledger_id, "error": errors[ledger_id].told} for ledger_id in there]
 
 
 async def _add_ages(topic: PersistentTopic, stats: Document) -> None:

@@ -34,6 +34,7 @@ from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
 from geminga.broker.topic.retention import Retention
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult, ManagedLedger
+from geminga.managed_ledger.core.unreadable import SKIPPED_PROPERTY
 from geminga.managed_ledger.entry import AppendDone
 from geminga.model.errors import (
     ConflictError,
@@ -536,11 +537,13 @@ class PersistentTopic(Topic):
             _log.error("%s: its newest entry can not be read, the index goes on as noted: %s", self.name, error)
             entries = []
         metadata = broker_entry_metadata(entries[0].data) if entries else None
+        told = self.ledger.properties.get(INDEX_PROPERTY, "")
+        noted = int(told) if re.fullmatch(r"[0-9]{1,18}", told) else -1
         if metadata is not None and metadata.HasField("index"):
-            return metadata.index
-        noted = self.ledger.properties.get(INDEX_PROPERTY, "")
-        if re.fullmatch(r"[0-9]{1,18}", noted):
-            return int(noted)
+            # Behind the newest entry there may have been a ledger that was given up: no number is given twice.
+            return max(metadata.index, noted) if SKIPPED_PROPERTY in self.ledger.properties else metadata.index
+        if noted >= 0:
+            return noted
         # Entries from before indexing was on: one message each is the least there can be.
         return self.ledger.entry_count - 1
 
