@@ -464,3 +464,31 @@ def test_a_damaged_log_of_acknowledgements_keeps_only_its_own_subscription_waiti
         assert (await reader.expect(Type.MESSAGE)).message.message_id.entryId == 1
 
     run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
+
+
+def test_what_can_not_be_sent_again_does_not_keep_up_the_rest_of_a_shared_subscription() -> None:
+    ground = Ground()
+
+    async def second(world: HoleBroker) -> None:
+        ids = await ledger_ids(world)
+        client = await world.client()
+        await client.subscribe(subType=pb.CommandSubscribe.Shared)
+        got = [(await client.expect(Type.MESSAGE)).message.message_id.ledgerId for _ in range(10)]
+        assert got.count(ids[1]) == 3
+        kept = ground.bookies["bookie-1"]._ledgers[ids[1]]
+        ground.lose_ledger(ids[1])
+        again = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1)
+        client.send(pb.BaseCommand(type=Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=again))
+        got = [(await client.expect(Type.MESSAGE)).message.message_id.ledgerId for _ in range(7)]
+        assert ids[1] not in got
+        # Nor what is published meanwhile.
+        await publish(await world.client(), "p", [7], 9)
+        assert (await client.expect(Type.MESSAGE)).message.message_id.ledgerId > ids[-1]
+        await seconds(200)
+        assert {command.type for command, _ in client.received} <= {Type.PING}
+        ground.bookies["bookie-1"]._ledgers[ids[1]] = kept
+        await seconds(61)
+        got = [(await client.expect(Type.MESSAGE)).message.message_id.ledgerId for _ in range(3)]
+        assert got == [ids[1]] * 3
+
+    run_lives(fill, second, ground=ground, ledger_config=BOOKIE_LEDGERS)
