@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final, cast
 
 import typer
@@ -110,6 +111,56 @@ def restore(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
         time.sleep(_ASK_AGAIN_S)
     left = sum(bool(ledger["isOffloaded"]) for ledger in cast("list[dict[str, object]]", found["ledgers"]))
     print(f"{found['restore']['restored']} ledgers are on the bookies alone again, {left} are in the lake")
+
+
+@commands.command("holes")
+def holes(
+    topic: Topic,
+    ledger: Annotated[
+        list[int] | None, typer.Option("--ledger", help="Only this one, read whole; may be repeated.")
+    ] = None,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    is_json: AsJson = False,
+) -> None:
+    """Ledgers of a topic that can not be read, in the lake or on bookies, and those that were given up."""
+    from geminga.app.documents import render
+
+    found = ask(admin_url, f"{_path(topic)}/holes{_query(ledger or ())}")
+    print(render(found, is_json=is_json))
+
+
+def _query(ledger_ids: Sequence[int]) -> str:
+    return "?" + "&".join(f"ledgerId={each}" for each in ledger_ids) if ledger_ids else ""
+
+
+@commands.command("skip-hole")
+def skip_hole(
+    topic: Topic,
+    ledger: Annotated[int, typer.Argument(help="The ledger that is given up.")],
+    is_dry: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be lost.")] = False,
+    is_forced: Annotated[
+        bool, typer.Option("--force", help="Also a ledger that is only out of reach, and may come back.")
+    ] = False,
+    is_whole: Annotated[
+        bool, typer.Option("--whole", help="Also a ledger of which some entries can be read: they are lost with it.")
+    ] = False,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    is_json: AsJson = False,
+) -> None:
+    """Give up a ledger that can not be read: readers, subscriptions and deduplication go on behind it, for good."""
+    from geminga.app.documents import render
+    from geminga.model.errors import PreconditionFailedError
+
+    path = _path(topic)
+    if is_dry:
+        found = cast("dict[str, list[dict[str, object]]]", ask(admin_url, f"{path}/holes{_query([ledger])}"))
+        lost = next((hole for hole in found["holes"] if hole["ledgerId"] == ledger), None)
+        if lost is None:
+            raise PreconditionFailedError(f"Ledger {ledger} can be read, all of it: there is nothing to skip")
+        print(render({"wouldLose": lost}, is_json=is_json))
+        return
+    body = {"ledgerId": ledger, "force": is_forced, "whole": is_whole}
+    print(render({"lost": ask(admin_url, f"{path}/holes/skip", "PUT", body)}, is_json=is_json))
 
 
 @commands.command("list")

@@ -82,9 +82,12 @@ class DirectoryStore:
         """See ``LakeStore``."""
         import pyarrow as pa
 
-        if not os.path.isfile(self._path(path)):
+        try:
+            # Whatever else keeps it from being read, as a permission or a broken disk, is not taken for "not there".
+            os.stat(self._path(path))
+        except FileNotFoundError:
             self._check()
-            raise FileNotFoundError(errno.ENOENT, "no such file", self._path(path))
+            raise
         return pa.OSFile(self._path(path))
 
     def read_bytes(self, path: str) -> bytes:

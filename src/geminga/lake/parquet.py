@@ -21,7 +21,7 @@ from geminga.lake.core.rebuild import rebuild_entries
 from geminga.lake.core.rows import MESSAGE, Rows
 from geminga.lake.store import LakeStore
 from geminga.model import TopicName
-from geminga.model.errors import CorruptionError, DiskIOError, StorageError, invariant
+from geminga.model.errors import CorruptionError, DiskIOError, MissingFileError, StorageError, invariant
 
 FORMAT_VERSION: Final = 1
 #: A row group is ended by the entry that brings it to one of these.
@@ -301,7 +301,7 @@ class _Reading:
                 return False
             case FileNotFoundError():
                 # Not "no such ledger": what the list names was not deleted by us.
-                raise DiskIOError(f"{where} is not there") from error
+                raise MissingFileError(f"{where} is not there") from error
             case CorruptionError():
                 raise CorruptionError(f"{where}: {error}") from error
             case OSError() if not _is_damage(error):

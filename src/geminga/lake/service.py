@@ -158,6 +158,10 @@ class Root:
         """A file is about to go: the manifest does not name it any more. Raises StorageError."""
         await self._lake.call(_SMALL_LANE, lambda: _forget(self._store, directory, uid))
 
+    async def is_marked(self) -> bool:
+        """Whether some cluster's mark is there: the directory of a mount that is away has none. Raises StorageError."""
+        return await self._lake.call(_SMALL_LANE, lambda: read_owner(self._store)) is not None
+
     async def delete_topic(self, directory: str, created_ms: int) -> None:
         """Delete the manifests of a topic that was made then, or before, and the directory if nothing else is in it.
 

@@ -7,7 +7,7 @@ only while there is something to do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from geminga.lake.ownership import Owner
     from geminga.lake.service import Lake, OpenStore
     from geminga.managed_ledger.core.cursor_format import ChooseFields
+    from geminga.managed_ledger.core.unreadable import Hole
     from geminga.managed_ledger.lake_files import FileDeletion
     from geminga.managed_ledger.managed_ledger import ManagedLedger
     from geminga.runtime.ports import Runtime
@@ -318,6 +319,18 @@ class ManagedLedgerFactory:
         return await lake_files.retry(self._services)
 
     # ---- the timer
+
+    async def find_holes(self, ml: ManagedLedger, ledger_ids: Collection[int] = ()) -> Sequence[Hole]:
+        """Ledgers that can not be read: see ``holes``. Raises NotFoundError, LedgerClosedError."""
+        from geminga.managed_ledger.holes import find_holes
+
+        return await find_holes(ml, self._services, ledger_ids)
+
+    async def skip_hole(self, ml: ManagedLedger, ledger_id: int, *, is_forced: bool, is_whole: bool) -> Hole:
+        """Give up one of them: see ``holes``. Raises NotFoundError, PreconditionFailedError, StorageError."""
+        from geminga.managed_ledger.holes import skip_hole
+
+        return await skip_hole(ml, self._services, ledger_id, is_forced=is_forced, is_whole=is_whole)
 
     def cache_entries(self, window: TailWindow, payloads: Sequence[bytes], size_bytes: int) -> None:
         """Keep confirmed entries for tail readers."""

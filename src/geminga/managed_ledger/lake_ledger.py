@@ -14,7 +14,14 @@ from geminga.lake.core.names import topic_directory
 from geminga.lake.service import Lake, LakeFile
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.ports import Ledger, Ledgers, PayloadsDone
-from geminga.model.errors import CorruptionError, NoSuchEntryError, NoSuchLedgerError, StorageError
+from geminga.model.errors import (
+    CorruptionError,
+    DiskIOError,
+    MissingFileError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    StorageError,
+)
 from geminga.runtime import answer_of, get_logger, spawn
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, decode_offload_context
@@ -68,7 +75,12 @@ async def open_to_read(
 
 async def _open_file(lake: Lake, name: str, info: LedgerInfo, record: OffloadRecord) -> LakeFile:
     root = await lake.root(record.driver, record.properties)
-    file = await root.open(topic_directory(name), info.ledger_id, record.uid)
+    try:
+        file = await root.open(topic_directory(name), info.ledger_id, record.uid)
+    except MissingFileError as error:
+        if await root.is_marked():
+            raise
+        raise DiskIOError(f"{error}; nor is the mark of a cluster in {root.where}: is it mounted?") from error
     if file.facts.entries != info.entries:
         raise CorruptionError(f"{file.where} has {file.facts.entries} entries, the list says {info.entries}")
     return file

@@ -430,8 +430,9 @@ class ManagedLedger:
     def _ledger_reads(self) -> LedgerReads:
         """Of ledgers that are not open, made by the first read."""
         if self._reads is None:
-            home = self._home
-            self._reads = LedgerReads(self._open_to_read, home.read_budget, home.entry_bytes_max, self.part)
+            budget, entry_bytes_max = self._home.read_budget, self._home.entry_bytes_max
+            failures = self.stored.failures
+            self._reads = LedgerReads(self._open_to_read, budget, entry_bytes_max, self.part, failures)
         return self._reads
 
     async def _open_to_read(self, info: LedgerInfo) -> Ledger:

@@ -115,6 +115,8 @@ class Offloading:
         self._busy = asyncio.Lock()
         self._is_tidy = False
         self.policy = OffloadPolicy()
+        #: Awaited before the bookies' copy of anything goes; may raise StorageError: then it stays.
+        self.before_leaving: Callable[[], Awaitable[None]] | None = None
         self.status = OffloadStatus()
         self.restoring = RestoreStatus()
         #: Of the last ledger that went, and of the last that failed; ms since the epoch, 0: never. As Pulsar tells it.
@@ -514,6 +516,8 @@ class Offloading:
             file = await root.open(self._directory, info.ledger_id, record.uid, self._stop)
             if file.facts.entries != info.entries:
                 raise StorageError(f"{file.where} has {file.facts.entries} entries, the list says {info.entries}")
+            if self.before_leaving is not None:
+                await self.before_leaving()
             gone = record._replace(is_bookkeeper_deleted=True)
             if await self._register(info.ledger_id, gone, expected=record.uid):
                 crash_point(points.OFFLOAD_BOOKIES_LEFT)

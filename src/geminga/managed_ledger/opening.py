@@ -11,7 +11,7 @@ from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.metadata_io import MetadataNode, claim, cursor_path, ledger_path
 from geminga.managed_ledger.services import LedgerHome, StorageServices
 from geminga.metadata.ports import Node
-from geminga.model.errors import LedgerFencedError, NoSuchLedgerError
+from geminga.model.errors import CorruptionError, LedgerFencedError, NoSuchLedgerError
 from geminga.runtime import get_logger
 from geminga.wire.managed_ledger import (
     ManagedLedgerRecord,
@@ -43,7 +43,11 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
             made.stored.is_new = True
             return made
     known = MetadataNode(node.stat.version, node.stat.created_ms)
-    ml = ManagedLedger(services, home, name, known, decode_managed_ledger_info(node.value))
+    try:
+        record = decode_managed_ledger_info(node.value)
+    except CorruptionError as error:
+        raise CorruptionError(f"{path}: {error}") from error
+    ml = ManagedLedger(services, home, name, known, record)
     await _recover_end(ml, services)
     for cursor_name in await metadata.children(path):
         # None: it was deleted in between.

@@ -98,12 +98,25 @@ async def read_range(
 
 
 async def find_last(log: QueriedLog, predicate: Callable[[Entry], bool]) -> Position | None:
-    """See ``ManagedLedger.find_last``: binary search, one entry read a step."""
+    """See ``ManagedLedger.find_last``: binary search, one entry read a step.
+
+    Of a ledger that can not be read the first entry behind it says whether all of it is passed; else what is found is
+    before it.
+    """
     found: Position | None = None
     low, high = log.ledgers.first_position, log.readable_position
     while (count := log.ledgers.count_between(low, high)) > 0:
         middle = log.ledgers.position_at(log.ledgers.index_of(low) + (count - 1) // 2)
-        entries = await read(log, [middle])
+        try:
+            entries = await read(log, [middle])
+        except LedgerClosedError:
+            raise
+        except StorageError:
+            behind = await _first_behind(log, middle.ledger_id, high)
+            if behind is None or not predicate(behind):
+                high = log.ledgers.previous_position(Position(middle.ledger_id, 0))
+                continue
+            entries, middle = [behind], behind.position
         if entries and not predicate(entries[0]):
             high = log.ledgers.previous_position(middle)
             continue
@@ -111,6 +124,22 @@ async def find_last(log: QueriedLog, predicate: Callable[[Entry], bool]) -> Posi
         found = middle if entries else found
         low = log.ledgers.next_position(middle)
     return found
+
+
+async def _first_behind(log: QueriedLog, ledger_id: int, last: Position) -> Entry | None:
+    """The first entry behind a ledger that can be read, of those that begin their ledgers, up to ``last``."""
+    while (info := log.ledgers.after(ledger_id)) is not None:
+        ledger_id = info.ledger_id
+        if not info.entries or Position(ledger_id, 0) > last:
+            continue
+        try:
+            entries = await read(log, [Position(ledger_id, 0)])
+        except LedgerClosedError:
+            raise
+        except StorageError:
+            continue
+        return entries[0] if entries else None
+    return None
 
 
 async def _payloads(log: QueriedLog, info: LedgerInfo, first: int, last: int, bytes_max: int) -> Sequence[bytes]:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.ports import Ledger
 from geminga.model.byte_budget import ByteBudget, Claim
-from geminga.model.errors import StorageError
+from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import Position
 from geminga.runtime import Contained, Part, spawn
 
@@ -63,13 +63,19 @@ class _Ask(NamedTuple):
 class LedgerReads:
     """Open handles of closed ledgers, least recently used first."""
 
-    __slots__ = ("_budget", "_entry_bytes_max", "_handles", "_open_ledger", "_opening", "_part")
+    __slots__ = ("_budget", "_entry_bytes_max", "_failures", "_handles", "_open_ledger", "_opening", "_part")
 
     def __init__(
-        self, open_ledger: OpenToRead, budget: ByteBudget, entry_bytes_max: int, part: Part | None = None
+        self,
+        open_ledger: OpenToRead,
+        budget: ByteBudget,
+        entry_bytes_max: int,
+        part: Part | None = None,
+        failures: dict[int, StorageError] | None = None,
     ) -> None:
         """``budget``: of the bytes in flight; ``entry_bytes_max``: what one entry may have, as far as anybody knows;
-        ``part`` is closed if a read breaks."""
+        ``part`` is closed if a read breaks; ``failures`` gets the error of each ledger whose last read failed."""
+        self._failures = failures if failures is not None else {}
         self._part = part
         self._open_ledger = open_ledger
         self._budget = budget
@@ -142,9 +148,14 @@ class LedgerReads:
 
     def _answer(self, info: LedgerInfo, claim: Claim, done: ReadDone, result: Sequence[bytes] | StorageError) -> None:
         """Pass an answer on; then its bytes are in flight no more."""
-        if isinstance(result, StorageError) and info.offload_context:
-            # It may be gone from where it was opened.
-            self.forget(info.ledger_id)
+        if isinstance(result, StorageError):
+            if info.offload_context:
+                # It may be gone from where it was opened.
+                self.forget(info.ledger_id)
+            if not isinstance(result, LedgerClosedError):
+                self._failures[info.ledger_id] = result
+        elif self._failures:
+            self._failures.pop(info.ledger_id, None)
         if claim.is_held:  # else it was called off while the bookies had it
             claim.resize(0 if isinstance(result, StorageError) else sum(map(len, result)))
         try:

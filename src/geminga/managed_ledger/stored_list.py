@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.core.unreadable import Gap
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
 from geminga.managed_ledger.ports import Ledgers
 from geminga.metadata.ports import MetadataStore
@@ -42,6 +43,8 @@ class StoredList:
         "_name",
         "_node",
         "_value_bytes",
+        "failures",
+        "gaps",
         "is_new",
         "ledgers",
         "noted",
@@ -79,6 +82,9 @@ class StoredList:
         self.noted: Callable[[], Mapping[str, str]] | None = None
         #: There was none of that name: opening it made it.
         self.is_new = False
+        #: Ledgers whose last read failed, and what a replay could not read; by ledger id.
+        self.failures: dict[int, StorageError] = {}
+        self.gaps: dict[int, Gap] = {}
         self._name = name
         self._node = node
         self._metadata = metadata
@@ -186,7 +192,9 @@ class StoredList:
         before, found.offload_context = found.offload_context, context
         records = self._records(self.ledgers.infos)
         found.offload_context = before
-        await self._put(records, self.terminated_position, self.properties)
+        properties = {**self.properties, **(self.noted() if self.noted is not None else {})}
+        await self._put(records, self.terminated_position, properties)
+        self.properties = properties
         found.offload_context = context
         await self._delete_garbage()
 
@@ -206,6 +214,7 @@ class StoredList:
         """Delete ledgers that left the list; one that can not be deleted now is left to the collector."""
         for ledger_id in ledger_ids:
             self._forget(ledger_id)
+            self.failures.pop(ledger_id, None)
             try:
                 await self._kept_in.delete_ledger(ledger_id)
             except StorageError as error:

@@ -347,6 +347,12 @@ class DiskIOError(StorageError):
     """Reading or writing a file failed; never rounded to "no such entry"."""
 
 
+class MissingFileError(DiskIOError):
+    """A file that was written is certainly not there: where it was written can be reached, and does not have it."""
+
+    public_text = "What was stored is not there any more"
+
+
 class MetadataError(StorageError):
     """The metadata store refused or failed."""
 

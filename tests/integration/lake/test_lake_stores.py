@@ -154,3 +154,15 @@ def test_drivers_and_roots_are_named_as_pulsars_or_refused():
             bucket_root(bucket, "")
     with pytest.raises(ConfigurationError):
         open_store("filesystem", {})
+
+
+def test_a_file_that_can_not_be_looked_at_is_not_called_missing(tmp_path):
+    """A missing one may be given up by command; one behind a permission, a broken disk or a circle of links may not."""
+    store = DirectoryStore(str(tmp_path))
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "circle").symlink_to(tmp_path / "t" / "circle")
+    with pytest.raises(OSError, match="symbolic links") as failure:
+        store.read("t/circle")
+    assert not isinstance(failure.value, FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        store.read("t/none")

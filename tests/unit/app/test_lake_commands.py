@@ -1,10 +1,15 @@
-"""Which ledgers a command sends to the lake."""
+"""Which ledgers a command sends to the lake, and what the commands about holes ask a broker for."""
 
 from __future__ import annotations
 
-import pytest
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread  # noqa: TID251  # the server answers while the command waits for it
 
-from geminga.app.lake_commands import first_to_stay
+import pytest
+from typer.testing import CliRunner
+
+from geminga.app.lake_commands import commands, first_to_stay
 
 LEDGERS = [{"ledgerId": number, "size": size} for number, size in ((1, 100), (4, 100), (9, 100), (12, 0))]
 
@@ -19,3 +24,67 @@ def test_the_newest_bytes_up_to_the_threshold_stay(threshold, first):
 def test_a_topic_with_one_ledger_or_none_keeps_it():
     assert first_to_stay([], 0) is None
     assert first_to_stay([{"ledgerId": 1, "size": 5}], 0) is None
+
+
+HOLE = {"ledgerId": 17, "entries": 3, "isLost": True, "error": "file is not there", "unreadOf": {"sub": 3}}
+
+
+@pytest.fixture
+def admin():
+    """A server that has one hole, and notes what it is asked: its address, and that."""
+    asked: list[tuple[str, str, object]] = []
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(json.dumps({"holes": [HOLE], "skipped": []}))
+
+        def do_PUT(self) -> None:
+            self._answer(json.dumps(HOLE))
+
+        def _answer(self, text: str) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            asked.append((self.command, self.path, json.loads(body) if body else None))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
+
+
+def run(address: str, *words: str):
+    return CliRunner().invoke(commands, [*words, "--admin-url", address])
+
+
+def test_holes_are_listed_and_given_up_by_name(admin):
+    address, asked = admin
+    path = "/admin/v2/persistent/public/default/orders/holes"
+    told = run(address, "holes", "orders", "--ledger", "17", "--ledger", "19", "--json")
+    assert json.loads(told.stdout)["holes"] == [HOLE]
+    told = run(address, "skip-hole", "orders", "17", "--dry-run", "--json")
+    assert json.loads(told.stdout) == {"wouldLose": HOLE}
+    refused = run(address, "skip-hole", "orders", "18", "--dry-run")
+    assert refused.exit_code != 0
+    assert "Ledger 18 can be read" in str(refused.exception)
+    assert [each[:2] for each in asked] == [
+        ("GET", f"{path}?ledgerId=17&ledgerId=19"),
+        ("GET", f"{path}?ledgerId=17"),
+        ("GET", f"{path}?ledgerId=18"),
+    ]
+    asked.clear()
+    told = run(address, "skip-hole", "orders", "17", "--force", "--json")
+    assert json.loads(told.stdout) == {"lost": HOLE}
+    run(address, "skip-hole", "orders", "17", "--whole")
+    assert asked == [
+        ("PUT", f"{path}/skip", {"ledgerId": 17, "force": True, "whole": False}),
+        ("PUT", f"{path}/skip", {"ledgerId": 17, "force": False, "whole": True}),
+    ]
+    # Which ledger goes is always said.
+    assert run(address, "skip-hole", "orders").exit_code == 2

@@ -19,6 +19,25 @@ def test_find_last_gives_the_newest_entry_of_a_monotone_predicate(in_world, limi
     in_world(scenario)
 
 
+@pytest.mark.parametrize(
+    ("limit", "found"), [(3, 3), (9, 9), (14, 9), (29, 9), (30, 30), (36, 36), (39, 39), (44, 39), (60, 39), (-1, None)]
+)
+def test_find_last_looks_over_ledgers_that_can_not_be_read(in_world, limit, found):
+    """What it finds is right on both sides of a hole; of the hole itself it finds what is before it."""
+
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 45)
+        for index in (10, 20, 40):
+            del w.bookie._ledgers[positions[index].ledger_id]
+        # Only what reads have to tell: nothing of it is in memory.
+        ml.tail.drop()
+        position = await ml.find_last(lambda entry: int(entry.data[1:]) <= limit)
+        assert position == (None if found is None else positions[found])
+
+    in_world(scenario)
+
+
 def test_find_last_of_an_empty_log_is_none(in_world):
     async def scenario(w):
         ml = await w.open()

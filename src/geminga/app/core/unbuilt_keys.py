@@ -163,7 +163,7 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "Skipping of data that can not be read",
-        "such a topic answers with an error until it is mended",
+        "it is given up by command, ledger by ledger: `geminga lake skip-hole`",
         _keys("autoSkipNonRecoverableData managedLedgerForceRecovery schemaLedgerForceRecovery lazyCursorRecovery"),
     ),
     Unbuilt(

@@ -15,6 +15,11 @@ one's message with these numbers is refused, for nobody knows yet; after an abor
 
 After a failed write nothing in between is certain until the topic's tail was read again: from
 :meth:`begin_settling` to :meth:`settled` every message at hand is unknown.
+
+A replay may come upon a *hole*, entries that can not be read (:meth:`holed`). Sequence ids ascend, so a producer that
+is found behind it is known all the same. Of every other one nobody knows what the hole has: what is at or below its
+highest known id is a duplicate, all else is unknown, until the hole is read or given up and the topic loaded anew. Only
+a name that was just made can not be in it (:meth:`made_name`).
 """
 
 from __future__ import annotations
@@ -46,7 +51,16 @@ class Verdict(Enum):
 class Deduplication:
     """The sequence ids of one topic's producers."""
 
-    __slots__ = ("_gone_since_ms", "_is_settling", "_persisted", "_pushed", "runs")
+    __slots__ = (
+        "_found",
+        "_gone_since_ms",
+        "_is_settling",
+        "_may_be_aborted",
+        "_persisted",
+        "_pushed",
+        "_unsure",
+        "runs",
+    )
 
     def __init__(self) -> None:
         #: Highest sequence id handed to the ledger, by producer name. Invariant: never below persisted.
@@ -58,6 +72,11 @@ class Deduplication:
         self._is_settling = False
         #: Numbers at or below the highest stored one that are not stored for good.
         self.runs = SequenceRuns()
+        #: Producers that are known to have nothing newer in a hole; None: there is none.
+        self._found: set[str] | None = None
+        self._may_be_aborted = False
+        #: Ids of producers, first and last, that may be in a hole, in a transaction that was aborted.
+        self._unsure: dict[str, tuple[int, int]] = {}
 
     @property
     def is_settling(self) -> bool:
@@ -77,7 +96,9 @@ class Deduplication:
         ``highest_sequence_id`` is that of the batch's last message, or at most ``sequence_id`` without one.
         ``txn_id``: published in this transaction.
         """
-        if self._is_settling:
+        if self._is_settling or (
+            self._found is not None and self._is_unsure(producer_name, sequence_id, highest_sequence_id)
+        ):
             return Verdict.UNKNOWN
         pushed = self._pushed.get(producer_name, -1)
         if sequence_id <= pushed:
@@ -96,6 +117,8 @@ class Deduplication:
 
     def judged(self, producer_name: str, sequence_id: int, highest_sequence_id: int, txn_id: TxnId | None) -> Verdict:
         """What is known of a message, which is not taken up by that."""
+        if self._found is not None and self._is_unsure(producer_name, sequence_id, highest_sequence_id):
+            return Verdict.UNKNOWN
         persisted, last = self._persisted.get(producer_name, -1), max(sequence_id, highest_sequence_id)
         count = max(0, min(last, persisted) - sequence_id + 1)
         free = 0
@@ -115,6 +138,7 @@ class Deduplication:
     def stored_in(self, producer_name: str, sequence_id: int, highest_sequence_id: int, txn_id: TxnId | None) -> None:
         """As :meth:`stored`, of a message that a transaction published, or whose producer has numbers in runs."""
         before = self._persisted.get(producer_name, -1)
+        self._find(producer_name, sequence_id, before)
         self.runs.stored(producer_name, sequence_id, max(sequence_id, highest_sequence_id), txn_id, before)
         self.stored(producer_name, max(sequence_id, highest_sequence_id))
 
@@ -140,6 +164,47 @@ class Deduplication:
             self._persisted[producer_name] = highest_sequence_id
         if highest_sequence_id > self._pushed.get(producer_name, -1):
             self._pushed[producer_name] = highest_sequence_id
+
+    # ---- holes
+
+    def holed(self, *, has_transactions: bool) -> None:
+        """The next entries of a replay can not be read: whoever is not found behind them may be in them.
+
+        ``has_transactions``: some of them may be of one that was aborted.
+        """
+        self._found = set()
+        self._may_be_aborted = self._may_be_aborted or has_transactions
+
+    def made_name(self, producer_name: str) -> None:
+        """Nobody had this name before."""
+        if self._found is not None:
+            self._found.add(producer_name)
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether there are entries that could not be read."""
+        return self._found is not None
+
+    def is_in_doubt(self, producer_name: str) -> bool:
+        """Whether a hole may have newer messages of the producer than any that is known."""
+        return self._found is not None and producer_name not in self._found
+
+    def _find(self, producer_name: str, first: int, before: int) -> None:
+        """An entry behind the hole, if there is one; ``before``: what was known of its producer until then."""
+        if self._found is None or producer_name in self._found:
+            return
+        self._found.add(producer_name)
+        if self._may_be_aborted and first > before + 1:
+            known = self._unsure.get(producer_name)
+            self._unsure[producer_name] = (before + 1 if known is None else known[0], first - 1)
+
+    def _is_unsure(self, producer_name: str, first: int, highest: int) -> bool:
+        """Whether a hole may say something else of a message with these ids."""
+        last = max(first, highest)
+        if self.is_in_doubt(producer_name) and last > self._persisted.get(producer_name, -1):
+            return True
+        span = self._unsure.get(producer_name)
+        return span is not None and first <= span[1] and last >= span[0]
 
     def begin_settling(self) -> None:
         """A write failed: what was pushed and not persisted may or may not be stored."""

@@ -201,6 +201,11 @@ class SharedDispatcher(Generic[C]):
                 return ReadAgain(positions)
         return ReadOn(wanted)
 
+    def next_read_on(self, entries_max: int = ENTRIES_MAX) -> ReadOn | None:
+        """As :meth:`next_read` while what is to be sent again can not be read: on in the log, for Shared alone."""
+        wanted = min(self._entries_wanted(), entries_max) if self._may_send() else 0
+        return ReadOn(wanted) if wanted else None
+
     def postpone(self, positions: Sequence[Position]) -> None:
         """The read again under way did not come so far: these wait again, at their places in the log."""
         if self._reading is None:

@@ -120,6 +120,7 @@ async def _new_producer(
         epoch=request.epoch,
         # The broker's word on names it made itself; a client that comes back with one says so.
         is_user_provided_name=bool(request.producer_name) and request.user_provided_producer_name,
+        is_name_new=not request.producer_name,
         access_mode=AccessMode(request.producer_access_mode),
         topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
         is_encrypted=request.encrypted,

@@ -14,7 +14,7 @@ from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.topic.table import Table, TableMessage, TableValue, Take
 from geminga.client import Client, Message, MessageId, Producer, PulsarException, Reader
 from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource, SchemaType
-from geminga.model.errors import CorruptionError, GemingaError, UnavailableError
+from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, get_logger, spawn, wait_ms
@@ -49,6 +49,7 @@ class ClientTables:
         name: TopicName,
         *,
         schema_name: str,
+        own_schema: bytes,
         parse: Callable[[bytes], S],
         exists: Callable[[TopicName], Awaitable[bool]],
         registry: SchemaRegistry,
@@ -57,6 +58,7 @@ class ClientTables:
         return ClientTable(
             name,
             schema_name=schema_name,
+            own_schema=own_schema,
             parse=parse,
             exists=exists,
             registry=registry,
@@ -76,6 +78,7 @@ class ClientTable(Generic[S]):
         "_last",
         "_name",
         "_opening",
+        "_own_schema",
         "_parse",
         "_part",
         "_producers",
@@ -97,6 +100,7 @@ class ClientTable(Generic[S]):
         name: TopicName,
         *,
         schema_name: str,
+        own_schema: bytes,
         parse: Callable[[bytes], S],
         exists: Callable[[TopicName], Awaitable[bool]],
         registry: SchemaRegistry,
@@ -105,6 +109,7 @@ class ClientTable(Generic[S]):
     ) -> None:
         self._name = name
         self._schema_name = schema_name
+        self._own_schema = own_schema
         self._parse = parse
         self._exists = exists
         self._registry = registry
@@ -253,10 +258,8 @@ class ClientTable(Generic[S]):
         version = decode_version(encoded_version)
         known = self._schemas.get(version)
         if known is None:
-            stored = await self._registry.get(schema_id_of(self.name), version)
-            if stored is None:
-                raise CorruptionError(f"its schema version {version} is not in the registry")
-            known = self._schemas[version] = self._parse(stored.info.schema)
+            definition = await self._registry.definition(schema_id_of(self.name), version, self._own_schema)
+            known = self._schemas[version] = self._parse(definition)
         return known
 
     # ---- writing

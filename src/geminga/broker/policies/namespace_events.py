@@ -61,6 +61,7 @@ class NamespaceEvents:
             self.name,
             cursor=EVENTS_CURSOR,
             schema_name=SCHEMA_NAME,
+            own_schema=events.SCHEMA,
             parse=events.schema_of,
             open_topic=broker.get_topic,
             exists=broker.topic_exists,
@@ -76,6 +77,7 @@ class NamespaceEvents:
             self._table = elsewhere.open(
                 self.name,
                 schema_name=SCHEMA_NAME,
+                own_schema=events.SCHEMA,
                 parse=events.schema_of,
                 exists=_is_to_be,
                 registry=broker.schemas.registry,

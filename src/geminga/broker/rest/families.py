@@ -142,6 +142,7 @@ def _schemas() -> Sequence[Route]:
 
 def _topics() -> Sequence[Route]:
     from geminga.broker.rest import (
+        holes,
         known_answers,
         lake,
         messages,
@@ -156,6 +157,7 @@ def _topics() -> Sequence[Route]:
 
     return [
         *at_owner(lake.ROUTES, topic_of, _ownership),
+        *at_owner(holes.ROUTES, topic_of, _ownership),
         *at_owner(over_partitions(subscriptions.ROUTES), topic_of, _ownership),
         *at_owner(over_partitions(messages.ROUTES), topic_of, _ownership),
         *partitions.ROUTES,

@@ -8,6 +8,7 @@ because administration tools read them without asking whether they exist.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.core.producer_access import AccessMode
@@ -29,6 +30,7 @@ from geminga.broker.topic.base import Topic
 from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.producer import Producer
+from geminga.model.errors import StorageError
 
 if TYPE_CHECKING:
     from geminga.broker.rest.services import BrokerStatus
@@ -207,10 +209,29 @@ async def add_stored(topic: Topic, stats: Document, *, for_each: bool) -> None:
     newest was published, if that was before the topic was loaded.
 
     ``for_each``: also the publish time of each subscription's oldest one (``getEarliestTimeInBacklog``); -1 without
-    a backlog. Otherwise one entry is read.
+    a backlog. Otherwise one entry is read. What can not be read leaves the values as they are; its ledgers are told.
     """
     if not isinstance(topic, PersistentTopic):
         return
+    with suppress(StorageError):
+        await _add_ages(topic, stats)
+    if for_each:
+        await _add_earliest(topic, stats)
+    unreadable = unreadable_ledgers(topic)
+    if unreadable:
+        stats["unreadableLedgers"] = unreadable
+
+
+def unreadable_ledgers(topic: PersistentTopic) -> list[Json]:
+    """Ledgers whose last read failed, or that the topic's load had to pass over: ids, and why."""
+    stored = topic.ledger.stored
+    errors = {ledger_id: gap.error for ledger_id, gap in stored.gaps.items()} | stored.failures
+    # One that was trimmed since is missed by nobody.
+    there = (each for each in sorted(errors) if topic.ledger.ledgers.find(each) is not None)
+    return [{"ledgerId": ledger_id, "error": errors[ledger_id].told} for ledger_id in there]
+
+
+async def _add_ages(topic: PersistentTopic, stats: Document) -> None:
     if topic.last_published_s is None and topic.ledger.entry_count:
         newest = await topic.ledger.read([topic.ledger.last_confirmed_position], is_limited=False)
         stats["lastPublishTimeStamp"] = entry_timestamp_ms(newest[0].data) if newest else 0
@@ -222,12 +243,15 @@ async def add_stored(topic: Topic, stats: Document, *, for_each: bool) -> None:
             age_ms = max(0, topic.services.runtime.clock.wall_ms() - since_ms)
             stats["oldestBacklogMessageAgeSeconds"] = age_ms // 1000
             stats["oldestBacklogMessageSubscriptionName"] = slowest.name
-    if not for_each:
-        return
+
+
+async def _add_earliest(topic: PersistentTopic, stats: Document) -> None:
     earliest: list[int] = []
     for name, document in cast("dict[str, Document]", stats["subscriptions"]).items():
         subscription = topic.subscriptions.get(name)
-        published_ms = await oldest_publish_time_ms(subscription) if subscription is not None else None
+        published_ms: int | None = None
+        with suppress(StorageError):
+            published_ms = await oldest_publish_time_ms(subscription) if subscription is not None else None
         document["earliestMsgPublishTimeInBacklog"] = -1 if published_ms is None else published_ms
         earliest += [] if published_ms is None else [published_ms]
     stats["earliestMsgPublishTimeInBacklogs"] = min(earliest, default=0)

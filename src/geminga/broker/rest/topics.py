@@ -48,6 +48,7 @@ from geminga.broker.rest.targets import (
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import EPOCH_PROPERTY, PersistentTopic
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
+from geminga.managed_ledger.core.unreadable import SKIPPED_PROPERTY
 from geminga.model.errors import (
     ConflictError,
     NotAllowedError,
@@ -60,7 +61,7 @@ from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
 #: What is a number to Pulsar behind the name of a partitioned topic.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 #: Properties of a topic that are the broker's own and are neither shown nor changed here.
-INTERNAL_PROPERTIES = (EPOCH_PROPERTY, TRANSACTIONS_PROPERTY)
+INTERNAL_PROPERTIES = (EPOCH_PROPERTY, TRANSACTIONS_PROPERTY, SKIPPED_PROPERTY)
 
 
 async def list_topics(request: Request) -> Response:

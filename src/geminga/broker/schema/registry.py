@@ -19,11 +19,18 @@ from geminga.broker.schema.core.compatibility import (
     why_unfit_for_consumer,
 )
 from geminga.broker.schema.core.identities import Identities
-from geminga.broker.schema.core.storage_format import IndexEntry, Locator, StoredSchema, live_versions
+from geminga.broker.schema.core.storage_format import IndexEntry, Locator, StoredSchema, hash_of, live_versions
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.core.validity import why_invalid
 from geminga.broker.schema.store import SchemaStore
-from geminga.model.errors import BadVersionError, IncompatibleSchemaError, InvalidSchemaError
+from geminga.model.errors import (
+    BadVersionError,
+    CorruptionError,
+    IncompatibleSchemaError,
+    InvalidSchemaError,
+    MetadataError,
+    StorageError,
+)
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
@@ -95,6 +102,30 @@ class SchemaRegistry:
         _require_valid(info)
         return self._version_of(info, await self.live(schema_id))
 
+    async def version_by_hash(self, schema_id: str, definition: bytes) -> int | None:
+        """The newest version that has this definition, as the locator says without any ledger; None: no version has.
+
+        It says nothing of its type: for who knows that already. Raises CorruptionError, MetadataError.
+        """
+        digest = hash_of(SchemaInfo(schema_id, SchemaType.AVRO, definition))
+        index = _since_deletion(await self.locator(schema_id))
+        return next((entry.version for entry in reversed(index) if entry.hash == digest), None)
+
+    async def definition(self, schema_id: str, version: int, own: bytes) -> bytes:
+        """The definition of a version. If it can not be read, ``own``, which the caller writes with, where the locator
+        says that it is that. Raises CorruptionError if there is no such version, StorageError."""
+        try:
+            stored = await self.get(schema_id, version)
+        except MetadataError:
+            raise
+        except StorageError:
+            if await self.version_by_hash(schema_id, own) != version:
+                raise
+            return own
+        if stored is None:
+            raise CorruptionError(f"its schema version {version} is not in the registry")
+        return stored.info.schema
+
     # ---- add and check
 
     async def put_if_absent(
@@ -108,10 +139,13 @@ class SchemaRegistry:
         async with self._turn(schema_id):
             for _ in range(ATTEMPTS_MAX):
                 found = await self._store.locate(schema_id)
-                live = await self._live(found.locator)
+                live, failure = await self._readable(found.locator)
                 version = self._version_of(info, live)
                 if version is not None:
                     return version
+                if failure is not None:
+                    # It may be that one, or not fit it.
+                    raise failure
                 if not may_add:
                     raise IncompatibleSchemaError("Schema not found and schema auto updating is disabled.")
                 if live:
@@ -180,6 +214,19 @@ class SchemaRegistry:
                 if self._identities.of(schema.info) == identity:
                     return schema.version
         return None
+
+    async def _readable(self, locator: Locator | None) -> tuple[Sequence[StoredSchema], StorageError | None]:
+        """Those versions since the last deletion that can be read, and why the others can not. Raises MetadataError."""
+        found: list[StoredSchema] = []
+        failure: StorageError | None = None
+        for entry in _since_deletion(locator):
+            try:
+                found.append(await self._store.read(entry))
+            except MetadataError:
+                raise
+            except StorageError as error:
+                failure = error
+        return live_versions(found), failure
 
     async def _live(self, locator: Locator | None) -> Sequence[StoredSchema]:
         return live_versions([await self._store.read(entry) for entry in _since_deletion(locator)])

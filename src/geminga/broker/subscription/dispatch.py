@@ -16,6 +16,7 @@ from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.cursor_reader import CursorReader
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.broker.subscription.throttling import BACKLOGGED_ENTRIES, DispatchThrottle, DispatchTurns
+from geminga.managed_ledger.core.unreadable import is_lost
 from geminga.model import Position
 from geminga.model.errors import StorageError
 from geminga.runtime import Contained, Part, get_logger
@@ -90,6 +91,7 @@ class Dispatch(ABC):
         "_bytes_max",
         "_config",
         "_entries_max",
+        "_failure",
         "_failures",
         "_is_closed",
         "_is_ended",
@@ -127,10 +129,17 @@ class Dispatch(ABC):
         self._nothing_read = False
         self._wake_handle: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
+        #: How often in a row reading failed, and with what the last time.
         self._failures = 0
+        self._failure: StorageError | None = None
         #: Its place under the dispatch rates; None: there are none.
         self._turns: DispatchTurns | None = None
         self.hold_to(subscription.throttles())
+
+    @property
+    def read_error(self) -> StorageError | None:
+        """Why nothing can be read now; None: it can, as far as anybody knows."""
+        return self._failure if self._failures else None
 
     def settings_changed(self) -> None:
         """Configuration was changed at run time: follow what was copied of it."""
@@ -259,12 +268,14 @@ class Dispatch(ABC):
         delay_ms = min(first << min(self._failures, 10), last)
         self._failures += 1
         subscription = self.subscription
+        self._failure = error
         _log.error(
-            "%s subscription %s: reading failed, trying again in %d ms: %s",
+            "%s subscription %s: reading failed, trying again in %d ms: %s%s",
             subscription.topic.name,
             subscription.name,
             delay_ms,
             error,
+            ". It does not come back by itself: geminga lake holes, skip-hole" if is_lost(error) else "",
         )
         if not self._is_closed and self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_retry)

@@ -16,15 +16,18 @@ from geminga.broker.subscription.consumer import Consumer, Key_Shared
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch, DispatchedSubscription
 from geminga.broker.subscription.entry_filter import filter_entries
 from geminga.broker.subscription.limits import UnackedLimits
+from geminga.managed_ledger.core.unreadable import is_lost
 from geminga.model import LATEST, Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
-from geminga.runtime import Contained, next_turn, spawn
+from geminga.runtime import Contained, get_logger, next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import Entry, ManagedLedger
     from geminga.transaction.core.pending_acks import Released
+
+_log = get_logger(__name__)
 
 #: Longest sleep of the timer for delayed messages, so that a clock that was set is noticed.
 _DELAY_TIMER_MAX_S: Final = 10.0
@@ -52,7 +55,17 @@ class SharedSubscription(DispatchedSubscription, Protocol):
 class SharedDispatch(Dispatch):
     """See the module."""
 
-    __slots__ = ("_core", "_delay_timer", "_delayed", "_delays", "_is_reading_again", "_key_shared_meta", "_timer_due")
+    __slots__ = (
+        "_core",
+        "_delay_timer",
+        "_delayed",
+        "_delays",
+        "_is_reading_again",
+        "_key_shared_meta",
+        "_put_off",
+        "_put_offs",
+        "_timer_due",
+    )
 
     def __init__(self, subscription: SharedSubscription, consumer: Consumer) -> None:
         super().__init__(subscription, consumer.type)
@@ -66,6 +79,9 @@ class SharedDispatch(Dispatch):
         self._delay_timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
         self._is_reading_again = False
+        #: While it runs nothing is sent again: of some of it the ledger is lost; and how often in a row that was so.
+        self._put_off: asyncio.TimerHandle | None = None
+        self._put_offs = 0
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -207,9 +223,10 @@ class SharedDispatch(Dispatch):
         """No more dispatch."""
         super().close()
         self._detach()
-        if self._delay_timer is not None:
-            self._delay_timer.cancel()
-            self._delay_timer = None
+        for timer in (self._delay_timer, self._put_off):
+            if timer is not None:
+                timer.cancel()
+        self._delay_timer = self._put_off = None
 
     def wake(self) -> None:
         """Read and send as long as somebody wants and there is something."""
@@ -226,7 +243,8 @@ class SharedDispatch(Dispatch):
                 entries_max, bytes_max = self._turns.room(entries_max, bytes_max)
                 if not entries_max:
                     break
-            plan = self._core.next_read(entries_max)
+            core = self._core
+            plan = core.next_read(entries_max) if self._put_off is None else core.next_read_on(entries_max)
             if plan is None or (isinstance(plan, ReadOn) and self._nothing_read and not self._is_woken):
                 break
             self._is_woken = self._nothing_read = False
@@ -286,12 +304,59 @@ class SharedDispatch(Dispatch):
         try:
             entries, behind = await self.subscription.topic.ledger.read_some(positions, bytes_max)
         except StorageError as error:
-            self._on_read_again(error)
-            return
+            if isinstance(self._core, KeySharedDispatcher) or not is_lost(error):
+                # What has the same key waits for it; and what is only out of reach is soon back.
+                self._on_read_again(error)
+                return
+            entries, behind = await self._read_what_is_there(positions, bytes_max)
+            if behind:
+                self._put_replay_off(error)
+        else:
+            self._put_offs = 0
         self._core.postpone(behind)
         ledger_ids = {entry.ledger_id for entry in entries}
         # Within this call unless what is acknowledged of these ledgers must be read first.
         self.reader.cursor.when_loaded(ledger_ids, partial(self._on_read_again, entries), self._on_read_again)
+
+    async def _read_what_is_there(
+        self, positions: list[Position], bytes_max: int
+    ) -> tuple[list[Entry], list[Position]]:
+        """The entries of those ledgers that can be read, and the positions that were not."""
+        found: list[Entry] = []
+        left: list[Position] = []
+        for ledger_id in sorted({position.ledger_id for position in positions}):
+            of_ledger = [position for position in positions if position.ledger_id == ledger_id]
+            try:
+                entries, behind = await self.subscription.topic.ledger.read_some(of_ledger, bytes_max)
+            except StorageError:
+                left += of_ledger
+            else:
+                found += entries
+                left += behind
+        return found, left
+
+    def _put_replay_off(self, error: StorageError) -> None:
+        """What is to be sent again does not keep up the rest of the log: it is tried again later, later each time."""
+        config, subscription = self._config, self.subscription
+        first, last = (
+            config.dispatcher_read_failure_backoff_initial_ms,
+            config.dispatcher_read_failure_backoff_max_ms,
+        )
+        delay_ms = min(first << min(self._put_offs, 10), last)
+        self._put_offs += 1
+        _log.error(
+            "%s subscription %s: what is to be sent again can not be read, trying again in %d ms: %s",
+            subscription.topic.name,
+            subscription.name,
+            delay_ms,
+            error,
+        )
+        if not self._is_closed and self._put_off is None:
+            self._put_off = asyncio.get_running_loop().call_later(delay_ms / 1000, self._replay_again)
+
+    def _replay_again(self) -> None:
+        self._put_off = None
+        self.subscription.wake()
 
     def _on_read_again(self, result: Sequence[Entry] | StorageError) -> None:
         self._is_reading_again = False

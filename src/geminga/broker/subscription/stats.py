@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
 from geminga.broker.core.draining_hashes import DrainingHash
-from geminga.broker.core.expiry import stored_ms
+from geminga.broker.core.expiry import stored_between, stored_ms
 from geminga.broker.core.hash_ranges import ConsistentHashRing, StickyKeySelector
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer, Key_Shared
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
@@ -21,6 +21,8 @@ from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscription import Subscription
+from geminga.managed_ledger.core.unreadable import is_lost
+from geminga.model.errors import StorageError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -146,6 +148,13 @@ def subscription_stats(subscription: Subscription) -> Json:
         "delayedMessageIndexSizeInBytes": shared.delayed_bytes if shared is not None else 0,
         **subscription.throttled_counts,
     }
+    if dispatch is not None and dispatch.read_error is not None:
+        # Pulsar tells nobody; those who wait for messages are to see why none come.
+        stats["readError"] = {
+            "ledgerId": subscription.cursor.read_position.ledger_id,
+            "error": dispatch.read_error.told,
+            "isLost": is_lost(dispatch.read_error),
+        }
     if shared is not None and key_shared is not None:
         stats |= {
             "allowOutOfOrderDelivery": shared.allows_out_of_order,
@@ -198,9 +207,16 @@ async def oldest_publish_time_ms(subscription: Subscription) -> int | None:
 
 async def oldest_stored_ms(subscription: Subscription) -> int | None:
     """When the oldest entry that is not acknowledged counts as stored (``core.expiry``), at most now; None without a
-    backlog. Raises StorageError."""
-    entry = await _oldest_entry(subscription)
+    backlog. Of one in a closed ledger that can not be read: the latest that it can be. Raises StorageError."""
     ledgers = subscription.topic.ledger.ledgers
+    try:
+        entry = await _oldest_entry(subscription)
+    except StorageError:
+        oldest = ledgers.next_position(subscription.cursor.mark_delete_position)
+        info = ledgers.find(oldest.ledger_id)
+        if info is None or not info.closed_ms:
+            raise
+        return stored_between(ledgers, info, subscription.now_ms())[1]
     info = ledgers.find(entry.ledger_id) if entry is not None else None
     if entry is None or info is None:
         return None

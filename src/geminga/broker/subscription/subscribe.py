@@ -46,6 +46,7 @@ async def subscribe(
         if topic.subscriptions.get(request.subscription) is not subscription:
             continue  # it ended or was deleted meanwhile
         check_consumer_limit(topic, topic.subscriptions.values())
+        await subscription.require_transaction_acks()
         await subscription.add_consumer(consumer)
         if topic.subscriptions.get(request.subscription) is subscription:
             connection.consumers[consumer.consumer_id] = consumer

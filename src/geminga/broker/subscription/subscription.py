@@ -26,14 +26,25 @@ from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServi
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.model import Position
-from geminga.model.errors import ConsumerBusyError, NotAllowedError, PreconditionFailedError, UnavailableError
+from geminga.model.errors import (
+    ConsumerBusyError,
+    LedgerClosedError,
+    LedgerFencedError,
+    MetadataError,
+    NotAllowedError,
+    PreconditionFailedError,
+    StorageError,
+    UnavailableError,
+)
 from geminga.model.txn_id import TxnId
-from geminga.runtime import Contained, spawn, unwound
+from geminga.runtime import Contained, get_logger, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.transaction_acks import TransactionAcks
     from geminga.managed_ledger import ManagedCursor
+
+_log = get_logger(__name__)
 
 #: How long a non-durable subscription whose consumers were disconnected by a seek waits for one to come back.
 NON_DURABLE_GRACE_S: Final = 60.0
@@ -69,6 +80,7 @@ class Subscription:
 
     __slots__ = (
         "_fence",
+        "_lacks_acks",
         "_reader",
         "_redeliveries",
         "_throttle",
@@ -105,6 +117,8 @@ class Subscription:
         self.is_durable = is_durable
         #: What it acknowledges in transactions; None: nothing yet.
         self._transaction_acks: TransactionAcks | None = None
+        #: What it acknowledged in them could not be read: nobody may consume.
+        self._lacks_acks = False
         #: Present while there are consumers.
         self.dispatch: Dispatch | None = None
         #: Type of the last consumers; None if there was none since the topic was loaded.
@@ -273,9 +287,28 @@ class Subscription:
         return self._transaction_acks
 
     async def load_transaction_acks(self) -> None:
-        """There is a log: bring back what transactions hold. Raises GemingaError."""
-        if self.transaction_acks is not None:
+        """There is a log: bring back what transactions hold. If it can not be read, nobody consumes here until it can:
+        the topic and its other subscriptions need nothing of it. Raises GemingaError."""
+        if self.transaction_acks is None:
+            return
+        try:
             await self.transaction_acks.load()
+        except (LedgerFencedError, LedgerClosedError, MetadataError):
+            raise
+        except StorageError as error:
+            self._lacks_acks = True
+            _log.error("%s %s: what transactions hold can not be read: %s", self.topic.name, self.name, error)
+
+    async def require_transaction_acks(self) -> None:
+        """Somebody wants to consume: try again what :meth:`load_transaction_acks` could not read. UnavailableError."""
+        if self._lacks_acks and self.transaction_acks is not None:
+            try:
+                await self.transaction_acks.load()
+            except StorageError as error:
+                raise UnavailableError(
+                    f"What transactions acknowledged on subscription {self.name} can not be read now, try again later"
+                ) from error
+            self._lacks_acks = False
 
     async def end_transaction(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""

@@ -15,6 +15,7 @@ from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.entry_filter import bits_of_words
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
+from geminga.managed_ledger.core.unreadable import is_lost
 from geminga.model.errors import (
     GemingaError,
     LedgerFencedError,
@@ -182,9 +183,19 @@ class TransactionAcks:
             handle, self._handle = self._handle, None
         subscription = self._subscription
         logs = subscription.services.pending_ack_logs
-        if handle is not None and logs is not None:
+        if logs is None:
+            return
+        if handle is not None:
             await handle.close()
             await logs.delete(subscription.topic.name, subscription.name)
+        elif self.recovering_ms:
+            # It could not be opened: it goes all the same, as far as it can.
+            try:
+                await logs.delete(subscription.topic.name, subscription.name)
+            except StorageError as error:
+                if not is_lost(error):
+                    raise
+                _log.error("%s %s: its log is damaged and stays: %s", subscription.topic.name, subscription.name, error)
 
     async def _open(self) -> PendingAckHandle:
         subscription = self._subscription

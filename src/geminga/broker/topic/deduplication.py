@@ -3,21 +3,27 @@
 Sequence ids are kept by a cursor of the broker's own (``pulsar.dedup``, as in Pulsar): its properties are a
 snapshot of the highest stored id of each producer, its mark-delete position says up to where. Recovery takes the
 snapshot and replays the entries behind it. The cursor also keeps what is not in a snapshot from being trimmed.
+
+Entries that a replay can not read leave the topic loaded. A producer that may have sent any of them is kept out with
+an error, for the last sequence id that it would be told is a promise; and no snapshot is taken, so that the next load
+reads them if they can be read by then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
 from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
+from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal, message_count
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
+from geminga.managed_ledger.replaying import replay
 from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnavailableError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import DEDUP_CURSOR
@@ -188,6 +194,18 @@ class TopicDeduplication(TopicPart):
         if self._dirty_since_ms is None:
             self._dirty_since_ms = self._now_ms()
 
+    async def admit_producer(self, producer: Producer) -> None:
+        """Raises UnavailableError if what it sent before may be in entries that can not be read."""
+        if producer.is_name_new:
+            self.state.made_name(producer.name)
+        elif self.state.is_in_doubt(producer.name):
+            ledgers = ", ".join(map(str, sorted(self._topic.ledger.stored.gaps)))
+            raise UnavailableError(
+                f"What producer {producer.name} sent to {self._topic.name} last is not known: messages that it may "
+                f"have sent, in ledgers {ledgers}, can not be read. It may go on when they can be, or when they are "
+                "given up (geminga lake skip-hole)"
+            )
+
     async def producer_joined(self, producer: Producer) -> None:
         """It is told its last sequence id: that must be known."""
         await self.until_known(producer.name)
@@ -229,6 +247,7 @@ class TopicDeduplication(TopicPart):
             "snapshotPosition": str(cursor.mark_delete_position) if cursor is not None else None,
             "entriesSinceSnapshot": self._stored_since_snapshot,
             "isSettling": self.state.is_settling,
+            "unreadableLedgers": sorted(self._topic.ledger.stored.gaps) if self.state.has_holes else [],
             "highestSequenceIds": dict(shown),
         }
 
@@ -281,11 +300,25 @@ class TopicDeduplication(TopicPart):
             self.state.stored(name, sequence_id)
         self.state.runs.restored(free_ids(self._cursor.cursor_properties.get(FREE_PROPERTY, "")))
         self._last_stored = self._cursor.mark_delete_position
-        await self._replay()
+        await self._load_entries()
         now_ms = self._now_ms()
         for name in self.state.persisted:
             if name not in self._topic.producers:
                 self.state.gone(name, now_ms)
+
+    async def _load_entries(self) -> None:
+        """Replay what is behind the snapshot, past what can not be read."""
+        ledger = self._topic.ledger
+        has_transactions = TRANSACTIONS_PROPERTY in ledger.properties
+        await replay(
+            ledger,
+            ledger.next_position(self._last_stored),
+            self._take,
+            lambda _: self.state.holed(has_transactions=has_transactions),
+            entries_max=REPLAY_ENTRIES,
+            bytes_max=REPLAY_BYTES,
+        )
+        self._last_stored = max(self._last_stored, ledger.last_confirmed_position)
 
     @classmethod
     def upkeep_s(cls, config: PolicyConfig) -> float | None:
@@ -308,11 +341,14 @@ class TopicDeduplication(TopicPart):
             if not entries:
                 break
             await next_turn()  # what is in memory is read within the call
-            for entry in entries:
-                self._replayed(entry)
-            self._last_stored = max(self._last_stored, entries[-1].position)
-            self._stored_since_snapshot += len(entries)
-            self._dirty_since_ms = self._now_ms()
+            self._take(entries)
+
+    def _take(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._replayed(entry)
+        self._last_stored = max(self._last_stored, entries[-1].position)
+        self._stored_since_snapshot += len(entries)
+        self._dirty_since_ms = self._now_ms()
 
     def _replayed(self, entry: Entry) -> None:
         metadata = peek_metadata(entry.data)
@@ -348,7 +384,7 @@ class TopicDeduplication(TopicPart):
         return self._topic.services.runtime.clock.wall_ms()
 
     def _save_soon(self) -> None:
-        if not self._is_saving and not self._is_closed:
+        if not self._is_saving and not self._is_closed and not self.state.has_holes:
             self._is_saving = True
             spawn(self._save(), name=f"save sequence ids of {self._topic.name}", part=self._topic)
 
@@ -368,8 +404,20 @@ class TopicDeduplication(TopicPart):
         async with self._turn:
             await self._take_snapshot()
 
+    async def save(self) -> None:
+        """As :meth:`snapshot`, so that a restart replays nothing of what is stored by now. Raises StorageError."""
+        if self.state.has_holes:
+            raise StorageError("sequence ids are not saved while ledgers that may have newer ones can not be read")
+        if self._stored_since_snapshot:
+            await self.snapshot()
+        if self._cursor is not None:
+            await self._cursor.flush()
+
     async def _take_snapshot(self) -> None:
         cursor = self._cursor
+        if self.state.has_holes:
+            # Behind it the next load would not look for what is not known.
+            return
         position = self._last_stored
         snapshot = self.state.snapshot(self._topic.services.config.deduplication_producers_max)
         free = free_text(self.state.runs.free())

@@ -39,6 +39,8 @@ class Offload(TopicPart):
         self.offloading: Offloading = topic.ledger.new_offloading(
             topic.services.runtime.rng, self._find_aborted, self._find_schema
         )
+        # What is in the lake alone is in deduplication's snapshot: a lost file makes no sequence id unknown.
+        self.offloading.before_leaving = topic.save_sequence_ids
         #: Why what is configured can not be followed; empty: it can.
         self.refusal = ""
 

@@ -86,6 +86,9 @@ class PartTopic(Protocol):
     def append_own(self, entries: list[bytes], done: AppendDone) -> None:
         """Store entries of the broker's own, behind all that was published before; ``done`` as of the ledger."""
 
+    async def save_sequence_ids(self) -> None:
+        """Where deduplication is on, a restart replays nothing of what is stored by now. Raises StorageError."""
+
     def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
         """Its marker is stored: the other parts hear of it."""
 
@@ -162,7 +165,7 @@ class TopicPart:
 
     # ---- publishing
 
-    async def admit_producer(self) -> None:
+    async def admit_producer(self, producer: Producer) -> None:
         """Before a producer is let in: raise GemingaError to keep it out."""
 
     async def producer_joined(self, producer: Producer) -> None:
@@ -321,10 +324,10 @@ class Parts:
 
     # ---- what is not on the hot path
 
-    async def admit_producer(self) -> None:
+    async def admit_producer(self, producer: Producer) -> None:
         """As :meth:`TopicPart.admit_producer`; raises GemingaError."""
         for part in self._active:
-            await part.admit_producer()
+            await part.admit_producer(producer)
 
     async def producer_joined(self, producer: Producer) -> None:
         """As :meth:`TopicPart.producer_joined`."""

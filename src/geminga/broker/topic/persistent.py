@@ -34,11 +34,13 @@ from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
 from geminga.broker.topic.retention import Retention
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult, ManagedLedger
+from geminga.managed_ledger.core.unreadable import SKIPPED_PROPERTY
 from geminga.managed_ledger.entry import AppendDone
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
     LedgerFencedError,
+    StorageError,
     TopicTerminatedError,
 )
 from geminga.model.position import Position
@@ -152,6 +154,11 @@ class PersistentTopic(Topic):
         from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
         return self.parts.find(TransactionBuffer)
+
+    async def save_sequence_ids(self) -> None:
+        """As :meth:`PartTopic.save_sequence_ids`."""
+        if self.dedup is not None:
+            await self.dedup.save()
 
     async def use_transactions(self) -> TransactionBuffer:
         """As :meth:`Topic.use_transactions`."""
@@ -418,7 +425,7 @@ class PersistentTopic(Topic):
 
     async def add_producer(self, producer: Producer) -> bool:
         """As :meth:`Topic.add_producer`; raises what a part keeps it out with, too."""
-        await self.parts.admit_producer()
+        await self.parts.admit_producer(producer)
         is_ready = await super().add_producer(producer)
         await self.parts.producer_joined(producer)
         return is_ready
@@ -520,13 +527,23 @@ class PersistentTopic(Topic):
 
     async def _last_index(self) -> int:
         last = self.ledger.last_confirmed_position
-        entries = await self.ledger.read([last], is_limited=False) if last.entry_id >= 0 else []
+        try:
+            entries = await self.ledger.read([last], is_limited=False) if last.entry_id >= 0 else []
+        except StorageError as error:
+            info = self.ledger.ledgers.find(last.ledger_id)
+            if info is None or not info.is_offloaded or INDEX_PROPERTY not in self.ledger.properties:
+                raise
+            # It was offloaded by a change of the list, which has the index of its newest message.
+            _log.error("%s: its newest entry can not be read, the index goes on as noted: %s", self.name, error)
+            entries = []
         metadata = broker_entry_metadata(entries[0].data) if entries else None
+        told = self.ledger.properties.get(INDEX_PROPERTY, "")
+        noted = int(told) if re.fullmatch(r"[0-9]{1,18}", told) else -1
         if metadata is not None and metadata.HasField("index"):
-            return metadata.index
-        noted = self.ledger.properties.get(INDEX_PROPERTY, "")
-        if re.fullmatch(r"[0-9]{1,18}", noted):
-            return int(noted)
+            # Behind the newest entry there may have been a ledger that was given up: no number is given twice.
+            return max(metadata.index, noted) if SKIPPED_PROPERTY in self.ledger.properties else metadata.index
+        if noted >= 0:
+            return noted
         # Entries from before indexing was on: one message each is the least there can be.
         return self.ledger.entry_count - 1
 

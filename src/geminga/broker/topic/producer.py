@@ -71,6 +71,7 @@ class Producer:
         "epoch",
         "is_closed",
         "is_encrypted",
+        "is_name_new",
         "is_user_provided_name",
         "messages_in",
         "metadata",
@@ -93,6 +94,7 @@ class Producer:
         name: str,
         epoch: int,
         is_user_provided_name: bool,
+        is_name_new: bool = False,
         access_mode: AccessMode,
         topic_epoch: int | None,
         is_encrypted: bool,
@@ -104,6 +106,8 @@ class Producer:
         #: The client's id, unique on its connection.
         self.producer_id = producer_id
         self.name = name
+        #: The broker made the name for it now: no producer had it before.
+        self.is_name_new = is_name_new
         #: Metadata of no more bytes have nothing to look at.
         self.plain_metadata_bytes = plain_metadata_bytes(name)
         #: Grows each time the client connects this producer again.

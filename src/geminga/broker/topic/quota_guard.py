@@ -25,6 +25,7 @@ from geminga.runtime import get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
+    from geminga.broker.topic.producer import Producer
 
 _log = get_logger(__name__)
 
@@ -199,8 +200,9 @@ class BacklogQuotas(TopicPart):
         if self.guard is not None:
             self.guard.check_soon()
 
-    async def admit_producer(self) -> None:
+    async def admit_producer(self, producer: Producer) -> None:
         """Raises BacklogQuotaHoldError, BacklogQuotaExceededError."""
+        del producer
         if self.guard is not None:
             await self.guard.admit()
 

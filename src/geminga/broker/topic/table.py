@@ -18,7 +18,7 @@ from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult, ManagedCursor
-from geminga.model.errors import CorruptionError, NotAllowedError
+from geminga.model.errors import MetadataError, NotAllowedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import COMPACTION_CURSOR, TopicName
 from geminga.runtime import Clock, Turns
@@ -155,6 +155,7 @@ class TablesElsewhere(Protocol):
         name: TopicName,
         *,
         schema_name: str,
+        own_schema: bytes,
         parse: Callable[[bytes], S],
         exists: Callable[[TopicName], Awaitable[bool]],
         registry: SchemaRegistry,
@@ -176,6 +177,7 @@ class TopicTable(Generic[S]):
         "_messages",
         "_name",
         "_open_topic",
+        "_own_schema",
         "_parse",
         "_reading",
         "_registry",
@@ -195,14 +197,17 @@ class TopicTable(Generic[S]):
         *,
         cursor: str,
         schema_name: str,
+        own_schema: bytes,
         parse: Callable[[bytes], S],
         open_topic: OpenTopic,
         exists: Callable[[TopicName], Awaitable[bool]],
         registry: SchemaRegistry,
         clock: Clock,
     ) -> None:
-        """``parse`` makes a schema of the registry ready; it may raise CorruptionError."""
+        """``own_schema``: what Geminga writes with. ``parse`` makes a schema of the registry ready; it may raise
+        CorruptionError."""
         self._name = name
+        self._own_schema = own_schema
         self._cursor_name = cursor
         self._schema_name = schema_name
         self._parse = parse
@@ -342,10 +347,8 @@ class TopicTable(Generic[S]):
         version = decode_version(encoded_version)
         known = self._schemas.get(version)
         if known is None:
-            stored = await self._registry.get(schema_id_of(self.name), version)
-            if stored is None:
-                raise CorruptionError(f"its schema version {version} is not in the registry")
-            known = self._schemas[version] = self._parse(stored.info.schema)
+            definition = await self._registry.definition(schema_id_of(self.name), version, self._own_schema)
+            known = self._schemas[version] = self._parse(definition)
         return known
 
     # ---- writing
@@ -441,7 +444,16 @@ class TopicTable(Generic[S]):
 
     async def _version_of(self, schema: bytes) -> int:
         info = SchemaInfo(self._schema_name, SchemaType.AVRO, schema)
-        return await self._registry.put_if_absent(schema_id_of(self.name), info, Strategy.ALWAYS_COMPATIBLE)
+        schema_id = schema_id_of(self.name)
+        try:
+            return await self._registry.put_if_absent(schema_id, info, Strategy.ALWAYS_COMPATIBLE)
+        except MetadataError:
+            raise
+        except StorageError:
+            known = await self._registry.version_by_hash(schema_id, schema)
+            if known is None:
+                raise
+            return known
 
     def _encode(self, value: TableValue, version: int) -> bytes:
         metadata = pb.MessageMetadata(

@@ -11,24 +11,26 @@ then nobody reads what may be uncommitted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import ClassVar, Final, NamedTuple
 
+from geminga.broker.topic.buffer_snapshot import find_snapshot, remove_snapshot
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.publish import PublishBatch
-from geminga.managed_ledger import AppendResult
+from geminga.managed_ledger import AppendResult, Entry
+from geminga.managed_ledger.core.unreadable import Gap
+from geminga.managed_ledger.replaying import replay
 from geminga.model.errors import (
     GemingaError,
     LedgerFencedError,
     NotAllowedError,
     TopicClosingError,
-    TopicNotFoundError,
     TopicTerminatedError,
     UnavailableError,
 )
-from geminga.model.position import EARLIEST, LATEST, Position
+from geminga.model.position import LATEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, Turns, get_logger, spawn
 from geminga.transaction.core.buffer import TransactionBufferState
@@ -73,6 +75,8 @@ class TransactionBuffer(TopicPart):
         "_coming_of",
         "_ending",
         "_floor",
+        "_has_gaps",
+        "_in_doubt",
         "_is_broken",
         "_is_hiding",
         "_is_saving",
@@ -115,6 +119,10 @@ class TransactionBuffer(TopicPart):
         #: Readers stop here while messages of transactions are being stored, and none is stored yet that stops them:
         #: nobody knows where the first of them will lie.
         self._floor = LATEST
+        #: Open ones whose end may be in entries that can not be read: they hold readers until that is known.
+        self._in_doubt: set[TxnId] = set()
+        #: There are such entries: no snapshot passes them.
+        self._has_gaps = False
         #: Everything up to here is known to the state.
         self._last_told = topic.ledger.readable_position
         #: Transactions whose marker is being written; they take nothing more.
@@ -147,12 +155,9 @@ class TransactionBuffer(TopicPart):
 
     async def load(self) -> None:
         """From the newest snapshot, read the log forward. Raises GemingaError."""
-        snapshot = await self._snapshots.find(str(self._topic.name))
+        snapshot = await find_snapshot(self._snapshots, self._topic)
         if snapshot is None:
-            if TRANSACTIONS_PROPERTY not in self._topic.ledger.properties:
-                return
-            _log.warning("%s: the snapshot of its transactions is gone, all of it is read", self._topic.name)
-            snapshot = BufferSnapshot(EARLIEST)
+            return
         self.recovering_ms = self._topic.services.runtime.clock.wall_ms()
         state = TransactionBufferState()
         turns = Turns(self._topic.services.runtime.clock, steps_max=RESTORED_PER_TURN)
@@ -162,10 +167,16 @@ class TransactionBuffer(TopicPart):
             state.restored(txn_id, marker)
         ledger = self._topic.ledger
         position = max(ledger.next_position(snapshot.position), ledger.first_position)
-        while entries := await ledger.read_range(position, RECOVERY_ENTRIES, RECOVERY_BYTES, is_limited=False):
+
+        def take(entries: Sequence[Entry]) -> None:
             for entry in entries:
                 _take(state, self._since, entry.data, entry.position)
-            position = ledger.next_position(entries[-1].position)
+
+        def holed(_: Gap) -> None:
+            self._has_gaps = True
+            self._in_doubt.update(state.open)
+
+        await replay(ledger, position, take, holed, entries_max=RECOVERY_ENTRIES, bytes_max=RECOVERY_BYTES)
         self.state = state
         self._is_hiding = bool(state.aborted)
         self._last_told = ledger.last_confirmed_position
@@ -179,7 +190,7 @@ class TransactionBuffer(TopicPart):
 
         async def settle() -> None:
             await settle_strays(
-                lambda: () if self.state is None else self.state.open,
+                lambda: () if self.state is None else [each for each in self.state.open if each not in self._in_doubt],
                 str(self._topic.name),
                 self._registrations,
                 self._abort_stray,
@@ -196,14 +207,14 @@ class TransactionBuffer(TopicPart):
 
     async def begin(self) -> TransactionBufferState:
         """Be ready for messages of transactions. Raises GemingaError."""
-        if self.state is None:
+        ledger = self._topic.ledger
+        if self.state is None or TRANSACTIONS_PROPERTY not in ledger.properties:
             if self._beginning is None:
                 self._beginning = asyncio.Lock()
             async with self._beginning:
+                if TRANSACTIONS_PROPERTY not in ledger.properties:
+                    await ledger.add_properties({TRANSACTIONS_PROPERTY: "true"})
                 if self.state is None:
-                    ledger = self._topic.ledger
-                    if TRANSACTIONS_PROPERTY not in ledger.properties:
-                        await ledger.add_properties({TRANSACTIONS_PROPERTY: "true"})
                     await self._save(BufferSnapshot(ledger.last_confirmed_position))
                     self.state = TransactionBufferState()
                     # Nothing of a transaction was taken until now.
@@ -214,7 +225,7 @@ class TransactionBuffer(TopicPart):
     async def close(self) -> None:
         """Save what spares the next load reading the log."""
         self._stop()
-        if self.state is not None and self.state.changes and not self._is_broken:
+        if self.state is not None and self.state.changes and not self._is_broken and not self._has_gaps:
             await self._save_quietly(self._snapshot(self.state))
 
     def drop(self) -> None:
@@ -225,17 +236,14 @@ class TransactionBuffer(TopicPart):
         """The snapshot goes with the topic."""
         self._stop()
         if self.state is not None:
-            try:
-                await self._snapshots.remove(str(self._topic.name))
-            except TopicNotFoundError:
-                pass  # the namespace goes, and its snapshots with it
+            await remove_snapshot(self._snapshots, self._topic)
 
     def _snapshot(self, state: TransactionBufferState) -> BufferSnapshot:
         aborts = tuple(zip(state.aborted, map(_marker, state.aborted.values()), strict=True))
         return BufferSnapshot(min(self._limit(state), self._last_told), aborts)
 
     def _save_soon(self) -> None:
-        if not self._is_saving and not self._is_broken and self.state is not None:
+        if not self._is_saving and not self._is_broken and not self._has_gaps and self.state is not None:
             self._is_saving = True
             self._stop_timer()
             self.state.changes = 0
@@ -290,7 +298,8 @@ class TransactionBuffer(TopicPart):
 
     def is_ready_for(self, txn_id: TxnId) -> bool:
         """As :class:`TakesTransactions` says."""
-        if self.state is None:
+        if self.state is None or TRANSACTIONS_PROPERTY not in self._topic.ledger.properties:
+            # The property alone may say that the log is to be read, where snapshots are lost.
             return False
         return txn_id in self.state.open or self._registrations.standing(txn_id, str(self._topic.name)) is not None
 
@@ -562,6 +571,11 @@ class TransactionBuffer(TopicPart):
         first = state.open.get(txn_id) if state is not None else None
         is_aborted = state is not None and txn_id in state.aborted
         return {**({"startPosition": str(first)} if first is not None else {}), "aborted": is_aborted}
+
+    @property
+    def in_doubt_count(self) -> int:
+        """Transactions whose end may be in entries that can not be read."""
+        return sum(each in self._in_doubt for each in (self.state.open if self.state is not None else ()))
 
     def counts(self) -> tuple[int, int, int]:
         """Transactions that are open, committed and aborted; the latter two since the topic was loaded."""

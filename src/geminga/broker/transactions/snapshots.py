@@ -54,6 +54,12 @@ SCHEMA_NAMES: Final = {
     TRANSACTION_SNAPSHOT_INDEXES: "TransactionBufferSnapshotIndexes",
     TRANSACTION_SNAPSHOT_SEGMENTS: "TransactionBufferSnapshotSegment",
 }
+#: And what Geminga writes there.
+OWN_SCHEMAS: Final = {
+    TRANSACTION_SNAPSHOTS: SNAPSHOT_SCHEMA,
+    TRANSACTION_SNAPSHOT_INDEXES: INDEXES_SCHEMA,
+    TRANSACTION_SNAPSHOT_SEGMENTS: SEGMENT_SCHEMA,
+}
 #: Aborted transactions that are written or read in one step of a turn, and such steps.
 ABORTS_AT_ONCE: Final = 200
 STEPS_PER_TURN: Final = 5
@@ -104,14 +110,21 @@ class SnapshotTables:
     async def open(self, name: TopicName) -> Table[Schema]:
         """Raises StorageError."""
         topics, schema_name = self._topics, SCHEMA_NAMES[name.local_name]
+        own_schema = OWN_SCHEMAS[name.local_name]
         if self._elsewhere is not None and not isinstance(await self._ownership.owner_of(name), Here):
             return self._elsewhere.open(
-                name, schema_name=schema_name, parse=parse_schema, exists=topics.exists, registry=self._registry
+                name,
+                schema_name=schema_name,
+                own_schema=own_schema,
+                parse=parse_schema,
+                exists=topics.exists,
+                registry=self._registry,
             )
         return TopicTable(
             name,
             cursor=SNAPSHOTS_CURSOR,
             schema_name=schema_name,
+            own_schema=own_schema,
             parse=parse_schema,
             open_topic=topics.get,
             exists=topics.exists,

@@ -28,6 +28,8 @@ _log = get_logger(__name__)
 ORPHANS_FIRST_AFTER_S: Final = 300
 #: Seconds between two attempts at lake files that could not be deleted.
 LAKE_DELETIONS_S: Final = 600
+#: Seconds between two looks at what a topic's load could not read.
+GAPS_S: Final = 30
 #: Seconds between two looks for orphan ledgers while there are none.
 ORPHANS_INTERVAL_S: Final = 24 * 3600
 #: Seconds from a look that left some waiting, or failed, to the next: over an hour.
@@ -74,6 +76,7 @@ class LedgerUpkeep:
     def start(self) -> None:
         """Begin; the first look comes after an interval."""
         self._timers.repeat("trim ledgers", self._config.retention_check_interval_s, self.trim_all)
+        self._timers.repeat("look at unreadable ledgers", GAPS_S, self.look_at_gaps)
         self._timers.repeat("delete lake files", LAKE_DELETIONS_S, self.delete_lake_files)
         self._timers.repeat("collect orphan ledgers", ORPHANS_FIRST_AFTER_S, self.collect_orphans)
 
@@ -98,6 +101,27 @@ class LedgerUpkeep:
                         await topic.ledger.trim()
                 except GemingaError as error:
                     _log.warning("%s could not be trimmed: %s", topic.name, error)
+
+    async def look_at_gaps(self) -> float:
+        """Load topics anew whose load had to pass over entries that can be read by now; seconds to the next time."""
+        if self._topics:
+            await self._reload(list(self._topics.values()))
+        return GAPS_S
+
+    @staticmethod
+    async def _reload(topics: Sequence[Topic]) -> None:
+        from geminga.broker.topic.persistent import PersistentTopic
+        from geminga.managed_ledger.replaying import is_closed_again
+
+        for topic in topics:
+            if isinstance(topic, PersistentTopic) and topic.ledger.stored.gaps and not topic.is_closing:
+                try:
+                    with Contained(topic, "a look at what its load could not read"):
+                        if await is_closed_again(topic.ledger):
+                            _log.warning("%s: all of it can be read again, it is loaded anew", topic.name)
+                            await topic.services.unload(topic.name)
+                except GemingaError as error:
+                    _log.warning("%s is not loaded anew now: %s", topic.name, error)
 
     async def delete_lake_files(self) -> float:
         """Delete the lake files that could not be deleted when their ledgers went; seconds to the next time."""

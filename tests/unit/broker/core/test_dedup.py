@@ -167,3 +167,43 @@ def test_gone_producer_of_which_only_aborted_numbers_are_left_is_forgotten_too()
     dedup.check_invariants()
     assert dedup.forget_inactive(10) == 1
     assert not dedup.runs
+
+
+def test_behind_a_hole_only_who_is_found_there_or_was_just_named_is_known() -> None:
+    dedup = Deduplication()
+    dedup.stored("p", 5)
+    dedup.stored("q", 5)
+    assert not dedup.has_holes
+    dedup.holed(has_transactions=False)
+    dedup.stored_in("p", 9, 9, None)
+    dedup.made_name("new")
+    assert [dedup.is_in_doubt(name) for name in ("p", "q", "new", "never seen")] == [False, True, False, True]
+    # All that p sent is at or below what was found; of q only what was known.
+    assert dedup.published("p", 7, 7) is Verdict.DUPLICATE
+    assert dedup.published("p", 10, 10) is Verdict.ACCEPTED
+    assert dedup.published("q", 5, 5) is Verdict.DUPLICATE
+    assert dedup.published("q", 6, 6) is Verdict.UNKNOWN
+    assert dedup.published("q", 5, 6) is Verdict.UNKNOWN
+    assert dedup.published("never seen", 0, 0) is Verdict.UNKNOWN
+    assert dedup.published("new", 0, 0) is Verdict.ACCEPTED
+    # Behind a second one p is in doubt again.
+    dedup.holed(has_transactions=False)
+    assert dedup.is_in_doubt("p")
+    dedup.check_invariants()
+
+
+def test_with_transactions_what_may_have_been_aborted_in_a_hole_is_unknown() -> None:
+    dedup = Deduplication()
+    dedup.stored("p", 5)
+    dedup.holed(has_transactions=True)
+    dedup.stored_in("p", 9, 10, None)
+    assert dedup.published("p", 5, 5) is Verdict.DUPLICATE
+    for first, last in ((6, 6), (8, 8), (3, 7), (8, 9)):
+        assert dedup.published("p", first, last) is Verdict.UNKNOWN, (first, last)
+        assert dedup.judged("p", first, last, TXN) is Verdict.UNKNOWN
+    assert dedup.published("p", 9, 10) is Verdict.DUPLICATE
+    assert dedup.published("p", 11, 11) is Verdict.ACCEPTED
+    # The stretch goes on over a second hole.
+    dedup.holed(has_transactions=True)
+    dedup.stored_in("p", 20, 20, None)
+    assert dedup.published("p", 15, 15) is Verdict.UNKNOWN

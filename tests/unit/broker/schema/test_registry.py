@@ -8,7 +8,7 @@ import pytest
 
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
-from geminga.model.errors import IncompatibleSchemaError, InvalidSchemaError
+from geminga.model.errors import CorruptionError, IncompatibleSchemaError, InvalidSchemaError, StorageError
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.python_calls import counted_calls
@@ -163,5 +163,32 @@ def test_concurrent_producers_agree_on_versions() -> None:
         assert len(await world.live_ledgers()) == 4
         assert not registry._turns
         assert not other_process._turns
+
+    run_with_schemas(scenario)
+
+
+def test_a_version_that_can_not_be_read_holds_up_only_who_needs_it() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        for info in (FIRST, SECOND):
+            await world.registry.put_if_absent(ID, info, FULL)
+        located = (await world.store.locate(ID)).locator
+        assert located is not None
+        registry = world.new_process()
+        del world.bookie._ledgers[located.index[0].position.ledger_id]
+        # One that is there needs no other.
+        assert await registry.put_if_absent(ID, SECOND, FULL) == 1
+        # A new one may be that one, or not fit it.
+        for info in (FIRST, record_info(A, C_OPTIONAL)):
+            with pytest.raises(StorageError):
+                await registry.put_if_absent(ID, info, FULL)
+        # Who writes with it knows it without its ledger, and with no other one.
+        assert await registry.version_by_hash(ID, FIRST.schema) == 0
+        assert await registry.version_by_hash(ID, UNFIT.schema) is None
+        assert await registry.definition(ID, 0, FIRST.schema) == FIRST.schema
+        assert await registry.definition(ID, 1, FIRST.schema) == SECOND.schema
+        with pytest.raises(StorageError):
+            await registry.definition(ID, 0, SECOND.schema)
+        with pytest.raises(CorruptionError, match="version 7 is not in the registry"):
+            await registry.definition(ID, 7, FIRST.schema)
 
     run_with_schemas(scenario)
