@@ -31,6 +31,7 @@ MODULES: Final = {
     "test_cluster_operations_defects": "cluster_operations",
     "test_cluster_story_defects": "cluster_story",
     "test_cluster_transactions_defects": "cluster_transactions",
+    "test_leaks": "leaks",
     "test_ledger_takeover_defects": "ledger_takeover",
     "test_storage_story_defects": "",
 }

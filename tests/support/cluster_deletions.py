@@ -14,8 +14,10 @@ from typing import Final
 
 from geminga.broker.ownership.core.local_policies import LOCAL_POLICIES_PATH
 from geminga.broker.ownership.core.owner_data import OWNERS_PATH
+from geminga.broker.resources.remains import sweep_parents
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult
+from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn
@@ -25,6 +27,7 @@ from support.cluster_faults import Faults
 from support.cluster_peers import ask
 from support.cluster_story import LOOK_S, ROUNDS_S
 from support.cluster_world import NAMESPACE, ClusterWorld
+from support.leaks_checks import Tree
 
 PASSING: Final = "public/passing"
 #: In a namespace that stays, and in one that is deleted with them.
@@ -68,7 +71,7 @@ class DeletionStory:
         await self.world.sleep(ROUNDS_S)
         self.is_over = True
         await watching
-        self._check_gone()
+        await self._check_gone()
         await self._insist(self._make)
         for name in (LONE, *IN_PASSING):
             await self._insist(partial(self._use_one, name, is_first=True))
@@ -171,8 +174,12 @@ class DeletionStory:
 
     # ---- what must hold
 
-    def _check_gone(self) -> None:
+    async def _check_gone(self) -> None:
         tree = self.cluster.metadata.state.tree
+        # What a broker does five minutes after its start, and daily.
+        await sweep_parents(MemoryMetadataStore(self.cluster.metadata.node.runtime, self.cluster.metadata.state))
+        left = [path for path in sorted(Tree(tree).paths) if path.rpartition("/passing")[1]]
+        assert not left, f"metadata nodes of what was deleted: {left}"
         for path in (f"/admin/policies/{PASSING}", f"{LOCAL_POLICIES_PATH}/{PASSING}"):
             assert not tree.exists(path), f"{path} is there"
         for path in (f"/managed-ledgers/{PASSING}/persistent", f"/admin/partitioned-topics/persistent/{PASSING}"):

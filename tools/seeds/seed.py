@@ -27,6 +27,7 @@ SCENARIOS: Final = {
     "brokers": ("support.two_brokers", "two_brokers"),
     "cluster": ("support.cluster_story", "cluster_story"),
     "cluster-deletions": ("support.cluster_deletions", "cluster_deletions"),
+    "leaks": ("support.leaks_story", "leaks"),
     "cluster-transactions": ("support.cluster_transactions", "cluster_transactions"),
     "cluster-operations": ("support.cluster_operations", "cluster_operations"),
 }

@@ -402,6 +402,10 @@ def _forget(store: LakeStore, directory: str, uid: str) -> None:
     if found is not None and any(one.uid == uid for one in found.ledgers):
         name = names.ManifestName(found.created_ms, found.list_version)
         kept = found._replace(ledgers=tuple(one for one in found.ledgers if one.uid != uid))
+        if not kept.ledgers:
+            # The topic may be deleted without another file of its own: nobody would come for it then.
+            _delete_topic(store, directory, found.created_ms)
+            return
         store.write_bytes(f"{directory}/{names.MANIFESTS}/{names.manifest_file(name)}", encode_manifest(kept))
 
 

@@ -103,9 +103,16 @@ async def _write_one(log: ListedLog, services: StorageServices, root: Root) -> N
     ]
     following = dict(pairwise(ids))
     ledgers = [one._replace(next_ledger_id=following.get(one.ledger_id)) for one in ledgers]
+    if not ledgers:
+        if before is not None:
+            # None is as good as one that names nothing, and nobody would delete that with the topic.
+            await root.delete_topic(directory, created_ms)
+        return
     if before is not None and not is_older and tuple(ledgers) == before.ledgers:
         return
-    if before is None and not ledgers:
+    await root.claim()
+    if log.stored.is_deleted:
+        # Who deletes it takes the manifests that are there by now, or wait in the lane of small files; no later one.
         return
     now_ms = services.clock.wall_ms()
     topic = str(TopicName.from_managed_ledger_name(log.name))

@@ -50,9 +50,14 @@ class MetadataNode:
         """Whether the node may hold the value of a write that failed."""
         return self._in_doubt is not None
 
+    @property
+    def is_deleted(self) -> bool:
+        """By us."""
+        return self.version == _DELETED
+
     async def put(self, store: MetadataStore, path: str, value: bytes) -> None:
         """Replace (or create) the node. Raises LedgerFencedError, UnknownOutcomeError, MetadataError."""
-        if self.version == _DELETED:
+        if self.is_deleted:
             raise LedgerFencedError(f"{path} was deleted")
         await self._settle(store, path)
         for _ in range(UNKNOWN_ATTEMPTS_MAX):
@@ -81,7 +86,7 @@ class MetadataNode:
 
         Raises LedgerFencedError if another owner changed it: then it stays. UnknownOutcomeError, MetadataError.
         """
-        if self.version == _DELETED:
+        if self.is_deleted:
             return
         node = await store.get(path)
         if node is not None:

@@ -108,6 +108,11 @@ class StoredList:
         return self._node.version
 
     @property
+    def is_deleted(self) -> bool:
+        """The managed ledger was deleted here."""
+        return self._node.is_deleted
+
+    @property
     def fullness(self) -> str:
         """For errors and the log."""
         return f"its list of {len(self.ledgers)} ledgers is as long as a metadata node may be"

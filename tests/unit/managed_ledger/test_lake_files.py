@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from geminga import sim
@@ -46,6 +48,38 @@ def test_a_file_that_goes_leaves_the_manifest_first_and_not_before_its_time():
     run(scenario)
 
 
+@pytest.mark.parametrize("fails", [None, "list", "delete"])
+def test_the_manifest_goes_with_the_last_file_and_is_not_left_when_the_topic_goes(fails):
+    """``fails``: what the store refuses at first, so that the file goes with a later attempt."""
+
+    async def scenario(w):
+        ml, _ = await w.offloaded(25, NOW)
+        if fails is not None:
+            w.lake_store.fail[fails] = OSError(errno.EIO, "no")
+        await ml.truncate()
+        await w.world.sleep(1)
+        w.lake_store.fail.clear()
+        assert await w.factory.retry_lake_deletions() == 0
+        assert (w.lake_store.ledgers, w.lake_store.manifests) == ([], [])
+        await w.factory.delete(NAME)
+        assert list(w.lake_store.files) == ["_geminga/owner.json"]
+
+    run(scenario)
+
+
+def test_no_manifest_is_written_of_a_topic_that_was_deleted_meanwhile():
+    async def scenario(w):
+        _, offloading = await w.offloaded(15)
+        w.lake_store.fail["delete"] = OSError(errno.EIO, "no")
+        await w.factory.delete(NAME)
+        w.lake_store.fail.clear()
+        await offloading.write_manifests()
+        assert await w.factory.retry_lake_deletions() == 0
+        assert list(w.lake_store.files) == ["_geminga/owner.json"]
+
+    run(scenario)
+
+
 def test_a_note_of_a_file_that_the_list_names_still_does_nothing_and_goes_an_hour_later():
     async def scenario(w):
         ml, _ = await w.offloaded(15)
@@ -76,7 +110,7 @@ def test_a_manifest_names_what_is_complete():
         assert len((await manifest_of(w)).ledgers) == 1
         await put_record(ml, record_of(ml.ledgers.infos[0])._replace(is_complete=False))
         await offloading.write_manifests()
-        assert (await manifest_of(w)).ledgers == ()
+        assert await manifest_of(w) is None
 
     run(scenario)
 

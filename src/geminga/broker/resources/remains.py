@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from geminga.broker.resources.tenants import POLICIES_PATH
 from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import NodeNotEmptyError
@@ -37,7 +38,26 @@ async def remove_remains(metadata: MetadataStore, namespace: str) -> None:
                 continue
         await cas.remove_empty_from(metadata, place, root)
     for root in PARENT_ROOTS:
-        place = f"{root}/{namespace}"
-        for domain in await metadata.children(place):
-            await cas.remove_if_empty(metadata, f"{place}/{domain}")
-        await cas.remove_empty_from(metadata, place, root)
+        await _remove_parents(metadata, root, namespace)
+
+
+async def _remove_parents(metadata: MetadataStore, root: str, namespace: str) -> None:
+    place = f"{root}/{namespace}"
+    for domain in await metadata.children(place):
+        await cas.remove_if_empty(metadata, f"{place}/{domain}")
+    await cas.remove_empty_from(metadata, place, root)
+
+
+async def sweep_parents(metadata: MetadataStore) -> None:
+    """Remove the empty parents of namespaces that are gone: some come to be behind the deletion.
+
+    The node of a bundle's owner that is killed goes with its session, and who finds that the namespace is gone takes
+    back the node of the topic that it just made; nobody is there to take the parents along. Raises MetadataError.
+    """
+    for root in PARENT_ROOTS:
+        for tenant in await metadata.children(root):
+            for name in await metadata.children(f"{root}/{tenant}"):
+                if not await metadata.exists(f"{POLICIES_PATH}/{tenant}/{name}"):
+                    await _remove_parents(metadata, root, f"{tenant}/{name}")
+            if not await metadata.exists(f"{POLICIES_PATH}/{tenant}"):
+                await cas.remove_if_empty(metadata, f"{root}/{tenant}")

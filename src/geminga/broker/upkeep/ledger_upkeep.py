@@ -2,7 +2,8 @@
 
 Consumed ledgers are trimmed when a cursor leaves them; those that retention held then are looked at here, every
 ``retentionCheckIntervalInSeconds``. Ledgers that were made but never entered a list (``orphan_ledgers``) are looked for
-after the start and then daily, and again an hour after a look that found some. One timer each for all topics.
+after the start and then daily, and again an hour after a look that found some; so are empty parents of namespaces that
+are gone (``resources.remains``). One timer each for all topics.
 """
 
 from __future__ import annotations
@@ -132,8 +133,11 @@ class LedgerUpkeep:
         return LAKE_DELETIONS_S
 
     async def collect_orphans(self) -> float:
-        """One look for ledgers that nothing names; seconds to the next."""
+        """One look for ledgers that nothing names, and for what is left of namespaces; seconds to the next."""
+        from geminga.broker.resources.remains import sweep_parents
+
         try:
+            await sweep_parents(self._metadata)
             await self.orphans.look()
         except StorageError as error:
             _log.warning("no orphan ledger is deleted, for not everything can be read: %s", error)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from geminga.broker.core.orphan_looks import APART_S
 from geminga.broker.schema.store import META_SCHEMA_ID
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.upkeep.ledger_upkeep import ORPHANS_AGAIN_AFTER_S
+from geminga.broker.upkeep.ledger_upkeep import ORPHANS_AGAIN_AFTER_S, ORPHANS_FIRST_AFTER_S
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.topic_name import TopicName
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.ledger_world import unlisted
+from support.metadata_stores import all_paths
 
 #: Ledgers of two entries, closed as soon as they are full.
 SMALL = ManagedLedgerConfig(max_entries_per_ledger=2, min_rollover_minutes=0)
@@ -104,6 +107,29 @@ def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
         assert topic.ledger.entry_count == 1
 
     run_with_broker(scenario, delete_inactive_topics=False)
+
+
+@pytest.mark.parametrize("root", ["/namespace", "/managed-ledgers", "/schemas"])
+def test_empty_parents_go_with_their_namespaces(root: str) -> None:
+    """Such as of an owner that was killed: its node goes with its session, and nobody is left to take the parents."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        for path in ("gone/left", "public/left", "gone/held/0x0_0x8", "public/default"):
+            value = b"owner" if "0x" in path else b""
+            await world.metadata.put(f"{root}/{path}", value, expected_version=None)
+        await seconds(ORPHANS_FIRST_AFTER_S + 1)
+        assert await all_paths(world.metadata, root) == [
+            f"{root}/gone",
+            f"{root}/gone/held",
+            f"{root}/gone/held/0x0_0x8",
+            f"{root}/public",
+            f"{root}/public/default",
+        ]
+        await world.metadata.delete(f"{root}/gone/held/0x0_0x8", expected_version=None)
+        await seconds(24 * HOUR_S)
+        assert await all_paths(world.metadata, root) == [f"{root}/public", f"{root}/public/default"]
+
+    run_with_broker(scenario)
 
 
 def test_second_look_for_orphans_comes_when_two_looks_are_far_enough_apart():
