@@ -1,23 +1,26 @@
 """A broker in a network namespace of its own, of which nothing but mapped ports can be reached: as in a container.
 
-``python -m tools.mapped_ports FOLDER PORT,PORT -- COMMAND`` enters a new network namespace (and a user namespace, so that
-nobody has to be root), passes on what comes to ``FOLDER/PORT.socket`` and becomes the command. Outside, :class:`Mapping`
-listens at ports of the kernel's choice and leads to those sockets: a socket of the file system is the same in both.
+``python -m tools.mapped_ports FOLDER PORT,PORT -- COMMAND`` enters a new network namespace (and a user namespace, so
+that nobody has to be root), passes on what comes to ``FOLDER/PORT.socket`` and becomes the command. Outside,
+:class:`Mapping` listens and leads to those sockets: a socket of the file system is the same in both.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import os
 import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from collections.abc import Mapping as Mapping_
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -55,15 +58,13 @@ def why_not_permitted() -> str:
     """Why namespaces can not be entered here; empty if they can."""
     if sys.platform != "linux":
         return "network namespaces are Linux's"
-    child = os.fork()
-    if not child:
-        try:
-            enter_namespace()
-        except OSError as error:
-            os._exit(error.errno or 1)
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return f"network namespaces are not permitted here: {os.strerror(code)}" if code else ""
+    program = "from tools.mapped_ports import enter_namespace; enter_namespace()"
+    done = subprocess.run([sys.executable, "-c", program], env=_environment(), capture_output=True, text=True)
+    return done.stderr.splitlines()[-1] if done.returncode else ""
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
@@ -72,6 +73,7 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
             sink.sendall(data)
     except OSError:
         pass
+    # What one side ended, the other side is told.
     for end in (source, sink):
         try:
             end.shutdown(socket.SHUT_RDWR)
@@ -79,43 +81,59 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
             continue
 
 
+def _join(near: socket.socket, connect: Callable[[], socket.socket]) -> None:
+    """Until one side ends."""
+    with near:
+        try:
+            far = connect()
+        except OSError:
+            return
+        with far:
+            back = threading.Thread(target=_copy, args=(far, near), daemon=True)
+            back.start()
+            _copy(near, far)
+            back.join()
+
+
 def _pass_on(listener: socket.socket, connect: Callable[[], socket.socket]) -> None:
-    """Each connection gets another one, until the listener is closed."""
+    """Each connection gets another one, until the listener is shut down; returns when all have ended."""
+    threads = []
     while True:
         try:
             near, _ = listener.accept()
         except OSError:
-            return
-        try:
-            far = connect()
-        except OSError:
-            near.close()
-            continue
-        for ends in ((near, far), (far, near)):
-            threading.Thread(target=_copy, args=ends, daemon=True, name="mapped port").start()
+            break
+        threads.append(threading.Thread(target=_join, args=(near, connect), daemon=True))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
 
 
 def _to_file(path: Path) -> socket.socket:
     end = socket.socket(socket.AF_UNIX)
-    end.connect(str(path))
+    try:
+        end.connect(str(path))
+    except OSError:
+        end.close()
+        raise
     return end
 
 
 class Mapping:
-    """Ports of this machine that lead to ports of the namespace, from ``open`` to ``close``."""
+    """Ports of this machine that lead to ports of the namespace, from the beginning to ``close``."""
 
-    def __init__(self, ports: Sequence[int]) -> None:
+    def __init__(self, ports: dict[int, int]) -> None:
+        """Ports inside -> ports here, 0: the kernel's choice. Raises OSError where one is taken."""
         self.folder = Path(tempfile.mkdtemp(prefix="mapped-"))
-        self._listeners: list[socket.socket] = []
         #: Port inside -> port here.
         self.ports: dict[int, int] = {}
-        for port in ports:
-            listener = socket.create_server(("127.0.0.1", 0))
-            self._listeners.append(listener)
+        self._threads: list[threading.Thread] = []
+        self._listeners = {port: socket.create_server(("127.0.0.1", here)) for port, here in ports.items()}
+        for port, listener in self._listeners.items():
             self.ports[port] = listener.getsockname()[1]
-            path = self.folder / f"{port}.socket"
-            arguments = (listener, lambda path=path: _to_file(path))
-            threading.Thread(target=_pass_on, args=arguments, daemon=True, name=f"mapped {port}").start()
+            arguments = (listener, functools.partial(_to_file, self.folder / f"{port}.socket"))
+            self._threads.append(threading.Thread(target=_pass_on, args=arguments, name=f"mapped {port}"))
+            self._threads[-1].start()
 
     def wrapped(self, command: Sequence[str]) -> list[str]:
         """The command, in a namespace whose ports are mapped."""
@@ -123,37 +141,53 @@ class Mapping:
         return [sys.executable, "-m", "tools.mapped_ports", str(self.folder), ports, "--", *command]
 
     def close(self) -> None:
-        """No port is mapped any more."""
-        for listener in self._listeners:
+        """No port is mapped any more; waits for the connections, which end with the broker."""
+        for listener in self._listeners.values():
             listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for listener in self._listeners.values():
             listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class MappedStandalone(StandaloneProcess):
-    """``geminga standalone`` of which only :attr:`service_url` and :attr:`web_url` can be reached, as in a container."""
+    """``geminga standalone`` of which only what is mapped can be reached, as in a container."""
 
-    def __init__(self, data: Path, *, log: Path, arguments: Sequence[str] = (), **settings: object) -> None:
-        self.mapping = Mapping((BROKER_PORT, WEB_PORT))
+    def __init__(
+        self,
+        data: Path,
+        *,
+        log: Path,
+        ports: Sequence[int] = (),
+        settings: Mapping_[str, object] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        """``ports``: that of the broker, that of HTTP and others, mapped with their numbers.
+
+        None: 6650 and 8080, mapped to ports of the kernel's choice.
+        """
+        self.mapping = Mapping({port: port for port in ports} or {BROKER_PORT: 0, WEB_PORT: 0})
+        broker_port, web_port, *_ = self.mapping.ports
         super().__init__(
             data,
             log=log,
             settings=settings,
             arguments=arguments,
-            broker_port=BROKER_PORT,
-            web_port=WEB_PORT,
-            environment={"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            broker_port=broker_port,
+            web_port=web_port,
+            environment=_environment(),
         )
 
     @property
     def service_url(self) -> str:
         """By the mapped port."""
-        return f"pulsar://127.0.0.1:{self.mapping.ports[BROKER_PORT]}"
+        return f"pulsar://127.0.0.1:{self.mapping.ports[self.broker_port]}"
 
     @property
     def web_url(self) -> str:
         """By the mapped port."""
-        return f"http://127.0.0.1:{self.mapping.ports[WEB_PORT]}"
+        return f"http://127.0.0.1:{self.mapping.ports[self.web_port]}"
 
     def command(self) -> list[str]:
         """In a namespace."""
@@ -190,7 +224,7 @@ def _serve_inside(folder: Path, ports: Sequence[int]) -> None:
         os.dup2(os.open(os.devnull, os.O_RDWR), stream)
     threads = [
         threading.Thread(
-            target=_pass_on, args=(listener, lambda port=port: socket.create_connection(("127.0.0.1", port)))
+            target=_pass_on, args=(listener, functools.partial(socket.create_connection, ("127.0.0.1", port)))
         )
         for port, listener in listeners.items()
     ]

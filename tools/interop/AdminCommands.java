@@ -30,8 +30,6 @@ public final class AdminCommands extends PulsarAdminTool {
         PrintStream out = System.out;
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         ByteArrayOutputStream complained = new ByteArrayOutputStream();
-        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
-        System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
         // One for each broker, as pulsar-shell has it: making one takes longer than most commands.
         Map<String, AdminCommands> tools = new HashMap<>();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -44,6 +42,9 @@ public final class AdminCommands extends PulsarAdminTool {
             }
             printed.reset();
             complained.reset();
+            // New ones: broker-stats closes what it prints to, which would swallow all that comes behind.
+            System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+            System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
             boolean isDone = true;
             if (words.length == 1) {
                 tools.get(words[0]).tell("", tools.get(words[0]).commander);

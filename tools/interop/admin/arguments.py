@@ -1,8 +1,9 @@
 """What each parameter is given: by its name, or by the command that has it.
 
 In the texts ``{ns}`` is the namespace of the story, ``{topic}`` a topic in it with three messages and the subscriptions
-``s`` and ``t``, ``{parts}`` one of two partitions, ``{files}`` a folder with a schema in it, ``{broker}``
-the broker's id, ``{web}`` and ``{service}`` its URLs, ``{ledger}`` and ``{jar}`` what they say.
+``s`` and ``t``, ``{bundle}`` its bundle, ``{ledger}`` that of its messages, ``{parts}`` a topic of two partitions,
+``{most}`` and ``{least}`` a transaction that is open on the topic, ``{empty}`` another namespace, ``{files}`` a folder
+with a schema in it, ``{broker}`` the broker's id and ``{jar}`` an archive of Java classes.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ VALUES: Final = {
     "--subscription-name": "s",
     "--subscription-auth-mode": "Prefix",
     "--threshold": "10M",
+    "--time": "3h",
     "--topic": "{topic}",
     "--types": "Shared,Failover",
     "--url": "{broker}",
@@ -74,8 +76,7 @@ VALUES: Final = {
 OF_TYPES: Final = {"int": "10", "long": "10", "Integer": "10", "Long": "10", "double": "1.5"}
 #: Options that commands want besides those that they say they need: by the command's words, or by their end.
 MORE: Final = {
-    "create-subscription": "-s new",
-    "delayed-delivery": "--enable -t 2s",
+    "set-delayed-delivery": "--enable -t 2s",
     "set-auto-topic-creation": "-e -t partitioned -n 2",
     "set-auto-subscription-creation": "-e",
     "set-deduplication": "--enable",
@@ -94,7 +95,7 @@ MORE: Final = {
     "set-offload-threshold": "-t 1h",
     "set-persistence": "-e 1 -w 1 -a 1 -r 1.5",
     "set-replicated-subscription-status": "-d",
-    "namespaces get-topic-positions": "--bundle 0x00000000_0x40000000",
+    "namespaces get-topic-positions": "--bundle {bundle} -tl {topic}",
 }
 #: Whole lines (what stands behind the command's words) where the values above do not do.
 LINES: Final = {
@@ -103,6 +104,9 @@ LINES: Final = {
     "topics create-partitioned-topic": "{topic}-new -p 4 -m owner=a",
     "persistent create-partitioned-topic": "{topic}-new -p 4",
     "non-persistent create-partitioned-topic": "non-{topic}-new -p 4",
+    "topics create-subscription": "{topic} -s new -m earliest -p a=b",
+    "persistent create-subscription": "{topic} -s new",
+    "persistent reset-cursor": "{topic} -s s -t 1h",
     "topics delete": "{topic} -f",
     "persistent delete": "{topic} --force",
     "topics expire-messages": "{topic} -s s -t 3600",
@@ -124,14 +128,15 @@ LINES: Final = {
     "namespaces clear-backlog": "{ns} -force",
     "namespaces grant-subscription-permission": "{ns} -s s -rs r",
     "namespaces revoke-subscription-permission": "{ns} -s s --role r",
-    "namespaces split-bundle": "{ns} -b LARGEST",
+    "namespaces split-bundle": "{ns} -b 0x00000000_0x40000000 -san range_equally_divide",
+    "namespaces set-subscription-expiration-time": "{ns} -t 10",
     "namespaces set-property": "{ns} -k a -v b",
     "namespaces set-properties": "{ns} -p a=b,c=d",
     "namespaces update-migration-state": "{ns} --migrated",
     "namespaces set-offload-policies": "{ns} -d filesystem -oat 10M",
     "topics set-offload-policies": "{topic} -d filesystem -oat 10M",
     "topicPolicies set-offload-policies": "{topic} -d filesystem -t 1000000",
-    "non-persistent list-in-bundle": "{ns} -b 0x00000000_0x40000000",
+    "non-persistent list-in-bundle": "{ns} -b {bundle}",
     "broker-stats allocator-stats": "default",
     "transactions scale-transactionCoordinators": "-r 20",
     "transactions slow-transactions": "-t 10s",

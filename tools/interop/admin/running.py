@@ -25,6 +25,7 @@ from tools.interop.rest.sending import Answer
 from tools.standalone_process import StandaloneProcess
 
 TABLE: Final = BUILD / "admin-commands.tsv"
+PRINTED: Final = BUILD / "admin-printed.txt"
 SETTINGS: Final = {"transactionCoordinatorEnabled": "true"}
 
 
@@ -46,6 +47,7 @@ def run(console: Console, version: str, arguments: list[str]) -> int:
             theirs = _tell(admin, process, directory, stories)
     compared = compare(theirs.answers, ours.answers, MEANT)
     TABLE.write_text("".join(_rows(theirs, ours)), encoding="utf-8")
+    PRINTED.write_text("".join(_printed(theirs, ours)), encoding="utf-8")
     is_whole = not options.part
     report(console, compared, is_whole=is_whole)
     done = sum(answer.status == DONE for answer in theirs.answers.values())
@@ -78,6 +80,12 @@ def _rows(theirs: Told, ours: Told) -> Iterable[str]:
         sent = " / ".join(f"{one.method} {one.target} {one.status}" for one in theirs.requests[name])
         fields = [name, _short(answer), _short(ours.answers[name]), found, sent]
         yield "\t".join(" ".join(field.split()) for field in fields) + "\n"
+
+
+def _printed(theirs: Told, ours: Told) -> Iterable[str]:
+    for name in theirs.answers:
+        for make, told in (("Apache", theirs), ("Geminga", ours)):
+            yield f"==== {name} ({make})\n{told.printed[name].out}{told.printed[name].errors}\n"
 
 
 def _short(answer: Answer) -> str:

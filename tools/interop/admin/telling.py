@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
+from geminga.client import InitialPosition
 from geminga.client.blocking import Client, connect
 from tools.interop.admin.recorder import Recorder, Request
 from tools.interop.admin.stories import Story
@@ -37,6 +38,8 @@ class Told(NamedTuple):
     """What came of all lines at one broker, by their names."""
 
     answers: dict[str, Answer]
+    #: What was printed, to look at.
+    printed: dict[str, Printed]
     requests: dict[str, list[Request]]
 
 
@@ -61,14 +64,18 @@ class Teller:
 
     def tell_all(self, stories: Iterable[Story]) -> Told:
         """Run them; AssertionError where what a story begins with can not be made."""
-        told = Told({}, {})
+        told = Told({}, {}, {})
         with connect(self._service_url) as client:
             for number, story in enumerate(stories):
-                words = self._prepared(client, f"public/admin-{number}", " ".join(story.lines))
+                lines = " ".join(story.lines)
+                words = self._prepared(client, f"public/admin-{number}", lines)
+                if "{most}" in lines:
+                    words |= _begun(client, words["{topic}"])
                 self._recorder.take()
                 for count, line in enumerate(story.lines):
                     name = f"{story.title}: {line}" + (f" #{count}" if line in story.lines[:count] else "")
                     printed = self._admin.run(self._recorder.url, *filled(line, words).split())
+                    told.printed[name] = printed
                     told.answers[name] = seen(line, printed)
                     told.requests[name] = self._recorder.take()
         return told
@@ -82,6 +89,8 @@ class Teller:
             self._put(f"namespaces/{namespace}-e")
         if "{parts}" in lines:
             self._put(f"{parts.replace('://', '/')}/partitions", b"2")
+        if "non-{topic}" in lines:
+            self._put(f"non-{topic.replace('://', '/')}")
         if "{topic}" in lines:
             path = topic.replace("://", "/")
             self._put(path)
@@ -90,6 +99,8 @@ class Teller:
             with client.create_producer(topic, batching_enabled=False) as producer:
                 sent = [producer.send(b"m%d" % number) for number in range(MESSAGES)]
             words["{ledger}"] = str(sent[0].ledger_id())
+            with urlopen(f"{self._fixed['{web}']}/lookup/v2/topic/{path}/bundle", timeout=30) as answer:
+                words["{bundle}"] = answer.read().decode()
         return words
 
     def _put(self, path: str, body: bytes | None = None) -> None:
@@ -97,6 +108,18 @@ class Teller:
         request.add_header("Content-Type", "application/json")
         with urlopen(request, timeout=30) as answer:
             assert answer.status < FAILED, (path, answer.status)
+
+
+def _begun(client: Client, topic: str) -> dict[str, str]:
+    """A transaction that published to the topic and acknowledged there, and stays open."""
+    transaction = client.transaction(600.0)
+    with client.create_producer(topic, batching_enabled=False) as producer:
+        producer.send(b"held", txn=transaction)
+    consumer = client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
+    consumer.acknowledge(consumer.receive(5000), txn=transaction)
+    consumer.close()
+    most, least = transaction.id
+    return {"{most}": str(most), "{least}": str(least)}
 
 
 def filled(line: str, words: Mapping[str, str]) -> str:
