@@ -16,6 +16,7 @@ from tools.interop import artifacts
 from tools.interop.__main__ import SUITES, count
 from tools.interop.admin.arguments import line_of
 from tools.interop.admin.commands import parsed
+from tools.interop.admin.meant import MEANT
 from tools.interop.admin.recorder import Request, recording
 from tools.interop.admin.running import missed
 from tools.interop.admin.stories import LAST, stories_of
@@ -145,9 +146,9 @@ topics set-retention\tSets it
 \t--time,-t\tLong\t1\ttrue\tTime
 topics remove-retention\tRemoves it
 \t0\tString\t1\ttrue\tpersistent://tenant/namespace/topic
-topics last-message-id\tThe last one
+topics info-internal\tThe last one
 \t0\tString\t1\ttrue\tpersistent://tenant/namespace/topic
-topics partitioned-stats\tStatistics
+topics create-missed-partitions\tStatistics
 \t0\tString\t1\ttrue\tpersistent://tenant/namespace/topic
 brokers shutdown\tEnds it
 """
@@ -159,8 +160,8 @@ def test_commands_are_read_and_each_is_run_with_what_it_needs_policies_in_order(
         "topics get-retention",
         "topics set-retention",
         "topics remove-retention",
-        "topics last-message-id",
-        "topics partitioned-stats",
+        "topics info-internal",
+        "topics create-missed-partitions",
         "brokers shutdown",
     ]
     stories = stories_of(commands)
@@ -168,8 +169,8 @@ def test_commands_are_read_and_each_is_run_with_what_it_needs_policies_in_order(
     found = {story.title: story.lines for story in stories}
     get, end = "topics get-retention {topic}", "topics remove-retention {topic}"
     assert found["topics retention"] == (get, "topics set-retention {topic} --size 1G --time 3h", get, end, get)
-    assert found["topics last-message-id"] == ("topics last-message-id {topic}",)
-    assert found["topics partitioned-stats"] == ("topics partitioned-stats {parts}",)
+    assert found["topics info-internal"] == ("topics info-internal {topic}",)
+    assert found["topics create-missed-partitions"] == ("topics create-missed-partitions {parts}",)
     assert missed(commands, stories) == []
     assert missed(commands, stories[:-1]) == ["brokers shutdown"]
 
@@ -188,6 +189,12 @@ def test_what_moves_is_compared_by_its_names_and_errors_without_addresses_and_st
     assert seen("topics get-retention {topic}", Printed(True, '{"a": 3}', "")).body == {".": "object", "a": 3}
     failed = seen("topics stats {topic}", Printed(False, "", "no 127.0.0.1:8080\n\tat org.Class\n"))
     assert failed.reason == "no HOST"
+
+
+def test_what_is_meant_to_differ_is_told_to_users() -> None:
+    text = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")}
+    assert {row.row for row in MEANT} - rows == set()
 
 
 def test_the_recorder_passes_requests_on_and_notes_them() -> None:

@@ -40,7 +40,10 @@ def run(console: Console, version: str, arguments: list[str]) -> int:
         commands = parsed(admin.run("http://127.0.0.1:1").out)
         whole = stories_of(commands)
         stories = [story for story in whole if options.part in story.title]
-        with StandaloneProcess(directory / "geminga", log=BUILD / "admin-geminga.log", settings=SETTINGS) as process:
+        # Apache's takes policies that nothing can follow.
+        (directory / "lake").mkdir()
+        settings = {**SETTINGS, "fileSystemURI": f"file://{directory}/lake"}
+        with StandaloneProcess(directory / "geminga", log=BUILD / "admin-geminga.log", settings=settings) as process:
             ours = _tell(admin, process, directory, stories)
         log = BUILD / f"admin-broker-{version}.log"
         with ApacheStandalone(directory / "apache", log=log, version=version, settings=SETTINGS) as process:

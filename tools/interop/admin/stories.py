@@ -133,9 +133,10 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "topics lookup {topic}",
         "topics bundle-range {topic}",
         "namespaces bundles {ns}",
-        "namespaces split-bundle {ns} -b {bundle} -san topic_count_equally_divide",
-        "namespaces split-bundle {ns} -bt LARGEST -u",
+        "namespaces split-bundle {ns} -b {bundle} -san range_equally_divide",
         "namespaces bundles {ns}",
+        # The broker's own topics count, of which the two have others.
+        "namespaces split-bundle {ns} -bt LARGEST -u",
         "namespaces unload {ns}",
         "namespaces unload {ns} -b 0x00000000_0x40000000",
         "topics unload {topic}",
@@ -191,6 +192,12 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "topics delete-partitioned-topic {topic}-q",
         "topics delete-partitioned-topic {topic}-q -f",
         "topics delete-partitioned-topic {topic}-q",
+    ),
+    "partitions end": (
+        "topics terminate {parts}",
+        "topics terminate {parts}-partition-0",
+        "topics partitioned-terminate {parts}",
+        "topics last-message-id {parts}-partition-1",
     ),
     "non-persistent": (
         "non-persistent list {ns}",

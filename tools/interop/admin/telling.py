@@ -17,21 +17,30 @@ from tools.interop.admin.recorder import Recorder, Request
 from tools.interop.admin.stories import Story
 from tools.interop.artifacts import admin_class_path
 from tools.interop.pulsar_admin import Printed, PulsarAdmin
-from tools.interop.rest.sending import Answer, answer_of
+from tools.interop.rest.sending import EXCEPTION, Answer, answer_of
 
 #: Of commands whose numbers and texts are of the moment, or of the machine, names and types are compared.
 MOVING: Final = re.compile(
-    r"(\w|-)+ \S*(stats|internal|lookup|bundle-range|message-id|examine|peek|leader|positions|analyze)"
-    r"|get-message-by-id|broker-stats|brokers (list|namespaces|get-\w+-config|version)"
+    r"(\w|-)+ \S*(stats|internal|lookup|bundle-range|message-id|examine|peek|leader|positions|analyze|backlog-size)"
+    r"|get-message-by-id|brokers (list|namespaces|get-\w+-config|version)"
     r"|bookies list|namespaces (list|policies) |proxy-stats|ns-isolation-policy broker"
     r"|transactions|clusters get-failure|clusters list-failure|schemas (get|metadata)"
 )
+#: Of these, whether they are done, alone: they tell of the machine, of all topics of the broker or of topics of its
+#: own, and the last prints an object of Java's instead of the answer, which may be there or not by then.
+DONE_ALONE: Final = re.compile(
+    r"broker-stats |\S+ (coordinator|buffer-snapshot)-internal-stats"
+    r"|topicPolicies get-dispatcher-pause-on-ack-state-persistent"
+)
+_POSITION: Final = re.compile(r"\b\d+:\d+:(?=-?\d)|(?<= at )(-1|\d+):-1:")
 _STACK: Final = re.compile(r"\n\s*at .*", re.DOTALL)
 _HOST: Final = re.compile(r"(127\.0\.0\.1|localhost):\d+")
 #: Statuses of an answer that stand for how a command ended.
 DONE: Final = 200
 FAILED: Final = 400
 MESSAGES: Final = 3
+#: What Jetty says of a path that nobody serves.
+NO_ROUTE: Final = "<no such path>"
 
 
 class Told(NamedTuple):
@@ -91,7 +100,7 @@ class Teller:
             self._put(f"{parts.replace('://', '/')}/partitions", b"2")
         if "non-{topic}" in lines:
             self._put(f"non-{topic.replace('://', '/')}")
-        if "{topic}" in lines:
+        if "{topic}" in lines or "{bundle}" in lines:
             path = topic.replace("://", "/")
             self._put(path)
             for subscription in ("s", "t"):
@@ -131,7 +140,13 @@ def filled(line: str, words: Mapping[str, str]) -> str:
 
 def seen(line: str, printed: Printed) -> Answer:
     """What is compared."""
+    if printed.is_done and DONE_ALONE.search(line):
+        return Answer(DONE)
     if printed.is_done:
-        return answer_of(DONE, printed.out.encode(), exact=not MOVING.search(line))
-    text = _HOST.sub("HOST", _STACK.sub("", printed.errors))
-    return Answer(FAILED, " ".join(text.split()))
+        out = _POSITION.sub("LEDGER:ENTRY:", printed.out)
+        return answer_of(DONE, out.encode(), exact=not MOVING.search(line))
+    # What the tool says, without the reason that it repeats.
+    text = _HOST.sub("HOST", _STACK.sub("", printed.errors)).partition("\nReason: ")[0]
+    if "Stacktrace:" in text:
+        return Answer(FAILED, EXCEPTION)
+    return Answer(FAILED, NO_ROUTE if '"servlet":' in text else " ".join(text.split()))

@@ -50,7 +50,7 @@ async def lookup(request: Request) -> Response:
 def _as_reached(endpoint: Endpoint, host: str) -> Endpoint:
     """Whoever came by a mapped port knows no other host than that one, and the answer has no field that says so.
 
-    Of the broker's port it is not known to what it is mapped: its own is told, which is right where the numbers are kept.
+    To what the broker's port is mapped is not known: its own is told, which is right where the numbers are kept.
     """
     reached = urlsplit(f"//{host}").hostname
     if not endpoint.is_through_service_url or not reached:
