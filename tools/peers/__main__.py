@@ -24,7 +24,7 @@ from typing import IO, Final
 from rich.console import Console
 from rich.table import Table
 
-from tools.interop.apache_standalone import ApacheStandalone
+from tools.interop.apache_standalone import ApacheStandalone, free_ports
 from tools.interop.artifacts import ToolError, java
 from tools.mapped_ports import MappedStandalone, why_not_permitted
 from tools.standalone_process import StandaloneProcess
@@ -181,7 +181,9 @@ def main() -> int:
             if options.apache:
                 broker = ApacheStandalone(Path(data), log=log, settings=SETTINGS)
             elif options.mapped:
-                broker = MappedStandalone(Path(data), log=log, settings=SETTINGS)
+                # It tells its machine's name, and ports are mapped with their numbers: HTTP lookups know no others.
+                settings = {**SETTINGS, "bindAddress": "0.0.0.0"}
+                broker = MappedStandalone(Path(data), log=log, settings=settings, ports=free_ports(2))
             else:
                 broker = StandaloneProcess(Path(data), log=log, settings=SETTINGS)
             broker.start(120.0)

@@ -12,6 +12,7 @@ from typing import Final
 from rich.console import Console
 
 from tools.interop.admin.commands import Command, parsed
+from tools.interop.admin.keeping import keep
 from tools.interop.admin.meant import MEANT
 from tools.interop.admin.recorder import recording
 from tools.interop.admin.stories import Story, stories_of
@@ -33,6 +34,7 @@ def run(console: Console, version: str, arguments: list[str]) -> int:
     """Run all commands and compare; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.interop admin")
     parser.add_argument("-k", default="", help="only stories with this in their title", dest="part")
+    parser.add_argument("--keep", action="store_true", help="keep the requests for the table of REST calls")
     options = parser.parse_args(arguments)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="geminga-admin-") as name, pulsar_admin(Path(name)) as admin:
@@ -58,6 +60,8 @@ def run(console: Console, version: str, arguments: list[str]) -> int:
         f"{len(commands)} commands, {len(theirs.answers)} lines of which Apache's broker did {done}; the table is "
         f"{TABLE.relative_to(BUILD.parents[1])}; {time.perf_counter() - started:.0f} s"
     )
+    if options.keep and is_whole:
+        console.print(f"requests kept: {keep(theirs.stories)}; record Apache's answers: tools.interop rest --record")
     missing = missed(commands, stories) if is_whole else []
     for command in missing:
         console.print(f"not run: {command}", markup=False, highlight=False)

@@ -137,9 +137,11 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "namespaces bundles {ns}",
         # The broker's own topics count, of which the two have others.
         "namespaces split-bundle {ns} -bt LARGEST -u",
-        "namespaces unload {ns}",
-        "namespaces unload {ns} -b 0x00000000_0x40000000",
+    ),
+    "unloads": (
         "topics unload {topic}",
+        "namespaces unload {ns} -b 0x00000000_0x40000000",
+        "namespaces unload {ns}",
     ),
     "resource quotas": (
         "resource-quotas get -n {ns} -b {bundle}",
@@ -241,7 +243,8 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
 #: Ends the broker: run last of all.
 LAST: Final = "brokers shutdown"
 _VERBS: Final = ("get", "set", "get", "remove", "delete", "clear", "get")
-_POLICY: Final = re.compile(r"(\w+) (get|set|remove|delete|clear)-(.+)")
+#: A command that is about a policy, one of several about it.
+POLICY: Final = re.compile(r"(\w+) (get|set|remove|delete|clear)-(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +261,7 @@ def stories_of(commands: Iterable[Command]) -> list[Story]:
     told = [Story(title, chain) for title, chain in CHAINS.items()]
     policies: dict[str, dict[str, str]] = {}
     for words, line in lines.items():
-        if (found := _POLICY.fullmatch(words)) and words != "topics get-message-id":
+        if (found := POLICY.fullmatch(words)) and words != "topics get-message-id":
             # Some are read by another number than they are set by.
             policies.setdefault(f"{found[1]} {found[3].removesuffix('s')}", {})[found[2]] = line
         elif words != LAST:

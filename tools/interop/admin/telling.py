@@ -18,6 +18,7 @@ from tools.interop.admin.stories import Story
 from tools.interop.artifacts import admin_class_path
 from tools.interop.pulsar_admin import Printed, PulsarAdmin
 from tools.interop.rest.sending import EXCEPTION, Answer, answer_of
+from tools.interop.rest.tables.pulsar_admin import MESSAGES
 
 #: Of commands whose numbers and texts are of the moment, or of the machine, names and types are compared.
 MOVING: Final = re.compile(
@@ -38,7 +39,6 @@ _HOST: Final = re.compile(r"(127\.0\.0\.1|localhost):\d+")
 #: Statuses of an answer that stand for how a command ended.
 DONE: Final = 200
 FAILED: Final = 400
-MESSAGES: Final = 3
 #: What Jetty says of a path that nobody serves.
 NO_ROUTE: Final = "<no such path>"
 
@@ -50,6 +50,8 @@ class Told(NamedTuple):
     #: What was printed, to look at.
     printed: dict[str, Printed]
     requests: dict[str, list[Request]]
+    #: Each story with its namespace and all of its requests.
+    stories: list[tuple[Story, str, list[Request]]]
 
 
 class Teller:
@@ -73,20 +75,24 @@ class Teller:
 
     def tell_all(self, stories: Iterable[Story]) -> Told:
         """Run them; AssertionError where what a story begins with can not be made."""
-        told = Told({}, {}, {})
+        told = Told({}, {}, {}, [])
         with connect(self._service_url) as client:
             for number, story in enumerate(stories):
                 lines = " ".join(story.lines)
-                words = self._prepared(client, f"public/admin-{number}", lines)
+                namespace = f"public/admin-{number}"
+                words = self._prepared(client, namespace, lines)
                 if "{most}" in lines:
                     words |= _begun(client, words["{topic}"])
                 self._recorder.take()
+                sent: list[Request] = []
+                told.stories.append((story, namespace, sent))
                 for count, line in enumerate(story.lines):
                     name = f"{story.title}: {line}" + (f" #{count}" if line in story.lines[:count] else "")
                     printed = self._admin.run(self._recorder.url, *filled(line, words).split())
                     told.printed[name] = printed
                     told.answers[name] = seen(line, printed)
                     told.requests[name] = self._recorder.take()
+                    sent += told.requests[name]
         return told
 
     def _prepared(self, client: Client, namespace: str, lines: str) -> dict[str, str]:
