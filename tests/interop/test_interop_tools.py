@@ -16,13 +16,16 @@ from tools.interop import artifacts
 from tools.interop.__main__ import SUITES, count
 from tools.interop.admin.arguments import line_of
 from tools.interop.admin.commands import parsed
+from tools.interop.admin.keeping import keep
 from tools.interop.admin.meant import MEANT
 from tools.interop.admin.recorder import Request, recording
 from tools.interop.admin.running import missed
-from tools.interop.admin.stories import LAST, stories_of
+from tools.interop.admin.stories import LAST, Story, stories_of
 from tools.interop.admin.telling import seen
 from tools.interop.apache_standalone import ApacheStandalone, free_ports
 from tools.interop.pulsar_admin import Printed
+from tools.interop.rest.calls import Call, Publish
+from tools.interop.rest.tables.pulsar_admin import kept
 from tools.standalone_process import ROOT, StartError
 
 pytestmark = pytest.mark.integration
@@ -189,6 +192,30 @@ def test_what_moves_is_compared_by_its_names_and_errors_without_addresses_and_st
     assert seen("topics get-retention {topic}", Printed(True, '{"a": 3}', "")).body == {".": "object", "a": 3}
     failed = seen("topics stats {topic}", Printed(False, "", "no 127.0.0.1:8080\n\tat org.Class\n"))
     assert failed.reason == "no HOST"
+
+
+def test_requests_are_kept_once_as_stories_of_the_table_and_own_addresses_and_ledgers_are_not(tmp_path) -> None:
+    usual = ("application/json", "application/json")
+    sent = [
+        Request("POST", "/admin/v2/persistent/public/admin-1/t/retention", *usual, b'{"a":1}', 204),
+        Request("GET", "/admin/v2/persistent/public/admin-1/t/ledger/17/entry/0", "", "*/*", None, 200),
+        Request("PUT", "/admin/v2/persistent/public/admin-1/t", "text/plain", "", b"public/admin-1", 204),
+    ]
+    again = Request("POST", "/admin/v2/persistent/public/admin-2/t/retention", *usual, b'{"a":1}', 204)
+    own = Request("GET", "/admin/v2/brokers/new", "", "", None, 200)
+    told = [
+        (Story("topics retention", ("topics set-retention {topic}",)), "public/admin-1", sent),
+        (Story("persistent retention", ("persistent set-retention {topic}",)), "public/admin-2", [again]),
+        (Story("own", ("brokers namespaces {broker}",)), "public/admin-3", [own]),
+    ]
+    assert keep(told, tmp_path / "kept.jsonl") == 2
+    (story,) = kept(tmp_path / "kept.jsonl")
+    assert story.name == "admin topics policies"
+    assert [name for name, step in story.named_steps() if isinstance(step, Call)][-2:] == [
+        'admin topics policies: POST /admin/v2/persistent/{ns}/t/retention {"a":1}',
+        "admin topics policies: PUT /admin/v2/persistent/{ns}/t {ns} Content-Type=text/plain",
+    ]
+    assert sum(isinstance(step, Publish) for step in story.steps) == 1
 
 
 def test_what_is_meant_to_differ_is_told_to_users() -> None:

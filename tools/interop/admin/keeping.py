@@ -1,7 +1,8 @@
 """The requests that ``pulsar-admin`` sent, kept as facts: stories of the table of REST calls, which need no Java.
 
 A line for each story: what it begins with, then its requests. Stories that send nothing new are left out, and so are
-those that name the broker's own address or a bundle, have a transaction, or end the broker.
+those that name the broker's own address or a bundle, have a transaction, or end the broker; so are requests that name
+a ledger.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from tools.interop.rest.tables.pulsar_admin import KEPT
 
 #: What stands in lines whose requests are other ones each time.
 _OWN: Final = re.compile(r"\{(broker|web|service|bundle|most)\}|" + re.escape(LAST))
+#: A request with the id of a ledger, which is another one each time.
+_LEDGER: Final = re.compile(r'"ledgerId":\d{1,18},|/ledger/\d+/')
 _NEEDS: Final = ("{topic}", "non-{topic}", "{parts}", "{empty}")
 #: As clients send it where nothing else is asked for; the table's calls have the same.
 _USUAL: Final = "application/json"
@@ -30,6 +33,7 @@ def keep(stories: Sequence[tuple[Story, str, list[Request]]], path: Path = KEPT)
     for story, namespace, requests in stories:
         text = " ".join(story.lines)
         sent = [encoded(request, namespace) for request in requests]
+        sent = [one for one in sent if not _LEDGER.search(" ".join(one))]
         new = {json.dumps(one) for one in sent} - seen
         if _OWN.search(text) or not new:
             continue
