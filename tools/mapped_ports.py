@@ -132,7 +132,7 @@ class Mapping:
         for port, listener in self._listeners.items():
             self.ports[port] = listener.getsockname()[1]
             arguments = (listener, functools.partial(_to_file, self.folder / f"{port}.socket"))
-            self._threads.append(threading.Thread(target=_pass_on, args=arguments, name=f"mapped {port}"))
+            self._threads.append(threading.Thread(target=_pass_on, args=arguments, name=f"mapped {port}", daemon=True))
             self._threads[-1].start()
 
     def wrapped(self, command: Sequence[str]) -> list[str]:

@@ -195,6 +195,8 @@ def main() -> int:
                 )
             finally:
                 broker.kill()
+                if isinstance(broker, MappedStandalone):
+                    broker.mapping.close()
     return 0 if report(console, results) else 1
 
 
