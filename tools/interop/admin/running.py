@@ -54,7 +54,7 @@ def run(console: Console, version: str, arguments: list[str]) -> int:
     TABLE.write_text("".join(_rows(theirs, ours)), encoding="utf-8")
     PRINTED.write_text("".join(_printed(theirs, ours)), encoding="utf-8")
     is_whole = not options.part
-    report(console, compared, is_whole=is_whole)
+    report(console, compared, is_whole=is_whole, what="pulsar-admin at both")
     done = sum(answer.status == DONE for answer in theirs.answers.values())
     console.print(
         f"{len(commands)} commands, {len(theirs.answers)} lines of which Apache's broker did {done}; the table is "
