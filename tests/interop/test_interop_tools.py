@@ -6,13 +6,26 @@ import os
 import select
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from tools.interop import artifacts
 from tools.interop.__main__ import SUITES, count
+from tools.interop.admin.arguments import line_of
+from tools.interop.admin.commands import parsed
+from tools.interop.admin.keeping import keep
+from tools.interop.admin.meant import MEANT
+from tools.interop.admin.recorder import Request, recording
+from tools.interop.admin.running import missed
+from tools.interop.admin.stories import LAST, Story, stories_of
+from tools.interop.admin.telling import seen
 from tools.interop.apache_standalone import ApacheStandalone, free_ports
+from tools.interop.pulsar_admin import Printed
+from tools.interop.rest.calls import Call, Publish
+from tools.interop.rest.tables.pulsar_admin import kept
 from tools.standalone_process import ROOT, StartError
 
 pytestmark = pytest.mark.integration
@@ -123,3 +136,102 @@ def test_outcomes_are_counted_by_module_and_every_suite_exists(tmp_path) -> None
     assert [path for _, path in SUITES if not (ROOT / path).exists()] == []
     assert Path(artifacts.POM).is_file()
     assert artifacts.pinned_version().count(".") == 2
+
+
+#: As ``AdminCommands.java`` tells them.
+TOLD = """functions list\tFunctions
+topics get-retention\tThe retention
+\t-ap,--applied\tboolean\t0\tfalse\tWhat holds
+\t0\tString\t1\ttrue\tpersistent://tenant/namespace/topic
+topics set-retention\tSets it
+\t0\tString\t1\ttrue\tpersistent://tenant/namespace/topic
+\t--size,-s\tLong\t1\ttrue\tSize
+\t--time,-t\tLong\t1\ttrue\tTime
+topics remove-retention\tRemoves it
+\t0\tString\t1\ttrue\tpersistent://tenant/namespace/topic
+topics info-internal\tThe last one
+\t0\tString\t1\ttrue\tpersistent://tenant/namespace/topic
+topics create-missed-partitions\tStatistics
+\t0\tString\t1\ttrue\tpersistent://tenant/namespace/topic
+brokers shutdown\tEnds it
+"""
+
+
+def test_commands_are_read_and_each_is_run_with_what_it_needs_policies_in_order() -> None:
+    commands = parsed(TOLD)
+    assert [command.words for command in commands] == [
+        "topics get-retention",
+        "topics set-retention",
+        "topics remove-retention",
+        "topics info-internal",
+        "topics create-missed-partitions",
+        "brokers shutdown",
+    ]
+    stories = stories_of(commands)
+    assert stories[-1].lines == (f"{LAST} -m 10",)
+    found = {story.title: story.lines for story in stories}
+    get, end = "topics get-retention {topic}", "topics remove-retention {topic}"
+    assert found["topics retention"] == (get, "topics set-retention {topic} --size 1G --time 3h", get, end, get)
+    assert found["topics info-internal"] == ("topics info-internal {topic}",)
+    assert found["topics create-missed-partitions"] == ("topics create-missed-partitions {parts}",)
+    assert missed(commands, stories) == []
+    assert missed(commands, stories[:-1]) == ["brokers shutdown"]
+
+
+def test_a_parameter_without_a_value_and_what_is_no_command_are_named() -> None:
+    (command,) = parsed("topics new\tNew\n\t--colour,-c\tString\t1\ttrue\tIts colour\n")
+    with pytest.raises(KeyError, match=r"topics new: no value for --colour \(String\)"):
+        line_of(command)
+    with pytest.raises(ValueError, match="a parameter has 5 fields"):
+        parsed("topics new\tNew\n\t--colour\n")
+
+
+def test_what_moves_is_compared_by_its_names_and_errors_without_addresses_and_stacks() -> None:
+    stats = seen("topics stats {topic}", Printed(True, '{"msgInCounter": 3}', ""))
+    assert stats.body == {".": "object", "msgInCounter": "number"}
+    assert seen("topics get-retention {topic}", Printed(True, '{"a": 3}', "")).body == {".": "object", "a": 3}
+    failed = seen("topics stats {topic}", Printed(False, "", "no 127.0.0.1:8080\n\tat org.Class\n"))
+    assert failed.reason == "no HOST"
+
+
+def test_requests_are_kept_once_as_stories_of_the_table_and_own_addresses_and_ledgers_are_not(tmp_path) -> None:
+    usual = ("application/json", "application/json")
+    sent = [
+        Request("POST", "/admin/v2/persistent/public/admin-1/t/retention", *usual, b'{"a":1}', 204),
+        Request("GET", "/admin/v2/persistent/public/admin-1/t/ledger/17/entry/0", "", "*/*", None, 200),
+        Request("PUT", "/admin/v2/persistent/public/admin-1/t", "text/plain", "", b"public/admin-1", 204),
+    ]
+    again = Request("POST", "/admin/v2/persistent/public/admin-2/t/retention", *usual, b'{"a":1}', 204)
+    own = Request("GET", "/admin/v2/brokers/new", "", "", None, 200)
+    told = [
+        (Story("topics retention", ("topics set-retention {topic}",)), "public/admin-1", sent),
+        (Story("persistent retention", ("persistent set-retention {topic}",)), "public/admin-2", [again]),
+        (Story("own", ("brokers namespaces {broker}",)), "public/admin-3", [own]),
+    ]
+    assert keep(told, tmp_path / "kept.jsonl") == 2
+    (story,) = kept(tmp_path / "kept.jsonl")
+    assert story.name == "admin topics policies"
+    assert [name for name, step in story.named_steps() if isinstance(step, Call)][-2:] == [
+        'admin topics policies: POST /admin/v2/persistent/{ns}/t/retention {"a":1}',
+        "admin topics policies: PUT /admin/v2/persistent/{ns}/t {ns} Content-Type=text/plain",
+    ]
+    assert sum(isinstance(step, Publish) for step in story.steps) == 1
+
+
+def test_what_is_meant_to_differ_is_told_to_users() -> None:
+    text = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")}
+    assert {row.row for row in MEANT} - rows == set()
+
+
+def test_the_recorder_passes_requests_on_and_notes_them() -> None:
+    (port,) = free_ports(1)
+    # The inner one finds nobody behind it, and says so.
+    with recording(f"http://127.0.0.1:{port}") as inner, recording(inner.url) as outer:
+        request = urllib.request.Request(f"{outer.url}/a%2Fb?c=d", b"text", method="PUT")
+        request.add_header("Content-Type", "text/plain")
+        with pytest.raises(urllib.error.HTTPError, match="502: no answer of the broker") as refused:
+            urllib.request.urlopen(request)
+        refused.value.close()
+        assert outer.take() == [Request("PUT", "/a%2Fb?c=d", "text/plain", "", b"text", 502)]
+        assert (outer.take(), inner.take()) == ([], [])

@@ -12,12 +12,12 @@ from typing import Final
 import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Record, String
+from tools.interop.pulsar_admin import PulsarAdmin, pulsar_admin
 from tools.zookeeper_server import running_zookeeper
 
 from support.mixed_admin import Asking
 from support.mixed_cluster import BUNDLES, CALM, MAKES, Make, MixedCluster, eventually, mixed_cluster
 from support.official import quiet_client
-from support.pulsar_admin import PulsarAdmin, pulsar_admin
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(550)]
 

@@ -8,8 +8,9 @@ import threading
 import time
 from typing import Any, Final
 
+from tools.interop.pulsar_admin import Printed, PulsarAdmin
+
 from support.mixed_cluster import MAKES, Make, MixedCluster
-from support.pulsar_admin import Printed, PulsarAdmin
 
 UNBUILT: Final = "not built in Geminga"
 #: What both agree on a moment later: policies and lists of the other broker come by watches.

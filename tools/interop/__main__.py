@@ -19,6 +19,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from tools.interop.admin import running as admin_running
 from tools.interop.artifacts import BUILD, ToolError, class_path, java_version, pinned_version
 from tools.interop.rest import running
 
@@ -152,6 +153,8 @@ def main() -> int:
     console.print(f"Apache Pulsar {version} on Java {found}; artifacts ready after {resolved - started:.1f} s")
     if arguments[:1] == ["rest"]:
         return running.run(console, version, arguments[1:])
+    if arguments[:1] == ["admin"]:
+        return admin_running.run(console, version, arguments[1:])
     code, outcomes = run_tests(version, arguments)
     if outcomes.exists():
         report(console, version, outcomes, time.perf_counter() - resolved)

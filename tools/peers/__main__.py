@@ -3,7 +3,7 @@
 Each program (``tests/peers/go``, ``tests/peers/java``) holds checks of what the client's documentation promises. This
 starts the broker, runs the programs, stops and starts the broker when a check asks for it, and prints what came out.
 ``--apache`` runs the same programs against Apache Pulsar's own broker, to see what is expected of a broker and what is
-the client's own.
+the client's own. ``--mapped`` runs the broker where nothing but mapped ports can be reached, as in a container.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from typing import IO, Final
 from rich.console import Console
 from rich.table import Table
 
-from tools.interop.apache_standalone import ApacheStandalone
+from tools.interop.apache_standalone import ApacheStandalone, free_ports
 from tools.interop.artifacts import ToolError, java
+from tools.mapped_ports import MappedStandalone, why_not_permitted
 from tools.standalone_process import StandaloneProcess
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -158,6 +159,7 @@ def main() -> int:
     parser.add_argument("clients", nargs="*", default=[*BUILDERS], help=f"of {', '.join(BUILDERS)}; default: all")
     parser.add_argument("-k", default="", metavar="TEXT", help="the checks whose name contains this")
     parser.add_argument("--apache", action="store_true", help="against Apache Pulsar's own broker")
+    parser.add_argument("--mapped", action="store_true", help="of the broker nothing but mapped ports can be reached")
     options = parser.parse_args()
     console = Console(width=160)
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -167,6 +169,9 @@ def main() -> int:
     except ToolError as error:
         console.print(str(error), markup=False)
         return 2
+    if options.mapped and (reason := why_not_permitted()):
+        console.print(reason, markup=False)
+        return 2
     for name, command in commands.items():
         judge = "apache" if options.apache else "geminga"
         with tempfile.TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True) as data:
@@ -175,6 +180,10 @@ def main() -> int:
             broker: StandaloneProcess
             if options.apache:
                 broker = ApacheStandalone(Path(data), log=log, settings=SETTINGS)
+            elif options.mapped:
+                # It tells its machine's name, and ports are mapped with their numbers: HTTP lookups know no others.
+                settings = {**SETTINGS, "bindAddress": "0.0.0.0"}
+                broker = MappedStandalone(Path(data), log=log, settings=settings, ports=free_ports(2))
             else:
                 broker = StandaloneProcess(Path(data), log=log, settings=SETTINGS)
             broker.start(120.0)
@@ -186,6 +195,8 @@ def main() -> int:
                 )
             finally:
                 broker.kill()
+                if isinstance(broker, MappedStandalone):
+                    broker.mapping.close()
     return 0 if report(console, results) else 1
 
 

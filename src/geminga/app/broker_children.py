@@ -54,19 +54,20 @@ class BrokerChildren:
 
     def __init__(
         self,
-        count: int,
+        ports: Sequence[tuple[int, int]],
         plan: Callable[[int, str, int, int], ChildPlan],
         ended: Callable[[str], Awaitable[None]],
         *,
-        broker_port: int,
-        web_port: int,
         command: Sequence[str] = COMMAND,
     ) -> None:
-        """``plan(number, name, broker_port, web_port)``: what one is told. ``ended(name)``: it is gone for certain."""
+        """``ports``: the broker's and the web port of each, 0: the kernel's choice.
+
+        ``plan(number, name, broker_port, web_port)``: what one is told. ``ended(name)``: it is gone for certain.
+        """
         self._plan = plan
         self._ended = ended
         self._command = command
-        self._children = [_Child(i, *((0, 0) if i else (broker_port, web_port))) for i in range(count)]
+        self._children = [_Child(number, *pair) for number, pair in enumerate(ports)]
         self._stop = asyncio.Event()
 
     async def start(self) -> Addresses:

@@ -55,6 +55,8 @@ class ServerConfig:
     bookies_left_out: tuple[str, ...] = setting("gemingaBookiesLeftOut", (), "names as bookie-2, comma separated")
     #: Geminga's own: broker processes that share the storage of this one; 0: the broker is in this process.
     brokers: int = setting("gemingaBrokers", 0, "a number of processes, 0 to 64", minimum=0, maximum=64)
+    #: Geminga's own: the second of them has the ports behind the first one's, and so on.
+    has_consecutive_ports: bool = setting("gemingaConsecutivePorts", False, "true or false")
     topic_metrics: bool = setting("exposeTopicLevelMetricsInPrometheus", True, "true or false")
     authentication: bool = setting("authenticationEnabled", False, "true or false")
     authorization: bool = setting("authorizationEnabled", False, "true or false")

@@ -16,7 +16,7 @@ from geminga.app.broker_children import BrokerChildren
 from geminga.app.broker_server import Addresses, Storage
 from geminga.app.config import Config, balancing_from
 from geminga.app.config_sources import ConfigEntry
-from geminga.app.core.broker_children import Assignment, ChildPlan, refuse_shared_ports
+from geminga.app.core.broker_children import Assignment, ChildPlan, ports_of, refuse_shared_ports
 from geminga.app.data_directory import METADATA_SOCKET, METRICS_SOCKET, bookie_socket
 from geminga.app.event_loop import loop_factory
 from geminga.app.process import Place, serve
@@ -64,6 +64,10 @@ class SharedStorageServer(StandaloneServer):
         """``entries``: what ``config`` was made of. Raises ConfigurationError."""
         self._assignments = tuple(Assignment(*entry) for entry in entries)
         refuse_shared_ports(self._assignments)
+        server = config.server
+        self._ports = ports_of(
+            server.brokers, server.broker_port, server.web_port, is_consecutive=server.has_consecutive_ports
+        )
         # Each broker process would refuse them, one after the other.
         balancing_from(entries)
         super().__init__(config, data_dir, on_fatal=on_fatal, pid=pid)
@@ -125,8 +129,6 @@ class SharedStorageServer(StandaloneServer):
         self._closers.append(("metrics socket", listener.close))
 
     async def _start_children(self, token: str, server: MetadataServer) -> Addresses:
-        config = self._config.server
-
         def plan(number: int, name: str, broker_port: int, web_port: int) -> ChildPlan:
             return ChildPlan(
                 number,
@@ -140,13 +142,7 @@ class SharedStorageServer(StandaloneServer):
                 self._assignments,
             )
 
-        children = self.children = BrokerChildren(
-            config.brokers,
-            plan,
-            server.end_sessions_of,
-            broker_port=config.broker_port,
-            web_port=config.web_port,
-        )
+        children = self.children = BrokerChildren(self._ports, plan, server.end_sessions_of)
         self._closers.append(("broker processes", children.close))
         return await children.start()
 

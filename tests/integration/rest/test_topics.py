@@ -77,7 +77,11 @@ def test_terminated_topic_takes_no_more(rest: Rest, namespace: str, client) -> N
         publish(client, f"persistent://{namespace}/t", 1, send_timeout_millis=3000)
     rest.put(f"persistent/{namespace}/p/partitions", 2)
     assert rest.post(f"persistent/{namespace}/p/terminate").status == 405
-    assert sorted(rest.post(f"persistent/{namespace}/p/terminate/partitions").json) == ["0", "1"]
+    ended = rest.post(f"persistent/{namespace}/p/terminate/partitions").json
+    assert sorted(ended) == ["0", "1"]
+    # As Pulsar's: the partition is the name, or the topic's, and not in the id.
+    assert {end["partitionIndex"] for end in ended.values()} == {-1}
+    assert rest.post(f"persistent/{namespace}/p-partition-1/terminate").json["partitionIndex"] == -1
     assert rest.post(f"persistent/{namespace}/none/terminate").status == 404
 
 

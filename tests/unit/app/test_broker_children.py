@@ -45,7 +45,7 @@ class World:
         self.ended: list[str] = []
         self.heard = asyncio.Event()
         command = (sys.executable, "-c", program)
-        self.children = BrokerChildren(count, self.plan, self.has_ended, broker_port=0, web_port=0, command=command)
+        self.children = BrokerChildren([(0, 0)] * count, self.plan, self.has_ended, command=command)
 
     def plan(self, number: int, name: str, broker_port: int, web_port: int) -> ChildPlan:
         return ChildPlan(number, name, str(self.directory), "t", "info", broker_port, web_port, 30_000, ())

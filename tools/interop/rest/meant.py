@@ -258,4 +258,28 @@ MEANT: Final = (
         r"value ongoingTxnSize: 0 \| 1|only Geminga: lowWaterMarks\.\d+ number",
         "a cumulative acknowledgement: ",
     ),
+    # ---- what pulsar-admin asks for after what was not taken
+    Meant(
+        "what is not built",
+        r"body: some \| none|only Apache: (r|s|dispatcherPauseOnAck|offload_policies).*",
+        r"admin .+: GET .+/(compactionThreshold|replicatorDispatchRate|permissions|\{ns\}$)",
+    ),
+    Meant(
+        "what is not built",
+        r"answer: 20[04] \| 404 ResourceGroup does not exist",
+        r"admin resource groups: ",
+    ),
+    Meant(
+        "offload policies of a broker that has no place for files",
+        r"answer: 204 \| 412 the driver .+|body: some \| none",
+        r"admin .+/offloadPolicies",
+    ),
+    Meant("a topic that was never offloaded", r"only Apache: firstUnoffloadedMessage.*", "admin .+/t/offload$"),
+    Meant("setting `offloadThresholdInSeconds`", r"answer: 200 \| 204", "admin .+: PUT .+/offloadThresholdInSeconds"),
+    Meant("subscription types of a topic that are not set", r"answer: 200 \| 204", "admin .+/subscriptionTypesEnabled"),
+    Meant(
+        "allocators of memory (`broker-stats/allocator-stats/default`, `ml-cache`)",
+        r"answer: 200 \| 406 Invalid allocator name .+",
+        "admin ",
+    ),
 )

@@ -65,7 +65,7 @@ def _ask_apache(stories: list[Story], directory: Path, version: str, settings: d
         return send_all(stories, process.web_url, process.service_url)
 
 
-def report(console: Console, compared: Compared, *, is_whole: bool) -> None:
+def report(console: Console, compared: Compared, *, is_whole: bool, what: str = "REST calls sent to both") -> None:
     """What is unexplained, line by line, and the sums."""
     last = ""
     for name, difference in compared.unexplained:
@@ -78,6 +78,6 @@ def report(console: Console, compared: Compared, *, is_whole: bool) -> None:
     meant = sum(compared.meant.values())
     rows = sum(count > 0 for count in compared.meant.values())
     console.print(
-        f"REST calls sent to both: {compared.calls}; differences that are meant: {meant}, in {rows} rows; "
+        f"{what}: {compared.calls}; differences that are meant: {meant}, in {rows} rows; "
         f"unexplained: {len(compared.unexplained)}"
     )

@@ -14,6 +14,8 @@ RESTART_S_MAX: Final = 30.0
 #: One that served for so long did not end again.
 SERVED_S: Final = 60.0
 
+PORT_MAX: Final = 65535
+
 #: Keys that name ports or addresses of one process, which several can not share.
 SOLE_KEYS: Final = ("bindAddresses", "advertisedListeners", "internalListenerName")
 
@@ -81,6 +83,21 @@ def refuse_shared_ports(entries: Sequence[Assignment]) -> None:
                 f"{key}={entry.text} ({entry.source}): with --brokers each process has ports of its own, and all but "
                 "the first those of the kernel's choice; leave it out, or run without --brokers"
             )
+
+
+def ports_of(count: int, broker_port: int, web_port: int, *, is_consecutive: bool) -> list[tuple[int, int]]:
+    """Broker's and web port of each process, 0 for the kernel's choice; raises ConfigurationError."""
+    if not is_consecutive:
+        return [(broker_port, web_port), *((0, 0) for _ in range(count - 1))]
+    found = [(broker_port + number, web_port + number) for number in range(count)]
+    ports = [port for pair in found for port in pair]
+    if not broker_port or not web_port or max(ports, default=0) > PORT_MAX or len(set(ports)) < len(ports):
+        raise ConfigurationError(
+            f"gemingaConsecutivePorts=true: {count} brokers take brokerServicePort={broker_port}, "
+            f"webServicePort={web_port} and those behind; expected two such rows of ports from 1 to {PORT_MAX} "
+            "that have none in common"
+        )
+    return found
 
 
 class Restarts:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from urllib.parse import urlsplit
+
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, TopicOperation
+from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.rest.bundles import cut_of
 from geminga.broker.rest.owners import is_authoritative, redirection
 from geminga.broker.rest.requests import context_of, json_response, topic_of
@@ -29,7 +33,7 @@ async def lookup(request: Request) -> Response:
     if wait is not None:
         await wait
         place = await places.find(name, listener, is_authoritative=is_authoritative(request))
-    endpoint = place.endpoint
+    endpoint = place.endpoint if listener else _as_reached(place.endpoint, request.headers.get("Host", ""))
     if place.is_to_ask:
         return redirection(request, endpoint, is_authoritative=place.is_authoritative)
     found = {
@@ -41,6 +45,19 @@ async def lookup(request: Request) -> Response:
     # The C++ client wants one of the two names for TLS, the old one as Pulsar gives it where there is none.
     old = {"nativeUrl": endpoint.broker_url, "brokerUrlSsl": endpoint.broker_url_tls}
     return json_response({**{key: url for key, url in found.items() if url}, **old})
+
+
+def _as_reached(endpoint: Endpoint, host: str) -> Endpoint:
+    """Whoever came by a mapped port knows no other host than that one, and the answer has no field that says so.
+
+    To what the broker's port is mapped is not known: its own is told, which is right where the numbers are kept.
+    """
+    reached = urlsplit(f"//{host}").hostname
+    if not endpoint.is_through_service_url or not reached:
+        return endpoint
+    shown = f"[{reached}]" if ":" in reached else reached
+    port = urlsplit(endpoint.broker_url).port
+    return replace(endpoint, broker_url=f"pulsar://{shown}:{port}", web_url=f"http://{host}")
 
 
 async def bundle(request: Request) -> Response:

@@ -228,13 +228,13 @@ async def unload(request: Request) -> Response:
 
 
 async def terminate(request: Request) -> Response:
-    """End the topic: nothing can be published any more. Answers its last message id."""
+    """End the topic: nothing can be published any more. Answers its last message id, as Pulsar without a partition."""
     topics, name = context_of(request).topics, topic_of(request)
     _require_persistent(name)
     await refuse_partitioned(topics, name, "Termination of a partitioned topic is not allowed")
     await existing_topic(topics, name)
     position = await topics.registry.terminate(name)
-    return json_response(message_id_json(position, name.partition))
+    return json_response(message_id_json(position))
 
 
 async def terminate_partitions(request: Request) -> Response:
@@ -242,9 +242,8 @@ async def terminate_partitions(request: Request) -> Response:
     topics, name = context_of(request).topics, topic_of(request)
     ended: Document = {}
     async for partition in await _partitions(request, name):
-        ended[str(partition.partition)] = message_id_json(
-            await topics.registry.terminate(partition), partition.partition
-        )
+        position = await topics.registry.terminate(partition)
+        ended[str(partition.partition)] = message_id_json(position)
     return json_response(ended)
 
 

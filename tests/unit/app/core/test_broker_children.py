@@ -15,6 +15,7 @@ from geminga.app.core.broker_children import (
     Restarts,
     child_entries,
     decode_plan,
+    ports_of,
     refuse_shared_ports,
 )
 from geminga.model.errors import ConfigurationError
@@ -53,6 +54,20 @@ def test_ports_of_a_process_win_over_those_of_the_standalone() -> None:
     plan = ChildPlan(1, "n", "/d", "t", "info", 0, 0, 30_000, given_ports)
     latest = {entry.key: entry.text for entry in child_entries(plan)}
     assert latest == {"brokerServicePort": "0", "webServicePort": "0", "clusterName": "c"}
+
+
+def test_ports_behind_the_first_ones_where_they_are_asked_for() -> None:
+    assert ports_of(3, 6650, 8080, is_consecutive=False) == [(6650, 8080), (0, 0), (0, 0)]
+    assert ports_of(3, 6650, 8080, is_consecutive=True) == [(6650, 8080), (6651, 8081), (6652, 8082)]
+    assert ports_of(2, 65533, 65534 - 2, is_consecutive=False)[0] == (65533, 65532)
+
+
+@pytest.mark.parametrize(
+    ("count", "broker_port", "web_port"), [(2, 0, 8080), (2, 6650, 0), (3, 6650, 6652), (2, 65535, 8080)]
+)
+def test_rows_of_ports_that_meet_or_end_are_refused(count: int, broker_port: int, web_port: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"gemingaConsecutivePorts.*webServicePort={web_port}.*in common"):
+        ports_of(count, broker_port, web_port, is_consecutive=True)
 
 
 @pytest.mark.parametrize("key", ["bindAddresses", "advertisedListeners", "internalListenerName"])

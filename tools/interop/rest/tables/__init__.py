@@ -22,6 +22,7 @@ from tools.interop.rest.tables import (
     offload,
     operations,
     partitions,
+    pulsar_admin,
     schemas,
     subscriptions,
     tenants,
@@ -51,6 +52,7 @@ TABLES: Final[dict[str, list[Story]]] = {
             known,
             names,
             unbuilt,
+            pulsar_admin,
         ),
         *(transactions_off, transactions, indexes),
     )

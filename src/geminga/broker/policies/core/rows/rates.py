@@ -22,7 +22,7 @@ from geminga.broker.policies.core.row import NO_POLICIES, NamespaceLevel, Nothin
 from geminga.broker.policies.core.values import check_dispatch_rate, check_publish_rate, check_subscribe_rate
 
 _DATA: Final = "org.apache.pulsar.common.policies.data"
-_UNBUILT: Final = "rate limits"
+_UNBUILT: Final = "rates of geo-replication"
 _DISPATCH: Final = optional(
     record(
         f"{_DATA}.impl.DispatchRateImpl",

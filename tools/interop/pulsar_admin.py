@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tools.interop.apache_standalone import die_with_parent
 from tools.interop.artifacts import HERE, admin_class_path, java
 
-SOURCE: Final = Path(__file__).resolve().parents[1] / "interop" / "java" / "AdminCommands.java"
+SOURCE: Final = HERE / "AdminCommands.java"
 
 
 class Printed(NamedTuple):
