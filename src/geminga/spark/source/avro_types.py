@@ -98,8 +98,8 @@ def _decimal(precision: object, scale: object, path: str) -> DecimalType:
         or not precision
     ):
         raise SchemaError(
-            f"{at(path)}a decimal of precision {precision} and scale {scale}: Spark's have 1 to {_DIGITS_MAX} digits, of "
-            "which the scale are behind the point; use schemaMode=raw"
+            f"{at(path)}a decimal of precision {precision} and scale {scale}: Spark's have 1 to {_DIGITS_MAX} digits, "
+            "of which the scale are behind the point; use schemaMode=raw"
         )
     return DecimalType(precision, scale)
 
