@@ -42,7 +42,7 @@ PROPERTY_EXAMPLES ?= 200
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start conformance interop peers package protos blocking rest-docs lock clean
+.PHONY: help setup spark-extras demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start conformance interop peers package protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,15 @@ CLASSES := build/spark-home/classes.jsa
 $(CLASSES): $(STAMP)
 	@$(BIN)/python -m tools.spark_classes
 
+# Pandas and Spark Connect's packages, beside the environment: only the tests of docs/spark-day-one.md have them.
+SPARK_EXTRAS := build/spark-extras/.stamp
+$(SPARK_EXTRAS): $(STAMP) tools/spark-extras.lock
+	@rm -rf build/spark-extras
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes --target build/spark-extras -r tools/spark-extras.lock
+	@touch $(SPARK_EXTRAS)
+
+spark-extras: $(SPARK_EXTRAS) ## build/spark-extras, for the tests of docs/spark-day-one.md: pandas, and what Spark Connect needs
+
 test: $(STAMP) $(CLASSES) ## everything but the long tests, four at a time (WORKERS=0: one after the other)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
 
@@ -86,7 +95,7 @@ test-ledger: export PYTHONPATH := tests
 test-ledger: $(STAMP) $(CLASSES) ## make test, which writes what each file costs to tests/cpu_ledger.json (FILES="tests/unit/wire ..." for some)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) -p support.cpu_ledger --file-ledger tests/cpu_ledger.json $(PYTEST_ARGS) $(FILES)
 
-test-long: $(STAMP) $(CLASSES) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
+test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
 	@PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) tests/property
 	@EVENTS="$(EVENTS)" CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)
 

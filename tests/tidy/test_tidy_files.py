@@ -18,8 +18,9 @@ def test_tracked_files_hold_no_markers_machine_paths_or_package_indexes() -> Non
     assert not found, "\n".join(found)
 
 
-def test_lock_file_names_versions_and_hashes_only() -> None:
-    assert lock_violations((ROOT / "requirements.lock").read_text(encoding="utf-8")) == []
+def test_lock_files_name_versions_and_hashes_only() -> None:
+    for name in ("requirements.lock", "tools/spark-extras.lock"):
+        assert lock_violations((ROOT / name).read_text(encoding="utf-8")) == [], name
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""The examples of docs/spark.md run as they stand, one after the other."""
+"""The examples of docs/spark.md run as they stand, one after the other; those of spark-day-one.md can."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import Counter
 
 import pytest
@@ -19,6 +20,18 @@ def examples() -> list[tuple[int, str]]:
         (text.count("\n", 0, found.start(1)), found[1])
         for found in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     ]
+
+
+def test_blocks_of_day_one_are_programs():
+    """They run in a long test (test_spark_day_one.py)."""
+    text = (ROOT / "docs" / "spark-day-one.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```(python|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert {language for language, _ in found} == {"python", "sh"}
+    for language, block in found:
+        if language == "python":
+            compile(block, "docs/spark-day-one.md", "exec")
+        else:
+            subprocess.run(["/bin/sh", "-n"], input=block, text=True, check=True, timeout=60)
 
 
 @pytest.mark.timeout(400)

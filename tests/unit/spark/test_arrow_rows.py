@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -10,6 +12,7 @@ from geminga.spark.core.sink_columns import SinkColumns, ValueKind
 from geminga.spark.core.sink_options import ValueSchema
 from geminga.spark.sink.arrow_rows import RowReader, slices
 from geminga.spark.sink.records import RecordEncoder
+from geminga.spark.source.avro_values import json_converter, load_json
 
 BYTES = SinkColumns(ValueKind.BYTES, ("value",), None)
 
@@ -62,8 +65,67 @@ def test_row_that_does_not_fit_the_record_is_an_error() -> None:
     reader = RowReader(
         SinkColumns(ValueKind.COLUMNS, ("a",), ValueSchema.JSON), RecordEncoder(ValueSchema.JSON, definition)
     )
-    with pytest.raises(OptionError, match="a row can not be encoded"):
+    with pytest.raises(OptionError, match=r"^column a of a row can not be encoded: Out of range"):
         reader.read(batch)
+
+
+def test_bytes_in_json_are_base64_as_the_source_reads_them() -> None:
+    definition = '{"type":"record","name":"row","fields":[{"name":"a","type":"bytes"}]}'
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([b"abcd", b"\xff\x00"])})
+    columns = SinkColumns(ValueKind.COLUMNS, ("a",), ValueSchema.JSON)
+    found = RowReader(columns, RecordEncoder(ValueSchema.JSON, definition)).read(batch).messages.payloads
+    assert found == [b'{"a":"YWJjZA=="}', b'{"a":"/wA="}']
+    read = json_converter(json.loads(definition))
+    assert [read(load_json(payload or b""))["a"] for payload in found] == [b"abcd", b"\xff\x00"]
+
+
+def text_of(*values: bytes) -> pa.Array:
+    """A column of text that Spark's casts made of any bytes."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "said"),
+    [
+        (
+            "date",
+            pa.array([0, 2932897], pa.int32()).view(pa.date32()),
+            "a date or time in a row that is not in the years",
+        ),
+        ("time", pa.array([0, 1 << 62], pa.int64()).view(pa.timestamp("us", "UTC")), "a date or time in a row that is"),
+        ("text", text_of(b"a", b"\xff"), "text that is no UTF-8 in a row: .* byte 0xff"),
+        (
+            "map",
+            pa.array([[], [("x", 1), ("x", 2)]], pa.map_(pa.string(), pa.int64())),
+            "a value that no record has .*'x'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("schema", list(ValueSchema))
+def test_value_that_no_record_has_is_an_error_with_its_column(schema, kind, column, said) -> None:
+    definition = '{"type":"record","name":"row","fields":[]}'
+    columns = SinkColumns(ValueKind.COLUMNS, ("fine", kind), schema)
+    batch = pa.RecordBatch.from_pydict({"fine": pa.array([1, 2]), kind: column})
+    with pytest.raises(OptionError, match=f"^column {kind} holds {said}"):
+        RowReader(columns, RecordEncoder(schema, definition)).read(batch)
+
+
+def test_texts_of_a_message_are_utf8_and_properties_have_each_key_once() -> None:
+    wrong, kind = text_of(b"a", b"\xff"), pa.map_(pa.string(), pa.string())
+    values = pa.array([b"v", b"w"])
+    for role in ("key", "topic"):
+        with pytest.raises(OptionError, match=r"^column c holds text that is no UTF-8 in a row: b'\\xff'"):
+            reader_of(**{role: "c"}).read(pa.RecordBatch.from_pydict({"value": values, "c": wrong}))
+    offsets = pa.array([0, 1, 2], pa.int32())
+    for maps in (
+        pa.MapArray.from_arrays(offsets, wrong, wrong),
+        pa.MapArray.from_arrays(offsets, text_of(b"a", b"b"), wrong),
+    ):
+        with pytest.raises(OptionError, match=r"^column p holds text that is no UTF-8"):
+            reader_of(properties="p").read(pa.RecordBatch.from_pydict({"value": values, "p": maps}))
+    twice = pa.array([[("a", "1")], [("a", "1"), ("a", "2")]], kind)
+    with pytest.raises(OptionError, match=r"^p holds a key twice in a row: a, a"):
+        reader_of(properties="p").read(pa.RecordBatch.from_pydict({"value": values, "p": twice}))
 
 
 def test_null_struct_is_a_null_value() -> None:

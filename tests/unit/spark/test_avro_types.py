@@ -45,6 +45,15 @@ def test_records_maps_arrays_and_logical_types_have_columns():
             "^a.at: time",
         ),
         (record(("next", ["null", "R"])), "^next: 'R': .* holds itself"),
+        (
+            record(("sum", {"type": "bytes", "logicalType": "decimal", "precision": 50, "scale": 1})),
+            "^sum: a decimal of precision 50 and scale 1: Spark's have 1 to 38 digits",
+        ),
+        ({"type": "bytes", "logicalType": "decimal"}, "^a decimal of precision None and scale 0"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3},
+            "^a decimal of precision 2 and scale 3",
+        ),
     ],
 )
 def test_definition_that_spark_has_no_type_for_is_refused(definition, said):
@@ -78,6 +87,29 @@ def test_json_values_become_what_their_definition_means():
         "name": "n",
     }
     assert convert({"day": 1, "ms": None}) == {"day": date(1970, 1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("definition", "value", "said"),
+    [
+        (
+            {"type": "int", "logicalType": "date"},
+            2**31 - 1,
+            "2147483647 days since 1970 are not in the years 1 to 9999",
+        ),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 2**63 - 1, "9223372036854775807 milliseconds since 1970"),
+        (
+            {"type": "long", "logicalType": "timestamp-micros"},
+            253402300800000000,
+            "253402300800000000 microseconds since",
+        ),
+        ({"type": "long", "logicalType": "time-micros"}, 2**63 - 1, "9223372036854775807 is no time of a day"),
+        ({"type": "fixed", "name": "F", "size": 2}, "AA==", "'AA==' is 1 bytes: expected 2"),
+    ],
+)
+def test_json_value_that_its_definition_does_not_have_is_named(definition, value, said):
+    with pytest.raises(ValueError, match=f"^v: {said}"):
+        json_converter(record(("v", definition)))({"v": value})
 
 
 def test_schemas_without_columns_are_refused_with_the_way_out():

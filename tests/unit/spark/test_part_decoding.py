@@ -295,3 +295,13 @@ def test_avro_value_that_a_column_of_another_type_does_not_hold_exactly_is_told_
     assert set(raised.value.misfits) == {1, 2}
     found = part_of(info, info).fields(pa.array(payloads, pa.binary()), {"x": pa.float64()})["x"]
     assert found.to_pylist() == [2.0, 2.5, 1e300]
+
+
+def test_bytes_behind_an_avro_value_are_told_by_its_row():
+    definition = {"type": "record", "name": "R", "fields": [{"name": "v", "type": "int"}]}
+    info = SchemaInfo("r", SchemaType.AVRO, json.dumps(definition).encode())
+    part = part_of(info, info)
+    assert part.fields(pa.array([b"\x02", None], pa.binary()), {"v": pa.int32()})["v"].to_pylist() == [1, None]
+    with pytest.raises(RowError, match="2 bytes of 3 are left behind the value") as caught:
+        part.fields(pa.array([b"\x02", b"\x02ab"], pa.binary()), {"v": pa.int32()})
+    assert set(caught.value.misfits) == {1}

@@ -19,6 +19,7 @@ from geminga.spark.core.row_order import sortable_double
 from geminga.spark.core.sink_columns import SinkColumns, ValueKind
 from geminga.spark.core.sink_options import full_topic
 from geminga.spark.sink.records import RecordEncoder
+from geminga.spark.source.exact import shown
 
 
 @dataclass(slots=True)
@@ -69,6 +70,8 @@ class RowReader:
         columns = self._columns
         keys = self._bytes_of(batch, columns.key)
         base64_keys = _base64_keys(keys) if keys and columns.is_key_binary else None
+        if keys and not columns.is_key_binary:
+            _check_text(columns.key, keys)
         messages = MessageColumns(
             payloads=self._payloads(batch),
             keys=keys,
@@ -101,10 +104,15 @@ class RowReader:
         if columns.value_kind is ValueKind.BYTES:
             return slices(batch.column(columns.values[0]))
         assert self._records is not None
-        if columns.value_kind is ValueKind.STRUCT:
-            rows = batch.column(columns.values[0]).to_pylist(maps_as_pydicts="strict")
-        else:
-            rows = batch.select(list(columns.values)).to_pylist(maps_as_pydicts="strict")
+        try:
+            if columns.value_kind is ValueKind.STRUCT:
+                rows = batch.column(columns.values[0]).to_pylist(maps_as_pydicts="strict")
+            else:
+                rows = batch.select(list(columns.values)).to_pylist(maps_as_pydicts="strict")
+        except (OverflowError, KeyError, ValueError):
+            for name in columns.values:
+                _check_values(name, batch.column(name))
+            raise
         return self._records.encode(rows)
 
     @staticmethod
@@ -116,6 +124,7 @@ class RowReader:
         if column.null_count:
             raise OptionError(f"{self._columns.topic} is null in a row, and the option topic is not given")
         encoded = column.dictionary_encode()
+        _check_text(self._columns.topic, slices(encoded.dictionary))
         names = [self._full_topic(name) for name in encoded.dictionary.to_pylist()]
         return [names[index] for index in _numbers(encoded.indices.cast(pa.int64()))]
 
@@ -136,6 +145,8 @@ class RowReader:
         values = slices(column.items.slice(first, last - first))
         if None in values:
             raise OptionError(f"{name} holds a null value in a row: properties are text by text")
+        _check_text(name, names)
+        _check_text(name, values)
         known: dict[tuple[bytes | None, ...], bytes] = {}  # of this batch: most rows are alike
         encoded = []
         for pairs in _rows_of_pairs(offsets, names, values):
@@ -143,9 +154,38 @@ class RowReader:
             if found is None:
                 half = len(pairs) // 2
                 texts = cast("tuple[bytes, ...]", pairs)  # Arrow's maps have no null keys, and null values were refused
+                if len(set(texts[:half])) < half:
+                    raise OptionError(f"{name} holds a key twice in a row: {_shown_names(texts[:half])}")
                 found = known[pairs] = encode_properties(list(zip(texts[:half], texts[half:], strict=True)))
             encoded.append(found)
         return encoded
+
+
+def _shown_names(names: Sequence[bytes]) -> str:
+    return ", ".join(sorted(name.decode() for name in names))
+
+
+def _check_text(name: str, values: list[bytes | None]) -> None:
+    """Raises OptionError where text, which Spark's casts make of any bytes, is none."""
+    if _is_text(b"\0".join([value or b"" for value in values])):  # usually: all of them at once
+        return
+    wrong = next(value for value in values if value is not None and not _is_text(value))
+    raise OptionError(f"column {name} holds text that is no UTF-8 in a row: {shown(wrong)}; use base64 or a binary")
+
+
+def _check_values(name: str, column: pa.Array) -> None:
+    """Raises OptionError for a value that Python has not: then no record can have it."""
+    for value in column:
+        try:
+            value.as_py(maps_as_pydicts="strict")
+        except OverflowError:
+            raise OptionError(
+                f"column {name} holds a date or time in a row that is not in the years 1 to 9999"
+            ) from None
+        except UnicodeDecodeError as error:
+            raise OptionError(f"column {name} holds text that is no UTF-8 in a row: {error}") from None
+        except (KeyError, ValueError) as error:
+            raise OptionError(f"column {name} holds a value that no record has in a row: {error}") from None
 
 
 def _base64_keys(keys: list[bytes | None]) -> list[bool] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Final
@@ -92,8 +93,19 @@ class RecordEncoder:
             try:
                 encoded.append(None if row is None else encode(row))
             except _UNFIT as error:
-                raise OptionError(f"a row can not be encoded: {str(error) or type(error).__name__}") from error
+                assert row is not None
+                raise OptionError(f"{self._where(row)}{str(error) or type(error).__name__}") from error
         return encoded
+
+    def _where(self, row: dict[str, Any]) -> str:
+        """The column that can not be encoded, for the beginning of an error's text."""
+        if self._parsed is None:
+            for name, value in row.items():
+                try:
+                    _json({name: value})
+                except _UNFIT:
+                    return f"column {name} of a row can not be encoded: "
+        return "a row can not be encoded: "
 
     def _avro(self, row: dict[str, Any]) -> bytes:
         buffer = io.BytesIO()
@@ -106,11 +118,11 @@ def _json(row: dict[str, Any]) -> bytes:
 
 
 def _json_value(value: object) -> int | str:
-    """Times as the definition says (numbers since 1970), bytes as text in UTF-8 like the official client's."""
+    """Times as the definition says (numbers since 1970), bytes as base64: what the source and Java's clients read."""
     if isinstance(value, dt.datetime):
         return (value - (_EPOCH_NAIVE if value.tzinfo is None else _EPOCH)) // _MICROSECOND
     if isinstance(value, dt.date):
         return (value - _EPOCH_DAY).days
     if isinstance(value, bytes):
-        return value.decode()
+        return b64encode(value).decode()
     raise TypeError(f"{type(value).__name__} has no form in JSON: cast it, or use schemaType=avro")

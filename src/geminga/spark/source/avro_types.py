@@ -48,6 +48,8 @@ _LOGICAL: Final[Mapping[str, DataType]] = {
     "uuid": StringType(),
 }
 _TIMES: Final = ("time-millis", "time-micros")
+#: Of Spark's decimals.
+_DIGITS_MAX: Final = 38
 
 
 def spark_type(definition: object, named: dict[str, DataType] | None = None, path: str = "") -> DataType:
@@ -67,7 +69,7 @@ def spark_type(definition: object, named: dict[str, DataType] | None = None, pat
         return spark_type(kind, named, path)
     logical = definition.get("logicalType")
     if logical == "decimal":
-        return DecimalType(definition["precision"], definition.get("scale", 0))
+        return _decimal(definition.get("precision"), definition.get("scale", 0), path)
     if logical in _TIMES:
         raise SchemaError(
             f"{at(path)}{logical}: Spark has no type for a time of day that is on by default; use schemaMode=raw, or "
@@ -86,6 +88,20 @@ def spark_type(definition: object, named: dict[str, DataType] | None = None, pat
         inner = spark_type(field["type"], named, f"{path}.{field['name']}".lstrip("."))
         fields.append(StructField(field["name"], inner))
     return _remembered(definition, StructType(fields), named)
+
+
+def _decimal(precision: object, scale: object, path: str) -> DecimalType:
+    if (
+        type(precision) is not int
+        or type(scale) is not int
+        or not 0 <= scale <= precision <= _DIGITS_MAX
+        or not precision
+    ):
+        raise SchemaError(
+            f"{at(path)}a decimal of precision {precision} and scale {scale}: Spark's have 1 to {_DIGITS_MAX} digits, "
+            "of which the scale are behind the point; use schemaMode=raw"
+        )
+    return DecimalType(precision, scale)
 
 
 def at(path: str) -> str:

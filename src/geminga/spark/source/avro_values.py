@@ -24,6 +24,7 @@ from geminga.spark.source.exact import shown, whole
 Convert = Callable[[Any], Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL_EPOCH: Final = _EPOCH.replace(tzinfo=None)
+_DAY: Final = timedelta(days=1)
 
 
 def as_it_is(value: object) -> object:
@@ -40,15 +41,26 @@ def _decimal_or_default(scale: int, value: Any) -> Decimal:  # noqa: ANN401 - of
 
 
 def _since(epoch: datetime, unit: str) -> Convert:
-    return lambda value: epoch + timedelta(**{unit: whole(value)})
+    def convert(value: object) -> datetime:
+        number = whole(value)
+        try:
+            return epoch + timedelta(**{unit: number})
+        except OverflowError:
+            raise ValueError(f"{shown(value)} {unit} since 1970 are not in the years 1 to 9999") from None
+
+    return convert
+
+
+def _date_of_days(value: object) -> date:
+    return _since(_LOCAL_EPOCH, "days")(value).date()  # type: ignore[no-any-return]
 
 
 def _time_of_day(unit: str) -> Convert:
     def convert(value: object) -> time:
-        since = timedelta(**{unit: whole(value)})
-        if not timedelta() <= since < timedelta(days=1):
+        number = whole(value)
+        if not 0 <= number < _DAY // timedelta(**{unit: 1}):
             raise ValueError(f"{shown(value)} is no time of a day")
-        return (_EPOCH + since).time()
+        return (_EPOCH + timedelta(**{unit: number})).time()
 
     return convert
 
@@ -60,6 +72,16 @@ def _base64(value: object) -> bytes:
         return base64.b64decode(value, validate=True)
     except ValueError as error:
         raise ValueError(f"{shown(value)} is no base64: {error}") from None
+
+
+def _fixed(size: int) -> Convert:
+    def convert(value: object) -> bytes:
+        found = _base64(value)
+        if len(found) != size:
+            raise ValueError(f"{shown(value)} is {len(found)} bytes: expected {size}")
+        return found
+
+    return convert
 
 
 def _number(value: object) -> Decimal:
@@ -99,7 +121,7 @@ _SIMPLE_CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
 _JSON: Final = _Form(
     simple=dict.fromkeys(("bytes", "fixed"), _base64),
     logical={
-        "date": lambda value: date(1970, 1, 1) + timedelta(days=whole(value)),
+        "date": _date_of_days,
         "timestamp-millis": _since(_EPOCH, "milliseconds"),
         "timestamp-micros": _since(_EPOCH, "microseconds"),
         "local-timestamp-millis": _since(_LOCAL_EPOCH, "milliseconds"),
@@ -189,7 +211,7 @@ class _Converters:
             return lambda value: [(key, inner(one)) for key, one in _of_class(value, dict, "map").items()]
         if kind in ("record", "error"):
             return self._record(definition, path)
-        convert = self.of(kind, path)
+        convert = _fixed(definition["size"]) if kind == "fixed" and self._form is _JSON else self.of(kind, path)
         self._remember(definition, convert)
         return convert
 

@@ -132,7 +132,11 @@ def _avro(writer: SchemaInfo, reader: SchemaInfo) -> Part:
     )
 
     def decode(payload: bytes) -> object:
-        value: object = fastavro.schemaless_reader(io.BytesIO(payload), parsed, resolved, **names)
+        buffer = io.BytesIO(payload)
+        value: object = fastavro.schemaless_reader(buffer, parsed, resolved, **names)
+        left = len(payload) - buffer.tell()
+        if left:  # written with another schema, most likely
+            raise ValueError(f"{left} bytes of {len(payload)} are left behind the value")
         return value if convert is as_it_is else convert(value)
 
     read_as = written if wanted is None else wanted
