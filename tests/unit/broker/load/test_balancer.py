@@ -179,3 +179,16 @@ def test_histories_are_left_to_the_next_leader() -> None:
         await cluster.run(4 * MINUTE_S)
 
     run_cluster(story)
+
+
+def test_bundles_that_are_too_large_at_the_same_time_are_split_in_the_same_round() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, _ = (cluster.join(name, LoadConfig(is_shedding=False)) for name in "ab")
+        names = [f"a/{namespace}/0x00000000_0xffffffff" for namespace in "xyz"]
+        cluster.stats.update(dict.fromkeys(names, BundleStats(Rates(1.0), topics=1500)))
+        cluster.owners.update(dict.fromkeys(names, first.id))
+        interval_s = LoadConfig().shedding_interval_minutes * MINUTE_S
+        await cluster.run(interval_s + MINUTE_S)
+        assert cluster.split == names
+
+    run_cluster(story)
