@@ -19,7 +19,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus
-from geminga.runtime import Raised, attempt_await, spawn, wait_ms
+from geminga.runtime import Raised, attempt_await, next_turn, spawn, wait_ms
 from geminga.transaction.coordinator import LOOK_MS_MAX, TIMING_OUT_MAX, CoordinatorConfig
 from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
 from geminga.transaction.reserved_numbers import NUMBERS_AT_ONCE
@@ -63,6 +63,24 @@ def test_every_participant_hears_of_the_end_and_the_log_is_empty_then(with_coord
         assert not again.state.open
         assert (await again.begin(MINUTE)).number > two.number
         assert again.stats.active == 1
+
+    with_coordinator(scenario)
+
+
+def test_one_that_closes_waits_for_nobody_who_is_deaf(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        txn_id = await coordinator.begin(MINUTE)
+        await coordinator.add_partitions(txn_id, ["a"])
+        world.heard.deaf = {"a": 1_000}
+        ending = spawn(coordinator.end(txn_id, commit=True), name="end")
+        await world.world.sleep(60)  # the pauses are long by now
+        await coordinator.close()
+        with pytest.raises(TransactionCoordinatorNotFoundError):
+            await ending
+        for _ in range(3):
+            await next_turn()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("end transaction")]
 
     with_coordinator(scenario)
 
