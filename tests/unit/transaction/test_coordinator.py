@@ -73,11 +73,12 @@ def test_one_that_closes_waits_for_nobody_who_is_deaf(with_coordinator) -> None:
         txn_id = await coordinator.begin(MINUTE)
         await coordinator.add_partitions(txn_id, ["a"])
         world.heard.deaf = {"a": 1_000}
-        ending = spawn(coordinator.end(txn_id, commit=True), name="end")
+        ending = spawn(attempt_await(coordinator.end(txn_id, commit=True)), name="end")
         await world.world.sleep(60)  # the pauses are long by now
         await coordinator.close()
-        with pytest.raises(TransactionCoordinatorNotFoundError):
-            await ending
+        outcome = await ending
+        assert isinstance(outcome, Raised)
+        assert isinstance(outcome.error, TransactionCoordinatorNotFoundError)
         for _ in range(3):
             await next_turn()
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("end transaction")]
