@@ -65,7 +65,10 @@ def test_a_loop_in_another_is_one_of_its_own() -> None:
 
 
 def test_a_loop_that_nothing_stops_and_a_reason_without_a_loop_are_told() -> None:
-    loops = [BatchLoop("a.py", 3, "A.f", "while names:"), BatchLoop("a.py", 7, "A.f", "for start in range(0, n, SIZE):")]
+    loops = [
+        BatchLoop("a.py", 3, "A.f", "while names:"),
+        BatchLoop("a.py", 7, "A.f", "for start in range(0, n, SIZE):"),
+    ]
     (told,) = unstopped(loops, [("a.py", "A.f")], [])
     assert told == "a.py:7: A.f: for start in range(0, n, SIZE):: nothing of the list stops it"
     assert unstopped(loops, [("a.py", "A.f")], [Reason("a.py", "A.f", 1, "the same is read")]) == []

@@ -13,7 +13,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,22 +100,20 @@ def reasons(file: Path = REASONS) -> list[Reason]:
     return [Reason(one["file"], one["within"], one.get("loops", 1), one["why"]) for one in told["reason"]]
 
 
-def unstopped(
-    loops: Iterable[BatchLoop], stopped: Iterable[tuple[str, str]], excused: Sequence[Reason]
-) -> list[str]:
+def unstopped(loops: Iterable[BatchLoop], stopped: Iterable[tuple[str, str]], excused: Sequence[Reason]) -> list[str]:
     """Loops in functions that have more of them than changes that stop one, ``(file, within)``, and reasons; and
     reasons for which there is no loop."""
     have = Counter(stopped)
     for reason in excused:
         have[reason.file, reason.within] += reason.loops
-    by_function: dict[tuple[str, str], list[BatchLoop]] = {}
+    there: dict[tuple[str, str], list[BatchLoop]] = defaultdict(list)
     for loop in loops:
-        by_function.setdefault((loop.file, loop.within), []).append(loop)
-    lacking = [f"{there[-1]}: nothing of the list stops it" for key, there in by_function.items() if len(there) > have[key]]
+        there[loop.file, loop.within].append(loop)
+    lacking = [f"{found[-1]}: nothing of the list stops it" for key, found in there.items() if len(found) > have[key]]
     gone = [
-        f"{one.file}: {one.within}: a reason for {one.loops} loops of {len(by_function.get((one.file, one.within), ()))}"
+        f"{one.file}: {one.within}: a reason for {one.loops} loops of {len(there[one.file, one.within])}"
         for one in excused
-        if have[one.file, one.within] > len(by_function.get((one.file, one.within), ()))
+        if have[one.file, one.within] > len(there[one.file, one.within])
     ]
     return lacking + gone
 
@@ -140,7 +138,7 @@ def main() -> int:
 
 
 def _loops(node: ast.AST, within: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ast.AST]]:
-    """Loops and, where nothing goes round them in the same function, slices: a part now, the rest with the next call."""
+    """Loops and, outside of them, slices: a part is taken now, and the rest with the next call."""
     for child in ast.iter_child_nodes(node):
         name = getattr(child, "name", "") if isinstance(child, ast.ClassDef | _Function) else ""
         inner = (*within, name) if name else within
