@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
+from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults, copying
 from geminga.metadata.copying import MetadataCopy, refuse_unfinished, scan
 from geminga.metadata.core.copying import MARKER_PATH, Marker, TreeDigest
 from geminga.model.errors import CorruptionError, DataDirectoryError, MetadataError
@@ -15,6 +15,13 @@ from support.ledgers import Cluster, run_cluster
 
 NAME = "zk:there"
 OURS = Marker("1", "/data")
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch) -> None:
+    """Each tree here is several windows."""
+    monkeypatch.setattr(copying, "WINDOW_NODES", 7)
+    monkeypatch.setattr(copying, "WINDOW_BYTES", 5)
 
 
 class Trees:
