@@ -39,6 +39,7 @@ class Trees:
         await self.source.put("/counted/kept-", b"k", expected_version=None, sequential=True)
         for _ in range(4):
             await self.source.put("/counted/-", b"", expected_version=None, ephemeral=True, sequential=True)
+        await self.source.put("/counted/deeper/-", b"", expected_version=None, ephemeral=True, sequential=True)
         await self.source.put("/away", b"", expected_version=None, ephemeral=True)
 
     async def copy(self, marker: Marker = OURS, **more) -> MetadataCopy:
@@ -65,6 +66,7 @@ def test_copy_has_every_node_that_stays_and_counts_on():
         assert copied.pop("/geminga") == b""
         assert copied == values_of(trees.from_server)
         assert await trees.target.next_sequence("/counted") >= 6
+        assert await trees.target.next_sequence("/counted/deeper") >= 1
         assert not await trees.target.exists("/away")
         assert told[-1] == ("compared", len(copied), len(copied))
         assert {what for what, _, _ in told} == {"copied", "compared"}
