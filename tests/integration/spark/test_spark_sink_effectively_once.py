@@ -20,8 +20,7 @@ from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.core.numbering import TaskIdentity, row_sequence_id
 from geminga.spark.core.option_values import OptionError
 from geminga.spark.core.sink_options import ProducerSettings, sink_options
-from geminga.spark.sink import committing, crash_points
-from geminga.spark.sink import named_producers
+from geminga.spark.sink import committing, crash_points, named_producers
 from geminga.spark.sink.errors import DeduplicationOffError, ReplayDiffersError, SinkError, SupersededError
 from geminga.spark.sink.named_producers import NamedProducers
 from geminga.spark.sink.plans import PLAN_TOPIC, PLAN_TOPIC_DEFAULT, plan_topic
