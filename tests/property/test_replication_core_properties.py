@@ -296,6 +296,9 @@ def test_one_that_stays_away_is_looked_after_once():
     schedule.looked(131)
     schedule.registered({"a", "b"}, 140, delay_s=30)
     assert schedule.wait_s(140) == 991
+    # The next one is alone: it is waited for.
+    schedule.registered({"a"}, 150, delay_s=30)
+    assert schedule.wait_s(150) == 30
 
 
 def test_two_that_are_away_are_not_waited_for():

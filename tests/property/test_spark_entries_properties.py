@@ -140,3 +140,12 @@ def test_rows_with_keys_go_where_every_client_sends_them(keys, partitions: int, 
     grouped = rows_by_destination(routed)
     assert sorted(row for rows in grouped.values() for row in rows) == list(range(len(keys)))
     assert all(routed[row] == partition for partition, rows in grouped.items() for row in rows)
+
+
+def test_a_partition_of_many_entries_is_encoded_to_its_end() -> None:
+    payloads = [b"row %d" % row for row in range(50)]
+    columns = MessageColumns(payloads)
+    entries = list(encode_entries(columns, cut_entries(columns, 1, 1 << 20), 7))
+    assert len(entries) == 50
+    first = [entry.first_sequence_id if isinstance(entry, EncodedBatch) else entry.sequence_id for entry in entries]
+    assert first == list(range(7, 57))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminga.spark.core import numbering
 from geminga.spark.core.entries import encode_entries
 from geminga.spark.core.message_columns import MessageColumns, cut_entries
 from geminga.spark.core.numbering import (
@@ -213,3 +214,13 @@ def test_rows_without_key_go_to_all_partitions_in_turn():
     routed = router.route(None, None, 1000) + router.route(None, None, 1500)
     assert [routed.count(partition) for partition in range(3)] == [500, 1000, 1000]
     assert router.keyless_rows == 3000
+
+
+def test_checksum_tells_rows_apart_wherever_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbering, "_CHECKSUM_ROWS", 2)
+    payloads = [b"%d" % row for row in range(7)]
+    changed = [[*payloads[:row], b"x", *payloads[row + 1 :]] for row in range(7)]
+    sums = [columns_checksum(MessageColumns(column), 0) for column in (payloads, *changed)]
+    assert len(set(sums)) == 8
+    monkeypatch.setattr(numbering, "_CHECKSUM_ROWS", 3)
+    assert columns_checksum(MessageColumns(payloads), 0) != columns_checksum(MessageColumns(payloads[:6]), 0)

@@ -239,3 +239,14 @@ def test_one_transaction_that_stays_open_makes_the_ends_of_others_no_dearer() ->
     assert time.process_time() - started < 1.0
     assert state.low_watermark(0, 49_999) == []
     state.check_may_publish(TxnId(0, 50_000))
+
+
+def test_a_message_of_one_that_a_snapshot_calls_aborted_holds_nobody_back() -> None:
+    """A snapshot tells of the marker, and what lies before it is read again: no other end is coming."""
+    state, txn_id = TransactionBufferState(), TxnId(0, 1)
+    state.restored(txn_id, at(9))
+    state.stored(txn_id, at(4))
+    assert state.hides(txn_id, at(4))
+    assert state.first_held is None
+    state.stored(txn_id, at(10))
+    assert state.first_held == at(10)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
+from geminga.broker.rest import targets
 from geminga.broker.rest.deletion import (
     delete_namespace_and_topics,
     partitioned_topics_of_namespace,
@@ -70,5 +72,16 @@ def test_namespace_is_deleted_with_everything_and_a_second_call_finishes_the_fir
         assert await broker.ledgers.encoded_names(f"{namespace}/persistent") == []
         with pytest.raises(NotFoundError):
             await delete_namespace_and_topics(broker.administered, namespace)
+
+    on_loop(main)
+
+
+def test_more_names_than_are_encoded_at_a_time_are_one_list(on_loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "NAMES_PER_STEP", 2)
+
+    async def main(broker) -> None:
+        for count in (0, 1, 2, 7):
+            names = [f'name "{number}"' for number in range(count)]
+            assert json.loads((await targets.names_response(broker.administered, names)).body) == names
 
     on_loop(main)

@@ -20,7 +20,7 @@ from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.core.numbering import TaskIdentity, row_sequence_id
 from geminga.spark.core.option_values import OptionError
 from geminga.spark.core.sink_options import ProducerSettings, sink_options
-from geminga.spark.sink import committing, crash_points
+from geminga.spark.sink import committing, crash_points, named_producers
 from geminga.spark.sink.errors import DeduplicationOffError, ReplayDiffersError, SinkError, SupersededError
 from geminga.spark.sink.named_producers import NamedProducers
 from geminga.spark.sink.plans import PLAN_TOPIC, PLAN_TOPIC_DEFAULT, plan_topic
@@ -385,7 +385,10 @@ def test_partitions_added_before_a_replay_get_nothing_of_it(standalone, official
     assert any(found[2:])
 
 
-def test_rows_for_several_topics_are_numbered_in_each(standalone, official, dedup_namespace, topic, query) -> None:
+def test_rows_for_several_topics_are_numbered_in_each(
+    standalone, official, dedup_namespace, topic, query, monkeypatch
+) -> None:
+    monkeypatch.setattr(named_producers, "_OPENING_MAX", 1)
     columns = "value string, __topic string"
     rows = [(f"v{number}", f"{topic}-{number % 3}") for number in range(600)]
     options = options_of(standalone, topic, commitStateTopic=f"{dedup_namespace}/plans")

@@ -76,6 +76,18 @@ def test_ledgers_and_entries(tmp_path: Path) -> None:
     assert "no entry of ledger 5" in run("read-ledger", "5", data=data, code=-1)
 
 
+def test_each_chunk_of_a_log_counts_where_no_journal_tells_the_same(tmp_path: Path) -> None:
+    data = tmp_path / "b"
+    filled(data)
+    filled(data, first=5)
+    for journal in (data / "journal").rglob("*.journal"):
+        journal.unlink()
+    three, four = run("list-ledgers", data=data)
+    assert (three["ledgerId"], three["entries"], three["isFenced"]) == (3, 10, False)
+    assert (four["ledgerId"], four["entries"], four["isFenced"]) == (4, 2, True)
+    assert [one["entryId"] for one in run("read-ledger", "4", data=data)] == [7, 9]
+
+
 def test_sanity_names_what_is_wrong(tmp_path: Path) -> None:
     data = tmp_path / "b"
     filled(data)

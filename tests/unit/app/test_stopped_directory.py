@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import geminga
@@ -22,6 +24,7 @@ def stopped(tmp_path) -> str:
         producer = client.create_producer(TOPIC, batching_enabled=False)
         for number in range(10):
             producer.send(b"%d" % number)
+        client.create_producer(f"{TOPIC}-2").send(b"another")
     return path
 
 
@@ -39,6 +42,15 @@ def test_entries_are_found_wherever_they_lie(stopped) -> None:
         cursors = inspection.cursors(directory, TOPIC, None)
         ledger_id = cursors[0]["newestTopicLedgers"][0]["ledgerId"]
         document = inspection.ledger(directory, ledger_id)
+        for journal in Path(stopped).rglob("*.journal"):
+            journal.unlink()  # what it tells, the log does, too
+        stored = [
+            entry_id
+            for ledger in range(max(0, ledger_id - 20), ledger_id + 20)
+            for entry_id in directory.entries(ledger)
+        ]
+        assert len(directory.entries(ledger_id)) == 10
+        assert len(stored) > 10
     assert (cursors[0]["cursor"], cursors[0]["backlog"]) == ("s", 10)
     assert document["entryIds"] == ["0..9"]
     assert document["entriesWithWrongDigest"] == []

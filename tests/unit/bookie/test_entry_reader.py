@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 
+from geminga.bookie import entry_reader
 from geminga.bookie.entry_reader import VIEW_BYTES_MIN
 from geminga.model.errors import CorruptionError, DiskIOError, NoSuchEntryError
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
@@ -103,6 +104,34 @@ def test_cache_of_chunks_is_bounded():
         await case.bookie.flush()
         for ledger_id in range(1, 9):
             assert await case.read(ledger_id, 0) == entries_of(ledger_id, 0, 1, size=100)
+        assert 0 < case.bookie._reader._chunk_bytes <= 0.002 * (1 << 20)
+
+    run_bookie(main)
+
+
+def test_entries_that_do_not_lie_together_are_all_read(monkeypatch):
+    monkeypatch.setattr(entry_reader, "READ_MERGE_BYTES_MAX", 1)
+
+    async def main(case: BookieNode) -> None:
+        for first in (0, 10, 20):
+            await case.add(1, first, entries_of(1, first, 10))
+            await case.bookie.flush()
+        await case.reopen()
+        assert await case.read(1, *range(30)) == entries_of(1, 0, 30)
+
+    run_bookie(main)
+
+
+def test_a_large_chunk_takes_the_place_of_several_small_ones():
+    async def main(case: BookieNode) -> None:
+        await case.reopen(read_cache_max_size_mb=0.002)
+        for ledger_id in range(1, 6):
+            await case.add(ledger_id, 0, entries_of(ledger_id, 0, 1, size=20))
+        await case.add(6, 0, entries_of(6, 0, 12, size=100))
+        await case.bookie.flush()
+        await case.reopen(read_cache_max_size_mb=0.002)
+        for ledger_id in (1, 2, 3, 4, 5, 6):
+            await case.read(ledger_id, 0)
         assert 0 < case.bookie._reader._chunk_bytes <= 0.002 * (1 << 20)
 
     run_bookie(main)

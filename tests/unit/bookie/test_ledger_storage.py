@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.bookie import ledger_storage
 from geminga.bookie.limits import INDEX_RUNS_MAX
 from geminga.model.errors import InvariantError
 from support.bookie_node import BookieNode, entries_of, run_bookie
@@ -46,6 +47,18 @@ def test_entries_of_one_flush_are_sorted_by_ledger_and_entry():
         assert len(locations) == 3
         assert locations == sorted(locations)
         assert [row.entry_count for row in rows if row is not None] == [2, 2, 2]
+
+    run_bookie(main)
+
+
+def test_a_ledger_of_several_chunks_is_written_whole(monkeypatch):
+    monkeypatch.setattr(ledger_storage, "CHUNK_BYTES_MAX", 250)
+
+    async def main(case: BookieNode) -> None:
+        await case.add(1, 0, entries_of(1, 0, 9, size=100))
+        await case.bookie.flush()
+        await case.reopen()
+        assert await case.read(1, *range(9)) == entries_of(1, 0, 9, size=100)
 
     run_bookie(main)
 

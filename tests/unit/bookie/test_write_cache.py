@@ -85,3 +85,11 @@ def test_last_entry_of_any_order_is_found_by_what_came_since_it_was_asked_for():
     cache.put(5, 1, [b"x"], 1)
     cache.end_flush()
     assert cache.last_entry_id(5) == 1
+
+
+def test_the_last_entry_is_the_highest_whatever_the_order_and_whenever_it_is_asked_for():
+    cache = WriteCache(1000, 10)
+    for entry_ids, last in (([5, 9, 7], 9), ([6, 12, 8, 11], 12), ([1, 2], 12)):
+        for entry_id in entry_ids:
+            cache.put(1, entry_id, [b"x"], 1)
+        assert cache.last_entry_id(1) == last

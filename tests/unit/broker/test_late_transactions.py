@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker import late_transactions
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
@@ -113,5 +114,16 @@ def test_coordinators_that_are_not_there_leave_nothing_behind() -> None:
         for number in (2, 3, 1 << 40, (1 << 63) - 1, (1 << 64) - 1):
             assert (await client.connect(number)).HasField("error")
         assert world.broker.transactions.coordinators._opening == {}
+
+    run(scenario)
+
+
+def test_subscriptions_behind_those_that_are_asked_for_at_a_time_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_transactions, "NAMES_AT_ONCE", 2)
+
+    async def scenario(world: BrokerWorld) -> None:
+        for name in ("b", "e"):
+            await world.ledgers.create(NAME.pending_ack_log(name).managed_ledger_name)
+        assert await world.broker.late_transactions.with_logs(NAME, list("abcde")) == ["b", "e"]
 
     run(scenario)

@@ -173,3 +173,20 @@ def test_more_entries_than_a_command_takes_are_acknowledged_in_several(monkeypat
         assert acked == [[0, 1], [2, 3], [4]]
 
     run_against(script, scenario)
+
+
+def test_a_message_of_more_chunks_than_a_command_takes_is_acknowledged_in_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acks_in_transactions, "IDS_MAX", 2)
+    chunked = {"uuid": "u", "num_chunks_from_msg": 5, "total_chunk_msg_size": 10}
+    script = CoordinatorScript([entry_bytes([b"xx"], chunk_id=part, **chunked) for part in range(5)])
+
+    async def scenario(client: gc.Client) -> None:
+        consumer, messages = await _received(client, 1)
+        async with client.transaction() as txn:
+            await consumer.acknowledge(messages, txn=txn)
+        acked = [[one.entryId for one in ack.message_id] for ack in _acks(script)]
+        assert acked == [[0, 1], [2, 3], [4]]
+
+    run_against(script, scenario)

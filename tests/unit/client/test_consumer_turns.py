@@ -11,7 +11,7 @@ import geminga.client as gc
 from geminga.client._consuming.receiving import Receiving
 from geminga.client.core.turns import TURN_MESSAGES_FIRST, TURN_MESSAGES_MAX, TURN_MS_MAX, Turns
 from geminga.runtime import next_turn, spawn, wait_ms
-from support.scripted_broker import run_against
+from support.scripted_broker import run_against, run_with_broker
 from support.scripted_consumer import ConsumerScript, entry_bytes
 
 COVERED = (Turns, Receiving)
@@ -189,3 +189,17 @@ def test_others_may_take_messages_while_one_iterates(batched) -> None:
         assert (stats.messages_received, stats.prefetched_messages) == (len(seen), COUNT - len(seen))
 
     run_against(ConsumerScript(entries(batched=batched)), scenario)
+
+
+def test_a_batch_is_waited_for_until_there_is_enough() -> None:
+    async def scenario(client: gc.Client, _: object) -> None:
+        policy = gc.BatchReceivePolicy(3, 0, 60_000)
+        consumer = await client.subscribe("t", "s", batch_receive_policy=policy)
+        producer = await client.create_producer("t", batching_enabled=False)
+        receiving = spawn(consumer.batch_receive(), name="batch")
+        for number in range(3):
+            await wait_ms(1000)
+            await producer.send(b"%d" % number)
+        assert [message.data() for message in await receiving] == [b"0", b"1", b"2"]
+
+    run_with_broker(scenario)

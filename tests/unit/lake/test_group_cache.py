@@ -29,6 +29,22 @@ def test_the_one_used_longest_ago_goes_first():
     asyncio.run(story())
 
 
+def test_a_large_group_takes_the_place_of_several():
+    async def story():
+        cache = GroupCache(10)
+
+        async def read(data: bytes):
+            return [data]
+
+        for group in range(3):
+            await cache.load("u", group, lambda: read(b"123"))
+        await cache.load("u", 3, lambda: read(b"12345678"))
+        assert [cache.get("u", group) for group in range(4)] == [None, None, None, [b"12345678"]]
+        assert cache.size_bytes == 8
+
+    asyncio.run(story())
+
+
 def test_a_group_is_read_once_for_all_who_wait_and_an_error_is_everybodys():
     async def story():
         cache, reads, go = GroupCache(100), [], asyncio.Event()

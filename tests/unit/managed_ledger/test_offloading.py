@@ -392,7 +392,9 @@ def test_contexts_of_pulsars_drivers_are_left_alone(in_lake_world):
     in_lake_world(scenario)
 
 
-def test_restore_brings_every_ledger_back_whether_bookies_have_it_still_or_deleted_it(in_lake_world):
+def test_restore_brings_every_ledger_back_whether_bookies_have_it_still_or_deleted_it(in_lake_world, monkeypatch):
+    monkeypatch.setattr(restoring, "WRITE_BYTES_MAX", 1)  # an entry at a time
+
     async def scenario(w):
         ml, offloading = await w.offloaded(25, NOW)
         with pytest.raises(ConflictError, match="thresholds"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.managed_ledger import queries
 from geminga.model.errors import LedgerClosedError
 from geminga.model.position import LATEST, Position
 
@@ -53,6 +54,18 @@ def test_read_gives_entries_in_the_order_asked_for_and_leaves_out_others(in_worl
         wanted = [positions[20], Position(99, 0), positions[3], positions[4], Position(positions[0].ledger_id, 10)]
         assert [entry.data for entry in await ml.read(wanted)] == [b"m20", b"m3", b"m4"]
         assert await ml.read([]) == []
+
+    in_world(scenario)
+
+
+def test_read_goes_on_behind_what_one_read_brings(in_world, monkeypatch):
+    monkeypatch.setattr(queries, "READ_BYTES", 1)
+
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 25)
+        wanted = [positions[number] for number in (3, 4, 5, 12, 24)]
+        assert [entry.data for entry in await ml.read(wanted)] == [b"m3", b"m4", b"m5", b"m12", b"m24"]
 
     in_world(scenario)
 

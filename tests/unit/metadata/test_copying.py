@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
+from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults, copying
 from geminga.metadata.copying import MetadataCopy, refuse_unfinished, scan
 from geminga.metadata.core.copying import MARKER_PATH, Marker, TreeDigest
 from geminga.model.errors import CorruptionError, DataDirectoryError, MetadataError
@@ -15,6 +15,13 @@ from support.ledgers import Cluster, run_cluster
 
 NAME = "zk:there"
 OURS = Marker("1", "/data")
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch) -> None:
+    """Each tree here is several windows."""
+    monkeypatch.setattr(copying, "WINDOW_NODES", 7)
+    monkeypatch.setattr(copying, "WINDOW_BYTES", 5)
 
 
 class Trees:
@@ -30,6 +37,9 @@ class Trees:
             await self.source.put(f"/a/{i % 4}/{i}", b"%d" % i, expected_version=None)
         await self.source.put("/counted/-", b"", expected_version=None, ephemeral=True, sequential=True)
         await self.source.put("/counted/kept-", b"k", expected_version=None, sequential=True)
+        for _ in range(4):
+            await self.source.put("/counted/-", b"", expected_version=None, ephemeral=True, sequential=True)
+        await self.source.put("/counted/deeper/-", b"", expected_version=None, ephemeral=True, sequential=True)
         await self.source.put("/away", b"", expected_version=None, ephemeral=True)
 
     async def copy(self, marker: Marker = OURS, **more) -> MetadataCopy:
@@ -55,7 +65,8 @@ def test_copy_has_every_node_that_stays_and_counts_on():
         copied = values_of(trees.to_server)
         assert copied.pop("/geminga") == b""
         assert copied == values_of(trees.from_server)
-        assert await trees.target.next_sequence("/counted") >= 2
+        assert await trees.target.next_sequence("/counted") >= 6
+        assert await trees.target.next_sequence("/counted/deeper") >= 1
         assert not await trees.target.exists("/away")
         assert told[-1] == ("compared", len(copied), len(copied))
         assert {what for what, _, _ in told} == {"copied", "compared"}
@@ -180,7 +191,7 @@ def test_counter_that_is_behind_is_named():
         copy = await trees.copy()
         await copy.begin()
         await copy.write()
-        with pytest.raises(MetadataError, match="/counted counts 0, expected 7 or more"):
+        with pytest.raises(MetadataError, match="/counted counts 0, expected 11 or more"):
             await copy.compare()
         # Whose counters are brought up elsewhere are not looked at.
         other = await trees.copy(counted_elsewhere=("/counted",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.metadata import MetadataFaults
+from geminga.metadata import MetadataFaults, counters
 from geminga.metadata.counters import use_up
 from geminga.model.errors import MetadataError
 from support.ledgers import Cluster, run_cluster
@@ -18,6 +18,17 @@ def test_the_next_child_gets_the_number_and_nothing_is_left_behind():
         await use_up(store, "/c", 12)
         assert await store.next_sequence("/c") == 700
         assert await store.children("/c") == []
+
+    run_cluster(main)
+
+
+def test_more_numbers_than_are_used_up_at_a_time_are_used_up(monkeypatch):
+    monkeypatch.setattr(counters, "AT_ONCE_MAX", 3)
+
+    async def main(cluster: Cluster):
+        store = cluster.store()
+        await use_up(store, "/c", 250)  # more than there are looks
+        assert await store.next_sequence("/c") == 250
 
     run_cluster(main)
 

@@ -83,6 +83,45 @@ def test_entries_that_a_bookie_lacks_are_found_and_what_is_not_known_is_not_miss
     run_replication(main)
 
 
+def test_entries_that_are_missing_from_one_fragment_alone_are_named_with_who_is_gone():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(6, (4, 3, 2), close=False)
+        first = handle.metadata.fragments[0].ensemble
+        world.lose(first[0])
+        await world.append(handle, 6)
+        await handle.close()
+        metadata = await world.metadata(handle.ledger_id)
+        assert len(metadata.fragments) == 2
+        # It is in both fragments, and has all that it should of the first.
+        [lacking, gone] = [name for name in first[1:] if name in metadata.fragments[1].ensemble][:2]
+        world.bookies[lacking].forget_entry(handle.ledger_id, world.bookies[lacking].entry_ids(handle.ledger_id)[-1])
+        world.lose(gone)
+        await world.auditor.check_all()
+        marks = await marked(world)
+        assert set(marks[handle.ledger_id]) == {lacking, gone, first[0]}
+
+    run_replication(main)
+
+
+def test_a_delay_that_is_changed_while_a_bookie_is_waited_for_holds_from_now_on():
+    async def main(world: ReplicationWorld) -> None:
+        ledger_id = (await world.write(5, (5, 3, 2))).ledger_id
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.world.sleep(60)
+        world.lose("b1")
+        await world.world.sleep(20)
+        await world.marks.set_recovery_delay(50)
+        await world.world.sleep(40)
+        assert recovery.counters.ledgers_marked == 0
+        await world.world.sleep(40)
+        assert ledger_id in await world.marks.ledger_ids()
+        await recovery.close()
+
+    quiet = replace(QUICK, lost_bookie_recovery_delay_s=4000, auditor_periodic_bookie_check_interval_s=0)
+    run_replication(main, config=quiet)
+
+
 def test_one_that_is_back_in_time_brings_no_marks():
     async def main(world: ReplicationWorld) -> None:
         ledger_id = (await world.write(5, (5, 3, 2))).ledger_id

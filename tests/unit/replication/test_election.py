@@ -40,6 +40,18 @@ def test_a_session_that_ends_takes_its_vote_along():
     run_replication(main)
 
 
+def test_the_vote_of_a_former_session_is_not_taken_for_ones_own():
+    async def main(world: ReplicationWorld) -> None:
+        before, now = Election(world.session(), "a"), Election(world.session(), "a")
+        assert await before.is_elected()
+        # The process was started again, and its former session has not ended yet.
+        assert not await now.is_elected()
+        await before.leave()
+        assert await now.is_elected()
+
+    run_replication(main)
+
+
 @pytest.mark.parametrize("fault", [WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER])
 def test_a_vote_of_unknown_outcome_is_found_or_made_anew(fault):
     async def main(world: ReplicationWorld) -> None:

@@ -19,7 +19,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus
-from geminga.runtime import Raised, attempt_await, spawn, wait_ms
+from geminga.runtime import Raised, attempt_await, next_turn, spawn, wait_ms
 from geminga.transaction.coordinator import LOOK_MS_MAX, TIMING_OUT_MAX, CoordinatorConfig
 from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
 from geminga.transaction.reserved_numbers import NUMBERS_AT_ONCE
@@ -63,6 +63,25 @@ def test_every_participant_hears_of_the_end_and_the_log_is_empty_then(with_coord
         assert not again.state.open
         assert (await again.begin(MINUTE)).number > two.number
         assert again.stats.active == 1
+
+    with_coordinator(scenario)
+
+
+def test_one_that_closes_waits_for_nobody_who_is_deaf(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        txn_id = await coordinator.begin(MINUTE)
+        await coordinator.add_partitions(txn_id, ["a"])
+        world.heard.deaf = {"a": 1_000}
+        ending = spawn(attempt_await(coordinator.end(txn_id, commit=True)), name="end")
+        await world.world.sleep(60)  # the pauses are long by now
+        await coordinator.close()
+        outcome = await ending
+        assert isinstance(outcome, Raised)
+        assert isinstance(outcome.error, TransactionCoordinatorNotFoundError)
+        for _ in range(3):
+            await next_turn()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("end transaction")]
 
     with_coordinator(scenario)
 
@@ -187,6 +206,25 @@ def test_many_at_once_have_each_a_number_of_its_own(with_coordinator) -> None:
         assert list(coordinator.state.open) == sorted(coordinator.state.open)
 
     with_coordinator(scenario)
+
+
+def test_who_lost_the_log_does_not_say_that_a_transaction_of_its_next_owner_is_none() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        ledgers = LedgerWorld(world)
+
+        async def open_log() -> LedgerRecordLog:
+            ledgers.new_process()
+            return await LedgerRecordLog.open(await ledgers.open(), "c", coordinators)
+
+        coordinators = CoordinatorWorld(world, open_log)
+        old, new = await coordinators.open(), await coordinators.open()
+        txn_id = await new.begin(MINUTE)
+        with pytest.raises(LedgerFencedError):
+            await old.end(txn_id, commit=True)
+        assert [type(error) for error in coordinators.lost] == [LedgerFencedError]
+        await new.end(txn_id, commit=True)
+
+    sim.run(main)
 
 
 def test_who_lost_the_log_stops_and_says_so() -> None:

@@ -42,6 +42,21 @@ class CountingBookie(MemoryBookie):
         super().read_entries(ledger_id, entry_ids, done, bytes_max=bytes_max)
 
 
+def test_all_that_waits_is_carried_out_in_the_turn_in_which_the_client_takes_answers() -> None:
+    async def story() -> None:
+        done: list[int] = []
+        takes = False
+        requests = PromptRequests(lambda: takes)
+        for number in range(3):
+            requests.begin(object(), partial(done.append, number))
+        assert done == []
+        takes = True
+        requests.go_on()
+        assert done == [0, 1, 2]
+
+    asyncio.run(story())
+
+
 def read_lac(number: int) -> bytes:
     return v3.encode_request(OperationType.READ_LAC, number, readLacRequest=pb.ReadLacRequest(ledgerId=3))
 

@@ -6,6 +6,7 @@ import asyncio
 
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.back_pressure import WRITE_BUFFER_HIGH_BYTES
+from geminga.broker.connection.output_budget import TURNS_MAX, OutputBudget
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import BrokerWorld, Client, Type, run_with_broker
 
@@ -144,3 +145,38 @@ def test_answers_that_nobody_takes_are_bounded_over_all_clients() -> None:
         assert not reader.is_closed
 
     run_with_broker(scenario)
+
+
+class Waiting:
+    """A connection whose dispatchers want to write, and whether they may."""
+
+    unsent_bytes = 0
+
+    def __init__(self, has_taken_nothing: int = 0) -> None:
+        self.unsent_bytes = has_taken_nothing
+        self.has_turn = False
+
+    def must_wait(self) -> None:
+        self.has_turn = False
+
+    def may_write_again(self, *, has_turn: bool = False) -> None:
+        self.has_turn = has_turn
+
+    def cut_off(self, reason: str) -> None:
+        pass
+
+
+def test_everybody_who_waits_gets_a_turn_as_far_as_there_are_any() -> None:
+    async def scenario() -> None:
+        full, waiting = Waiting(UNSENT_MAX + 1), [Waiting() for _ in range(TURNS_MAX + 3)]
+        budget = OutputBudget(asyncio.get_running_loop().time, [full, *waiting], UNSENT_MAX)
+        budget.note(full, full.unsent_bytes)
+        for one in waiting:
+            budget.wait(one)
+        # One look finds room for all of them: those who came first are still asked for when the others have written.
+        budget.wrote(full)
+        budget._next_turns()
+        assert sum(one.has_turn for one in waiting) == TURNS_MAX
+        budget.close()
+
+    asyncio.run(scenario())

@@ -69,3 +69,20 @@ def test_what_is_due_need_not_be_saved() -> None:
     assert reader.must_wait(Position(1, 1), DUE_MS + 10 * TICK_MS)
     delays.trim_fresh(DUE_MS + TICK_MS)
     assert delays.fresh_count == 1
+
+
+def test_all_that_is_owed_comes_as_far_as_there_is_room() -> None:
+    entries = [Position(1, entry_id) for entry_id in range(5)]
+    reader = TopicDelays(tick_ms=TICK_MS, is_strict=False).attach(START_MS, TICK_MS)
+    assert all(reader.must_wait(entry, DUE_MS) for entry in entries)
+    assert reader.take(DUE_MS + 2 * TICK_MS, Position(1, 5), 0) == []
+    assert reader.take(BACK_MS, Position(1, 5), 3) == entries[:3]
+    assert reader.take(BACK_MS, Position(1, 5), 3) == entries[3:]
+
+
+def test_what_is_due_comes_though_much_that_this_one_has_not_read_is_due_before_it() -> None:
+    delays = TopicDelays(tick_ms=TICK_MS, is_strict=False)
+    ahead, behind = delays.attach(START_MS, TICK_MS), delays.attach(START_MS, TICK_MS)
+    assert all(ahead.must_wait(Position(1, entry_id), DUE_MS) for entry_id in range(4, 10))
+    assert all(behind.must_wait(Position(1, entry_id), DUE_MS + 5 * TICK_MS) for entry_id in range(3))
+    assert behind.take(DUE_MS + 9 * TICK_MS, Position(1, 3), 2) == [Position(1, 0), Position(1, 1)]

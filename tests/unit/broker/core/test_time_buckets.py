@@ -9,11 +9,12 @@ from time import thread_time
 
 import pytest
 
+from geminga.broker.core import delayed_snapshot, time_buckets
 from geminga.broker.core.delayed_chunks import ChunkSizes
 from geminga.broker.core.delayed_column import COLUMN_MAX
 from geminga.broker.core.delayed_marks import FIRST_MARK
 from geminga.broker.core.delayed_snapshot import encode, load
-from geminga.broker.core.packed_positions import LEDGERS_MAX
+from geminga.broker.core.packed_positions import LEDGERS_MAX, PackedPositions
 from geminga.broker.core.time_buckets import TimeBuckets, precision_bits
 from geminga.model import Position
 from geminga.runtime import SystemRng
@@ -256,3 +257,24 @@ def test_records_of_both_versions_are_those_of_the_format_page():
     assert list(encode(index)) == [new]
     assert index.due(time, 10) == [Position(5, 0), Position(5, 2), Position(5, 4)]
     assert index.due(time + 512, 10) == [Position(5, 6)]
+
+
+def test_a_stretch_that_waits_is_passed_over_however_long_it_is(monkeypatch):
+    monkeypatch.setattr(time_buckets, "_WINDOW", 8)
+    index = TimeBuckets(9, is_strict=False)
+    for entry_id in range(30):
+        index.add(1, entry_id, BASE)
+    assert [index.first_absent(1, entry_id) for entry_id in (0, 7, 8, 29, 30)] == [30, 30, 30, 30, 30]
+    index.add(1, 31, BASE)
+    assert index.first_absent(1, 31) == 32
+
+
+def test_what_fills_several_records_is_saved_in_pieces(monkeypatch):
+    monkeypatch.setattr(delayed_snapshot, "_ITEMS_MAX", 3)
+    packed = PackedPositions()
+    packed.singles.extend(range(10))
+    packed.runs.extend(range(20))
+    pieces = list(delayed_snapshot._pieces(packed))
+    assert [single for piece in pieces for single in piece.singles] == list(range(10))
+    assert [bound for piece in pieces for bound in piece.runs] == list(range(20))
+    assert max(max(len(piece.singles), len(piece.runs) // 2) for piece in pieces) == 3

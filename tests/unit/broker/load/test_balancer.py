@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from geminga.broker.load.config import LoadConfig
 from geminga.broker.load.core.histories import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, bundle_data_path
@@ -177,5 +178,45 @@ def test_histories_are_left_to_the_next_leader() -> None:
         # What "unknown" is answered to is written again, or read as it is.
         cluster.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
         await cluster.run(4 * MINUTE_S)
+
+    run_cluster(story)
+
+
+def test_bundles_that_are_too_large_at_the_same_time_are_split_in_the_same_round() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, _ = (cluster.join(name, LoadConfig(is_shedding=False)) for name in "ab")
+        names = [f"a/{namespace}/0x00000000_0xffffffff" for namespace in "xyz"]
+        cluster.stats.update(dict.fromkeys(names, BundleStats(Rates(1.0), topics=1500)))
+        cluster.owners.update(dict.fromkeys(names, first.id))
+        interval_s = LoadConfig().shedding_interval_minutes * MINUTE_S
+        await cluster.run(interval_s + MINUTE_S)
+        assert cluster.split == names
+
+    run_cluster(story)
+
+
+def test_who_leads_no_more_ends_in_the_middle_of_a_round() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, _ = (cluster.join(name, replace(BALANCED_CONFIG, is_splitting=True)) for name in "ab")
+        fill(cluster, first.id)
+        large = [f"a/{namespace}/0x00000000_0xffffffff" for namespace in "xyz"]
+        unload, split = first.unload, first.split
+
+        async def unload_and_lose(bundle: str, destination: str) -> None:
+            await unload(bundle, destination)
+            cluster.leader = "nobody"
+
+        async def split_and_lose(bundle: str, *, unload: bool) -> None:
+            await split(bundle, unload=unload)
+            cluster.leader = "nobody"
+
+        first.unload, first.split = unload_and_lose, split_and_lose
+        await cluster.run(5 * MINUTE_S)
+        assert (len(cluster.moved), cluster.split) == (1, [])
+        cluster.stats.update(dict.fromkeys(large, BundleStats(Rates(1.0), topics=1500)))
+        cluster.owners.update(dict.fromkeys(large, first.id))
+        cluster.leader = first.id
+        await cluster.run(5 * MINUTE_S)
+        assert (len(cluster.moved), cluster.split) == (1, large[:1])
 
     run_cluster(story)

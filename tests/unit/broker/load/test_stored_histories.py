@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from geminga import sim
-from geminga.broker.load.core.histories import BundleData, encode_bundle_data, quota_path
+from geminga.broker.load.core.cluster_load import ClusterLoad
+from geminga.broker.load.core.histories import (
+    BROKER_AVERAGES_PATH,
+    BUNDLE_DATA_PATH,
+    BundleData,
+    encode_bundle_data,
+    quota_path,
+)
 from geminga.broker.load.core.histories import bundle_data_path as data_path
-from geminga.broker.load.core.reports import BundleStats, Rates
+from geminga.broker.load.core.reports import BrokerReport, BundleStats, Rates
 from geminga.broker.load.stored_histories import StoredHistories
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 
 ONE, TWO, THREE = (f"a/x/0x0000000{number}_0x0000000{number + 1}" for number in range(3))
+OTHER = "b/y/0x00000000_0xffffffff"
 
 
 def test_histories_come_from_a_leader_before_or_an_operator() -> None:
@@ -28,6 +38,30 @@ def test_histories_come_from_a_leader_before_or_an_operator() -> None:
         assert found[TWO].long.samples == 1000
         await store.close()
 
+    run(story)
+
+
+def test_what_is_gone_leaves_nothing_behind() -> None:
+    async def story(node: sim.SimNode) -> None:
+        store = MemoryMetadataStore(node.runtime, MemoryMetadata())
+        histories = StoredHistories(store)
+        data = {name: BundleData().with_sample(BundleStats(Rates(7.0))) for name in (ONE, TWO, OTHER)}
+        reports = {broker: BrokerReport(stats={ONE: BundleStats()}) for broker in ("a:1", "b:1")}
+        await histories.write(ClusterLoad(reports, data), data)
+        assert await store.children(BROKER_AVERAGES_PATH) == ["a:1", "b:1"]
+        assert await store.children(f"{BUNDLE_DATA_PATH}/b") == ["y"]
+        del reports["b:1"], data[TWO], data[OTHER]
+        await histories.write(ClusterLoad(reports, data), data)
+        assert await store.children(BROKER_AVERAGES_PATH) == ["a:1"]
+        assert (await store.get(data_path(ONE)), await store.get(data_path(TWO))) != (None, None)
+        assert await store.get(data_path(TWO)) is None
+        assert await store.children(BUNDLE_DATA_PATH) == ["a"]
+        await store.close()
+
+    run(story)
+
+
+def run(story: Callable[[sim.SimNode], Awaitable[None]]) -> None:
     async def scenario(world: sim.SimWorld) -> None:
         await world.node("a").run(story)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.registry import partitions
 from geminga.broker.registry.partitions import PARTITIONS_AT_ONCE, PARTITIONS_MAX
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.model.errors import (
@@ -348,6 +349,18 @@ async def cut_off(world: BrokerWorld) -> None:
     await world.resources.partitioned_topics.mark_deleted(NAME, True, partitions=3)
     await world.broker.ledgers.delete_unused(NAME.with_partition(0).managed_ledger_name)
     await world.restart()
+
+
+def test_more_partitions_than_go_at_a_time_are_all_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "PARTITIONS_AT_ONCE", 2)
+
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.create_partitioned_topic(NAME, 7)
+        assert await stored(world) == list(range(7))
+        await world.broker.delete_partitioned_topic(NAME)
+        assert await stored(world) == []
+
+    run_with_broker(scenario)
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from geminga.broker.registry import topic_registry
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import (
@@ -122,6 +123,18 @@ def test_unload_sends_clients_away_and_loses_nothing() -> None:
         _, payload = await client.expect_with_payload(Type.MESSAGE)
         assert payload.endswith(b"kept")
         assert world.broker.topics[TOPIC] is not before
+
+    run_with_broker(scenario)
+
+
+def test_more_topics_than_are_unloaded_at_a_time_go_with_their_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_registry, "UNLOADS_AT_ONCE", 2)
+
+    async def scenario(world: BrokerWorld) -> None:
+        for index in range(5):
+            await world.broker.get_topic(TopicName.parse(f"topic-{index}"), create=True)
+        await world.broker.registry.taken(lambda _: True)
+        assert not world.broker.topics
 
     run_with_broker(scenario)
 

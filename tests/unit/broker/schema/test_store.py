@@ -169,6 +169,11 @@ def test_the_cache_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await store.read(third)).version == 2
         assert store._cache_bytes == sum(CACHE_ENTRY_BYTES + len(s.info.schema) for s in store._cache.values())
         assert Position(-1, -1) not in store._cache
+        # A large one takes the place of several.
+        large = b'"%s"' % (b"x" * (CACHE_ENTRY_BYTES + 10))
+        found = await add(world, large)
+        assert found.locator is not None
+        assert list(store._cache) == [found.locator.index[-1].position]
 
     run_with_schemas(scenario)
 

@@ -107,10 +107,11 @@ def test_reader_called_off_rewinds_and_says_when_it_is_idle():
     with_topic(scenario, cache_size_mb=0)
 
 
-def test_long_backlog_lets_others_have_their_turn():
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Exclusive])
+def test_long_backlog_lets_others_have_their_turn(sub_type):
     async def scenario(topic):
         connection = topic.connect()
-        await topic.join(connection, permits=1)
+        await topic.join(connection, sub_type, permits=1)
         await topic.publish("first")  # from here on the cursor reads from memory
         await topic.publish(*[f"m{i}" for i in range(3000)])
         handlers.handle_flow(connection, 1, 3000)

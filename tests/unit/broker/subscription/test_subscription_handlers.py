@@ -310,6 +310,47 @@ def test_subscription_statistics_have_pulsars_names_and_rates():
     with_topic(scenario)
 
 
+def test_administration_looks_on_behind_what_one_read_brings(monkeypatch):
+    monkeypatch.setattr(seek, "EXPIRY_READ_BYTES", 1)
+
+    async def scenario(topic):
+        await topic.join(topic.connect(), permits=0)
+        subscription = topic.subscriptions["sub"]
+        positions = []
+        for text in TEXTS:
+            await settle(1)
+            positions += await topic.publish(text, publish_time=subscription.now_ms())
+        for number in (1, 2, 3, 5, 6):
+            subscription.cursor.acknowledge([positions[number]])
+        entry, found = await seek.peek(subscription, 3)
+        assert (entry.position, found) == (positions[7], 3)
+        assert await seek.peek(subscription, 9) == (None, 5)
+        assert (await seek.peek_stored(topic.ledger, 4, 1)).position == positions[3]
+        assert await seek.peek_stored(topic.ledger, 11, 1) is None
+        assert await seek.expire(subscription, 2500)
+        assert subscription.cursor.mark_delete_position == positions[6]
+
+    with_topic(scenario)
+
+
+def test_ledgers_of_a_topic_are_told_as_many_as_there_are_up_to_the_limit(monkeypatch):
+    monkeypatch.setattr(handlers, "LEDGERS_TOLD_MAX", 3)
+
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+        for text in TEXTS:
+            await topic.publish(text)
+            await settle(1)
+        request = pb.CommandGetLastMessageId(consumer_id=1, request_id=3, geminga_ledgers_from=0)
+        await call(connection, getLastMessageId=request)
+        (answer,) = connection.of_type(pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
+        told = [one.entries for one in answer.getLastMessageIdResponse.geminga_ledgers]
+        assert told == [2, 2, 2]
+
+    with_topic(scenario, entries_per_ledger=2)
+
+
 def test_administration_skips_clears_expires_and_peeks():
     async def scenario(topic):
         connection = topic.connect()

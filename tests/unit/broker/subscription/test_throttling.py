@@ -388,3 +388,15 @@ def test_read_that_fails_gives_its_room_back(sub_type) -> None:
         assert len(connection.messages) == 5
 
     with_topic(scenario, cache_size_mb=0)
+
+
+@pytest.mark.parametrize(("dispatch", "subscription"), [(10, 50), (50, 10)])
+def test_of_two_rates_the_lower_one_holds(dispatch: int, subscription: int) -> None:
+    async def scenario(topic: RecordedTopic) -> None:
+        texts = await fill(topic, 200)
+        topic.hold_to(dispatch=Rate(messages=dispatch), subscription=Rate(messages=subscription))
+        connection = topic.connect()
+        await topic.join(connection)
+        assert connection.texts() == texts[:10]
+
+    with_topic(scenario)

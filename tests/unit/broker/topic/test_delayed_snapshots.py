@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from geminga.bookkeeper import MetadataLiveLedgers
+from geminga.broker.core import delayed_snapshot
+from geminga.broker.topic import delayed_snapshots
 from geminga.broker.topic.delayed_snapshots import ROOT, SAVE_INTERVAL_S, SnapshotNode
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import CorruptionError, DiskFullError
@@ -78,6 +80,24 @@ def test_restart_finds_what_waits_without_reading_it(how):
         keep_alive_interval_s=100_000,
         delayed_delivery_min_index_count_per_bucket=1000 if how == "many" else 50_000,
     )
+
+
+def test_a_snapshot_of_several_records_is_read_to_its_end(monkeypatch):
+    monkeypatch.setattr(delayed_snapshots, "READ_RECORDS", 2)
+    monkeypatch.setattr(delayed_snapshot, "RECORD_BYTES_MAX", 1)  # a record for each slot
+
+    async def scenario(world: BrokerWorld):
+        await shared(world)
+        for number in range(7):
+            await publish_delayed(world, 300, 3_600_000 * (1 + number))
+        await world.restart()
+        before = await reads_of(world)
+        await shared(world)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert len(topic.delays()) == 7 * 300
+        assert await reads_of(world) - before < 50
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
 
 
 def test_snapshot_that_is_written_anew_leaves_no_ledger_behind():

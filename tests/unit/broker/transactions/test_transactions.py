@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from geminga.broker.topic import transaction_buffer
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
@@ -267,5 +268,27 @@ def test_entries_are_looked_at_for_hidden_ones_only_where_there_are_any() -> Non
         reader = await transacting(world)
         await reader.client.subscribe()
         assert await read(reader) == [b"yes"]
+
+    run(scenario)
+
+
+def test_a_log_of_several_reads_is_read_to_its_end_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_buffer, "RECOVERY_ENTRIES", 2)
+
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await transacting(world)
+        await writer.client.create_producer()
+        await writer.connect()
+        for number in range(4):
+            txn_id = await writer.begin()
+            await writer.add_partition(txn_id)
+            await writer.publish(b"%d" % number, txn_id)
+            assert not (await writer.end(txn_id, commit=number % 2 == 0)).HasField("error")
+        old, world.broker = world.broker, world._new_broker()
+        await world.start()
+        reader = await transacting(world)
+        await reader.client.subscribe()
+        assert await read(reader) == [b"0", b"2"]
+        old.is_closing = True
 
     run(scenario)

@@ -11,6 +11,7 @@ import pytest
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.upkeep import inactive_topics
 from geminga.managed_ledger import AppendResult, ManagedLedgerFactory
 from geminga.managed_ledger.metadata_io import ledger_path
 from geminga.model.errors import GemingaError
@@ -88,6 +89,20 @@ def test_topic_nobody_uses_is_deleted() -> None:
         assert not await world.broker.topic_exists(NAME)
 
     run_with_broker(scenario)
+
+
+def test_topics_behind_those_of_one_turn_are_deleted_by_the_same_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inactive_topics, "TOPICS_PER_TURN", 2)
+
+    async def scenario(world: BrokerWorld) -> None:
+        for index in range(5):
+            await world.broker.get_topic(TopicName.parse(f"topic-{index}"), create=True)
+        await seconds(SWEEP_S - 1)
+        assert len(world.broker.topics) == 5
+        await seconds(SWEEP_S)
+        assert not world.broker.topics
+
+    run_with_broker(scenario, **QUIET, delete_inactive_topics_after_s=SWEEP_S - 1)
 
 
 def test_topic_with_a_subscription_or_a_producer_stays() -> None:
