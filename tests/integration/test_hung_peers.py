@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import threading
 import urllib.request
@@ -32,7 +33,7 @@ SECONDS = float(os.environ.get("HUNG_S", "180"))
 SECONDS_SHORT = 8.0
 TOPIC = "persistent://public/default/under-load"
 #: Nothing is kept that nobody waits for, so that hours of it fit on a disk.
-SHORT_LEDGERS = {"managedLedgerMaxEntriesPerLedger": 400, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
+SHORT_LEDGERS = {"managedLedgerMaxEntriesPerLedger": 100, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
 BOOKIE_SETTINGS = {"journalMaxSizeMB": 128, "gcWaitTime": 5000, "journalMaxBackups": 0, "logSizeLimit": 64 << 20}
 SESSION_MS = 4000
 
@@ -48,9 +49,15 @@ def standalone(directory: Path, *arguments: str, **settings: object) -> Standalo
 
 @contextmanager
 def cluster(
-    directory: Path, *, bookies: int = 3, brokers: int = 1, session_ms: int = SESSION_MS, quorum: tuple[int, int, int]
+    directory: Path,
+    *,
+    quorum: tuple[int, int, int],
+    bookies: int = 3,
+    brokers: int = 1,
+    session_ms: int = SESSION_MS,
+    **settings: object,
 ) -> Iterator[Cluster]:
-    """``quorum``: ensemble, write and ack quorum."""
+    """``quorum``: ensemble, write and ack quorum. ``settings``: of brokers."""
     names = ("EnsembleSize", "WriteQuorum", "AckQuorum")
     made = Cluster(
         directory,
@@ -61,6 +68,7 @@ def cluster(
             **SHORT_LEDGERS,
             **{f"managedLedgerDefault{name}": value for name, value in zip(names, quorum, strict=True)},
             "transactionCoordinatorEnabled": "true",
+            **settings,
         },
         bookie_settings=BOOKIE_SETTINGS,
     )
@@ -203,7 +211,9 @@ def until_it_flows(load: Publishing) -> None:
 @pytest.mark.long
 def test_zookeeper_that_is_stopped(tmp_path: Path) -> None:
     """Sessions live for a minute, and everything that needs metadata is asked for as fast as it fails."""
-    with cluster(tmp_path, session_ms=60_000, quorum=(3, 2, 2)) as world:
+    # A ledger that is open needs no metadata: messages flow as long as the session lives.
+    never = {"managedLedgerMaxEntriesPerLedger": 1_000_000}
+    with cluster(tmp_path, session_ms=60_000, quorum=(3, 2, 2), **never) as world:
         world.broker.request("PUT", "/admin/v2/persistent/public/default/parts/partitions", 4)
         with Publishing(world.service_url, tmp_path, [TOPIC]) as load, ExitStack() as stack:
             until_it_flows(load)
@@ -290,7 +300,7 @@ def test_broker_that_another_one_calls_is_stopped(tmp_path: Path) -> None:
     with cluster(tmp_path, brokers=2, session_ms=60_000, quorum=(3, 2, 2)) as world, ExitStack() as stack:
         first, second = world.brokers.values()
         first.request("PUT", "/admin/v2/persistent/public/default/parts/partitions", 8)
-        topic = owned_topic(first.web_url, first.service_url)
+        topic = owned_topic(first)
         load = stack.enter_context(Publishing(first.service_url, tmp_path, [topic]))
         until_it_flows(load)
         stack.enter_context(stopped(second.pid))
@@ -306,41 +316,38 @@ def test_broker_that_another_one_calls_is_stopped(tmp_path: Path) -> None:
     seen.check(flows=True)
 
 
-def owned_topic(web_url: str, service_url: str) -> str:
-    for number in range(1000):
-        with urllib.request.urlopen(f"{web_url}/lookup/v2/topic/persistent/public/default/load{number}") as answer:
-            if json.loads(answer.read())["brokerUrl"] == service_url:
-                return f"persistent://public/default/load{number}"
-    raise AssertionError(f"{service_url} owns no topic")
+def owner_of(web_url: str, topic: str) -> str:
+    path = topic.replace("://", "/")
+    with urllib.request.urlopen(f"{web_url}/lookup/v2/topic/{path}") as answer:
+        return str(json.loads(answer.read())["brokerUrl"])
+
+
+def owned_topic(broker: BrokerProcess) -> str:
+    names = (f"persistent://public/default/load{number}" for number in range(1000))
+    return next(name for name in names if owner_of(broker.web_url, name) == broker.service_url)
 
 
 @pytest.mark.long
 def test_child_of_a_standalone_with_brokers_is_stopped(tmp_path: Path) -> None:
     with standalone(tmp_path, "--brokers", "2") as process, ExitStack() as stack:
-        urls = [f"http://{one}" for one in json.loads(process.request("GET", "/admin/v2/brokers"))]
-        service_url = {url: service_url_of(url) for url in urls}
         children = sorted(children_of([process.pid]))
-        serving = {url: pid_of(url, [process.pid, *children]) for url in urls}
-        healthy, hung = sorted(urls, key=lambda url: serving[url])[:2]
-        topic = owned_topic(healthy, service_url[healthy])
-        load = stack.enter_context(Publishing(service_url[healthy], tmp_path, [topic]))
+        topic = "persistent://public/default/load0"
+        healthy_url = owner_of(process.web_url, topic)
+        healthy = pid_of(healthy_url, children)
+        (hung,) = set(children) - {healthy}
+        load = stack.enter_context(Publishing(healthy_url, tmp_path, [topic]))
         until_it_flows(load)
-        stack.enter_context(stopped(serving[hung]))
-        other = stack.enter_context(Load(looking_up(int(service_url[healthy].rsplit(":", 1)[1])), 10))
-        watched = {"storage": process.pid, "broker": serving[healthy]}
+        stack.enter_context(stopped(hung))
+        other = stack.enter_context(Load(looking_up(int(healthy_url.rsplit(":", 1)[1])), 10))
+        watched = {"storage": process.pid, "broker": healthy}
         seen = soak("a child of --brokers stopped", watched, SECONDS, messages=load, others=[other])
-        os.kill(serving[hung], 9)
+        os.kill(hung, signal.SIGKILL)
     seen.check(flows=True)
 
 
-def service_url_of(web_url: str) -> str:
-    with urllib.request.urlopen(f"{web_url}/lookup/v2/topic/persistent/public/default/any") as answer:
-        return str(json.loads(answer.read())["brokerUrl"])
-
-
-def pid_of(web_url: str, pids: list[int]) -> int:
+def pid_of(url: str, pids: list[int]) -> int:
     """Who listens there."""
-    port = int(web_url.rsplit(":", 1)[1])
+    port = int(url.rsplit(":", 1)[1])
     lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     inodes = {line.split()[9] for line in lines if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"}
     for pid in pids:
@@ -348,7 +355,7 @@ def pid_of(web_url: str, pids: list[int]) -> int:
             with suppress(OSError):
                 if os.readlink(link).removeprefix("socket:[").removesuffix("]") in inodes:
                     return pid
-    raise AssertionError(f"nobody of {pids} listens at {web_url}")
+    raise AssertionError(f"nobody of {pids} listens at {url}")
 
 
 # ---- auto-recovery, and the lake

@@ -25,7 +25,7 @@ from support.official import quiet_client
 
 MIB: Final = 1 << 20
 #: Of each message of a load, bytes.
-MESSAGE_BYTES: Final = 256 * 1024
+MESSAGE_BYTES: Final = MIB
 #: What a load asks for, and what must come of it, bytes a second.
 ASKED_BYTES_S: Final = 24_000_000
 RATE_BYTES_S_MIN: Final = 20_000_000
