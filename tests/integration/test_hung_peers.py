@@ -204,7 +204,7 @@ def test_bookies_that_are_stopped(tmp_path: Path, bookies: int, quorum: tuple[in
 
 def until_it_flows(load: Publishing) -> None:
     pause = threading.Event()
-    while load.size_bytes < 50_000_000:
+    while load.size_bytes < 30_000_000:
         pause.wait(0.1)
 
 
@@ -370,7 +370,7 @@ def test_auto_recovery_with_a_bookie_stopped(tmp_path: Path) -> None:
         recovery = world.start_autorecovery({"openLedgerRereplicationGracePeriod": 500})
         load = stack.enter_context(Publishing(world.service_url, tmp_path, [TOPIC]))
         pause = threading.Event()
-        while load.size_bytes < 1_000_000_000:
+        while load.size_bytes < 400_000_000:
             pause.wait(0.5)
         world.bookies["bookie-0"].kill()
         stack.enter_context(stopped(world.bookies["bookie-1"].pid))

@@ -52,7 +52,7 @@ class Load:
             try:
                 self._work()
                 self.done += 1
-            except (OSError, HTTPException, pulsar.PulsarException):
+            except (OSError, HTTPException, pulsar.PulsarException, AssertionError):
                 self.failed += 1
                 self.is_over.wait(self._pause_s)
 
@@ -214,7 +214,10 @@ class Program(Load):
         super().__init__(self._line, 1)
         tests = Path(__file__).resolve().parents[1]
         command = [sys.executable, "-m", "support.hung_client", kind, hung_url, healthy_url]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tests), str(tests.parent)))}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(tests), str(tests.parent), str(tests.parent / "src"))),
+        }
         with log.open("w") as errors:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
