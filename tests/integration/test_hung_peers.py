@@ -185,7 +185,7 @@ def test_client_whose_broker_is_stopped(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("bookies", "quorum", "hung"),
     [(3, (3, 3, 2), 1), (4, (3, 2, 2), 1), (3, (3, 2, 2), 1), (3, (3, 2, 2), 2)],
-    ids=["1 of 3, 3-3-2", "1 of 4, 3-2-2", "1 of 3, 3-2-2", "2 of 3, 3-2-2"],
+    ids=["1-of-3-at-3-3-2", "1-of-4-at-3-2-2", "1-of-3-at-3-2-2", "2-of-3-at-3-2-2"],
 )
 def test_bookies_that_are_stopped(tmp_path: Path, bookies: int, quorum: tuple[int, int, int], hung: int) -> None:
     """Where too few are left, nothing flows: publishers send what is taken."""
