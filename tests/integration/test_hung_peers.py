@@ -34,7 +34,15 @@ SECONDS_SHORT = 8.0
 TOPIC = "persistent://public/default/under-load"
 #: Nothing is kept that nobody waits for, so that hours of it fit on a disk.
 SHORT_LEDGERS = {"managedLedgerMaxEntriesPerLedger": 100, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
-BOOKIE_SETTINGS = {"journalMaxSizeMB": 128, "gcWaitTime": 5000, "journalMaxBackups": 0, "logSizeLimit": 64 << 20}
+#: A cache that fills because the disk is behind holds nothing for a peer.
+SMALL_CACHE = {"dbStorage_writeCacheMaxSizeMb": 32}
+BOOKIE_SETTINGS = {
+    **SMALL_CACHE,
+    "journalMaxSizeMB": 128,
+    "gcWaitTime": 5000,
+    "journalMaxBackups": 0,
+    "logSizeLimit": 64 << 20,
+}
 SESSION_MS = 4000
 
 
@@ -43,7 +51,7 @@ def standalone(directory: Path, *arguments: str, **settings: object) -> Standalo
     data = directory / name
     data.mkdir()
     return StandaloneProcess(
-        data, log=directory / f"{name}.log", arguments=arguments, settings={**SHORT_LEDGERS, **settings}
+        data, log=directory / f"{name}.log", arguments=arguments, settings={**SHORT_LEDGERS, **SMALL_CACHE, **settings}
     )
 
 
@@ -220,8 +228,8 @@ def test_zookeeper_that_is_stopped(tmp_path: Path) -> None:
             stack.callback(world.zookeeper.servers[0].resume)
             world.zookeeper.servers[0].pause()
             others = [
-                Load(asking(world.broker, *METADATA_QUESTIONS, timeout_s=2), 50),
-                Load(looking_up(world.broker.broker_port), 20),
+                Load(asking(world.broker, *METADATA_QUESTIONS, timeout_s=2), 20, pause_s=0.5),
+                Load(looking_up(world.broker.broker_port), 4, pause_s=1),
             ]
             for one in others:
                 stack.enter_context(one)
@@ -246,7 +254,6 @@ BROKERS_QUESTIONS = (
     ("GET", "/admin/v2/persistent/public/default"),
     ("GET", "/lookup/v2/topic/persistent/public/default/new{n}"),
     ("PUT", "/admin/v2/persistent/public/default/parts/subscription/s{n}"),
-    ("PUT", "/admin/v2/namespaces/public/default/unload"),
 )
 
 
@@ -305,8 +312,8 @@ def test_broker_that_another_one_calls_is_stopped(tmp_path: Path) -> None:
         until_it_flows(load)
         stack.enter_context(stopped(second.pid))
         others = [
-            Load(asking(first, *BROKERS_QUESTIONS[:-1], timeout_s=5), 60),
-            Load(looking_up(first.broker_port), 10),
+            Load(asking(first, *BROKERS_QUESTIONS, timeout_s=5), 20, pause_s=0.5),
+            Load(looking_up(first.broker_port), 4, pause_s=1),
         ]
         for one in others:
             stack.enter_context(one)
@@ -338,7 +345,7 @@ def test_child_of_a_standalone_with_brokers_is_stopped(tmp_path: Path) -> None:
         load = stack.enter_context(Publishing(healthy_url, tmp_path, [topic]))
         until_it_flows(load)
         stack.enter_context(stopped(hung))
-        other = stack.enter_context(Load(looking_up(int(healthy_url.rsplit(":", 1)[1])), 10))
+        other = stack.enter_context(Load(looking_up(int(healthy_url.rsplit(":", 1)[1])), 4, pause_s=1))
         watched = {"storage": process.pid, "broker": healthy}
         seen = soak("a child of --brokers stopped", watched, SECONDS, messages=load, others=[other])
         os.kill(hung, signal.SIGKILL)

@@ -180,7 +180,7 @@ def with_spark(hung: str, healthy: str) -> None:
         found = source(url, topic, pollTimeoutMs="2000")
         reader = found.reader(found.schema())
         work += [partial(read, reader, part) for part in reader.partitions()] * 2
-    work += [lambda: writers[hung].write(iter([rows] * 100))] * 4
+    work.append(lambda: writers[hung].write(iter([rows] * 100)))
     counts = Counts()
     print("ready", flush=True)
     sys.stdin.readline()

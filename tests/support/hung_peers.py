@@ -52,6 +52,7 @@ class Load:
             try:
                 self._work()
                 self.done += 1
+                self.is_over.wait(self._pause_s)
             except (OSError, HTTPException, pulsar.PulsarException, AssertionError):
                 self.failed += 1
                 self.is_over.wait(self._pause_s)
@@ -76,7 +77,7 @@ class Publishing(Load):
     """The official client at :data:`ASKED_BYTES_S`, or as fast as it gets receipts."""
 
     def __init__(self, url: str, directory: Path, topics: Sequence[str], *, bytes_s: int = ASKED_BYTES_S) -> None:
-        super().__init__(self._send, 1)
+        super().__init__(self._send, 1, pause_s=0)
         # Who sends to several brokers is not kept from one by the other.
         self._clients = [quiet_client(url, directory) for _ in topics]
         self._producers = [
@@ -129,6 +130,8 @@ class Soaked(NamedTuple):
     #: By process: at the end of the warm part, and how much it had grown at most since.
     before: dict[str, int]
     grown: dict[str, int]
+    #: MiB at the end of each sixth.
+    series: dict[str, list[int]]
     #: Processes that ended by themselves.
     ended: list[str]
 
@@ -141,7 +144,8 @@ class Soaked(NamedTuple):
 
     def __str__(self) -> str:
         memory = ", ".join(
-            f"{name} {self.before[name] >> 20} MiB {grown / MIB:+.1f}" for name, grown in self.grown.items()
+            f"{name} {self.before[name] >> 20} MiB {grown / MIB:+.1f} {self.series[name]}"
+            for name, grown in self.grown.items()
         )
         rate = f"{self.bytes_s / 1e6:.1f} MB/s, " if self.bytes_s else ""
         ended = f"; ended: {', '.join(self.ended)}" if self.ended else ""
@@ -166,6 +170,7 @@ def soak(
     first_bytes = messages.size_bytes if messages is not None else 0
     before: dict[str, int] = {}
     grown: dict[str, int] = {}
+    series: dict[str, list[int]] = {name: [] for name in watched}
     ended: list[str] = []
     while (now_s := time.monotonic() - began) < seconds:
         for name, pid in watched.items():
@@ -181,11 +186,13 @@ def soak(
                 grown[name] = 0
             else:
                 grown[name] = max(grown[name], rss - before[name])
+            if now_s >= (len(series[name]) + 1) * seconds / WARM_PART:
+                series[name].append(rss >> 20)
         pause.wait(LOOK_S)
     took_s = time.monotonic() - began
     stored = messages.size_bytes - first_bytes if messages is not None else 0
     done, failed = sum(load.done for load in others), sum(load.failed for load in others)
-    found = Soaked(link, took_s, stored / took_s, done, failed, before, grown, ended)
+    found = Soaked(link, took_s, stored / took_s, done, failed, before, grown, series, ended)
     report = os.environ.get("HUNG_REPORT")
     if report:
         with Path(report).open("a", encoding="utf-8") as out:
@@ -211,7 +218,7 @@ class Program(Load):
     """A program of ``support/hung_client.py``, which says on each line what it has done and what failed."""
 
     def __init__(self, log: Path, kind: str, hung_url: str, healthy_url: str) -> None:
-        super().__init__(self._line, 1)
+        super().__init__(self._line, 1, pause_s=0)
         tests = Path(__file__).resolve().parents[1]
         command = [sys.executable, "-m", "support.hung_client", kind, hung_url, healthy_url]
         environment = {
