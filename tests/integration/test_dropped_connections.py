@@ -36,12 +36,12 @@ from support.raw_protocol import RawConnection, frame, producer_frame
 
 pytestmark = pytest.mark.integration
 
-COUNT = 60
+COUNT = 40
 #: Of the full size, and how many go before them.
 COUNT_LONG = int(os.environ.get("DROPPED_CONNECTIONS", "8000"))
 WARM_LONG = 2000
 #: One object of each would be too many; the bytes are mostly of counting.
-OBJECTS_MAX = 50
+OBJECTS_MAX = 30
 OBJECTS_MAX_LONG = 100
 BYTES_MAX = 160 * 1024
 BYTES_MAX_LONG = 1024 * 1024

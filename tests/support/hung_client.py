@@ -141,7 +141,8 @@ def with_blocking(hung: str, healthy: str) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     work: list[Callable[[], object]] = [lambda: waiting.send(payload)] * 20
-    work += [lambda: refused.send_nowait(payload, lambda *_: None)] * 2
+    # Each a payload of its own, as of who reads files.
+    work += [lambda: refused.send_nowait(os.urandom(MESSAGE_BYTES), lambda *_: None)] * 2
     work += [lambda: stuck.get_topic_partitions(HUNG)] * 20
     work += [lambda: stuck.transaction(), lambda: stuck.create_producer(HUNG)]
     work += [lambda: consumer.acknowledge(next(ids)), lambda: consumer.receive(1000)]
