@@ -36,12 +36,12 @@ from support.raw_protocol import RawConnection, frame, producer_frame
 
 pytestmark = pytest.mark.integration
 
-COUNT = 40
+COUNT = 60
 #: Of the full size, and how many go before them.
 COUNT_LONG = int(os.environ.get("DROPPED_CONNECTIONS", "8000"))
 WARM_LONG = 2000
 #: One object of each would be too many; the bytes are mostly of counting.
-OBJECTS_MAX = 30
+OBJECTS_MAX = 55
 OBJECTS_MAX_LONG = 100
 BYTES_MAX = 160 * 1024
 BYTES_MAX_LONG = 1024 * 1024
@@ -106,7 +106,7 @@ BOOKIE_REQUESTS = {
     "half a large request": pack(">II", 5_000_000, 2 << 24 | 1 << 16) + b"k" * PART_BYTES,
     "half a small request": pack(">II", 60_000, 2 << 24 | 1 << 16) + b"k" * 30_000,
     "no request": pack(">II", 0x7FFFFFFF, 1),
-    "answers that are not read": b"".join(v2.encode_read(LEDGER, 0) for _ in range(150)),
+    "answers that are not read": b"".join(v2.encode_read(LEDGER, 0) for _ in range(110)),
 }
 
 
