@@ -28,6 +28,8 @@ SENDERS: Final = 300
 ASKERS: Final = 100
 #: Fails soon, so that much is asked.
 OPERATION_MS: Final = 2000
+#: ``maxUnackedMessagesPerConsumer``.
+UNACKNOWLEDGED_MAX: Final = 50_000
 SEND_TIMEOUT: Final = {"pulsar.producer.sendTimeoutMs": "5000"}
 
 
@@ -45,9 +47,9 @@ class Counts:
 
 
 def following(first: gc.MessageId) -> Iterator[gc.MessageId]:
-    """Ids to acknowledge, none twice."""
-    for entry_id in itertools.count(2, 2):
-        yield gc.MessageId(first.partition(), first.ledger_id(), entry_id, -1)
+    """Ids to acknowledge, as many as a broker lets a consumer have: nobody gets more while it hangs."""
+    for number in itertools.count():
+        yield gc.MessageId(first.partition(), first.ledger_id(), 2 + number % UNACKNOWLEDGED_MAX * 2, -1)
 
 
 async def again(counts: Counts, work: Callable[[], Awaitable[object]]) -> None:
