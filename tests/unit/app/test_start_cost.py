@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 #: Modules of Geminga.
-MODULES_MAX: Final = 223
+MODULES_MAX: Final = 224
 #: Dataclasses, each of which is written as text and compiled when its module is loaded: as long as three modules take.
 #: Small values are tuples with names (``typing.NamedTuple``).
 DATACLASSES_MAX: Final = 36
