@@ -25,6 +25,8 @@ INTEROP_ARGS ?=
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 CRASH_ROUNDS ?= 100
+HUNG_SECONDS ?= 180
+LINK ?=
 FROM ?= 0
 COUNT ?= 100
 JOBS ?= 1
@@ -42,7 +44,7 @@ PROPERTY_EXAMPLES ?= 200
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup spark-extras demo kills chaos balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start conformance interop peers package protos blocking rest-docs lock clean
+.PHONY: help setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start conformance interop peers package protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +63,9 @@ kills: $(STAMP) ## the example of transactions, killed 200 times with its broker
 
 chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1 ZOOKEEPERS=1)
 	@$(BIN)/python -m tools.chaos --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json)
+
+hung: $(STAMP) ## each peer hangs under load, by real processes and sockets: memory and rates (HUNG_SECONDS=180 LINK=bookies)
+	@HUNG_S=$(HUNG_SECONDS) $(BIN)/python -m pytest -q -rP tests/integration/test_hung_peers.py $(if $(LINK),-k "$(LINK)") $(PYTEST_ARGS)
 
 balance: $(STAMP) ## 64 bundles under uneven load on one broker, two join: how evenly they share it, in rounds of a minute (ROUNDS=10 SEED=)
 	@$(BIN)/python -m tools.balance $(if $(JSON),--json) shedding --rounds $(if $(filter command line environment,$(origin ROUNDS)),$(ROUNDS),10) --seed $(or $(DRAW),1)

@@ -19,11 +19,18 @@ class RawConnection:
         self.address = f"{host}:{port}"
         self._buffer = b""
         if handshake:
-            command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
-            command.connect.client_version = "raw"
-            command.connect.protocol_version = 20
-            self.send(frame(command))
-            assert self.expect(pb.BaseCommand.CONNECTED).connected.server_version
+            try:
+                self._shake_hands()
+            except BaseException:
+                self.socket.close()
+                raise
+
+    def _shake_hands(self) -> None:
+        command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
+        command.connect.client_version = "raw"
+        command.connect.protocol_version = 20
+        self.send(frame(command))
+        assert self.expect(pb.BaseCommand.CONNECTED).connected.server_version
 
     def send(self, data: bytes) -> None:
         """Bytes as they are."""

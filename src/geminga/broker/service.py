@@ -17,6 +17,7 @@ from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX
 from geminga.broker.connection.connections import Connections
 from geminga.broker.connection.output_budget import OutputBudget
 from geminga.broker.connection.publish_buffer import PublishBuffer
+from geminga.broker.connection.request_room import RequestRoom
 from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
@@ -118,6 +119,7 @@ class Broker:
         self.recent_candidates = RecentCandidates()
         self.unacked_budget = config.new_unacked_budget()
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
+        self.requests = RequestRoom()
         self.frame_room = FrameRoom(runtime.clock.monotonic)
         self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections.open)
         #: Which topics are this broker's.
@@ -318,6 +320,7 @@ class Broker:
             frame_room=self.frame_room,
             output_budget=self.output_budget,
             publish_buffer=self.publish_buffer,
+            requests=self.requests,
         )
 
     def _make_topic(self, name: TopicName, ledger: ManagedLedger | None) -> Topic:

@@ -42,6 +42,8 @@ class BucketStore:
             connect_timeout=_CONNECT_S,
             request_timeout=_REQUEST_S,
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+            # Else all of a file that the bucket does not take would wait in memory, and no write for it.
+            background_writes=False,
             **options,
         )
 

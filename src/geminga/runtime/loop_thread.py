@@ -190,13 +190,24 @@ def _call_all(queue: SimpleQueue[Callable[[], None] | None]) -> None:
 class HandOver(Generic[T]):
     """Items from any thread to a coroutine on the loop, in order; who puts waits while ``limit`` items wait.
 
-    ``take`` is called with up to a whole queue of items at once; what it raises reaches the loop's error handling.
+    Who says how large its item is waits as well while those of ``bytes_max`` wait, unless nothing large does; who takes
+    such an item says so (:meth:`took`). ``take`` is called with up to a whole queue of items at once; what it raises
+    reaches the loop's error handling.
     """
 
-    def __init__(self, thread: LoopThread, take: Callable[[deque[T]], Awaitable[None]], limit: int) -> None:
+    def __init__(
+        self,
+        thread: LoopThread,
+        take: Callable[[deque[T]], Awaitable[None]],
+        limit: int,
+        bytes_max: int = 0,
+    ) -> None:
         self._thread = thread
         self._take = take
         self._limit = limit
+        self._bytes_max = bytes_max
+        #: Of the items that said their size; changed under ``_room``.
+        self._size_bytes = 0
         self._items: deque[T] = deque()
         #: A start is on its way or the taker runs; what threads go by.
         self._is_scheduled = False
@@ -206,20 +217,31 @@ class HandOver(Generic[T]):
         #: Set on the loop, when nothing waits.
         self._empty_waiters: list[asyncio.Future[None]] = []
 
-    def put(self, item: T) -> None:
+    def put(self, item: T, size_bytes: int = 0) -> None:
         """From a thread that may wait, never the loop's."""
         items = self._items
-        if len(items) >= self._limit:
+        if size_bytes or len(items) >= self._limit:
             self._thread.check()
             with self._room:
                 # The time limit: a taker that ended by an error must not leave this thread behind.
-                while len(items) >= self._limit and self._thread.is_alive:
+                while not self._has_room(size_bytes) and self._thread.is_alive:
                     self._room.wait(1.0)
+                self._size_bytes += size_bytes
         items.append(item)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._thread.check()
             self._thread.loop.call_soon_threadsafe(self._start)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if size_bytes and self._size_bytes and self._size_bytes + size_bytes > self._bytes_max:
+            return False
+        return len(self._items) < self._limit
+
+    def took(self, size_bytes: int) -> None:
+        """An item of that size was taken."""
+        with self._room:
+            self._size_bytes -= size_bytes
 
     async def empty(self) -> None:
         """On the loop: wait until everything put before is taken."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 
 import pytest
 
@@ -97,6 +98,45 @@ def test_an_error_of_the_bucket_is_no_missing_file(s3, status):
         with pytest.raises(OSError, match=r"AWS Error|ACCESS_DENIED|HTTP") as caught:
             call()
         assert not isinstance(caught.value, FileNotFoundError)
+
+
+class HangingServer(S3Server):
+    """Takes a part of an upload when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.goes_on = threading.Event(), threading.Event()
+
+    def fails(self, method: str) -> int:
+        if method == "PUT":
+            self.is_asked.set()
+            assert self.goes_on.wait(60)
+        return super().fails(method)
+
+
+def test_what_a_bucket_that_hangs_does_not_take_stays_with_who_writes(monkeypatch):
+    written = []
+    with HangingServer() as hanging:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        store = BucketStore("lake", "", endpoint=hanging.endpoint)
+
+        def write() -> None:
+            with store.write("t/f") as output:
+                for _ in range(64):
+                    output.write(bytes(1 << 20))
+                    written.append(1)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert hanging.is_asked.wait(60)
+        writer.join(0.5)
+        held = len(written)
+        hanging.goes_on.set()
+        writer.join(60)
+        assert held <= 16
+        assert len(hanging.objects["lake/t/f"]) == 64 << 20
 
 
 def test_a_directory_that_is_not_mounted_is_an_error_and_no_empty_lake(tmp_path):

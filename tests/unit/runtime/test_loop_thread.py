@@ -115,6 +115,41 @@ def test_items_of_one_thread_arrive_in_order_whatever_the_limit(thread) -> None:
     assert taken == list(range(1000))
 
 
+def test_who_hands_over_much_waits_though_it_is_few_items(thread) -> None:
+    """What a broker that hangs does not take stays with who has it, whatever the number."""
+    let_take, put, taken = asyncio.Event(), [], []
+
+    async def take(items: deque[int]) -> None:
+        await let_take.wait()
+        while items:
+            taken.append(items.popleft())
+            hand_over.took(600 if taken[-1] < 100 else 5000 if taken[-1] == 200 else 0)
+
+    hand_over = HandOver(thread, take, limit=1000, bytes_max=2000)
+    is_put = threading.Semaphore(0)
+
+    def put_all() -> None:
+        for index in range(20):
+            hand_over.put(index, 600)
+            put.append(index)
+            is_put.release()
+
+    threading.Thread(target=put_all, daemon=True).start()
+    for _ in range(3):
+        assert is_put.acquire(timeout=10)
+    assert not is_put.acquire(timeout=0.05)
+    assert put == [0, 1, 2]
+    hand_over.put(100)  # a small one goes in
+    thread.loop.call_soon_threadsafe(let_take.set)
+    for _ in range(17):
+        assert is_put.acquire(timeout=10)
+    thread.run(hand_over.empty)
+    assert taken == [0, 1, 2, 100, *range(3, 20)]
+    hand_over.put(200, 5000)  # one that is larger than all the room, by itself
+    thread.run(hand_over.empty)
+    assert taken[-1] == 200
+
+
 def test_items_of_several_threads_all_arrive(thread) -> None:
     taken: list[tuple[int, int]] = []
 

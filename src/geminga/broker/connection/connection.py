@@ -355,6 +355,7 @@ class Connection(ConnectionMembers, asyncio.Protocol):
         self._writable_callbacks.clear()
         self._forget_members()
         self.services.publish_buffer.forget(self)
+        self.services.requests.held.pop(self, None)
         self.services.connections.closed(self)
 
     def _end_stream(self, error: ImpossibleFrameError) -> None:

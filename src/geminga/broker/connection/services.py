@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from geminga.broker.connection.connections import Connections
     from geminga.broker.connection.output_budget import OutputBudget
     from geminga.broker.connection.publish_buffer import PublishBuffer
+    from geminga.broker.connection.request_room import RequestRoom
     from geminga.broker.failures import Failures
     from geminga.runtime.frame_room import FrameRoom
 
@@ -31,3 +32,4 @@ class ConnectionServices:
     frame_room: FrameRoom
     output_budget: OutputBudget
     publish_buffer: PublishBuffer
+    requests: RequestRoom

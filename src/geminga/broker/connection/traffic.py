@@ -22,7 +22,7 @@ from geminga.broker.connection.back_pressure import (
     WRITE_BUFFER_STOP_READING_BYTES,
 )
 from geminga.broker.connection.services import ConnectionServices
-from geminga.model.errors import GemingaError
+from geminga.model.errors import GemingaError, TooManyRequestsError
 from geminga.runtime import Buffer, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -43,6 +43,8 @@ class PauseReason(IntFlag):
     FRAME_BUFFER = 64
     #: Somebody publishes on it faster than a rate allows.
     PUBLISH_RATE = 128
+    #: Too many requests of all connections are under way, and more than a few of its own.
+    REQUEST_ROOM = 256
 
 
 class UsedUpRate(Protocol):
@@ -291,11 +293,35 @@ class ConnectionTraffic:
         self.request_begins()
         spawn(work, name=name, part=self).add_done_callback(self.request_done)
 
+    @property
+    def too_many_requests(self) -> TooManyRequestsError | None:
+        """Why no further request of anybody is worked on now; None: they are."""
+        return self.services.requests.refusal()
+
     def request_begins(self) -> None:
         """The same for one that is worked on without a task, until :meth:`request_done`."""
+        room = self.services.requests
+        room.count += 1
+        self.request_goes_on()
+        if room.is_short_for(self._pending_requests) and not self.is_closed:
+            room.held[self] = None
+            self._pause(PauseReason.REQUEST_ROOM)
+
+    def request_goes_on(self) -> None:
+        """It does not rest any more."""
         self._pending_requests += 1
         if self._pending_requests > REQUESTS_PENDING_MAX:
             self._pause(PauseReason.PENDING_REQUESTS)
+
+    def request_rests(self) -> None:
+        """It waits for something that may take long: it holds up nothing of its connection, until it goes on."""
+        self._pending_requests -= 1
+        if self._paused and self._pending_requests <= REQUESTS_PENDING_MAX // 2:
+            self._resume(PauseReason.PENDING_REQUESTS)
+
+    def request_room_is_free(self) -> None:
+        """Of all connections, half as many requests are under way as may be."""
+        self._resume(PauseReason.REQUEST_ROOM)
 
     def run_in_turns(self, work: Coroutine[None, None, None]) -> None:
         """Carry out the command at hand in several turns of the loop; commands behind it wait until that is done."""
@@ -311,9 +337,8 @@ class ConnectionTraffic:
 
     def request_done(self, _: object = None) -> None:
         """A request is answered."""
-        self._pending_requests -= 1
-        if self._paused and self._pending_requests <= REQUESTS_PENDING_MAX // 2:
-            self._resume(PauseReason.PENDING_REQUESTS)
+        self.request_rests()
+        self.services.requests.end()
 
     @property
     def pending_publishes(self) -> int:

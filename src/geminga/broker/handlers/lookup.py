@@ -30,11 +30,11 @@ async def _lookup(services: CommandServices, connection: Connection, request: pb
         wait = await services.lookup.wait_for(place)
         if wait is not None:
             # Thousands of a connection may wait; it is read on meanwhile.
-            connection.request_done()
+            connection.request_rests()
             try:
                 await wait
             finally:
-                connection.request_begins()
+                connection.request_goes_on()
             place = await services.lookup.find(name, listener, is_authoritative=request.authoritative)
     except GemingaError as error:
         connection.write(commands.lookup_failed(request.request_id, error.server_error, connection.told(error)))

@@ -110,6 +110,10 @@ class CommandTable:
         if row is None or row.handle is None:
             return False
         if isinstance(row.needs, Asks):
+            too_many = connection.too_many_requests
+            if too_many is not None:
+                row.needs.refuse(connection, command, too_many)
+                return True
             self._ask(connection, command, row.handle, row.needs)
         else:
             row.handle(self._services, connection, command)

@@ -22,7 +22,6 @@ from geminga.model.errors import (
     TopicNotFoundError,
 )
 from geminga.model.topic_name import TopicName
-from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import error_code
 from geminga.wire.pulsar.schema_info import decode_version, encode_version
@@ -40,7 +39,7 @@ def handle_get_schema(services: CommandServices, connection: Connection, command
         _send_schema(connection, _schema_error(connection, request.request_id, error))
         return
     connection.requests[key] = request.request_id
-    spawn(_get_schema(services, connection, request), name=f"schema of {request.topic}", part=connection)
+    connection.run(_get_schema(services, connection, request), f"schema of {request.topic}")
 
 
 async def _get_schema(services: CommandServices, connection: Connection, request: pb.CommandGetSchema) -> None:
@@ -91,7 +90,7 @@ def handle_get_or_create_schema(services: CommandServices, connection: Connectio
         _send_version(connection, _version_error(connection, request.request_id, error))
         return
     connection.requests[(int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id)] = request.request_id
-    spawn(_get_or_create_schema(services, connection, request), name=f"add schema of {request.topic}", part=connection)
+    connection.run(_get_or_create_schema(services, connection, request), f"add schema of {request.topic}")
 
 
 async def _existing(services: CommandServices, text: str) -> Topic:

@@ -31,6 +31,10 @@ T = TypeVar("T")
 
 #: Messages of ``send_nowait`` that wait for the loop; more make the caller wait.
 HAND_OVER_MESSAGES_MAX: Final = 10_000
+#: Payload bytes of those of a producer; they come before what counts against the client's memory limit.
+HAND_OVER_BYTES_MAX: Final = 4 * 1024 * 1024
+#: Smaller ones are bounded by their number.
+HAND_OVER_COUNTED_BYTES: Final = 1024
 #: Messages that the loop takes at a time, before it looks after its connections again.
 HAND_OVER_TURN: Final = 500
 
@@ -75,6 +79,12 @@ def on_loop(function: Callable[[], R]) -> tuple[R, LoopThread]:
     """Call ``function`` on the process's loop thread; its result, and the thread."""
     thread = loop_thread()
     return thread.call(function), thread
+
+
+def _counted_bytes(content: object) -> int:
+    """Of a payload on its way to the loop; 0: of none, or a small one."""
+    size = len(content) if isinstance(content, bytes | bytearray | str) else 0
+    return size if size >= HAND_OVER_COUNTED_BYTES else 0
 
 
 class TransactionFacade(Facade[AsyncTransaction]):
@@ -128,7 +138,7 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
     def __init__(self, target: AsyncProducer[T], thread: LoopThread) -> None:
         super().__init__(target, thread)
         self._hand_over = HandOver[tuple[T | None, SendCallback | None, MessageFields]](
-            thread, self._take, HAND_OVER_MESSAGES_MAX
+            thread, self._take, HAND_OVER_MESSAGES_MAX, HAND_OVER_BYTES_MAX
         )
         #: The first error of a message without callback; raised by the next flush.
         self._unheard: PulsarException | None = None
@@ -147,7 +157,7 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
         if isinstance(txn, TransactionFacade):
             txn.used_by(self._hand_over)
         try:
-            self._hand_over.put((content, callback, with_transaction(fields)))
+            self._hand_over.put((content, callback, with_transaction(fields)), _counted_bytes(content))
         except (ForkedError, LocalError) as error:
             raise _as_client_error(error) from None
 
@@ -182,4 +192,7 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
                 elif self._unheard is None:
                     self._unheard = error
             items.popleft()
+            size_bytes = _counted_bytes(content)
+            if size_bytes:
+                self._hand_over.took(size_bytes)
         await self._target.drain()
