@@ -326,6 +326,12 @@ class ManagedLedgerFactory:
 
         return await find_holes(ml, self._services, ledger_ids)
 
+    async def is_closed_again(self, ml: ManagedLedger) -> bool:
+        """Whether all that its load passed over can be read now: see ``replaying``. Raises LedgerClosedError."""
+        from geminga.managed_ledger.replaying import is_closed_again
+
+        return await is_closed_again(ml, self._services)
+
     async def skip_hole(self, ml: ManagedLedger, ledger_id: int, *, is_forced: bool, is_whole: bool) -> Hole:
         """Give up one of them: see ``holes``. Raises NotFoundError, PreconditionFailedError, StorageError."""
         from geminga.managed_ledger.holes import skip_hole

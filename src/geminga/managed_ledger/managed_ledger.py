@@ -431,8 +431,8 @@ class ManagedLedger:
         """Of ledgers that are not open, made by the first read."""
         if self._reads is None:
             budget, entry_bytes_max = self._home.read_budget, self._home.entry_bytes_max
-            failures = self.stored.failures
-            self._reads = LedgerReads(self._open_to_read, budget, entry_bytes_max, self.part, failures)
+            failures, withheld = self.stored.failures, self.stored.withheld
+            self._reads = LedgerReads(self._open_to_read, budget, entry_bytes_max, self.part, failures, withheld)
         return self._reads
 
     async def _open_to_read(self, info: LedgerInfo) -> Ledger:

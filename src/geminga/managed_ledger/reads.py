@@ -6,7 +6,8 @@ the same time take turns. As nobody knows how large an entry is before it is rea
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -63,7 +64,16 @@ class _Ask(NamedTuple):
 class LedgerReads:
     """Open handles of closed ledgers, least recently used first."""
 
-    __slots__ = ("_budget", "_entry_bytes_max", "_failures", "_handles", "_open_ledger", "_opening", "_part")
+    __slots__ = (
+        "_budget",
+        "_entry_bytes_max",
+        "_failures",
+        "_handles",
+        "_open_ledger",
+        "_opening",
+        "_part",
+        "_withheld",
+    )
 
     def __init__(
         self,
@@ -72,9 +82,12 @@ class LedgerReads:
         entry_bytes_max: int,
         part: Part | None = None,
         failures: dict[int, StorageError] | None = None,
+        withheld: Mapping[int, StorageError] | None = None,
     ) -> None:
         """``budget``: of the bytes in flight; ``entry_bytes_max``: what one entry may have, as far as anybody knows;
-        ``part`` is closed if a read breaks; ``failures`` gets the error of each ledger whose last read failed."""
+        ``part`` is closed if a read breaks; ``failures`` gets the error of each ledger whose last read failed; a
+        ledger of ``withheld`` is not read, that error is the answer."""
+        self._withheld = withheld if withheld is not None else {}
         self._failures = failures if failures is not None else {}
         self._part = part
         self._open_ledger = open_ledger
@@ -107,7 +120,9 @@ class LedgerReads:
 
         def granted(claim: Claim) -> None:
             answer = partial(self._answer, info, claim, done)
-            if handle is not None and handle.ledger_id == info.ledger_id:
+            if info.ledger_id in self._withheld:
+                asyncio.get_running_loop().call_soon(answer, self._withheld[info.ledger_id])
+            elif handle is not None and handle.ledger_id == info.ledger_id:
                 handle.read(first, last, answer, bytes_max=bytes_max)
             else:
                 self._read(info, _Ask(first, last, bytes_max, answer))

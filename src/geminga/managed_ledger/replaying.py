@@ -12,10 +12,12 @@ from typing import Final, Protocol
 from geminga.managed_ledger.core.positions import LedgerList
 from geminga.managed_ledger.core.unreadable import Gap, is_lost
 from geminga.managed_ledger.entry import Entry
+from geminga.managed_ledger.ports import Ledger
+from geminga.managed_ledger.services import StorageServices
 from geminga.managed_ledger.stored_list import StoredList
 from geminga.model.errors import LedgerClosedError, LedgerFencedError, MetadataError, StorageError
 from geminga.model.position import Position
-from geminga.runtime import get_logger, next_turn
+from geminga.runtime import answer_of, get_logger, next_turn
 
 #: Ledgers out of reach, in the lake or on bookies, until no further one is asked there: each may take a time-out, and a
 #: topic is waited for.
@@ -29,6 +31,7 @@ class ReplayedLog(Protocol):
     name: str
     stored: StoredList
     ledgers: LedgerList
+    is_bookkeeper_first: bool
 
     async def read_range(
         self, first: Position, max_entries: int, max_bytes: int, *, is_limited: bool = True
@@ -84,19 +87,24 @@ async def replay(
         position = log.ledgers.next_position(entries[-1].position)
 
 
-async def is_closed_again(log: ReplayedLog) -> bool:
+async def is_closed_again(log: ReplayedLog, services: StorageServices) -> bool:
     """Whether what a replay passed over can be read now, or is in the list no more. Raises LedgerClosedError."""
     for gap in tuple(log.stored.gaps.values()):
-        if log.ledgers.find(gap.ledger_id) is None:
+        info = log.ledgers.find(gap.ledger_id)
+        if info is None:
             continue
         try:
-            await log.read_range(Position(gap.ledger_id, gap.last), 1, 1, is_limited=False)
+            # Not by the log's own reads: they may withhold it until the log is opened anew.
+            ledger = await services.open_to_read(log.name, info, is_bookkeeper_first=log.is_bookkeeper_first)
+            await _read(ledger, gap.last, gap.last, 1)
             # What failed, as it was asked for: else the next load would come to the same gap.
-            await log.read_range(
-                Position(gap.ledger_id, gap.first), gap.asked_entries, gap.asked_bytes, is_limited=False
-            )
+            await _read(ledger, gap.first, min(gap.last, gap.first + gap.asked_entries - 1), gap.asked_bytes)
         except LedgerClosedError:
             raise
         except StorageError:
             return False
     return bool(log.stored.gaps)
+
+
+async def _read(ledger: Ledger, first: int, last: int, bytes_max: int) -> Sequence[bytes]:
+    return await answer_of(lambda done: ledger.read(first, last, done, bytes_max=bytes_max))

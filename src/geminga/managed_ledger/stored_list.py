@@ -50,6 +50,7 @@ class StoredList:
         "noted",
         "properties",
         "terminated_position",
+        "withheld",
     )
 
     def __init__(
@@ -85,6 +86,8 @@ class StoredList:
         #: Ledgers whose last read failed, and what a replay could not read; by ledger id.
         self.failures: dict[int, StorageError] = {}
         self.gaps: dict[int, Gap] = {}
+        #: Ledgers that are not read, even if they could be, until the log is opened anew: what they tell is not known.
+        self.withheld: dict[int, StorageError] = {}
         self._name = name
         self._node = node
         self._metadata = metadata

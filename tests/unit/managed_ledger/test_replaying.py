@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.managed_ledger.core.unreadable import SKIPPED_PROPERTY, Skipped, skipped_of, with_skipped
-from geminga.managed_ledger.replaying import OUT_OF_REACH_MAX, is_closed_again, replay
+from geminga.managed_ledger.replaying import OUT_OF_REACH_MAX, replay
 from geminga.model.errors import CorruptionError, DiskIOError, LedgerClosedError
 from geminga.model.position import EARLIEST
 
@@ -35,7 +35,7 @@ def test_what_is_before_and_behind_a_gap_is_told_in_order(in_world):
         want = [*(f"m{i}" for i in range(14)), (second, 4, 9), *(f"m{i}" for i in range(20, 35))]
         assert told == want
         assert list(ml.stored.gaps) == [second]
-        assert not await is_closed_again(ml)
+        assert not await w.factory.is_closed_again(ml)
 
     in_world(scenario)
 
@@ -51,7 +51,7 @@ def test_no_more_than_some_ledgers_are_waited_for_where_all_are_out_of_reach(in_
         assert len(told) == len(ml.ledgers) == 10
         assert w.bookie.read_calls - calls == OUT_OF_REACH_MAX
         w.bookie.read_error = None
-        assert await is_closed_again(ml)
+        assert await w.factory.is_closed_again(ml)
         await ml.close()
         with pytest.raises(LedgerClosedError):
             await story(ml)

@@ -20,7 +20,7 @@ from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult, Entry
-from geminga.managed_ledger.core.unreadable import Gap
+from geminga.managed_ledger.core.unreadable import Gap, is_lost
 from geminga.managed_ledger.replaying import replay
 from geminga.model.errors import (
     GemingaError,
@@ -172,7 +172,13 @@ class TransactionBuffer(TopicPart):
             for entry in entries:
                 _take(state, self._since, entry.data, entry.position)
 
-        def holed(_: Gap) -> None:
+        def holed(gap: Gap) -> None:
+            # What is only out of reach is waited for, and the topic with it: a transaction may have begun there, and a
+            # reader would see it before its end.
+            if not is_lost(gap.error):
+                raise gap.error
+            # The same where a lost one comes back: it is not read before the next load knows what is in it.
+            ledger.stored.withheld[gap.ledger_id] = gap.error
             self._has_gaps = True
             self._in_doubt.update(state.open)
 
@@ -421,9 +427,13 @@ class TransactionBuffer(TopicPart):
                 settled = self._ending[txn_id] = asyncio.get_running_loop().create_future()
             if self._is_broken or self._topic.is_closing:
                 raise TopicClosingError(f"Topic {self._topic.name} is being closed")
-            if txn_id in state.open and self._topic.ledger.terminated_position is not None:
+            ledger = self._topic.ledger
+            if txn_id in state.open and ledger.terminated_position is not None:
                 await self._end_sealed(state, txn_id, commit=commit)
             elif txn_id in state.open:
+                await self._append_marker(txn_id, commit=commit)
+            elif self._has_gaps and not state.has_ended(txn_id) and ledger.terminated_position is None:
+                # It may have messages in what could not be read: should that come back, its end is known.
                 await self._append_marker(txn_id, commit=commit)
             elif not state.has_ended(txn_id):
                 await self._make_sure()

@@ -109,16 +109,14 @@ class LedgerUpkeep:
             await self._reload(list(self._topics.values()))
         return GAPS_S
 
-    @staticmethod
-    async def _reload(topics: Sequence[Topic]) -> None:
+    async def _reload(self, topics: Sequence[Topic]) -> None:
         from geminga.broker.topic.persistent import PersistentTopic
-        from geminga.managed_ledger.replaying import is_closed_again
 
         for topic in topics:
             if isinstance(topic, PersistentTopic) and topic.ledger.stored.gaps and not topic.is_closing:
                 try:
                     with Contained(topic, "a look at what its load could not read"):
-                        if await is_closed_again(topic.ledger):
+                        if await self._ledgers.is_closed_again(topic.ledger):
                             _log.warning("%s: all of it can be read again, it is loaded anew", topic.name)
                             await topic.services.unload(topic.name)
                 except GemingaError as error:

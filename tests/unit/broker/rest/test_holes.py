@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import json
 
+import pytest
+
 from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.subscription.stats import oldest_stored_ms
 from geminga.managed_ledger.metadata_io import ledger_path
 from geminga.metadata import cas
+from geminga.model.errors import DiskIOError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import broker_entry_metadata
 from support.broker_world import TOPIC, Client, Type
@@ -425,6 +429,83 @@ def test_a_transaction_whose_end_may_be_in_a_hole_stays_open_until_that_is_known
         assert topic.max_read_position == topic.last_position
 
     run_lives(first, second, third, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
+
+
+def test_a_transaction_that_ends_while_its_messages_are_lost_has_ended_when_they_are_back() -> None:
+    """Nobody knew that it had messages there: without its end they would be aborted, though the client was told OK."""
+    ground = Ground()
+    taken: list[int] = []
+    open_one: list[TxnId] = []
+    lost: dict[str, object] = {}
+
+    async def first(world: HoleBroker) -> None:
+        client = await world.client()
+        await (await world.topic()).create_subscription("sub", EARLIEST)
+        transacting = Transacting(client)
+        await transacting.connect()
+        await client.create_producer()
+        for number in range(3):
+            await transacting.publish(b"early %d" % number)
+        txn_id = await transacting.begin(timeout_ms=600_000)
+        open_one.append(txn_id)
+        await transacting.add_partition(txn_id)
+        for number in range(3):
+            await transacting.publish(b"%d" % number, txn_id)
+        for number in range(4):
+            await transacting.publish(b"later %d" % number)
+        taken.append((await ledger_ids(world))[1])
+        lost.update({name: bookie._ledgers[taken[0]] for name, bookie in ground.bookies.items()})
+        ground.lose_ledger(taken[0])
+
+    async def second(world: HoleBroker) -> None:
+        topic = await world.topic()
+        assert not topic.transaction_buffer.state.open
+        await topic.transaction_buffer.end(open_one[0], commit=True, low_watermark=-1)
+        for name, ledger in lost.items():
+            ground.bookies[name]._ledgers[taken[0]] = ledger
+        # Until the topic is loaded anew nobody can say which of these messages count.
+        with pytest.raises(StorageError):
+            await topic.ledger.read([Position(taken[0], 0)])
+        await seconds(61)
+        again = await world.topic()
+        assert again is not topic
+        assert not again.transaction_buffer.state.open
+        assert not again.transaction_buffer.state.aborted
+        assert again.max_read_position == again.last_position
+        assert len(await again.ledger.read([Position(taken[0], 0)])) == 1
+
+    run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
+
+
+def test_a_topic_with_transactions_waits_for_a_ledger_that_is_only_out_of_reach() -> None:
+    """A transaction may have begun there: readers would be given its messages before its end."""
+    ground = Ground()
+
+    async def first(world: HoleBroker) -> None:
+        client = await world.client()
+        transacting = Transacting(client)
+        await transacting.connect()
+        await client.create_producer()
+        txn_id = await transacting.begin(timeout_ms=600_000)
+        await transacting.add_partition(txn_id)
+        for number in range(10):
+            await transacting.publish(b"%d" % number, txn_id)
+
+    async def second(world: HoleBroker) -> None:
+        topic = await world.topic()
+        await topic.services.unload(topic.name)
+        # What its load needs of other topics is in memory now.
+        for bookie in ground.bookies.values():
+            bookie.read_error = DiskIOError("Input/output error")
+        with pytest.raises(StorageError):
+            await world.topic()
+        for bookie in ground.bookies.values():
+            bookie.read_error = None
+        topic = await world.topic()
+        assert len(topic.transaction_buffer.state.open) == 1
+        assert not topic.ledger.stored.gaps
+
+    run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
 
 
 def test_a_damaged_log_of_acknowledgements_keeps_only_its_own_subscription_waiting() -> None:
