@@ -45,6 +45,8 @@ OBJECTS_MAX = 55
 OBJECTS_MAX_LONG = 100
 BYTES_MAX = 160 * 1024
 BYTES_MAX_LONG = 1024 * 1024
+#: Measurements, if the first ones are above.
+ATTEMPTS = 3
 LOOPS = ["asyncio", "uvloop"]
 Drop = Callable[[], None]
 
@@ -80,10 +82,14 @@ async def some_turns() -> None:
 
 
 def assert_nothing_left(half_use: Callable[[], Drop], settle: Callable[[], None], count: int = COUNT) -> None:
+    """What connections leave is left each time; what the process makes once meanwhile is not."""
     is_long = count == COUNT_LONG
-    left = left_behind(half_use, count, warm=WARM_LONG if is_long else 20, settle=settle)
-    assert left.objects <= (OBJECTS_MAX_LONG if is_long else OBJECTS_MAX), left
-    assert left.size_bytes <= (BYTES_MAX_LONG if is_long else BYTES_MAX), left
+    objects_max, bytes_max = (OBJECTS_MAX_LONG, BYTES_MAX_LONG) if is_long else (OBJECTS_MAX, BYTES_MAX)
+    for _ in range(ATTEMPTS):
+        left = left_behind(half_use, count, warm=WARM_LONG if is_long else 20, settle=settle)
+        if left.objects <= objects_max and left.size_bytes <= bytes_max:
+            return
+    raise AssertionError(left)
 
 
 def sent(sock: socket.socket, data: bytes) -> Drop:

@@ -80,6 +80,11 @@ MEANT: Final = (
         "offload policies: DELETE namespaces/public/nowhere/",
     ),
     Meant("the path `lake` of a topic", r"answer: 404( <html>)? \| (20[04]|405 .+)", ".+/lake(/restore)?$"),
+    Meant(
+        "the path `holes` of a topic",
+        r"answer: (404|405)( <html>)? \| (20[04]|40[0-9] .+)|body: .*",
+        "ledgers that can not be read: .+/holes(/skip)?( .+)?$",
+    ),
     Meant("a topic that was never offloaded", r"only Apache: firstUnoffloadedMessage.*", "a topic is offloaded: GET "),
     Meant(
         "setting `offloadThresholdInSeconds`",

@@ -39,4 +39,12 @@ STORIES: Final = [
         put("persistent/{ns}/p/partitions", 2),
         get("persistent/{ns}/p/lake"),
     ),
+    Story(
+        "ledgers that can not be read",
+        put(_TOPIC),
+        get(f"{_TOPIC}/holes"),
+        put(f"{_TOPIC}/holes/skip", {"ledgerId": 1_000_000_000}),
+        put(f"{_TOPIC}/holes/skip", {"ledger": 1}),
+        get("persistent/{ns}/none/holes"),
+    ),
 ]
