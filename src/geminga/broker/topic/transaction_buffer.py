@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import ClassVar, Final, NamedTuple
 
-from geminga.broker.topic.buffer_snapshot import find_snapshot, remove_snapshot
+from geminga.broker.topic.buffer_snapshot import Beginnings, find_snapshot, remove_snapshot, replayed
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.publish import PublishBatch
@@ -38,8 +38,7 @@ from geminga.transaction.core.held_back import Hold
 from geminga.transaction.ports import BufferSnapshot, BufferSnapshots, Registrations
 from geminga.transaction.strays import AGAIN_MAX_MS, check_is_taking, settle_strays
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.markers import COMMIT, is_end, transaction_marker, transaction_of
-from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.markers import transaction_marker, transaction_of
 
 _log = get_logger(__name__)
 
@@ -51,8 +50,6 @@ SNAPSHOT_MS: Final = 0.1
 #: Those taken from a snapshot in one turn of the loop.
 RESTORED_PER_TURN: Final = 1_000
 _marker: Final = attrgetter("marker")
-#: Of transactions: ms since the epoch, and a producer.
-Beginnings = dict[TxnId, tuple[int, str]]
 
 
 class Ended(NamedTuple):
@@ -170,7 +167,7 @@ class TransactionBuffer(TopicPart):
 
         def take(entries: Sequence[Entry]) -> None:
             for entry in entries:
-                _take(state, self._since, entry.data, entry.position)
+                replayed(state, self._since, entry)
 
         def holed(gap: Gap) -> None:
             # What is only out of reach is waited for, and the topic with it: a transaction may have begun there, and a
@@ -591,20 +588,3 @@ class TransactionBuffer(TopicPart):
         """Transactions that are open, committed and aborted; the latter two since the topic was loaded."""
         state = self.state
         return (0, 0, 0) if state is None else (len(state.open), state.aborted_count, state.committed_count)
-
-
-def _take(state: TransactionBufferState, since: Beginnings, data: bytes, position: Position) -> None:
-    metadata = peek_metadata(data)
-    txn_id = transaction_of(metadata) if metadata is not None else None
-    if metadata is None or txn_id is None:
-        return
-    if is_end(metadata):
-        if metadata.marker_type == COMMIT:
-            state.committed(txn_id)
-        else:
-            state.was_aborted(txn_id, position)
-        since.pop(txn_id, None)
-    else:
-        state.stored(txn_id, position)
-        if txn_id in state.open:
-            since.setdefault(txn_id, (metadata.publish_time, metadata.producer_name))
