@@ -403,7 +403,7 @@ def negative_acks(o: Options) -> Answer:
     """Memory of the tracker with ``count`` entries pending: half of 2,000,003 entries, in no order, within a
     minute; ledgers of 50,000 entries.
     """
-    from geminga.client.core.negative_acks import NegativeAcks
+    from geminga.client.consumer_rules.negative_acks import NegativeAcks
 
     count = o["count"]
     before = resident_bytes()

@@ -25,9 +25,9 @@ from bench.servers import Bench, BenchError
 from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.managed_ledger import ManagedCursor, ManagedLedgerConfig, ManagedLedgerFactory
-from geminga.managed_ledger.core.acked_entries import AckedBitmap
-from geminga.managed_ledger.core.plain_ranges import PlainRanges
-from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.managed_ledger.rules.acked_entries import AckedBitmap
+from geminga.managed_ledger.rules.plain_ranges import PlainRanges
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.managed_ledger.stats import internal_stats
 from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.ports import MUST_NOT_EXIST
@@ -134,8 +134,8 @@ def _row(case: str, what: str, runs: list[float], goal: float | None) -> Row:
 
 async def _built(ledgers: int, entries: int) -> Row:
     """The state alone, acknowledged in memory."""
-    from geminga.managed_ledger.core.cursor import CursorState
-    from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+    from geminga.managed_ledger.rules.cursor import CursorState
+    from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 
     infos = LedgerList([LedgerInfo(FIRST_LEDGER + i, entries, closed_ms=1) for i in range(ledgers)])
 

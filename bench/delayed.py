@@ -19,9 +19,9 @@ from bench.delayed_patterns import patterns
 from bench.delayed_restart import restart
 from bench.measure import Row
 from bench.servers import Bench
-from geminga.broker.core.delayed_delivery import TopicDelays
-from geminga.broker.core.delayed_snapshot import encode
-from geminga.broker.core.time_buckets import TimeBuckets, precision_bits
+from geminga.broker.core.delayed.delivery import TopicDelays
+from geminga.broker.core.delayed.snapshot import encode
+from geminga.broker.core.delayed.time_buckets import TimeBuckets, precision_bits
 from geminga.model import Position
 
 ENTRIES = 10_000_000

@@ -20,7 +20,7 @@ from pyroaring import BitMap
 
 from bench.delayed_measure import in_child, rss_bytes
 from bench.measure import Row
-from geminga.broker.core.time_buckets import TimeBuckets
+from geminga.broker.core.delayed.time_buckets import TimeBuckets
 
 ENTRIES: Final = 10_000_000
 #: Entries that are taken, a thousand at a time.

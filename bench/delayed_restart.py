@@ -20,11 +20,11 @@ from pathlib import Path
 from bench.cursor import in_child, resident_bytes
 from bench.measure import Row
 from bench.servers import Bench, BenchError
-from geminga.app.config import load_config
-from geminga.app.standalone import StandaloneServer
+from geminga.app.configuration.config import load_config
+from geminga.app.servers.standalone import StandaloneServer
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.client import ConsumerType, InitialPosition, connect
-from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName

@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 
 from bench.spark_load import BATCH_BYTES, FIRST_EVENT_MS, KEYS, PAYLOADS, payloads
 from geminga.model.crc32c import crc32c
-from geminga.spark.columns import arrow_schema, raw_schema
-from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS
+from geminga.spark.rules.columns import arrow_schema, raw_schema
+from geminga.spark.rules.metadata_columns import DEFAULT_COLUMNS
 from geminga.spark.sink.writer import sink_plan
 
 #: Bytes of payloads in a batch, as the option arrowBatchBytes of Geminga's source.
@@ -182,9 +182,9 @@ class _NowhereWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode, and drop."""
-        from geminga.spark.core.entries import encode_entries
-        from geminga.spark.core.message_columns import cut_entries
         from geminga.spark.sink.arrow_rows import RowReader
+        from geminga.spark.sink_rules.entries import encode_entries
+        from geminga.spark.sink_rules.message_columns import cut_entries
 
         reader = RowReader(self._plan.columns, None)
         for batch in iterator:

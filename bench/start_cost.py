@@ -91,7 +91,7 @@ def command_cpu(arguments: Sequence[str], turns: int) -> float:
 
 def helps() -> Iterator[list[str]]:
     """The help of each command and group."""
-    from geminga.app.cli import app_for
+    from geminga.app.commands.cli import app_for
 
     def below(command: object, words: list[str]) -> Iterator[list[str]]:
         yield [*words, "--help"]

@@ -28,7 +28,7 @@ from demo import moving
 from demo.events import Events, load_events
 from demo.weekly import EventError
 from geminga.model.errors import GemingaError
-from geminga.spark.java import choose_java
+from geminga.spark.process.java import choose_java
 
 BOOKIES_MIN, BOOKIES_MAX = 3, 7
 BROKERS_MAX = 5

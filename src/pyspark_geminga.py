@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.spark.versions import require_pyspark
+from geminga.spark.process.versions import require_pyspark
 
 # PySpark 4.0 and 4.1 look for such modules, too, and lack what the source stands on.
 require_pyspark()

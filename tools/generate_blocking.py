@@ -36,9 +36,9 @@ CLASSES = {
     "Transaction": "_transaction",
 }
 HOMES = {
-    "Producer": "_producing.producer",
-    "Consumer": "_consuming.consumer",
-    "Transaction": "_transacting.transaction",
+    "Producer": "_api.producer",
+    "Consumer": "_messages.consumer",
+    "Transaction": "_api.transaction",
 }
 #: What the class stands on, if it is not ``Facade``.
 BASES = {"Producer": "ProducerFacade", "Transaction": "TransactionFacade"}

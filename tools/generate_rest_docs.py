@@ -14,9 +14,9 @@ from pathlib import Path
 from starlette.routing import Route
 
 from geminga.broker.policies.core.rows import ROWS
-from geminga.broker.rest.core import unbuilt
+from geminga.broker.rest.calls.core import unbuilt
+from geminga.broker.rest.calls.routing import DOMAIN
 from geminga.broker.rest.families import all_rows
-from geminga.broker.rest.routing import DOMAIN
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rest.md"
 #: What is generated stands between a line that begins so and the next line that is the end.

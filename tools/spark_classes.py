@@ -69,7 +69,7 @@ def make() -> bool:
     """Make the archive; whether it is there now."""
     import pyspark
 
-    from geminga.spark.home import make_home
+    from geminga.spark.process.home import make_home
 
     make_home(HOME, Path(pyspark.__file__).parent)
     unfinished = ARCHIVE.with_name(f"{ARCHIVE.name}.{os.getpid()}")

@@ -29,23 +29,23 @@ from typing import IO, Any, Final, NoReturn, Self
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: Modules that a broker or a bookie has loaded after its first requests.
 _LOADED: Final = (
-    "geminga.app.autorecovery_process",
-    "geminga.app.bookie_config",
-    "geminga.app.bookie_process",
-    "geminga.app.cli",
-    "geminga.app.cluster_broker",
-    "geminga.app.config",
-    "geminga.app.process",
-    "geminga.app.shared_storage",
+    "geminga.app.servers.autorecovery_process",
+    "geminga.app.configuration.bookie_config",
+    "geminga.app.servers.bookie_process",
+    "geminga.app.commands.cli",
+    "geminga.app.servers.cluster_broker",
+    "geminga.app.configuration.config",
+    "geminga.app.servers.process",
+    "geminga.app.servers.shared_storage",
     "geminga.broker.connection.connection",
     "geminga.broker.handlers",
-    "geminga.broker.metrics",
-    "geminga.broker.policies.namespace_events",
-    "geminga.broker.policies.upkeep",
+    "geminga.broker.composition.metrics",
+    "geminga.broker.system_topics.namespace_events",
+    "geminga.broker.upkeep.policies",
     "geminga.broker.registry.new_topics",
     "geminga.broker.rest.application",
-    "geminga.broker.rest.http_connection",
-    "geminga.broker.schema.topic_schemas",
+    "geminga.broker.rest.http.http_connection",
+    "geminga.broker.admission.topic_schemas",
     "geminga.broker.topic.registered_parts",
     "geminga.broker.upkeep.orphan_ledgers",
     "geminga.managed_ledger.opening",
@@ -247,7 +247,7 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
     sys.argv = ["geminga", *request["arguments"]]
-    from geminga.app.cli import main
+    from geminga.app.commands.cli import main
 
     code: object = 1
     try:

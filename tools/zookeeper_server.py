@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from geminga.app.local_zookeeper import classpath
-from geminga.spark.java import choose_java
+from geminga.app.local.local_zookeeper import classpath
+from geminga.spark.process.java import choose_java
 
 #: Sessions live between two ticks and what the client asks for; they end at a tick.
 TICK_MS: Final = 200

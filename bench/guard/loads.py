@@ -14,7 +14,7 @@ import geminga.client as gc
 from bench.guard.rows import BATCH, WINDOW
 from geminga import sim
 from geminga.bookie import LocalBookie
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch

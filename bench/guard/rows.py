@@ -23,7 +23,7 @@ class Row(NamedTuple):
     hot: tuple[str, str] = ("wire/pulsar/frame.py", "FrameDecoder.feed")
 
 
-_REST_HOT = ("broker/rest/routing.py", "SegmentRouter.app")
+_REST_HOT = ("broker/rest/calls/routing.py", "SegmentRouter.app")
 
 ROWS: Final[dict[str, Row]] = {
     "publish small": Row(300, 100),

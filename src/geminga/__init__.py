@@ -24,19 +24,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from geminga.version import __version__
+
 __all__ = ["Standalone", "__version__"]
 
-__version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from geminga.app.embedded import Standalone
+    from geminga.app.servers.embedded import Standalone
 
 
 def __getattr__(name: str) -> object:
     # Lazy, so that `import geminga` costs nothing until a broker is wanted.
     if name == "Standalone":
         try:
-            from geminga.app.embedded import Standalone
+            from geminga.app.servers.embedded import Standalone
         except ImportError as error:
             from geminga.model.extras import missing_extra
 

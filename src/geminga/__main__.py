@@ -32,7 +32,7 @@ def main() -> None:
         print(f"geminga {__version__}")
         raise SystemExit(0)
     try:
-        from geminga.app.cli import main as run
+        from geminga.app.commands.cli import main as run
 
         run()
     except ImportError as error:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from geminga.app import admin_commands
+from geminga.app.commands import admin_commands
 from geminga.model.errors import UnavailableError
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tools.zookeeper_server import ZooKeeperServer
 
-from geminga.app.autorecovery_process import connected, load_autorecovery_config
+from geminga.app.servers.autorecovery_process import connected, load_autorecovery_config
 from geminga.replication.core.fragments import bookies_of
 from geminga.runtime import wait_ms
 from support.bookie_process import BookieProcess

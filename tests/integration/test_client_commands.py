@@ -115,7 +115,7 @@ def test_mistake_is_one_paragraph(url, arguments, said) -> None:
 
 def test_server_command_does_not_load_the_client() -> None:
     program = (
-        "import sys, geminga.app.cli, geminga.app.process\n"
+        "import sys, geminga.app.commands.cli, geminga.app.servers.process\n"
         "print([name for name in sys.modules if name.startswith('geminga.client')])"
     )
     done = subprocess.run(

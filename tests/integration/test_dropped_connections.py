@@ -19,7 +19,7 @@ import pytest
 
 import geminga
 import geminga.client as gc
-from geminga.app.event_loop import loop_factory
+from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.bookie.serving import BookieServer
 from geminga.bookkeeper import MemoryBookie
 from geminga.bookkeeper.remote import RemoteBookie

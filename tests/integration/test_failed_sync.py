@@ -98,7 +98,7 @@ def test_process_ends_at_once_although_nobody_reads_its_last_words() -> None:
     program = """
 import os
 os.close(2)
-from geminga.app.process_life import end_at_once
+from geminga.app.lifecycle.process_life import end_at_once
 try:
     end_at_once("journal", OSError("fsync"))
 finally:

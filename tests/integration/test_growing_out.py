@@ -17,7 +17,7 @@ from tools.chaos.cluster import BookieProcess, BrokerProcess
 from tools.standalone_process import StandaloneProcess
 from tools.zookeeper_server import ZooKeeperServer
 
-from geminga.app.embedded import Standalone
+from geminga.app.servers.embedded import Standalone
 from geminga.client import MessageId, blocking
 from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.core.copying import SourceNode

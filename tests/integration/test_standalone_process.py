@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from geminga.app.data_directory import DIRECTORY_FORMAT, FORMAT_FILE
+from geminga.app.storage.data_directory import DIRECTORY_FORMAT, FORMAT_FILE
 
 pytestmark = pytest.mark.integration
 
@@ -177,7 +177,7 @@ def test_it_warns_outside_loopback_and_names_unknown_keys(start, tmp_path) -> No
 
 def test_fatal_error_ends_the_process_at_once_with_a_paragraph() -> None:
     code = (
-        "from geminga.app.process_life import end_at_once\n"
+        "from geminga.app.lifecycle.process_life import end_at_once\n"
         "from geminga.model.errors import DiskIOError\n"
         "import atexit; atexit.register(lambda: print('went on'))\n"
         "end_at_once('the journal', DiskIOError('fsync of journal/1 failed: Input/output error'))\n"

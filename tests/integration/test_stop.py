@@ -156,8 +156,8 @@ def test_second_signal_ends_a_stop_that_hangs(event_loop: str, callback: str) ->
         pytest.importorskip("uvloop")
     program = f"""
 import asyncio, os, signal, sys
-from geminga.app.event_loop import loop_factory
-from geminga.app.process_life import stop_on_signals
+from geminga.app.lifecycle.event_loop import loop_factory
+from geminga.app.lifecycle.process_life import stop_on_signals
 
 def held():
     print("held", flush=True)
@@ -193,7 +193,7 @@ with asyncio.Runner(loop_factory=loop_factory({event_loop!r})) as runner:
 def test_stop_that_takes_longer_than_allowed_ends_by_itself() -> None:
     program = """
 import asyncio
-from geminga.app.process_life import stop_on_signals
+from geminga.app.lifecycle.process_life import stop_on_signals
 
 async def main():
     stop = asyncio.Event()

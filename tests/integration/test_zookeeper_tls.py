@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from tools.zookeeper_server import ServerTls, ZooKeeperServer, running_zookeeper
 
-from geminga.app.zookeeper_client import with_client_config
+from geminga.app.configuration.zookeeper_client import with_client_config
 from geminga.metadata import MUST_NOT_EXIST, SessionEvent
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore

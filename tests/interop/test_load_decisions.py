@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from geminga.broker.load.config import (
+from geminga.broker.load_rules.cluster_load import ClusterLoad
+from geminga.broker.load_rules.config import (
     AVERAGE_SHEDDER,
     LEAST_MESSAGES,
     LEAST_USAGE,
@@ -22,11 +23,10 @@ from geminga.broker.load.config import (
     UNIFORM_SHEDDER,
     LoadConfig,
 )
-from geminga.broker.load.core.cluster_load import ClusterLoad
-from geminga.broker.load.core.histories import UNSEEN, encode_bundle_data
-from geminga.broker.load.core.placement import LeastMessages, LeastUsage
-from geminga.broker.load.core.reports import encode_report
-from geminga.broker.load.core.shedding import shedding_of
+from geminga.broker.load_rules.histories import UNSEEN, encode_bundle_data
+from geminga.broker.load_rules.placement import LeastMessages, LeastUsage
+from geminga.broker.load_rules.reports import encode_report
+from geminga.broker.load_rules.shedding import shedding_of
 from support.load_scenarios import Scenario, scenarios
 from support.source_tree import ROOT
 

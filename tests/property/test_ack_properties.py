@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from geminga.managed_ledger.core.ack_ranges import AckRanges
-from geminga.managed_ledger.core.acked_entries import PART_BITS, PART_ENTRIES, AckedBitmap
-from geminga.managed_ledger.core.batch_acks import BatchAcks, bits_of_words, words_of_bits
-from geminga.managed_ledger.core.cursor import CROSSED, MOVED, CursorState, before
-from geminga.managed_ledger.core.plain_ranges import PlainRanges
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.ack_ranges import AckRanges
+from geminga.managed_ledger.rules.acked_entries import PART_BITS, PART_ENTRIES, AckedBitmap
+from geminga.managed_ledger.rules.batch_acks import BatchAcks, bits_of_words, words_of_bits
+from geminga.managed_ledger.rules.cursor import CROSSED, MOVED, CursorState, before
+from geminga.managed_ledger.rules.plain_ranges import PlainRanges
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.errors import InvariantError
 from geminga.model.position import EARLIEST, LATEST, Position
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.broker.core.ack_set import cut_to_batch
-from geminga.managed_ledger.core.batch_acks import BatchAcks, bits_of_words
+from geminga.managed_ledger.rules.batch_acks import BatchAcks, bits_of_words
 
 WORDS = st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=6)
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.client import MessageId
-from geminga.client.core.availability import Start, is_available
-from geminga.client.core.batch_receive import fitting
+from geminga.client.consumer_rules.availability import Start, is_available
+from geminga.client.consumer_rules.batch_receive import fitting
 
 NONE = MessageId(-1, 1, -1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.managed_ledger.core.catch_up_share import (
+from geminga.managed_ledger.rules.catch_up_share import (
     FLOW_S,
     LONG_TURN_S,
     QUIET_TURN_S,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.client.core.ack_grouping import AckGrouping
-from geminga.client.core.ack_properties import NONE, AckProperties
+from geminga.client.consumer_rules.ack_grouping import AckGrouping
+from geminga.client.consumer_rules.ack_properties import NONE, AckProperties
 
 entries = st.integers(0, 5).map(lambda number: (1, number))
 brought = st.sampled_from([NONE, {"a": 1}, {"a": 2}, {"b": 3}])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from geminga.client.core.transaction import AFTER, Answer, NotOpen, TransactionCore, TransactionState
+from geminga.client.rules.transaction import AFTER, Answer, NotOpen, TransactionCore, TransactionState
 from geminga.model.txn_id import TxnId
 
 State = TransactionState

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from geminga.client.core.ack_grouping import AckGrouping
-from geminga.client.core.batch_acker import BatchAcker
-from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
-from geminga.client.core.entry_bits import EntryBits
-from geminga.client.core.negative_acks import NegativeAcks, precision_ms
-from geminga.client.core.prefetch import FlowControl, PrefetchQueue
-from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff
-from geminga.client.core.start_position import StartPosition
-from geminga.client.core.unacked_tracker import UnackedTracker
+from geminga.client.consumer_rules.ack_grouping import AckGrouping
+from geminga.client.consumer_rules.batch_acker import BatchAcker
+from geminga.client.consumer_rules.chunk_assembly import Chunk, ChunkAssembly
+from geminga.client.consumer_rules.entry_bits import EntryBits
+from geminga.client.consumer_rules.negative_acks import NegativeAcks, precision_ms
+from geminga.client.consumer_rules.prefetch import FlowControl, PrefetchQueue
+from geminga.client.consumer_rules.redelivery_backoff import MultiplierRedeliveryBackoff
+from geminga.client.consumer_rules.start_position import StartPosition
+from geminga.client.consumer_rules.unacked_tracker import UnackedTracker
 
 ENTRIES = st.tuples(st.integers(1, 3), st.integers(0, 8))
 BATCH = 5

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._message import Message
-from geminga.client._message_id import MessageId
-from geminga.client.core.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64, BatchFormatError, batch_layout
+from geminga.client._api.message_id import MessageId
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.message import Message
+from geminga.client.consumer_rules.batch_layout import (
+    HAS_KEY,
+    IS_NULL_VALUE,
+    KEY_IS_BASE64,
+    BatchFormatError,
+    batch_layout,
+)
 from geminga.model.errors import ProtocolError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import MessageHeadDecoder, encode_ack, encode_flow

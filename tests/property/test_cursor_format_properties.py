@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga.managed_ledger.core import cursor_format
-from geminga.managed_ledger.core.acked_entries import PART_ENTRIES
-from geminga.managed_ledger.core.batch_acks import words_of_bits
-from geminga.managed_ledger.core.cursor import CursorState
-from geminga.managed_ledger.core.cursor_format import plan_write, read_parts, recovery
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules import cursor_format
+from geminga.managed_ledger.rules.acked_entries import PART_ENTRIES
+from geminga.managed_ledger.rules.batch_acks import words_of_bits
+from geminga.managed_ledger.rules.cursor import CursorState
+from geminga.managed_ledger.rules.cursor_format import plan_write, read_parts, recovery
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.position import Position
 
 LEDGERS = LedgerList([LedgerInfo(ledger_id, 3 * PART_ENTRIES, closed_ms=1) for ledger_id in (1, 4, 5)])

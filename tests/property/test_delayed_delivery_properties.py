@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from geminga.broker.core.delayed_delivery import DelayReader, TopicDelays
-from geminga.broker.core.delayed_heap import DelayedHeap
-from geminga.broker.core.time_buckets import precision_bits
+from geminga.broker.core.delayed.delivery import DelayReader, TopicDelays
+from geminga.broker.core.delayed.heap import DelayedHeap
+from geminga.broker.core.delayed.time_buckets import precision_bits
 from geminga.model import Position
 from geminga.runtime import SystemRng
 from support.weekly_sample import sampled

@@ -15,8 +15,8 @@ from geminga.broker.core.deletion import (
     why_subscription_stays,
     why_topic_stays,
 )
-from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.core.trim import has_unread, ledgers_to_trim
+from geminga.managed_ledger.rules.positions import LedgerInfo
+from geminga.managed_ledger.rules.trim import has_unread, ledgers_to_trim
 from geminga.model.position import Position
 from geminga.wire.managed_ledger import LedgerRecord
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
+from geminga.app.lifecycle.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 
 
 @given(st.integers(16, 1 << 21) | st.none(), st.integers(2, 5000), st.integers(1, 5000), st.booleans())

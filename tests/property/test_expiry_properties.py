@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.broker.core.expiry import LOOK_ENTRIES_MAX, ExpiryWalk, stored_ms
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.position import Position
 
 NOW = 1000

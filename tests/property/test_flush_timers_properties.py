@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga import sim
-from geminga.managed_ledger.core.persistence import RETRY_S_MIN, Persistence, flush_due_s
-from geminga.managed_ledger.flush_timers import FlushTimers
+from geminga.managed_ledger.rules.persistence import RETRY_S_MIN, Persistence, flush_due_s
+from geminga.managed_ledger.shared.flush_timers import FlushTimers
 
 times = st.floats(0, 1000, allow_nan=False)
 intervals = st.sampled_from([0.0, 0.1, 0.5, 1.0, 7.0])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.client.core.batcher import Batch
-from geminga.client.core.frame_maker import FrameMaker
-from geminga.client.core.message import EncodedMessage
-from geminga.client.core.transaction import TransactionCore
+from geminga.client.producer_rules.batcher import Batch
+from geminga.client.producer_rules.frame_maker import FrameMaker
+from geminga.client.producer_rules.message import EncodedMessage
+from geminga.client.rules.transaction import TransactionCore
 from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import FrameDecoder

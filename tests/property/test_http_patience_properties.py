@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.rest.core.patience import Limits, Part, Patience
+from geminga.broker.rest.calls.core.patience import Limits, Part, Patience
 
 LIMITS = Limits(head_s=10, body_s=60, stalled_s=30)
 LOOKS = st.lists(

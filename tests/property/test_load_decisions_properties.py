@@ -7,7 +7,10 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.load.config import (
+from geminga.broker.load_rules.balancing import Balancing
+from geminga.broker.load_rules.candidates import candidates, may_leave, permitted
+from geminga.broker.load_rules.cluster_load import ClusterLoad, Rules, is_bound, scale_of
+from geminga.broker.load_rules.config import (
     AVERAGE_SHEDDER,
     LEAST_MESSAGES,
     LEAST_USAGE,
@@ -17,17 +20,14 @@ from geminga.broker.load.config import (
     UNIFORM_SHEDDER,
     LoadConfig,
 )
-from geminga.broker.load.core.balancing import Balancing
-from geminga.broker.load.core.candidates import candidates, may_leave, permitted
-from geminga.broker.load.core.cluster_load import ClusterLoad, Rules, is_bound, scale_of
-from geminga.broker.load.core.histories import UNSEEN, BundleData
-from geminga.broker.load.core.isolation import NO_ISOLATION
-from geminga.broker.load.core.members import namespace_of
-from geminga.broker.load.core.placement import BrokerChoice
-from geminga.broker.load.core.replay import decode_round
-from geminga.broker.load.core.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage, sum_of
-from geminga.broker.load.core.shedding import shedding_of
-from geminga.broker.load.core.splitting import splits
+from geminga.broker.load_rules.histories import UNSEEN, BundleData
+from geminga.broker.load_rules.isolation import NO_ISOLATION
+from geminga.broker.load_rules.members import namespace_of
+from geminga.broker.load_rules.placement import BrokerChoice
+from geminga.broker.load_rules.replay import decode_round
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage, sum_of
+from geminga.broker.load_rules.shedding import shedding_of
+from geminga.broker.load_rules.splitting import splits
 from geminga.model.errors import CorruptionError
 
 BROKERS = ("b1:1", "b2:1", "b3:1", "b4:1")

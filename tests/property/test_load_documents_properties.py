@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.load.core.histories import (
+from geminga.broker.load_rules.histories import (
     BrokerAverages,
     BundleData,
     History,
@@ -21,16 +21,9 @@ from geminga.broker.load.core.histories import (
     encode_averages,
     encode_bundle_data,
 )
-from geminga.broker.load.core.isolation import Isolation, decode_domain, decode_isolation
-from geminga.broker.load.core.members import is_bundle_name, namespace_of
-from geminga.broker.load.core.reports import (
-    BundleStats,
-    HostUsage,
-    Rates,
-    Usage,
-    decode_report,
-    encode_report,
-)
+from geminga.broker.load_rules.isolation import Isolation, decode_domain, decode_isolation
+from geminga.broker.load_rules.members import is_bundle_name, namespace_of
+from geminga.broker.load_rules.reports import BundleStats, HostUsage, Rates, Usage, decode_report, encode_report
 from geminga.model.errors import CorruptionError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 

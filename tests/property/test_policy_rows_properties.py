@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.broker.access.core.actions import PolicyName
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.policies.core.row import PolicyRow
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.policies.rules import Levels, TopicRules, broker_levels

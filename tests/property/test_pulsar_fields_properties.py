@@ -8,20 +8,14 @@ from functools import partial
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from geminga.managed_ledger.core.acked_entries import PART_ENTRIES, AckedBitmap
-from geminga.managed_ledger.core.batch_acks import words_of_bits
-from geminga.managed_ledger.core.bit_words import (
-    bits_of_part,
-    part_count,
-    part_of_words,
-    range_count,
-    words_of_parts,
-)
-from geminga.managed_ledger.core.cursor import CursorState
-from geminga.managed_ledger.core.cursor_format import plan_write, recovery, state_of_record
-from geminga.managed_ledger.core.plain_ranges import PlainRanges
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
-from geminga.managed_ledger.core.pulsar_fields import PulsarLimits, pulsar_fields
+from geminga.managed_ledger.rules.acked_entries import PART_ENTRIES, AckedBitmap
+from geminga.managed_ledger.rules.batch_acks import words_of_bits
+from geminga.managed_ledger.rules.bit_words import bits_of_part, part_count, part_of_words, range_count, words_of_parts
+from geminga.managed_ledger.rules.cursor import CursorState
+from geminga.managed_ledger.rules.cursor_format import plan_write, recovery, state_of_record
+from geminga.managed_ledger.rules.plain_ranges import PlainRanges
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.pulsar_fields import PulsarLimits, pulsar_fields
 from geminga.model.position import Position
 from geminga.wire._generated import managed_ledger_pb2 as pb
 from geminga.wire.managed_ledger import decode_position_info, encode_position

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.core.quorums import Quorums, fit_quorums, meet_quorums
+from geminga.app.configuration.core.quorums import Quorums, fit_quorums, meet_quorums
 
 numbers = st.integers(1, 5)
 

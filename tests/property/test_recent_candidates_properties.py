@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.core.dispatcher_shared import Candidate
-from geminga.broker.core.recent_candidates import BYTES_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, RecentCandidates
+from geminga.broker.core.dispatch.recent_candidates import BYTES_MAX, ENTRIES_MAX, ENTRY_BYTES_MAX, RecentCandidates
+from geminga.broker.core.dispatch.shared import Candidate
 from geminga.model import Position
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.client.core.returned import Returned
+from geminga.client.consumer_rules.returned import Returned
 
 #: Messages of each entry; 0: it is no batch.
 sizes = st.lists(st.integers(0, 3), min_size=1, max_size=6)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from geminga.client.core.send_queue import PendingSend, ReceiptMismatch, SendQueue
+from geminga.client.producer_rules.send_queue import PendingSend, ReceiptMismatch, SendQueue
 
 
 def pending(sequence_id: int, created_s: float) -> PendingSend:

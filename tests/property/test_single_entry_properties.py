@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.client._consuming.entries import EntryReader
-from geminga.client._consuming.options import ConsumerCryptoFailureAction
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._message import Message
-from geminga.client._single_entry import single_entry
-from geminga.client.core.chunk_assembly import ChunkAssembly
+from geminga.client._messages.consumer_options import ConsumerCryptoFailureAction
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.message import Message
+from geminga.client._messages.single_entry import single_entry
+from geminga.client.consumer_rules.chunk_assembly import ChunkAssembly
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.hot import encode_message_head
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.managed_ledger.core.slowest import FEW_READERS, SlowestReader
+from geminga.managed_ledger.rules.slowest import FEW_READERS, SlowestReader
 from geminga.model.position import Position
 from support.python_calls import counted_calls
 

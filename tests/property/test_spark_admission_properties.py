@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.spark.core.admission import Budget, Counted, Limits
-from geminga.spark.core.offsets import ReadPosition
+from geminga.spark.source_rules.admission import Budget, Counted, Limits
+from geminga.spark.source_rules.offsets import ReadPosition
 
 TOPICS = ("a", "b")
 

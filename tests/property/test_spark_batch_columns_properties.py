@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.client import EntryBatch, ReadError
-from geminga.client.core.batch_layout import HAS_KEY, BatchFormatError, batch_layout
-from geminga.spark.columns import arrow_schema, raw_schema
-from geminga.spark.core.metadata_columns import ALL_COLUMNS
+from geminga.client.consumer_rules.batch_layout import HAS_KEY, BatchFormatError, batch_layout
+from geminga.spark.rules.columns import arrow_schema, raw_schema
+from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.spark.source import batch_columns
 from geminga.spark.source.arrow import Rows, cut_by_bytes, record_batch
 from geminga.spark.source.batch_columns import GUESS_BYTES_MIN, PAD_BYTES, BatchColumns, read_batches

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.model.txn_id import TxnId
-from geminga.spark.core.commit_steps import Append, Decided, End
-from geminga.spark.core.decisions import (
+from geminga.spark.sink_rules.commit_steps import Append, Decided, End
+from geminga.spark.sink_rules.decisions import (
     KEPT_START,
     Claim,
     Ended,
@@ -24,7 +24,7 @@ from geminga.spark.core.decisions import (
     decode,
     encode,
 )
-from geminga.spark.sink.errors import DecisionLostError, ShutOutError, SinkError
+from geminga.spark.sink_rules.errors import DecisionLostError, ShutOutError, SinkError
 from support.commit_world import TIMEOUT_MS, Died, Drawn, Driver, Every, Failed, Query, Rules, World, is_told
 
 BATCHES = 2

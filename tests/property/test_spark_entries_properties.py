@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.client.core.batcher import Batch
-from geminga.client.core.encoded_batch import EncodedBatch
-from geminga.client.core.message import EncodedMessage
-from geminga.client.core.router import partition_of_key
-from geminga.spark.core.entries import encode_entries, encode_properties
-from geminga.spark.core.message_columns import MESSAGE_OVERHEAD_BYTES, MessageColumns, cut_entries
-from geminga.spark.core.routing import KEYLESS_RUN_ROWS, Router, rows_by_destination
+from geminga.client.producer_rules.batcher import Batch
+from geminga.client.producer_rules.encoded_batch import EncodedBatch
+from geminga.client.producer_rules.message import EncodedMessage
+from geminga.client.producer_rules.router import partition_of_key
+from geminga.spark.sink_rules.entries import encode_entries, encode_properties
+from geminga.spark.sink_rules.message_columns import MESSAGE_OVERHEAD_BYTES, MessageColumns, cut_entries
+from geminga.spark.sink_rules.routing import KEYLESS_RUN_ROWS, Router, rows_by_destination
 
 TEXT = st.text("abcé", max_size=6)
 PROPERTIES = st.dictionaries(TEXT, TEXT, max_size=3)

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.client.schema import SchemaInfo, SchemaType
-from geminga.spark.columns import arrow_schema
-from geminga.spark.core.ddl import parse_columns
-from geminga.spark.source.avro_types import StructField, StructType, spark_type
-from geminga.spark.source.avro_values import json_converter, load_json
-from geminga.spark.source.errors import SchemaError
-from geminga.spark.source.exact import exact_array
-from geminga.spark.source.json_columns import JsonColumns
-from geminga.spark.source.json_gate import JsonGate
-from geminga.spark.source.part_decoding import RowError, part_of
+from geminga.spark.decoding.avro_types import StructField, StructType, spark_type
+from geminga.spark.decoding.avro_values import json_converter, load_json
+from geminga.spark.decoding.exact import exact_array
+from geminga.spark.decoding.json_columns import JsonColumns
+from geminga.spark.decoding.json_gate import JsonGate
+from geminga.spark.decoding.part_decoding import RowError, part_of
+from geminga.spark.rules.columns import arrow_schema
+from geminga.spark.source_rules.ddl import parse_columns
+from geminga.spark.source_rules.errors import SchemaError
 from support.dirty_json import literal, seeded, whole_number
 
 DEFINITION = {

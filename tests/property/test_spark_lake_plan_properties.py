@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.spark.core.file_parts import file_parts, scans_of
-from geminga.spark.core.lake_plan import LakeLedger, LakeRange, pack, units_of
-from geminga.spark.core.offsets import ReadPosition
-from geminga.spark.core.planner import TopicRange
+from geminga.spark.source_rules.file_parts import file_parts, scans_of
+from geminga.spark.source_rules.lake_plan import LakeLedger, LakeRange, pack, units_of
+from geminga.spark.source_rules.offsets import ReadPosition
+from geminga.spark.source_rules.planner import TopicRange
 
 IDS = st.integers(0, 12)
 POSITIONS = st.builds(ReadPosition, IDS, st.integers(0, 12), st.integers(0, 2))

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.model.txn_id import TxnId
-from geminga.spark.core import log_survey
-from geminga.spark.core.decisions import Claim, Kept, SinkState, TaskBegun, encode
-from geminga.spark.core.log_survey import CLEAN_AFTER_RECORDS, HOLD_MAX_MS, LogSurvey
-from geminga.spark.sink.errors import ShutOutError, SinkError
+from geminga.spark.sink_rules import log_survey
+from geminga.spark.sink_rules.decisions import Claim, Kept, SinkState, TaskBegun, encode
+from geminga.spark.sink_rules.errors import ShutOutError, SinkError
+from geminga.spark.sink_rules.log_survey import CLEAN_AFTER_RECORDS, HOLD_MAX_MS, LogSurvey
 from support.commit_world import SINK, TIMEOUT_MS, Died, Drawn, Driver, Every, Failed, Query, Rules, World
 
 BATCHES = 3

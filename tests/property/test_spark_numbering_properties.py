@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.spark.core import numbering
-from geminga.spark.core.entries import encode_entries
-from geminga.spark.core.message_columns import MessageColumns, cut_entries
-from geminga.spark.core.numbering import (
+from geminga.spark.sink.arrow_rows import RowReader, Rows
+from geminga.spark.sink_rules import numbering
+from geminga.spark.sink_rules.entries import encode_entries
+from geminga.spark.sink_rules.errors import ReplayDiffersError, SupersededError
+from geminga.spark.sink_rules.message_columns import MessageColumns, cut_entries
+from geminga.spark.sink_rules.numbering import (
     PARTITIONS_TRIED_MAX,
     TaskIdentity,
     batch_of,
@@ -28,11 +30,9 @@ from geminga.spark.core.numbering import (
     stored_rows,
     text_checksum,
 )
-from geminga.spark.core.routing import Router
-from geminga.spark.core.row_order import sortable_double, sorted_rows
-from geminga.spark.core.sink_columns import SinkColumns, ValueKind
-from geminga.spark.sink.arrow_rows import RowReader, Rows
-from geminga.spark.sink.errors import ReplayDiffersError, SupersededError
+from geminga.spark.sink_rules.routing import Router
+from geminga.spark.sink_rules.row_order import sortable_double, sorted_rows
+from geminga.spark.sink_rules.sink_columns import SinkColumns, ValueKind
 
 FIELDS = [
     ("value", pa.binary(), st.one_of(st.none(), st.binary(max_size=3))),

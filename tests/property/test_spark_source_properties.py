@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.client.core.entry_window import EntryWindow
-from geminga.client.core.look_back import EARLIEST, start_before
-from geminga.spark.core.offsets import (
+from geminga.client.consumer_rules.entry_window import EntryWindow
+from geminga.client.consumer_rules.look_back import EARLIEST, start_before
+from geminga.spark.source.single_metadata import single_fields
+from geminga.spark.source_rules.offsets import (
     BEGINNING,
     Division,
     OffsetError,
@@ -20,8 +21,7 @@ from geminga.spark.core.offsets import (
     StreamOffset,
     parse_positions,
 )
-from geminga.spark.core.planner import ENTRIES_PER_TASK_MIN, TopicRange, divide, plan, ranges_of
-from geminga.spark.source.single_metadata import single_fields
+from geminga.spark.source_rules.planner import ENTRIES_PER_TASK_MIN, TopicRange, divide, plan, ranges_of
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 positions = st.builds(ReadPosition, st.integers(0, 4), st.integers(0, 3000), st.integers(0, 3))

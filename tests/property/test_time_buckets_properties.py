@@ -10,15 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from geminga.broker.core.delayed_chunks import ChunkSizes
-from geminga.broker.core.delayed_heap import DelayedHeap
-from geminga.broker.core.delayed_marks import FIRST_MARK
-from geminga.broker.core.delayed_snapshot import encode, load
-from geminga.broker.core.packed_positions import (
-    PackedPositions,
-)
-from geminga.broker.core.time_buckets import TimeBuckets, precision_bits
-from geminga.broker.core.waiting_entries import GAP_MIN
+from geminga.broker.core.delayed.chunks import ChunkSizes
+from geminga.broker.core.delayed.heap import DelayedHeap
+from geminga.broker.core.delayed.marks import FIRST_MARK
+from geminga.broker.core.delayed.packed_positions import PackedPositions
+from geminga.broker.core.delayed.snapshot import encode, load
+from geminga.broker.core.delayed.time_buckets import TimeBuckets, precision_bits
+from geminga.broker.core.delayed.waiting_entries import GAP_MIN
 from geminga.model import Position
 from geminga.model.errors import CorruptionError
 from geminga.runtime import SystemRng

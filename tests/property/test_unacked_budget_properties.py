@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga.broker.core.consumer_state import ConsumerState
-from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
-from geminga.broker.core.dispatcher_shared import DispatchLimits, SharedDispatcher
-from geminga.broker.core.hash_ranges import HashRangeAutoSplit
-from geminga.broker.core.redelivery import RedeliveryTracker
-from geminga.broker.core.unacked_budget import UnackedBudget
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.hash_ranges import HashRangeAutoSplit
+from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
+from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
+from geminga.broker.core.dispatch.shared import DispatchLimits, SharedDispatcher
+from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
 from support.dispatch_world import DispatchWorld, run_action
 
 SUBSCRIPTIONS = 3

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyroaring import BitMap
 
-from geminga.broker.core.waiting_entries import WaitingEntries, absent_count, first_absent
+from geminga.broker.core.delayed.waiting_entries import WaitingEntries, absent_count, first_absent
 from geminga.model import Position
 
 LEDGERS = st.integers(1, 3)

@@ -14,13 +14,13 @@ import pytest
 
 from geminga.broker.core import deletion
 from geminga.broker.core.deletion import Hold
-from geminga.broker.policies import upkeep
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.topic import quota_guard
 from geminga.broker.upkeep import inactive_topics
+from geminga.broker.upkeep import policies as upkeep
 from geminga.managed_ledger import trimming
-from geminga.managed_ledger.core import trim as core_trim
+from geminga.managed_ledger.rules import trim as core_trim
 from geminga.sim import SimWorld, run_in, run_seeds
 from support.broker_story import BrokerStory, broker_story
 from support.noted_seeds import noted_seed

@@ -7,8 +7,9 @@ import os
 
 import pytest
 
-from geminga.managed_ledger import Defects, crash_points
-from geminga.managed_ledger.core import cursor_format
+from geminga.managed_ledger import Defects
+from geminga.managed_ledger.rules import cursor_format
+from geminga.managed_ledger.shared import crash_points
 from geminga.sim import SimWorld, run_seeds
 from support.cursor_crash import TopicStory, topic_story
 from support.cursor_window import window_story, window_story_of_pulsar

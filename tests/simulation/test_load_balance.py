@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.load.config import LoadConfig
-from geminga.broker.load.core.replay import Replay, TraceRound
+from geminga.broker.load_rules.config import LoadConfig
+from geminga.broker.load_rules.replay import Replay, TraceRound
 from support.load_patterns import (
     BALANCED_CONFIG,
     BROKERS,

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import pytest
 
 from geminga.broker.load.balancer import MOVES_MAX
-from geminga.broker.load.config import LoadConfig
-from geminga.broker.load.core.balancing import Balancing
-from geminga.broker.load.core.cluster_load import Rules
-from geminga.broker.load.core.isolation import decode_isolation, isolation_path
-from geminga.broker.load.core.members import namespace_of
-from geminga.broker.load.core.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage, report_path
+from geminga.broker.load_rules.balancing import Balancing
+from geminga.broker.load_rules.cluster_load import Rules
+from geminga.broker.load_rules.config import LoadConfig
+from geminga.broker.load_rules.isolation import decode_isolation, isolation_path
+from geminga.broker.load_rules.members import namespace_of
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage, report_path
 from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.model.errors import UnavailableError
 from geminga.sim.clock import SimClock

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.data_directory import claim_directory, read_move
-from geminga.app.metadata_copy import NOTED, SETTLED, Copied, Place, copy_metadata
+from geminga.app.storage.data_directory import claim_directory, read_move
+from geminga.app.storage.metadata_copy import NOTED, SETTLED, Copied, Place, copy_metadata
 from geminga.bookkeeper.ledger_ids import LedgerIds, next_ledger_id
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults, copying
 from geminga.metadata.core.copying import MARKER_PATH

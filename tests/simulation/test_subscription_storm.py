@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.subscription import handlers
-from geminga.managed_ledger.core import cursor_format
-from geminga.managed_ledger.core.cursor import CursorState
+from geminga.broker.handlers import subscription as handlers
+from geminga.managed_ledger.rules import cursor_format
+from geminga.managed_ledger.rules.cursor import CursorState
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.subscriptions import RecordingConnection, Sub, settle, with_topic
 from support.weekly_sample import sampled

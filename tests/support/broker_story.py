@@ -15,7 +15,7 @@ from typing import Final
 
 from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookkeeper import MetadataLiveLedgers
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadataStore

@@ -14,12 +14,12 @@ from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.access.ports import Access
-from geminga.broker.config import BrokerConfig
+from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.runtime import Runtime

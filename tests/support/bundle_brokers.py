@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from geminga import sim
+from geminga.broker.composition.service import Broker
 from geminga.broker.core.coercion import Json
 from geminga.broker.ownership.bundle_ownership import ROUND_MS, BundleOwnership
 from geminga.broker.ownership.core.bundles import Bundle, Bundles, topic_hash
@@ -25,7 +26,6 @@ from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import BUNDLES_AGE_MS_MAX
 from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, Ownership
 from geminga.broker.resources import Resources
-from geminga.broker.service import Broker
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName

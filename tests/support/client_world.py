@@ -14,13 +14,13 @@ from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.bookkeeper.memory import MemoryBookie
-from geminga.broker.config import BrokerConfig
+from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX, Connection
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.ports import HERE, Owner, Unknown
 from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.position import Position

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any, Final
 
 import geminga.client as gc
+from geminga.broker.composition.service import Broker
 from geminga.broker.ownership.core.bundles import Bundle, topic_hash
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
-from geminga.broker.service import Broker
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import SYSTEM_NAMESPACE, TopicName
 from geminga.runtime import spawn

@@ -11,15 +11,15 @@ import geminga.client as gc
 from geminga.bookie.serving.server import BOOKIE_PORT
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
-from geminga.broker.config import BrokerConfig
+from geminga.broker.administration.services import Force
+from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.coercion import Json
 from geminga.broker.ownership.core.bundles import Bundles
 from geminga.broker.ownership.core.local_policies import with_cuts
 from geminga.broker.ownership.membership import Membership
 from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.rest.services import Force
-from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata import MemoryMetadataStore
 from geminga.metadata.socket.store import SocketMetadataStore

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from geminga.model.txn_id import TxnId
-from geminga.spark.core.commit_steps import (
+from geminga.spark.sink_rules.commit_steps import (
     Append,
     CommitRequest,
     Decided,
@@ -26,9 +26,9 @@ from geminga.spark.core.commit_steps import (
     commit_steps,
     until_ms,
 )
-from geminga.spark.core.decisions import CommitLog, Prepared, SinkState, TaskBegun, encode
-from geminga.spark.core.log_survey import LogSurvey
-from geminga.spark.sink.errors import DecisionLostError, ShutOutError, SinkError
+from geminga.spark.sink_rules.decisions import CommitLog, Prepared, SinkState, TaskBegun, encode
+from geminga.spark.sink_rules.errors import DecisionLostError, ShutOutError, SinkError
+from geminga.spark.sink_rules.log_survey import LogSurvey
 
 SINK = "sink"
 TASKS = 2

@@ -20,8 +20,8 @@ from geminga.managed_ledger import (
     ManagedLedgerFactory,
     Persistence,
 )
-from geminga.managed_ledger import crash_points as points
-from geminga.managed_ledger.core.batch_acks import bits_of_words, words_of_bits
+from geminga.managed_ledger.rules.batch_acks import bits_of_words, words_of_bits
+from geminga.managed_ledger.shared import crash_points as points
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import LedgerClosedError, StorageError

@@ -7,7 +7,7 @@ restart finds. The disk is slow, but not so slow that it could not keep the prom
 from __future__ import annotations
 
 from geminga.managed_ledger import ManagedCursor, ManagedLedger, ManagedLedgerConfig
-from geminga.managed_ledger import crash_points as points
+from geminga.managed_ledger.shared import crash_points as points
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import is_halted

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from geminga.app.config import config_from
-from geminga.app.config_sources import from_mapping
-from geminga.app.standalone import StandaloneServer
+from geminga.app.configuration.config import config_from
+from geminga.app.configuration.config_sources import from_mapping
+from geminga.app.servers.standalone import StandaloneServer
 from geminga.bookie import LocalBookie
 from geminga.managed_ledger import ManagedLedger
 from geminga.model.errors import GemingaError, StorageError

@@ -11,10 +11,10 @@ import asyncio
 
 from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
-from geminga.broker.config import BrokerConfig
-from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.service import Broker
 from geminga.broker.topic import delayed_crash_points as crash_points
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.core.faults import MetadataFaults

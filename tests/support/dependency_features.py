@@ -13,7 +13,7 @@ from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.lake.parquet import LedgerFileReader
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.metadata import cas
 from geminga.model.errors import GemingaError, StorageError
 from geminga.model.position import EARLIEST, LATEST, Position

@@ -6,8 +6,8 @@ delivery against the rules; at the end everything must be deliverable.
 
 from __future__ import annotations
 
-from geminga.broker.core.consumer_state import ConsumerState
-from geminga.broker.core.dispatcher_shared import Candidate, ReadAgain, ReadOn, SharedDispatcher
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.shared import Candidate, ReadAgain, ReadOn, SharedDispatcher
 from geminga.model import Position
 
 LEDGER = 7

@@ -14,7 +14,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 
-from geminga.app import cli
+from geminga.app.commands import cli
 from geminga.metadata.sqlite_tree import SqliteTree
 from geminga.runtime.kernel_sync import KernelSyncs, SyncDone
 

@@ -77,10 +77,10 @@ class _Hook:
 
     def _claim(self) -> None:
         """Another driver of the same sink begins to commit."""
-        from geminga.spark.clients import session_for
-        from geminga.spark.core.decisions import Claim
+        from geminga.spark.process.clients import session_for
         from geminga.spark.sink.decision_log import append_record
         from geminga.spark.sink.plans import plan_topic
+        from geminga.spark.sink_rules.decisions import Claim
 
         options = self.writer.plan.options
         append_record(session_for(options.client), plan_topic(options), Claim(options.application_id, "other"), 10_000)

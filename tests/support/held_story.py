@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.managed_ledger.core.catch_up_share import WAIT_MAX_S
+from geminga.managed_ledger.rules.catch_up_share import WAIT_MAX_S
 from geminga.model.position import LATEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Final
 
-from geminga.broker.service import Broker
+from geminga.broker.composition.service import Broker
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.position import LATEST, Position

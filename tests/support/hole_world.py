@@ -12,8 +12,8 @@ from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.bookkeeper.memory import MemoryBookie
-from geminga.broker.config import BrokerConfig
-from geminga.broker.service import Broker
+from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.lake.core.names import parse_ledger_file

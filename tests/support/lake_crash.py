@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MemoryBookie
 from geminga.bookkeeper import crash_points as ledger_points
-from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory, crash_points
-from geminga.managed_ledger.core.offload import record_of
-from geminga.managed_ledger.lake_files import waiting
+from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
+from geminga.managed_ledger.offload.lake_files import waiting
+from geminga.managed_ledger.rules.offload import record_of
+from geminga.managed_ledger.shared import crash_points
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
 from geminga.model.errors import StorageError
 from geminga.model.position import EARLIEST, Position

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 import geminga
-from geminga.app.cli import app_for
+from geminga.app.commands.cli import app_for
 from geminga.client import CompressionType
 from geminga.client.blocking import Client, connect
-from geminga.spark.core.metadata_columns import ALL_COLUMNS
+from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from support.spark_source import read_batch
 
 TOPIC = "persistent://public/default/lake-table"

@@ -12,8 +12,8 @@ import pyarrow as pa
 from geminga.bookkeeper import BookKeeper, LocalBookiePool
 from geminga.lake.store import StoredFile
 from geminga.managed_ledger import Defects, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
-from geminga.managed_ledger.core.offload import OffloadPolicy
-from geminga.managed_ledger.offloading import Offloading
+from geminga.managed_ledger.offload.offloading import Offloading
+from geminga.managed_ledger.rules.offload import OffloadPolicy
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.runtime import is_halted
 from geminga.sim import SimWorld

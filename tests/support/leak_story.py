@@ -13,9 +13,9 @@ from typing import Final
 from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookie.core import entry_log_format
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.resources.remains import BUNDLE_ROOTS, PARENT_ROOTS
-from geminga.broker.rest.deletion import delete_namespace_and_topics
+from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult, ManagedLedgerConfig

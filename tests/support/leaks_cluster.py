@@ -14,9 +14,9 @@ from typing import Any, Final
 from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookie.registration import forget_cookie, remember_cookie
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig, LocalBookiePool, MetadataLiveLedgers
-from geminga.broker.config import BrokerConfig
+from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.replication import AutoRecovery, MetadataBookieRegistry, ReplicationConfig

@@ -16,13 +16,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from geminga.bookie import crash_points as bookie_points
-from geminga.broker.rest.deletion import delete_namespace_and_topics
+from geminga.broker.composition.service import Broker
+from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
 from geminga.broker.schema import crash_points as schema_points
 from geminga.broker.schema.core.strategy import Strategy
-from geminga.broker.service import Broker
-from geminga.broker.topic import table
+from geminga.broker.system_topics import table
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.managed_ledger import crash_points as ledger_points
+from geminga.managed_ledger.shared import crash_points as ledger_points
 from geminga.model.errors import (
     GemingaError,
     NotFoundError,

@@ -15,8 +15,8 @@ from geminga.managed_ledger import (
     ManagedLedgerConfig,
     ManagedLedgerFactory,
 )
-from geminga.managed_ledger.new_ledgers import NewLedgers
-from geminga.managed_ledger.ports import OpenLedger
+from geminga.managed_ledger.log.new_ledgers import NewLedgers
+from geminga.managed_ledger.shared.ports import OpenLedger
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import StorageError

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from geminga.app.broker_server import CONFIGURATION_PATH
-from geminga.app.config import Config
-from geminga.app.live_settings import LiveSettings
-from geminga.app.server_config import ServerConfig
+from geminga.app.configuration.config import Config
+from geminga.app.configuration.live_settings import LiveSettings
+from geminga.app.configuration.server_config import ServerConfig
+from geminga.app.servers.broker_server import CONFIGURATION_PATH
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
-from geminga.broker.load.config import LoadConfig
+from geminga.broker.load_rules.config import LoadConfig
 from support.broker_world import BrokerWorld
 
 

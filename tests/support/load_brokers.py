@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from geminga import sim
 from geminga.broker.core.coercion import Document
 from geminga.broker.load.balancer import LoadBalancer
-from geminga.broker.load.config import LoadConfig
-from geminga.broker.load.core.members import namespace_of
-from geminga.broker.load.core.reports import BundleStats, HostUsage, Rates, Usage, report_path, sum_of
+from geminga.broker.load_rules.config import LoadConfig
+from geminga.broker.load_rules.members import namespace_of
+from geminga.broker.load_rules.reports import BundleStats, HostUsage, Rates, Usage, report_path, sum_of
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
 from geminga.model.errors import MetadataError, UnavailableError
 from geminga.runtime import Runtime, wait_ms

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from geminga.broker.load.config import UNIFORM_SHEDDER, LoadConfig
-from geminga.broker.load.core.replay import Capacity, Replay, RoundOutcome, TraceRound
-from geminga.broker.load.core.reports import BundleStats, Rates
+from geminga.broker.load_rules.config import UNIFORM_SHEDDER, LoadConfig
+from geminga.broker.load_rules.replay import Capacity, Replay, RoundOutcome, TraceRound
+from geminga.broker.load_rules.reports import BundleStats, Rates
 
 BUNDLES: Final = 64
 ROUNDS: Final = 10

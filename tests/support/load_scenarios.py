@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from geminga.broker.load.config import LoadConfig
-from geminga.broker.load.core.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage
+from geminga.broker.load_rules.config import LoadConfig
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage
 
 
 class ScenarioRound(NamedTuple):

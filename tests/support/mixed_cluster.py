@@ -15,8 +15,8 @@ from tools.interop.apache_broker import ApacheBroker
 from tools.standalone_process import StandaloneProcess
 from tools.zookeeper_server import ZooKeeperServer
 
-from geminga.app.cluster_metadata import initialize
-from geminga.app.core.cluster_options import ClusterOptions
+from geminga.app.storage.cluster_metadata import initialize
+from geminga.app.storage.core.cluster_options import ClusterOptions
 from support.apache_cluster import apaches_bookies
 from support.rest import Answer, Rest
 

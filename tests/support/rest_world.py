@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message, Scope
 
-from geminga.broker.metrics import Metrics
-from geminga.broker.rest.context import RestContext
+from geminga.broker.composition.metrics import Metrics
+from geminga.broker.composition.service import Broker
+from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.loading import application_maker
-from geminga.broker.rest.stats import TopicStatistics
-from geminga.broker.service import Broker
+from geminga.broker.statistics.topics import TopicStatistics
 
 
 def rest_application(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> ASGIApp:

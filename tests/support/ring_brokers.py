@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 from geminga import sim
 from geminga.bookkeeper import BookKeeperConfig
 from geminga.bookkeeper.local_pool import LocalBookiePool
-from geminga.broker.config import BrokerConfig
+from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.ownership.ports import HERE
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
-from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from geminga import sim
-from geminga.broker.service import Broker
+from geminga.broker.composition.service import Broker
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import is_halted

@@ -46,12 +46,6 @@ class SourceModule:
         parts = self.name.split(".")
         return parts[1] if len(parts) > 2 or (self.is_package_init and len(parts) == 2) else ""
 
-    @property
-    def is_core(self) -> bool:
-        """Whether the module must be pure: everything in a ``core`` folder and in ``wire``."""
-        parts = self.name.split(".")
-        return self.package == "wire" or "core" in parts[1:]
-
 
 @lru_cache(maxsize=1)
 def product_modules() -> tuple[SourceModule, ...]:

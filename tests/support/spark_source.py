@@ -7,8 +7,8 @@ import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from geminga.spark.core.offsets import StreamOffset
 from geminga.spark.source.stream_reader import PulsarStreamReader
+from geminga.spark.source_rules.offsets import StreamOffset
 from pyspark_geminga import DefaultSource
 
 Row = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from geminga.broker.service import Broker
+from geminga.broker.composition.service import Broker
 from geminga.runtime import Clock, Rng
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga.broker.service import Broker
+from geminga.broker.composition.service import Broker
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_model import SubscriptionModel
 from support.broker_world import Client, Type

@@ -10,19 +10,19 @@ from geminga import sim
 from geminga.bookkeeper.client import BookKeeper
 from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.bookkeeper.memory import MemoryBookie
-from geminga.broker.config import BrokerConfig
-from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.core.delayed.delivery import TopicDelays
+from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.rate_limit import Rate
-from geminga.broker.core.recent_candidates import RecentCandidates
+from geminga.broker.handlers import subscription as handlers
 from geminga.broker.policies.core.rates import TopicRates
-from geminga.broker.subscription import handlers
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.limits import TopicLimits
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.topic.throttling import NO_THROTTLES, TopicThrottling
 from geminga.managed_ledger import AppendResult, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
-from geminga.managed_ledger.entry_cache import EntryCache
+from geminga.managed_ledger.shared.entry_cache import EntryCache
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model import EARLIEST, GemingaError, Position, TopicName
 from geminga.runtime import spawn

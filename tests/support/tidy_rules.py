@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from geminga.model import errors
+from support.floors import is_pure
 from support.source_tree import SourceModule, imported_modules, imports_of
 
 #: Which packages a package may import (besides itself). The order is that of the layers, lowest first.
 LAYERS: Mapping[str, frozenset[str]] = {
+    "version": frozenset(),
     "model": frozenset(),
     "runtime": frozenset({"model"}),
     "wire": frozenset({"model"}),
@@ -34,7 +36,6 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "broker": frozenset(
         {"transaction", "managed_ledger", "lake", "bookkeeper", "client", "metadata", "wire", "runtime", "model"}
     ),
-    # The top holds the version, which app tells.
     "app": frozenset(
         [
             "broker",
@@ -51,11 +52,11 @@ LAYERS: Mapping[str, frozenset[str]] = {
             "wire",
             "runtime",
             "model",
-            "",
+            "version",
         ]
     ),
     # geminga/__init__.py, __main__.py, pytest_plugin.py, pyspark_geminga.py: what users import.
-    "": frozenset({"app", "client", "spark", "model"}),
+    "": frozenset({"app", "client", "spark", "model", "version"}),
 }
 
 #: What a pure module may not import: the world.
@@ -76,7 +77,7 @@ IMPURE = frozenset(
     ]
 )
 
-#: Last parts of the names of modules that a core may import from its own or a lower package.
+#: Last parts of the names of modules that a pure one may import from its own or a lower package.
 _PURE_SIBLINGS = frozenset({"ports", "config", "errors"})
 
 MODULE_LINES_MAX = 600
@@ -189,7 +190,7 @@ def import_cycles(graph: Mapping[str, Iterable[str]]) -> list[str]:
 
 def purity_violations(module: SourceModule, known: frozenset[str]) -> list[str]:
     """What a pure module imports though it reaches the world, or is a shell."""
-    if not module.is_core:
+    if not is_pure(module.name if module.is_package_init else module.name.rpartition(".")[0]):
         return []
     found = []
     for imported in imports_of(module, known):
@@ -197,7 +198,10 @@ def purity_violations(module: SourceModule, known: frozenset[str]) -> list[str]:
         if parts[0] in IMPURE:
             found.append(f"{module.name}:{imported.line} is pure but imports {imported.target}")
         elif parts[0] == "geminga" and not (
-            parts[1:2] in (["model"], ["wire"]) or "core" in parts or parts[-1] in _PURE_SIBLINGS
+            parts[1:2] == ["model"]
+            or is_pure(imported.target)
+            or is_pure(imported.target.rpartition(".")[0])
+            or parts[-1] in _PURE_SIBLINGS
         ):
             found.append(f"{module.name}:{imported.line} is pure but imports the shell {imported.target}")
     return found
@@ -434,8 +438,8 @@ def untested_modules(modules: Iterable[SourceModule], tests: Mapping[str, str]) 
 
 def _is_named_after(path: str, module: SourceModule, last: str) -> bool:
     *folders, file = path.removesuffix(".py").split("/")
-    above = module.name.split(".")[-2]
-    names = (last, f"{module.package}_{last}", f"{above}_{last}", f"{module.package}_{above}_{last}")
+    above = module.name.split(".")[:-1]
+    names = {last, *(f"{folder}_{last}" for folder in above), f"{module.package}_{above[-1]}_{last}"}
     if file.removeprefix("test_").removesuffix("_properties") not in names:
         return False
     return folders[:1] != ["unit"] or module.package in ("", *folders)

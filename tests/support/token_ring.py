@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from geminga import sim
-from geminga.broker.service import Broker
+from geminga.broker.composition.service import Broker
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn

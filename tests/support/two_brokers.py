@@ -15,12 +15,12 @@ from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.bookkeeper.memory import MemoryBookie
-from geminga.broker.config import BrokerConfig
+from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.ports import Elsewhere, Ownership
 from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import GemingaError

@@ -6,8 +6,8 @@ rule in words who stands still: from the limit on, until half of it (rounded dow
 
 from __future__ import annotations
 
-from geminga.broker.core.consumer_state import ConsumerState
-from geminga.broker.core.dispatcher_shared import ReadAgain, ReadOn, SharedDispatcher
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.shared import ReadAgain, ReadOn, SharedDispatcher
 from geminga.model import Position
 from support.dispatch_world import LEDGER, DispatchWorld
 

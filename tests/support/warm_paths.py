@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from geminga import sim
 from geminga.bookie import BookieConfig, LocalBookie
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command

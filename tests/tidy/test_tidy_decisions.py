@@ -13,8 +13,8 @@ from starlette.routing import Route as StarletteRoute
 from geminga.broker.access.core.actions import Action, Anyone
 from geminga.broker.handlers import ROWS
 from geminga.broker.handlers.rows import Asks, CommandRow, Handshake, SettledBy, by_command
+from geminga.broker.rest.calls.routing import Route, unbuilt_routes
 from geminga.broker.rest.families import all_rows
-from geminga.broker.rest.routing import Route, unbuilt_routes
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 #: Ends of the names of what brokers send, and what they send under other names.

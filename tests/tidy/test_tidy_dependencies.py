@@ -15,7 +15,7 @@ MODULES = {"google-re2": "re2", "protobuf": "google", "PyYAML": "yaml"}
 #: Where what an extra brings may be imported: those who load it only if it is wanted.
 EXTRAS_OF = {
     "geminga.app": {"cli", "server"},
-    "geminga.app.event_loop": {"fast"},
+    "geminga.app.lifecycle.event_loop": {"fast"},
     "geminga.bookie": {"server"},
     "geminga.broker": {"server"},
     "geminga.client.schema": {"avro"},

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from support.floors import FLOORS, crowded_folders, floor_violations
 from support.source_tree import SourceModule, imports_of, product_modules
 from support.tidy_rules import (
     LAYERS,
@@ -37,6 +38,50 @@ def test_modules_import_each_other_without_a_cycle() -> None:
     assert import_cycles(graph) == []
 
 
+def test_every_folder_stands_on_lower_ones() -> None:
+    found = floor_violations(product_modules())
+    assert not found, "\n".join(found)
+    assert len(set(FLOORS)) == len(FLOORS)
+
+
+@pytest.mark.parametrize(
+    ("modules", "says"),
+    [
+        ({"geminga.low.a": "", "geminga.high.b": "from geminga.low import a"}, ""),
+        ({"geminga.low.a": "from geminga.high import b", "geminga.high.b": ""}, "'high' stands above 'low'"),
+        (
+            {"geminga.low.a": "if TYPE_CHECKING:\n    from geminga.high.b import B", "geminga.high.b": ""},
+            "'high' stands above 'low'",
+        ),
+        (
+            {"geminga.low.core.a": "def f():\n    import geminga.high.b", "geminga.high.b": ""},
+            "'high' stands above 'low'",
+        ),
+        ({"geminga.low.a": ""}, "'high' is in the table and is no folder"),
+        ({"geminga.low.a": "", "geminga.high.b": "", "geminga.new.c": ""}, "'new' is not in the table"),
+    ],
+)
+def test_planted_import_of_a_higher_floor_is_caught(modules: dict[str, str], says: str) -> None:
+    planted = [SourceModule(name, text) for name, text in modules.items()]
+    found = floor_violations(planted, ("low", "high"), pure=frozenset())
+    assert [says in line for line in found] == [True] * bool(says)
+
+
+def test_folder_that_is_to_be_pure_is_there() -> None:
+    planted = [SourceModule("geminga.low.a", "")]
+    assert floor_violations(planted, ("low",), pure=frozenset({"low.core"})) == [
+        "'low.core' is to be pure and is no folder"
+    ]
+
+
+def test_no_folder_is_a_hall() -> None:
+    """A newcomer reads a folder's names at a glance."""
+    assert crowded_folders(product_modules()) == {}
+    assert crowded_folders([SourceModule(f"geminga.hall.m{number}", "") for number in range(3)], 2) == {
+        "geminga.hall": 3
+    }
+
+
 def test_cores_import_nothing_that_reaches_the_world() -> None:
     found = [line for module in product_modules() for line in purity_violations(module, KNOWN)]
     assert not found, "\n".join(found)
@@ -60,7 +105,7 @@ def test_others_use_the_clients_public_names_only() -> None:
         (layer_violations, "geminga.bookie.x", "def f():\n    import geminga.bookkeeper.ports"),
         (layer_violations, "geminga.broker.x", "from geminga import Standalone"),
         (layer_violations, "geminga.app.x", "from geminga.sim import run"),
-        (layer_violations, "geminga.broker.core.x", "from ...app import config"),
+        (layer_violations, "geminga.broker.core.x", "from ...app.configuration import config"),
         (layer_violations, "geminga.plumbing.x", ""),
         (layer_violations, "geminga.client.x", "def f():\n    from geminga.broker import Broker"),
         (layer_violations, "geminga.client.x", "from geminga.managed_ledger import ManagedLedger"),
@@ -72,7 +117,7 @@ def test_others_use_the_clients_public_names_only() -> None:
         (whole_violations, "geminga.client._consuming.x", "def f():\n    from geminga.client import _client"),
         (private_violations, "geminga.spark.x", "from geminga.client._client import Client"),
         (private_violations, "geminga.app.x", "from geminga.client.schema._base import Schema"),
-        (private_violations, "geminga.pytest_plugin", "if TYPE_CHECKING:\n    import geminga.client._message"),
+        (private_violations, "geminga.pytest_plugin", "if TYPE_CHECKING:\n    import geminga.client._messages.message"),
         (purity_violations, "geminga.broker.core.x", "import asyncio"),
         (purity_violations, "geminga.wire.pulsar.x", "from os import path"),
         (purity_violations, "geminga.broker.core.x", "from geminga.broker.topic.persistent import Topic"),

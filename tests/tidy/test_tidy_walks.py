@@ -29,7 +29,9 @@ def test_an_ack_runs_through_the_files_that_its_walk_names_and_no_more_than_its_
     assert walk.goes_on
     shared = [file for number in walk.goes_on for file in send.stops[number - 1]]
     assert not (found := walk_violations(walk, files_of_an_ack(), ACK_FILES, shared)), "\n".join(found)
-    down = next(number for number, files in enumerate(walk.stops, 1) if "managed_ledger/cursor_ledger.py" in files)
+    down = next(
+        number for number, files in enumerate(walk.stops, 1) if "managed_ledger/cursor/cursor_ledger.py" in files
+    )
     assert down <= ACK_STOPS_DOWN
     assert all(len(files) == 1 for files in walk.stops)
 

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from geminga.app.autorecovery_process import Cluster, connected, load_autorecovery_config
+from geminga.app.servers.autorecovery_process import Cluster, connected, load_autorecovery_config
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.model.errors import MetadataError, NoSuchLedgerError
 from geminga.replication.core.copying import missing_entries

@@ -11,27 +11,14 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from geminga.client._batch_source import BatchSource, open_batches
-from geminga.client._client import Client
-from geminga.client._consuming.consumer import Consumer
-from geminga.client._consuming.interceptors import ConsumerInterceptor
-from geminga.client._consuming.options import (
-    ConsumerArguments,
-    ConsumerCryptoFailureAction,
-    ConsumerDeadLetterPolicy,
-    ConsumerKeySharedPolicy,
-    ConsumerOptions,
-    ConsumerType,
-    InitialPosition,
-    KeySharedMode,
-    MessageListener,
-    ReaderArguments,
-    RegexSubscriptionMode,
+from geminga.client._api.authentication import (
+    Authentication,
+    AuthenticationBasic,
+    AuthenticationTLS,
+    AuthenticationToken,
 )
-from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo, FileKeyDecryptor
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._entry_stream import EntryStream
-from geminga.client._errors import (
+from geminga.client._api.crypto import CryptoKeyReader, EncryptionKeyInfo, FileKeyDecryptor
+from geminga.client._api.errors import (
     AlreadyClosed,
     AuthenticationError,
     AuthorizationError,
@@ -84,11 +71,10 @@ from geminga.client._errors import (
     WrongLoop,
     WrongProtocol,
 )
-from geminga.client._interceptors import ProducerInterceptor
-from geminga.client._message import EncryptionContext, Message
-from geminga.client._message_id import MessageId
-from geminga.client._opening import Opening
-from geminga.client._options import (
+from geminga.client._api.interceptors import ProducerInterceptor
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import Opening
+from geminga.client._api.options import (
     BatchingType,
     ClientArguments,
     ClientOptions,
@@ -101,22 +87,36 @@ from geminga.client._options import (
     ProducerOptions,
     options_from,
 )
+from geminga.client._api.producer import EntryProducer, MessageFields, Producer, SendCallback
+from geminga.client._api.transaction import Transaction
+from geminga.client._api.world import client_runtime
+from geminga.client._batch_source import BatchSource, open_batches
+from geminga.client._client import Client
+from geminga.client._entry_stream import EntryStream
+from geminga.client._messages.consumer import Consumer
+from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
+from geminga.client._messages.consumer_options import (
+    ConsumerArguments,
+    ConsumerCryptoFailureAction,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    ConsumerOptions,
+    ConsumerType,
+    InitialPosition,
+    KeySharedMode,
+    MessageListener,
+    ReaderArguments,
+    RegexSubscriptionMode,
+)
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.message import EncryptionContext, Message
 from geminga.client._producing.factory import ProducerArguments
-from geminga.client._producing.producer import EntryProducer, MessageFields, Producer, SendCallback
 from geminga.client._reader import Reader, ReaderListener
 from geminga.client._table_view import TableListener, TableView
-from geminga.client._transacting.transaction import Transaction
-from geminga.client._transport.authentication import (
-    Authentication,
-    AuthenticationBasic,
-    AuthenticationTLS,
-    AuthenticationToken,
-)
-from geminga.client._world import client_runtime
-from geminga.client.core.batch_receive import BatchReceivePolicy
-from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
-from geminga.client.core.stats import ConsumerStats
-from geminga.client.core.transaction import TransactionState
+from geminga.client.consumer_rules.batch_receive import BatchReceivePolicy
+from geminga.client.consumer_rules.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
+from geminga.client.rules.stats import ConsumerStats
+from geminga.client.rules.transaction import TransactionState
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Runtime
 

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from geminga.client._api.errors import CryptoError, PulsarException, ReadError
 from geminga.client._consuming.entries import Decryptor, EntryReader
-from geminga.client._consuming.options import ConsumerCryptoFailureAction
-from geminga.client._entry_batch import EntryBatch
 from geminga.client._entry_stream import EntryKey, EntryStream
-from geminga.client._errors import CryptoError, PulsarException, ReadError
-from geminga.client.core.chunk_assembly import ChunkAssembly
-from geminga.client.core.discards import Discard
-from geminga.client.core.look_back import start_before
+from geminga.client._messages.consumer_options import ConsumerCryptoFailureAction
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client.consumer_rules.chunk_assembly import ChunkAssembly
+from geminga.client.consumer_rules.discards import Discard
+from geminga.client.consumer_rules.look_back import start_before
 from geminga.runtime import get_logger
 from geminga.wire.pulsar.frame import Frame
 

@@ -8,30 +8,30 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack, overload
 
-from geminga.client._consuming.consumer import Consumer
+from geminga.client._api.errors import PulsarException
+from geminga.client._api.lifetime import Lifetime
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import Opening
+from geminga.client._api.options import ClientOptions, check_argument
+from geminga.client._api.place import Place
+from geminga.client._api.producer import Producer
+from geminga.client._api.topic_names import parse_topic
+from geminga.client._api.transaction import OpeningTransaction, Transaction, milliseconds, new_transaction
 from geminga.client._consuming.factory import ConsumerFactory, Topics, subscribe_with
-from geminga.client._consuming.options import ConsumerArguments, ReaderArguments
 from geminga.client._entry_stream import WINDOW_BYTES_DEFAULT, Entry, EntryStream
-from geminga.client._errors import PulsarException
-from geminga.client._lifetime import Lifetime
-from geminga.client._message_id import MessageId
-from geminga.client._opening import Opening
-from geminga.client._options import ClientOptions, check_argument
-from geminga.client._place import Place
+from geminga.client._messages.consumer import Consumer
+from geminga.client._messages.consumer_options import ConsumerArguments, ReaderArguments
 from geminga.client._producing.factory import ProducerArguments, ProducerFactory, create_producer
-from geminga.client._producing.producer import Producer
 from geminga.client._reader import Reader, ReaderListener, create_reader
 from geminga.client._table_view import TableView, create_table_view
-from geminga.client._topic_names import parse_topic
-from geminga.client._transacting.coordinators import Coordinators
-from geminga.client._transacting.transaction import OpeningTransaction, Transaction, milliseconds, new_transaction
 from geminga.client._transport.cluster import Cluster
+from geminga.client._transport.coordinators import Coordinators
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import ConnectionPool
 from geminga.client._transport.service_urls import ServiceUrls
-from geminga.client.core.entry_window import PERMITS_MAX, EntryWindow
-from geminga.client.core.memory_limit import MemoryLimit
-from geminga.client.core.option_kinds import FLAG, INT64_MAX, NOTHING, TEXT, Either, Instance, Kind, Number, Pair
+from geminga.client.consumer_rules.entry_window import PERMITS_MAX, EntryWindow
+from geminga.client.producer_rules.memory_limit import MemoryLimit
+from geminga.client.rules.option_kinds import FLAG, INT64_MAX, NOTHING, TEXT, Either, Instance, Kind, Number, Pair
 from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSchema
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Runtime, get_logger, spawn

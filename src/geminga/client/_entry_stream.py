@@ -19,15 +19,15 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
+from geminga.client._api.errors import AlreadyClosed, PulsarException, ReadError
+from geminga.client._api.lifetime import Lifetime
+from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import requests
 from geminga.client._consuming.attachment import Attachment
-from geminga.client._errors import AlreadyClosed, PulsarException, ReadError
-from geminga.client._lifetime import Lifetime
-from geminga.client._message_id import MessageId
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
-from geminga.client.core.entry_window import EntryWindow
+from geminga.client.consumer_rules.entry_window import EntryWindow
 from geminga.model import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import encode_ack, encode_flow

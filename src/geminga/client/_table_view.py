@@ -9,15 +9,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-from geminga.client._consuming.consumer import Consumer
+from geminga.client._api.errors import AlreadyClosed, PulsarException
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.options import check_argument, options_from
 from geminga.client._consuming.factory import ConsumerFactory
-from geminga.client._consuming.options import ConsumerOptions, ConsumerType, InitialPosition, ReaderArguments
-from geminga.client._errors import AlreadyClosed, PulsarException
-from geminga.client._message import Message
-from geminga.client._message_id import MessageId
-from geminga.client._options import check_argument, options_from
+from geminga.client._messages.consumer import Consumer
+from geminga.client._messages.consumer_options import ConsumerOptions, ConsumerType, InitialPosition, ReaderArguments
+from geminga.client._messages.message import Message
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.option_kinds import TEXT, Function
+from geminga.client.rules.option_kinds import TEXT, Function
 from geminga.client.schema._protocol import TopicSchema
 from geminga.runtime import get_logger, spawn
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from geminga.managed_ledger.config import ManagedLedgerConfig
-from geminga.managed_ledger.core.persistence import Persistence
-from geminga.managed_ledger.entry import AckDone, AppendDone, AppendResult, Entry
 from geminga.managed_ledger.factory import ManagedLedgerFactory
-from geminga.managed_ledger.services import Defects
+from geminga.managed_ledger.rules.persistence import Persistence
+from geminga.managed_ledger.shared.config import ManagedLedgerConfig
+from geminga.managed_ledger.shared.entry import AckDone, AppendDone, AppendResult, Entry
+from geminga.managed_ledger.shared.services import Defects
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger.cursor_reads import EntriesDone
-    from geminga.managed_ledger.managed_cursor import ManagedCursor
+    from geminga.managed_ledger.cursor.cursor_reads import EntriesDone
+    from geminga.managed_ledger.cursor.managed_cursor import ManagedCursor
     from geminga.managed_ledger.managed_ledger import ManagedLedger
 
 __all__ = [
@@ -37,11 +37,11 @@ def __getattr__(name: str) -> object:
 
         return ManagedLedger
     if name == "ManagedCursor":
-        from geminga.managed_ledger.managed_cursor import ManagedCursor
+        from geminga.managed_ledger.cursor.managed_cursor import ManagedCursor
 
         return ManagedCursor
     if name == "EntriesDone":
-        from geminga.managed_ledger.cursor_reads import EntriesDone
+        from geminga.managed_ledger.cursor.cursor_reads import EntriesDone
 
         return EntriesDone
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

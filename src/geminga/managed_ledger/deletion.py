@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from geminga.managed_ledger import crash_points as points
-from geminga.managed_ledger.cursor_store import CursorStore
-from geminga.managed_ledger.services import StorageServices
-from geminga.managed_ledger.stored_list import StoredList
+from geminga.managed_ledger.cursor.cursor_store import CursorStore
+from geminga.managed_ledger.log.stored_list import StoredList
+from geminga.managed_ledger.shared import crash_points as points
+from geminga.managed_ledger.shared.services import StorageServices
 from geminga.runtime import crash_point
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger.lake_files import FileDeletion
+    from geminga.managed_ledger.offload.lake_files import FileDeletion
 
 
 class DeletedCursor(Protocol):
@@ -53,7 +53,7 @@ async def delete_nodes(
     await stored.put(stored.ledgers.infos)
     noted: Sequence[FileDeletion] = ()
     if any(info.offload_context for info in stored.ledgers.infos):
-        from geminga.managed_ledger import lake_files
+        from geminga.managed_ledger.offload import lake_files
 
         noted = await lake_files.note(services, log.name, log.created_ms, stored.ledgers.infos)
     ledger_ids = [info.ledger_id for info in stored.ledgers.infos]

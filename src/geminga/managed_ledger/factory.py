@@ -11,16 +11,16 @@ from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from geminga.managed_ledger.catch_up_turns import CatchUpTurns
-from geminga.managed_ledger.config import ManagedLedgerConfig
-from geminga.managed_ledger.core.rollover import RolloverPolicy
-from geminga.managed_ledger.cursor_memory import CursorMemory
-from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
-from geminga.managed_ledger.flush_timers import FlushTimers
 from geminga.managed_ledger.info import StoredInfo, read_info
-from geminga.managed_ledger.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, cursor_path, ledger_path
 from geminga.managed_ledger.named_ledgers import named_ledgers
-from geminga.managed_ledger.services import CursorServices, Defects, RolledOver, StorageServices
+from geminga.managed_ledger.rules.rollover import RolloverPolicy
+from geminga.managed_ledger.shared.catch_up_turns import CatchUpTurns
+from geminga.managed_ledger.shared.config import ManagedLedgerConfig
+from geminga.managed_ledger.shared.cursor_memory import CursorMemory
+from geminga.managed_ledger.shared.entry_cache import EntryCache, TailWindow
+from geminga.managed_ledger.shared.flush_timers import FlushTimers
+from geminga.managed_ledger.shared.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, cursor_path, ledger_path
+from geminga.managed_ledger.shared.services import CursorServices, Defects, RolledOver, StorageServices
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent
 from geminga.model.byte_budget import ByteBudget
 from geminga.model.errors import (
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from geminga.bookkeeper import BookKeeper
     from geminga.lake.ownership import Owner
     from geminga.lake.service import Lake, OpenStore
-    from geminga.managed_ledger.core.cursor_format import ChooseFields
-    from geminga.managed_ledger.core.unreadable import Hole
-    from geminga.managed_ledger.lake_files import FileDeletion
     from geminga.managed_ledger.managed_ledger import ManagedLedger
+    from geminga.managed_ledger.offload.lake_files import FileDeletion
+    from geminga.managed_ledger.rules.cursor_format import ChooseFields
+    from geminga.managed_ledger.rules.unreadable import Hole
     from geminga.runtime.ports import Runtime
 
 #: Notes about lake files that are to be deleted (``lake_files``).
@@ -132,8 +132,8 @@ class ManagedLedgerFactory:
     @cached_property
     def cursor_services(self) -> CursorServices:
         """What all cursors share; loaded with the first of them."""
-        from geminga.managed_ledger.core.acked_entries import AckedBitmap
-        from geminga.managed_ledger.core.plain_ranges import PlainRanges
+        from geminga.managed_ledger.rules.acked_entries import AckedBitmap
+        from geminga.managed_ledger.rules.plain_ranges import PlainRanges
 
         return CursorServices(
             self.cursor_memory,
@@ -306,7 +306,7 @@ class ManagedLedgerFactory:
         """Lake files that are to be deleted and are not yet. Raises MetadataError."""
         if not await self.metadata.children(LAKE_DELETIONS):
             return ()
-        from geminga.managed_ledger import lake_files
+        from geminga.managed_ledger.offload import lake_files
 
         return await lake_files.waiting(self.metadata)
 
@@ -314,7 +314,7 @@ class ManagedLedgerFactory:
         """Delete the lake files that earlier attempts left; how many are left. Raises MetadataError."""
         if not await self.metadata.children(LAKE_DELETIONS):
             return 0
-        from geminga.managed_ledger import lake_files
+        from geminga.managed_ledger.offload import lake_files
 
         return await lake_files.retry(self._services)
 
@@ -397,7 +397,7 @@ class ManagedLedgerFactory:
 
 def _fields_for_pulsar(config: ManagedLedgerConfig) -> ChooseFields:
     """Loaded where a broker of Apache's may come after us."""
-    from geminga.managed_ledger.core.pulsar_fields import PulsarLimits, pulsar_fields
+    from geminga.managed_ledger.rules.pulsar_fields import PulsarLimits, pulsar_fields
 
     limits = PulsarLimits(config.max_ranges_in_entry, config.max_batches_in_entry, config.bit_sets_in_entry)
     return partial(pulsar_fields, limits)

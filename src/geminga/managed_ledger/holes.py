@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
-from geminga.managed_ledger import crash_points as points
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
-from geminga.managed_ledger.core.unreadable import Hole, Skipped, is_lost, with_skipped
-from geminga.managed_ledger.ports import Ledger
-from geminga.managed_ledger.services import StorageServices
-from geminga.managed_ledger.stored_list import StoredList
+from geminga.managed_ledger.log.stored_list import StoredList
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.unreadable import Hole, Skipped, is_lost, with_skipped
+from geminga.managed_ledger.shared import crash_points as points
+from geminga.managed_ledger.shared.ports import Ledger
+from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import LedgerClosedError, NotFoundError, PreconditionFailedError, StorageError
 from geminga.runtime import answer_of, crash_point, get_logger
 
@@ -107,7 +107,7 @@ async def skip_hole(
 
 
 async def _write_manifests(log: HoledLog, services: StorageServices) -> None:
-    from geminga.managed_ledger import manifests
+    from geminga.managed_ledger.offload import manifests
 
     try:
         await manifests.write(log, services)

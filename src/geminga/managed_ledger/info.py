@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from geminga.managed_ledger.core.trim import has_unread
-from geminga.managed_ledger.metadata_io import cursor_path, ledger_path
+from geminga.managed_ledger.rules.trim import has_unread
+from geminga.managed_ledger.shared.metadata_io import cursor_path, ledger_path
 from geminga.wire.managed_ledger import (
     CursorInfoRecord,
     ManagedLedgerRecord,

@@ -11,22 +11,22 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger import queries
-from geminga.managed_ledger.appender import Appender
-from geminga.managed_ledger.core.persistence import Persistence, StoredAs
-from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.cursor_set import CursorSet
-from geminga.managed_ledger.entry import AppendDone, Entry
-from geminga.managed_ledger.ledger_end import close_quietly
-from geminga.managed_ledger.managed_cursor import ManagedCursor
-from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
-from geminga.managed_ledger.new_ledgers import NewLedgers
-from geminga.managed_ledger.ports import Ledger
-from geminga.managed_ledger.reads import LedgerReads, ReadDone
-from geminga.managed_ledger.services import LedgerHome, StorageServices
-from geminga.managed_ledger.stored_list import StoredList
-from geminga.managed_ledger.tail import Tail
+from geminga.managed_ledger.cursor.cursor_set import CursorSet
+from geminga.managed_ledger.cursor.managed_cursor import ManagedCursor
+from geminga.managed_ledger.log.appender import Appender
+from geminga.managed_ledger.log.ledger_end import close_quietly
+from geminga.managed_ledger.log.new_ledgers import NewLedgers
+from geminga.managed_ledger.log.reads import LedgerReads, ReadDone
+from geminga.managed_ledger.log.stored_list import StoredList
+from geminga.managed_ledger.log.tail import Tail
+from geminga.managed_ledger.rules.persistence import Persistence, StoredAs
+from geminga.managed_ledger.rules.positions import LedgerInfo
+from geminga.managed_ledger.shared import crash_points as points
+from geminga.managed_ledger.shared.entry import AppendDone, Entry
+from geminga.managed_ledger.shared.metadata_io import MetadataNode, ledger_path
+from geminga.managed_ledger.shared.ports import Ledger
+from geminga.managed_ledger.shared.services import LedgerHome, StorageServices
 from geminga.managed_ledger.trimming import trim, trim_quietly, truncate
 from geminga.metadata.ports import Stat
 from geminga.model.byte_budget import Claim
@@ -42,8 +42,8 @@ from geminga.runtime import Part, Rng, crash_point, get_logger, spawn
 from geminga.wire.managed_ledger import CursorInfoRecord, ManagedLedgerRecord
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger.list_watch import ListWatch
-    from geminga.managed_ledger.offloading import FindAborted, FindSchema, Offloading
+    from geminga.managed_ledger.log.list_watch import ListWatch
+    from geminga.managed_ledger.offload.offloading import FindAborted, FindSchema, Offloading
 
 _NO_LONGS: Final[Mapping[str, int]] = {}
 _NO_TEXTS: Final[Mapping[str, str]] = {}
@@ -185,7 +185,7 @@ class ManagedLedger:
 
     def watch_list(self) -> None:
         """Hear of it when another owner claims the list, also where nothing is written here (:mod:`.list_watch`)."""
-        from geminga.managed_ledger.list_watch import ListWatch
+        from geminga.managed_ledger.log.list_watch import ListWatch
 
         self._list_watch = ListWatch(self, self._services.metadata, ledger_path(self.name))
 
@@ -446,7 +446,7 @@ class ManagedLedger:
         self, rng: Rng, find_aborted: FindAborted | None = None, find_schema: FindSchema | None = None
     ) -> Offloading:
         """What takes its ledgers to the lake; who asks for it sees that there is one at a time."""
-        from geminga.managed_ledger.offloading import Offloading
+        from geminga.managed_ledger.offload.offloading import Offloading
 
         return Offloading(self, self._services, rng, find_aborted=find_aborted, find_schema=find_schema)
 
@@ -590,7 +590,7 @@ class ManagedLedger:
             self.tail.drop()
             self._home.on_closed(self.name, self)
         if noted:
-            from geminga.managed_ledger import lake_files
+            from geminga.managed_ledger.offload import lake_files
 
             spawn(lake_files.carry_out(self._services, noted), name=f"delete-lake-files-{self.name}", part=self.part)
         return ledger_ids

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.managed_ledger.metadata_io import ROOT
+from geminga.managed_ledger.shared.metadata_io import ROOT
 from geminga.metadata.ports import MetadataStore
 from geminga.wire.managed_ledger import decode_cursor_info, decode_managed_ledger_info
 

@@ -8,8 +8,8 @@ that no ledger and no cursor is added behind our back; the ledgers are fenced by
 from __future__ import annotations
 
 from geminga.managed_ledger.managed_ledger import ManagedLedger
-from geminga.managed_ledger.metadata_io import MetadataNode, claim, cursor_path, ledger_path
-from geminga.managed_ledger.services import LedgerHome, StorageServices
+from geminga.managed_ledger.shared.metadata_io import MetadataNode, claim, cursor_path, ledger_path
+from geminga.managed_ledger.shared.services import LedgerHome, StorageServices
 from geminga.metadata.ports import Node
 from geminga.model.errors import CorruptionError, LedgerFencedError, NoSuchLedgerError
 from geminga.runtime import get_logger

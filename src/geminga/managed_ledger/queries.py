@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
-from geminga.managed_ledger.cursor_reads import ReadLog
-from geminga.managed_ledger.entry import Entry
-from geminga.managed_ledger.reads import READ_RUN_ENTRIES_MAX, runs_of
+from geminga.managed_ledger.cursor.cursor_reads import ReadLog
+from geminga.managed_ledger.log.reads import READ_RUN_ENTRIES_MAX, runs_of
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.shared.entry import Entry
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
 from geminga.model.limits import count_within
 from geminga.model.position import Position

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from geminga.managed_ledger.core.positions import LedgerList
-from geminga.managed_ledger.core.unreadable import Gap, is_lost
-from geminga.managed_ledger.entry import Entry
-from geminga.managed_ledger.ports import Ledger
-from geminga.managed_ledger.services import StorageServices
-from geminga.managed_ledger.stored_list import StoredList
+from geminga.managed_ledger.log.stored_list import StoredList
+from geminga.managed_ledger.rules.positions import LedgerList
+from geminga.managed_ledger.rules.unreadable import Gap, is_lost
+from geminga.managed_ledger.shared.entry import Entry
+from geminga.managed_ledger.shared.ports import Ledger
+from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import LedgerClosedError, LedgerFencedError, MetadataError, StorageError
 from geminga.model.position import Position
 from geminga.runtime import answer_of, get_logger, next_turn

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from geminga.managed_ledger.core.ack_ranges import AckedRange
+from geminga.managed_ledger.rules.ack_ranges import AckedRange
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger.managed_cursor import ManagedCursor
+    from geminga.managed_ledger.cursor.managed_cursor import ManagedCursor
     from geminga.managed_ledger.managed_ledger import ManagedLedger
 
 #: Ranges of individually acknowledged entries that are spelled out.

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from geminga.managed_ledger import crash_points as points
-from geminga.managed_ledger.core.positions import LedgerList
-from geminga.managed_ledger.core.trim import ledgers_to_trim
-from geminga.managed_ledger.services import StorageServices
-from geminga.managed_ledger.stored_list import StoredList
+from geminga.managed_ledger.log.stored_list import StoredList
+from geminga.managed_ledger.rules.positions import LedgerList
+from geminga.managed_ledger.rules.trim import ledgers_to_trim
+from geminga.managed_ledger.shared import crash_points as points
+from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import StorageError
 from geminga.model.position import LATEST, Position
 from geminga.runtime import Part, crash_point, get_logger, spawn
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger.lake_files import FileDeletion
+    from geminga.managed_ledger.offload.lake_files import FileDeletion
 
 _log = get_logger(__name__)
 
@@ -155,7 +155,7 @@ async def _trim_list(
     offloaded = [info for info in log.ledgers.infos if info.ledger_id in going and info.offload_context]
     noted: Sequence[FileDeletion] = ()
     if offloaded:
-        from geminga.managed_ledger import lake_files
+        from geminga.managed_ledger.offload import lake_files
 
         noted = await lake_files.note(services, log.name, log.created_ms, offloaded)
     await log.stored.put([info for info in log.ledgers.infos if info.ledger_id not in going])
@@ -164,7 +164,7 @@ async def _trim_list(
     await log.stored.delete_ledgers(going)
     crash_point(points.TRIM_DELETED)
     if noted:
-        from geminga.managed_ledger import manifests
+        from geminga.managed_ledger.offload import manifests
 
         # In the background: a store that does not answer holds nothing up.
         spawn(manifests.delete_files(log, services, noted), name=f"delete-lake-files-{log.name}", part=log.part)

@@ -27,8 +27,8 @@ STORAGE: Final = (
     "geminga.bookie",
     "geminga.bookkeeper",
     "geminga.metadata",
-    "geminga.managed_ledger.appender",
-    "geminga.managed_ledger.metadata_io",
+    "geminga.managed_ledger.log.appender",
+    "geminga.managed_ledger.shared.metadata_io",
 )
 #: Frames that :func:`where` names.
 _FRAMES_SHOWN: Final = 4

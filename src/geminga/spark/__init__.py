@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geminga.spark.datasource import PulsarDataSource
-    from geminga.spark.errors import JavaMissingError, PySparkMissingError, SparkSetupError
-    from geminga.spark.java import JavaRuntime, configure_java
+    from geminga.spark.process.errors import JavaMissingError, PySparkMissingError, SparkSetupError
+    from geminga.spark.process.java import JavaRuntime, configure_java
+    from geminga.spark.process.threads import inheriting
     from geminga.spark.sessions import TUNED_SETTINGS, register, session
     from geminga.spark.starting import starting_offsets
     from geminga.spark.tables import read_topic
-    from geminga.spark.threads import inheriting
 
 __all__ = [
     "TUNED_SETTINGS",
@@ -42,17 +42,17 @@ __all__ = [
 
 #: Name -> module. Those of the first group need neither PySpark nor Java.
 _PLAIN = {
-    "JavaMissingError": "errors",
-    "PySparkMissingError": "errors",
-    "SparkSetupError": "errors",
+    "JavaMissingError": "process.errors",
+    "PySparkMissingError": "process.errors",
+    "SparkSetupError": "process.errors",
     "starting_offsets": "starting",
 }
 _NEEDING_SPARK = {
-    "JavaRuntime": "java",
+    "JavaRuntime": "process.java",
     "PulsarDataSource": "datasource",
     "TUNED_SETTINGS": "sessions",
-    "configure_java": "java",
-    "inheriting": "threads",
+    "configure_java": "process.java",
+    "inheriting": "process.threads",
     "read_topic": "tables",
     "register": "sessions",
     "session": "sessions",
@@ -64,8 +64,8 @@ def __getattr__(name: str) -> object:
         return getattr(import_module(f"geminga.spark.{_PLAIN[name]}"), name)
     if name not in _NEEDING_SPARK:
         raise AttributeError(f"module 'geminga.spark' has no attribute {name!r}")
-    from geminga.spark.java import configure_java
-    from geminga.spark.versions import require_pyspark
+    from geminga.spark.process.java import configure_java
+    from geminga.spark.process.versions import require_pyspark
 
     require_pyspark()
     configure_java()

@@ -15,10 +15,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from geminga.spark.columns import metadata_fields, raw_schema
-from geminga.spark.core.metadata_columns import ALL_COLUMNS
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.options import SourceOptions
+from geminga.spark.rules.columns import metadata_fields, raw_schema
+from geminga.spark.rules.metadata_columns import ALL_COLUMNS
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.source_rules.options import SourceOptions
 
 
 class PulsarDataSource(DataSource):
@@ -36,7 +36,7 @@ class PulsarDataSource(DataSource):
             raise OptionError("schemaMode=fixed: give the columns with .schema(...)")
         if options.schema_mode == "raw":
             return raw_schema(options.metadata_columns)
-        from geminga.spark.clients import session_for
+        from geminga.spark.process.clients import session_for
         from geminga.spark.source.topic_schema import topic_schema
 
         session = session_for(options.client)

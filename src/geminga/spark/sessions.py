@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from geminga.spark.home import quick_home
+from geminga.spark.process.home import quick_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def session(
 
     ``master`` is Spark's (``local[2]``, ``spark://host:7077``); without it, what Spark's own configuration says.
     Workers of a local session run this program's Python, unless ``PYSPARK_PYTHON`` says otherwise, and then take
-    PySpark as it is installed (:mod:`geminga.spark.home`).
+    PySpark as it is installed (:mod:`geminga.spark.process.home`).
     A session that runs already keeps its Java, its master and all settings that only count at the start.
     Raises :class:`geminga.spark.SparkSetupError` where PySpark or Java are missing.
     """

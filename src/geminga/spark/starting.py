@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from geminga.model.errors import InvalidTopicNameError
 from geminga.model.topic_name import TopicName
-from geminga.spark.core.offsets import ReadPosition, StreamOffset
-from geminga.spark.core.option_values import OptionError
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.source_rules.offsets import ReadPosition, StreamOffset
 
 if TYPE_CHECKING:
     from geminga.client import MessageId

@@ -19,16 +19,24 @@ from pyspark.sql.types import StructType
 
 from geminga.model import TopicName
 from geminga.runtime import get_logger
-from geminga.spark.clients import session_for
-from geminga.spark.core.file_parts import FILE_COLUMNS, FilePart, Scan, column_of, file_parts, is_id_short, scans_of
-from geminga.spark.core.lake_plan import LakeLedger, Unit
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.options import PLAN, SourceOptions
-from geminga.spark.core.plan_text import encode_plan
 from geminga.spark.datasource import PulsarDataSource, check_schema
+from geminga.spark.process.clients import session_for
+from geminga.spark.process.threads import inheriting
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.source.batch_plan import bounds_of_batch, plan_batch
 from geminga.spark.source.lake_files import pack_units, units_with_lake
-from geminga.spark.threads import inheriting
+from geminga.spark.source_rules.file_parts import (
+    FILE_COLUMNS,
+    FilePart,
+    Scan,
+    column_of,
+    file_parts,
+    is_id_short,
+    scans_of,
+)
+from geminga.spark.source_rules.lake_plan import LakeLedger, Unit
+from geminga.spark.source_rules.options import PLAN, SourceOptions
+from geminga.spark.source_rules.plan_text import encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

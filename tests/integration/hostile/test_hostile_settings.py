@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from tools.standalone_process import StandaloneProcess
 
-from geminga.app.core.live_keys import INT, LIVE_KEYS, LONG
+from geminga.app.configuration.core.live_keys import INT, LIVE_KEYS, LONG
 from support.hostile import COMPLAINTS, Session, Witness
 
 pytestmark = pytest.mark.integration

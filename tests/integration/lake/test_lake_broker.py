@@ -8,8 +8,8 @@ from pulsar import ConsumerType, InitialPosition
 from typer.testing import CliRunner
 
 import geminga
-from geminga.app.cli import app_for
-from geminga.broker.rest import lake
+from geminga.app.commands.cli import app_for
+from geminga.broker.rest.topic_routes import lake
 from geminga.broker.topic.offload import LOOK_S
 from geminga.client.blocking import connect
 from support.rest import Rest

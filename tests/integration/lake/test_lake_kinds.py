@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import geminga
-from geminga.app.cli import app_for
+from geminga.app.commands.cli import app_for
 from geminga.client import MessageId, blocking
 from support.rest import Rest
 from support.waiting import until

@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from geminga.broker.rest.core.patience import Limits, Patience
-from geminga.broker.rest.http_connection import HttpConnection, Shared, UnreadAnswers
+from geminga.broker.rest.calls.core.patience import Limits, Patience
+from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadAnswers
 from geminga.runtime.frame_room import FrameRoom
 
 pytestmark = pytest.mark.integration

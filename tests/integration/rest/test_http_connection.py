@@ -13,10 +13,10 @@ from collections.abc import Callable
 import pytest
 
 from geminga import Standalone
-from geminga.app.event_loop import loop_factory
-from geminga.broker.rest import server as rest_server
-from geminga.broker.rest.core.patience import Limits
-from geminga.broker.rest.server import UNAVAILABLE, HttpServer
+from geminga.app.lifecycle.event_loop import loop_factory
+from geminga.broker.rest.calls.core.patience import Limits
+from geminga.broker.rest.http import server as rest_server
+from geminga.broker.rest.http.server import UNAVAILABLE, HttpServer
 from geminga.runtime import Runtime, frame_room, next_turn, real_runtime
 from support.waiting import until
 

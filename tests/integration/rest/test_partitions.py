@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulsar
 import pytest
 
-from geminga.broker.rest.targets import UNUSED_LOADED_MAX
+from geminga.broker.rest.calls.targets import UNUSED_LOADED_MAX
 from support.rest import Rest
 
 pytestmark = pytest.mark.integration

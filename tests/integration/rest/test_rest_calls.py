@@ -12,8 +12,8 @@ from tools.interop.rest.sending import Answer, send_all
 from tools.interop.rest.tables import TABLES, by_settings
 
 from geminga import Standalone
+from geminga.broker.rest.calls.routing import SegmentRouter
 from geminga.broker.rest.families import all_rows
-from geminga.broker.rest.routing import SegmentRouter
 from support.source_tree import ROOT
 
 pytestmark = pytest.mark.integration

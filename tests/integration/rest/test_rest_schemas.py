@@ -1,4 +1,4 @@
-"""Schemas by REST (geminga.broker.rest.schemas), over real HTTP, and as the official client sees them."""
+"""Schemas by REST (geminga.broker.rest.topic_routes.schemas), over real HTTP, and as the official client sees them."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ import json
 
 import pytest
 
-from geminga.broker.rest import targets
-from geminga.broker.rest.deletion import (
+from geminga.broker.rest.calls import targets
+from geminga.broker.rest.calls.targets import partitions_or_self, persistent_topic, refuse_partitioned, subscription_of
+from geminga.broker.rest.namespace_routes.deletion import (
     delete_namespace_and_topics,
     partitioned_topics_of_namespace,
     topics_of_namespace,
 )
-from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned, subscription_of
 from geminga.model.errors import NotAllowedError, NotFoundError, SubscriptionNotFoundError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
 

@@ -13,7 +13,7 @@ import pytest
 
 import geminga
 from geminga.broker.policies.core.rows import ROWS
-from geminga.broker.rest.core import unbuilt
+from geminga.broker.rest.calls.core import unbuilt
 from geminga.broker.rest.families import all_rows
 from support.rest import Rest
 from support.source_tree import ROOT

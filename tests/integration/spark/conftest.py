@@ -14,7 +14,7 @@ from tools import spark_classes
 from tools.process_tree import children_of, command_of, wait_gone
 
 from geminga.spark import session
-from geminga.spark.home import make_home
+from geminga.spark.process.home import make_home
 
 ROOT = Path(__file__).parents[3]
 INSTALLED = Path(pyspark.__file__).parent

@@ -19,15 +19,15 @@ import geminga.client
 from geminga.client import MessageId
 from geminga.client.blocking import Client, connect
 from geminga.runtime.points import set_point_hook
-from geminga.spark.clients import session_for
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.decisions import Claim, decode
+from geminga.spark.process.clients import session_for
+from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.sink import crash_points, decision_log
 from geminga.spark.sink.commits import TaskCommit
 from geminga.spark.sink.decision_log import append_record
-from geminga.spark.sink.errors import DecisionLostError, SinkError, SupersededError
 from geminga.spark.sink.plans import PLAN_SUBSCRIPTION
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from geminga.spark.sink_rules.decisions import Claim, decode
+from geminga.spark.sink_rules.errors import DecisionLostError, SinkError, SupersededError
 from geminga.transaction.core import coordinator
 from support.killing import Raiser
 from support.rest import Rest
@@ -134,7 +134,7 @@ def backlog(broker: geminga.Standalone, topic: str) -> int:
 
 def test_log_goes_as_it_grows_and_every_new_driver_comes_to_the_same(broker, client, topic, query, monkeypatch) -> None:
     monkeypatch.setattr(decision_log, "CLEAN_AFTER_RECORDS", CLEAN_AFTER)
-    monkeypatch.setattr("geminga.spark.core.log_survey.RECENT_RECORDS", 5)
+    monkeypatch.setattr("geminga.spark.sink_rules.log_survey.RECENT_RECORDS", 5)
     session = session_for(ClientConfiguration(broker.service_url))
     over = [f"over{number}" for number in range(3)]
     for name in over:  # queries that are over, one of them in the middle of a commit

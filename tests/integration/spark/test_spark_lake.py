@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from geminga.client import MessageId
-from geminga.spark.core.lake_plan import LakeRange
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.options import LakeChoice
-from geminga.spark.source.errors import LakeError
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.source.lake_files import named_ledgers, store_of
 from geminga.spark.source.lake_read import LakeTask
+from geminga.spark.source_rules.errors import LakeError
+from geminga.spark.source_rules.lake_plan import LakeRange
+from geminga.spark.source_rules.options import LakeChoice
 from pyspark_geminga import DefaultSource
 from support.lake_tables import TOPIC, Table, lake_table
 from support.spark_source import read_batch, rows_of, values

@@ -12,11 +12,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from typer.testing import CliRunner
 
 import geminga
-from geminga.app.cli import app_for
+from geminga.app.commands.cli import app_for
 from geminga.client.blocking import Client, connect
 from geminga.client.schema import JsonSchema
-from geminga.spark.core.lake_plan import LakeRange
-from geminga.spark.core.planner import TopicRange
+from geminga.spark.source_rules.lake_plan import LakeRange
+from geminga.spark.source_rules.planner import TopicRange
 from pyspark_geminga import DefaultSource
 from support.rest import Rest
 from support.s3_server import S3Server

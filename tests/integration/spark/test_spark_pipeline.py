@@ -15,11 +15,11 @@ from pyspark.sql import functions as f
 from geminga.client import MessageId, connect
 from geminga.client.blocking import connect as connect_blocking
 from geminga.spark import register
-from geminga.spark.core.ddl import parse_columns
+from geminga.spark.decoding.json_gate import JsonGate
 from geminga.spark.pipelines import Cluster, Guarantee, Pipeline, Sink, Source
 from geminga.spark.pipelines.reporter import Reporter
 from geminga.spark.pipelines.running import PipelineFailedError, run
-from geminga.spark.source.json_gate import JsonGate
+from geminga.spark.source_rules.ddl import parse_columns
 from support.dirty_json import FIXED, literal, seeded
 from support.weekly_sample import sampled
 

@@ -14,8 +14,8 @@ import geminga
 from geminga.client import MessageId, Timeout, blocking
 from geminga.runtime.points import set_point_hook
 from geminga.spark.sink import crash_points
-from geminga.spark.sink.errors import ReplayDiffersError, SinkError
 from geminga.spark.sink.writer import StreamWriter
+from geminga.spark.sink_rules.errors import ReplayDiffersError, SinkError
 from support.sink_cases import arrow_batches, run_task, schema_of
 
 pytestmark = pytest.mark.geminga_only("its sweep is made to run each second, and its policies are changed")

@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 from geminga.client import MessageId
 from geminga.client.schema import JsonSchema
 from geminga.spark import read_topic
-from geminga.spark.core.file_parts import FILE_COLUMNS, FilePart, column_of, is_id_short
-from geminga.spark.core.lake_plan import LakeLedger
-from geminga.spark.core.metadata_columns import ALL_COLUMNS
-from geminga.spark.core.offsets import ReadPosition
-from geminga.spark.core.option_values import OptionError
+from geminga.spark.rules.metadata_columns import ALL_COLUMNS
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.source_rules.file_parts import FILE_COLUMNS, FilePart, column_of, is_id_short
+from geminga.spark.source_rules.lake_plan import LakeLedger
+from geminga.spark.source_rules.offsets import ReadPosition
 from pyspark_geminga import DefaultSource
 from support.lake_tables import TOPIC, Table, lake_table, offload
 from support.rest import Rest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql.functions import udf
 
-from geminga.spark.java import CHOSEN_VARIABLE, read_runtime
+from geminga.spark.process.java import CHOSEN_VARIABLE, read_runtime
 from geminga.spark.sessions import TUNED_SETTINGS
 
 

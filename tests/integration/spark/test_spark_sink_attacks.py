@@ -11,11 +11,11 @@ from itertools import count
 
 import pytest
 
-from geminga.spark.core.option_values import OptionError
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink import decision_log, producers
 from geminga.spark.sink.commits import TaskCommit
-from geminga.spark.sink.errors import LogLostError, SecondWriteError, ShutOutError, SinkError
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from geminga.spark.sink_rules.errors import LogLostError, SecondWriteError, ShutOutError, SinkError
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 
 VALUE = "value string"

@@ -13,19 +13,19 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga.client import Timeout
-from geminga.client.core.encoded_batch import EncodedBatch
+from geminga.client.producer_rules.encoded_batch import EncodedBatch
 from geminga.runtime.points import set_point_hook
-from geminga.spark.clients import session_for
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.numbering import TaskIdentity, row_sequence_id
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.sink_options import ProducerSettings, sink_options
+from geminga.spark.process.clients import session_for
+from geminga.spark.rules.client_options import ClientConfiguration
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink import committing, crash_points, named_producers
-from geminga.spark.sink.errors import DeduplicationOffError, ReplayDiffersError, SinkError, SupersededError
 from geminga.spark.sink.named_producers import NamedProducers
 from geminga.spark.sink.plans import PLAN_TOPIC, PLAN_TOPIC_DEFAULT, plan_topic
 from geminga.spark.sink.producers import open_producer
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from geminga.spark.sink_rules.errors import DeduplicationOffError, ReplayDiffersError, SinkError, SupersededError
+from geminga.spark.sink_rules.numbering import TaskIdentity, row_sequence_id
+from geminga.spark.sink_rules.sink_options import ProducerSettings, sink_options
 from support.forks import forked
 from support.killing import Killer
 from support.official import quiet_client

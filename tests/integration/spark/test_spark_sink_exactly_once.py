@@ -17,13 +17,14 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga.runtime.points import set_point_hook
-from geminga.spark.clients import session_for
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.commit_steps import Decided, End, commit_steps
-from geminga.spark.core.option_values import OptionError
+from geminga.spark.process.clients import session_for
+from geminga.spark.rules.client_options import ClientConfiguration
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink import crash_points, decision_log, exactly_once
 from geminga.spark.sink.commits import TaskCommit
-from geminga.spark.sink.errors import (
+from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from geminga.spark.sink_rules.commit_steps import Decided, End, commit_steps
+from geminga.spark.sink_rules.errors import (
     DecisionLostError,
     LogLostError,
     NoTransactionsError,
@@ -32,7 +33,6 @@ from geminga.spark.sink.errors import (
     SinkError,
     SupersededError,
 )
-from geminga.spark.sink.writer import BatchWriter, StreamWriter
 from support.killing import Killer, Raiser, child, killed
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 from support.waiting import until

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import geminga.client
 import geminga.client.blocking
 import geminga.client.schema
-from geminga.client.core.router import partition_of_key
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.sink.errors import SinkError
+from geminga.client.producer_rules.router import partition_of_key
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink.writer import BatchWriter
+from geminga.spark.sink_rules.errors import SinkError
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 from support.spark_source import read_batch
 

@@ -8,18 +8,18 @@ import os
 import pytest
 
 from geminga.client import PulsarException
-from geminga.spark.clients import session_for
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.sink_columns import sink_columns
-from geminga.spark.core.sink_options import ProducerSettings, sink_options
+from geminga.spark.process.clients import session_for
+from geminga.spark.rules.client_options import ClientConfiguration
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink import at_least_once
 from geminga.spark.sink.arrow_rows import RowReader
 from geminga.spark.sink.commits import TaskCommit
-from geminga.spark.sink.errors import SinkError
 from geminga.spark.sink.producers import kept_producer
 from geminga.spark.sink.sending import WAITING_ENTRIES_MAX, EntryPump
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from geminga.spark.sink_rules.errors import SinkError
+from geminga.spark.sink_rules.sink_columns import sink_columns
+from geminga.spark.sink_rules.sink_options import ProducerSettings, sink_options
 from support.forks import forked
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 
@@ -155,8 +155,8 @@ def test_pump_stops_at_the_first_error_and_never_blocks(standalone, fresh_topic)
 
 
 def iter_entries():
-    from geminga.spark.core.entries import encode_entries
-    from geminga.spark.core.message_columns import MessageColumns
+    from geminga.spark.sink_rules.entries import encode_entries
+    from geminga.spark.sink_rules.message_columns import MessageColumns
 
     return encode_entries(MessageColumns([b"v"]), [(0, 1)], 0)
 

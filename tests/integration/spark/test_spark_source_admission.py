@@ -11,8 +11,8 @@ import pytest
 import geminga
 from geminga.client import CompressionType, InitialPosition
 from geminga.client.blocking import Client, connect
-from geminga.spark.clients import session_for
-from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.process.clients import session_for
+from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.scout import count_entry
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED
 from support.rest import Rest

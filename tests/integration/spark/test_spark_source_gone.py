@@ -13,7 +13,7 @@ import pytest
 
 import geminga
 from geminga.client.blocking import Client, connect
-from geminga.spark.source.errors import DataLossError, TopicError
+from geminga.spark.source_rules.errors import DataLossError, TopicError
 from pyspark_geminga import DefaultSource
 from support.rest import Rest
 from support.spark_source import Stream, values

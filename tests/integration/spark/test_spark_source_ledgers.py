@@ -8,10 +8,10 @@ import pytest
 
 import geminga
 from geminga.client.blocking import Client, connect
-from geminga.spark.clients import session_for
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.offsets import StreamOffset
+from geminga.spark.process.clients import session_for
+from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.positions import Probe
+from geminga.spark.source_rules.offsets import StreamOffset
 from pyspark_geminga import DefaultSource
 from support.spark_source import Stream, read_batch, rows_of, values
 
@@ -97,7 +97,7 @@ def test_more_ledgers_than_one_answer_tells_are_asked_for_again(broker, options,
     found = lengths(-1)
     assert [entries for _, entries in found] == [LEDGER_ENTRIES] * (ENTRIES // LEDGER_ENTRIES)
     for told_max in (1, 2, 3):
-        for module in ("geminga.broker.subscription.handlers", "geminga.client._entry_stream"):
+        for module in ("geminga.broker.handlers.subscription", "geminga.client._entry_stream"):
             monkeypatch.setattr(f"{module}.LEDGERS_TOLD_MAX", told_max)
         assert lengths(0) == found
         assert lengths(found[2][0]) == found[2:]

@@ -13,22 +13,22 @@ import pytest
 import geminga
 from geminga.client import BatchSource, ConnectError, open_batches
 from geminga.client.blocking import Client, connect
-from geminga.spark.clients import Session, client_for, session_for
-from geminga.spark.columns import arrow_schema, raw_schema
-from geminga.spark.core.admission import Limits
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.metadata_columns import ALL_COLUMNS
-from geminga.spark.core.offsets import BEGINNING, ReadPosition, StreamOffset
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.options import ReaderConfiguration, SourceOptions, TopicChoice
-from geminga.spark.core.planner import TopicRange
+from geminga.spark.process.clients import Session, client_for, session_for
+from geminga.spark.rules.client_options import ClientConfiguration
+from geminga.spark.rules.columns import arrow_schema, raw_schema
+from geminga.spark.rules.metadata_columns import ALL_COLUMNS
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.source import arrow, decoding, task_read
 from geminga.spark.source.batch_plan import plan_batch
 from geminga.spark.source.entry_rows import EntryRows
-from geminga.spark.source.errors import ReadTimeoutError, TopicError
 from geminga.spark.source.positions import Probe, find_topics, first_position, position_at_time
 from geminga.spark.source.range_read import RangeReader
 from geminga.spark.source.stream_driver import StreamDriver
+from geminga.spark.source_rules.admission import Limits
+from geminga.spark.source_rules.errors import ReadTimeoutError, TopicError
+from geminga.spark.source_rules.offsets import BEGINNING, ReadPosition, StreamOffset
+from geminga.spark.source_rules.options import ReaderConfiguration, SourceOptions, TopicChoice
+from geminga.spark.source_rules.planner import TopicRange
 from support.forks import forked
 
 _numbers = count(1)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import geminga
-from geminga.app.cli import main
+from geminga.app.commands.cli import main
 from geminga.client import CompressionType, MessageId
 from geminga.client.blocking import Client, connect
-from geminga.spark.core.metadata_columns import ALL_COLUMNS
 from geminga.spark.pipelines.loading import load
 from geminga.spark.pipelines.sampling import sample
+from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.raw_protocol import RawConnection, frame, producer_frame
 from support.spark_source import Stream, read_batch, values
@@ -321,7 +321,7 @@ def test_pairs_of_key_and_value_are_two_columns(client, topic, options, encoding
 
 def test_messages_of_protobuf_are_columns_and_one_that_is_none_is_named(broker, client, topic, options):
     from geminga.client.schema import ProtobufNativeSchema
-    from geminga.spark.source.errors import SchemaError
+    from geminga.spark.source_rules.errors import SchemaError
 
     with client.create_producer(topic, schema=ProtobufNativeSchema(pb.KeyLongValue)) as producer:
         for number in range(3):
@@ -338,7 +338,7 @@ def test_messages_of_protobuf_are_columns_and_one_that_is_none_is_named(broker, 
 
 def test_topics_of_different_schemas_are_refused_in_mode_topic_and_read_in_mode_raw(client, topic, options):
     from geminga.client.schema import Int32Schema, StringSchema
-    from geminga.spark.source.errors import SchemaError
+    from geminga.spark.source_rules.errors import SchemaError
 
     for name, schema, value in (("a", Int32Schema(), 7), ("b", StringSchema(), "x")):
         with client.create_producer(f"{topic}-{name}", schema=schema) as producer:
@@ -452,7 +452,7 @@ def dirty(request, client, topic, options) -> dict[str, str]:
 
 
 def test_value_that_a_column_can_not_hold_is_an_error_with_topic_and_message(topic, dirty):
-    from geminga.spark.source.errors import SchemaError
+    from geminga.spark.source_rules.errors import SchemaError
 
     with pytest.raises(SchemaError, match=rf"{topic}: message \d+:\d+:1 does not fit .*id: 2\.5 .*\(4 more near it\)"):
         read_batch(dirty)

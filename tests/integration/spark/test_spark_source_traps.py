@@ -20,10 +20,10 @@ import pytest
 import geminga
 from geminga.client import ConnectError
 from geminga.client.blocking import Client, connect
-from geminga.spark.clients import Session, session_for
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.source.errors import DataLossError, SubscriptionBusyError, TopicError
+from geminga.spark.process.clients import Session, session_for
+from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.subscriptions import Cursors
+from geminga.spark.source_rules.errors import DataLossError, SubscriptionBusyError, TopicError
 from pyspark_geminga import DefaultSource
 from support.rest import Rest
 from support.spark_source import Stream, read_batch, rows_of, values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app import admin_commands
+from geminga.app.commands import admin_commands
 from geminga.model.errors import UnavailableError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from geminga.app.autorecovery_commands import commands
-from geminga.app.autorecovery_process import load_autorecovery_config
+from geminga.app.commands.autorecovery_commands import commands
+from geminga.app.servers.autorecovery_process import load_autorecovery_config
 from geminga.model.errors import ConfigurationError
 
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from geminga.app.bookie_config import BookieServerConfig, load_bookie_config
-from geminga.app.core.addresses import WILDCARD_ADDRESSES
-from geminga.app.core.bookie_keys import GROUPS, asked_of_bookie
-from geminga.app.core.bookie_place import advertised_host, bookie_id
+from geminga.app.configuration.bookie_config import BookieServerConfig, load_bookie_config
+from geminga.app.configuration.core.bookie_keys import GROUPS, asked_of_bookie
+from geminga.app.configuration.core.bookie_place import advertised_host, bookie_id
+from geminga.app.servers.core.addresses import WILDCARD_ADDRESSES
 from geminga.bookie import BookieConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import settings_of

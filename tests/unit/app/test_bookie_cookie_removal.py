@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.bookie_config import load_bookie_config
-from geminga.app.bookie_cookie_removal import check_not_named, remove_cookie
+from geminga.app.configuration.bookie_config import load_bookie_config
+from geminga.app.storage.bookie_cookie_removal import check_not_named, remove_cookie
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.model.errors import ConfigurationError, DataDirectoryError, MetadataError
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie

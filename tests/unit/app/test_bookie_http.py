@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from geminga.app.bookie_config import HttpPlace, load_bookie_config
-from geminga.app.bookie_http import BookieHttp
+from geminga.app.configuration.bookie_config import HttpPlace, load_bookie_config
+from geminga.app.servers.bookie_http import BookieHttp
 from geminga.bookie import BookieConfig
 from geminga.bookie.spread import SpreadBookie
 from geminga.model.errors import ConfigurationError

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from geminga.app.bookie_commands import commands
-from geminga.app.bookie_config import load_bookie_config
-from geminga.app.bookie_server import BookieProcessServer, UnknownLedgers
-from geminga.app.recovery_in_bookie import RecoveryInBookie
+from geminga.app.commands.bookie_commands import commands
+from geminga.app.configuration.bookie_config import load_bookie_config
+from geminga.app.servers.bookie_server import BookieProcessServer, UnknownLedgers
+from geminga.app.servers.recovery_in_bookie import RecoveryInBookie
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool

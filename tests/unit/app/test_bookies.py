@@ -10,10 +10,10 @@ import pulsar
 import pytest
 
 from geminga import Standalone
-from geminga.app.bookies import of_bookie
-from geminga.app.config import load_config
-from geminga.app.core.bookie_set import bookie_slot
-from geminga.app.stopped_directory import StoppedDirectory
+from geminga.app.configuration.config import load_config
+from geminga.app.storage.bookies import of_bookie
+from geminga.app.storage.core.bookie_set import bookie_slot
+from geminga.app.storage.stopped_directory import StoppedDirectory
 from geminga.bookie import BookieConfig
 from geminga.bookie.config import of_part
 from geminga.model.errors import ConfigurationError, DataDirectoryError

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.broker_child import ChildBrokerServer
-from geminga.app.core.broker_children import Assignment, ChildPlan
-from geminga.app.data_directory import METADATA_SOCKET, bookie_socket
+from geminga.app.servers.broker_child import ChildBrokerServer
+from geminga.app.servers.core.broker_children import Assignment, ChildPlan
+from geminga.app.storage.data_directory import METADATA_SOCKET, bookie_socket
 from geminga.bookie.serving import TakenPort
 from geminga.bookkeeper import MemoryBookie
 from geminga.broker.ownership.core.broker_data import BROKERS_PATH

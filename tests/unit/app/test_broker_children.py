@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from geminga.app.broker_children import COMMAND, BrokerChildren, _told
-from geminga.app.broker_server import Addresses
-from geminga.app.config import config_from
-from geminga.app.config_sources import from_mapping
-from geminga.app.core.broker_children import ChildPlan
-from geminga.app.embedded import Standalone
-from geminga.app.shared_storage import SharedStorageServer
+from geminga.app.configuration.config import config_from
+from geminga.app.configuration.config_sources import from_mapping
+from geminga.app.servers.broker_children import COMMAND, BrokerChildren, _told
+from geminga.app.servers.broker_server import Addresses
+from geminga.app.servers.core.broker_children import ChildPlan
+from geminga.app.servers.embedded import Standalone
+from geminga.app.servers.shared_storage import SharedStorageServer
 from geminga.model.errors import ConfigurationError, UnavailableError
 from geminga.runtime import wait_ms
 
@@ -168,7 +168,7 @@ def test_process_that_is_started_by_hand_says_who_starts_it() -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "geminga.app.broker_child",
+            "geminga.app.servers.broker_child",
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )

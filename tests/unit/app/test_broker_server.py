@@ -10,12 +10,12 @@ import urllib.request
 import pytest
 from tools.zookeeper_server import ZooKeeperServer
 
-from geminga.app import member_broker
-from geminga.app.broker_server import BrokerServer
-from geminga.app.cluster_broker import ClusterBrokerServer
-from geminga.app.cluster_config import load_broker_config
-from geminga.app.config import load_config
-from geminga.app.standalone import StandaloneServer
+from geminga.app.configuration.cluster_config import load_broker_config
+from geminga.app.configuration.config import load_config
+from geminga.app.servers import member_broker
+from geminga.app.servers.broker_server import BrokerServer
+from geminga.app.servers.cluster_broker import ClusterBrokerServer
+from geminga.app.servers.standalone import StandaloneServer
 from geminga.broker.ownership.core.broker_data import BROKERS_PATH
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore

@@ -10,10 +10,10 @@ import sys
 import pytest
 
 import geminga
-from geminga.app.broker_server import Addresses
-from geminga.app.cli import _GROUPS
-from geminga.app.process import Place, ready_line
-from geminga.app.process_life import LOG_LEVELS, configure_logging, seconds_since_exec
+from geminga.app.commands.cli import _GROUPS
+from geminga.app.lifecycle.process_life import LOG_LEVELS, configure_logging, seconds_since_exec
+from geminga.app.servers.broker_server import Addresses
+from geminga.app.servers.process import Place, ready_line
 from geminga.model.errors import ConfigurationError
 from support.weekly_sample import sampled
 

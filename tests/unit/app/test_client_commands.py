@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.client_commands import choice, contents, key_values, message_id
-from geminga.app.client_session import run_client
-from geminga.app.perf_commands import Every
+from geminga.app.commands.client_commands import choice, contents, key_values, message_id
+from geminga.app.commands.client_session import run_client
+from geminga.app.commands.perf_commands import Every
 from geminga.client import ConsumerType, InvalidUrl, MessageId
 from geminga.model.errors import ConfigurationError
 

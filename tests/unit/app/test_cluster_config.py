@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.cluster_config import BOOKIE_SECURITY, load_broker_config
+from geminga.app.configuration.cluster_config import BOOKIE_SECURITY, load_broker_config
 from geminga.model.errors import ConfigurationError
 
 ZK = "metadataStoreUrl=zk:a:2181,b:2181/root"

@@ -6,8 +6,8 @@ import asyncio
 
 from tools.zookeeper_server import ZooKeeperServer
 
-from geminga.app.cluster_metadata import initialize, point_to
-from geminga.app.core.cluster_options import ClusterOptions
+from geminga.app.storage.cluster_metadata import initialize, point_to
+from geminga.app.storage.core.cluster_options import ClusterOptions
 from support.metadata_stores import zookeeper_address
 
 

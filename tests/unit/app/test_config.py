@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.config import (
+from geminga.app.configuration.config import (
     ASKED_OF_ALL,
     CONFIG_CLASSES,
     Config,
@@ -13,9 +13,9 @@ from geminga.app.config import (
     parse_value,
     value_text,
 )
-from geminga.app.config_sources import ConfigEntry
-from geminga.app.core.unbuilt_keys import GROUPS
-from geminga.broker.config import BrokerConfig
+from geminga.app.configuration.config_sources import ConfigEntry
+from geminga.app.configuration.core.unbuilt_keys import GROUPS
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import Setting, settings_of
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.config_sources import FILE_BYTES_MAX, from_assignment, from_environment, from_mapping, read_file
+from geminga.app.configuration.config_sources import (
+    FILE_BYTES_MAX,
+    from_assignment,
+    from_environment,
+    from_mapping,
+    read_file,
+)
 from geminga.model.errors import ConfigurationError
 
 

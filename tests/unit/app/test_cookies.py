@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga import sim
-from geminga.app.cookies import COOKIES_PATH, remember_instance_id, remembered_instance_id
+from geminga.app.storage.cookies import COOKIES_PATH, remember_instance_id, remembered_instance_id
 from geminga.metadata import MemoryMetadataStore
 from geminga.model.errors import CorruptionError, DataDirectoryError
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie, encode_bookie_cookie

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from geminga.app.data_directory import (
+from geminga.app.storage.data_directory import (
     DIRECTORY_FORMAT,
     FORMAT_FILE,
     PROCESS_FILE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from geminga.app.documents import render
+from geminga.app.commands.documents import render
 
 DOCUMENT = {
     "markDeletePosition": "7:2",

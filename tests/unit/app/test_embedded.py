@@ -13,7 +13,7 @@ import pulsar
 import pytest
 
 import geminga
-from geminga.app.embedded import Standalone
+from geminga.app.servers.embedded import Standalone
 from geminga.client import InitialPosition, blocking
 from geminga.client import NotAllowedError as ClientNotAllowedError
 from geminga.model.errors import (

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from geminga.app.event_loop import loop_factory
+from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.model.errors import ConfigurationError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.former_standalone import BookiePlace, bookie_place
+from geminga.app.storage.former_standalone import BookiePlace, bookie_place
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import ThreadedDisk
 

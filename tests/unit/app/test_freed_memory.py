@@ -11,7 +11,7 @@ import pytest
 ROUNDS = 50
 PROGRAM = f"""
 import resource
-from geminga.app.process_life import keep_freed_memory
+from geminga.app.lifecycle.process_life import keep_freed_memory
 
 {{call}}
 def faults():

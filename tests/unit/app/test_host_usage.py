@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from geminga.app.host_usage import HostMeter, ProcessMeter
+from geminga.app.lifecycle.host_usage import HostMeter, ProcessMeter
 
 
 def machine(root: Path, *, busy: int, idle: int, received: int, sent: int) -> None:

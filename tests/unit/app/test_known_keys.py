@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from geminga.app.known_keys import KNOWN_KEYS
+from geminga.app.configuration.known_keys import KNOWN_KEYS
 
 
 def test_names_look_like_keys() -> None:

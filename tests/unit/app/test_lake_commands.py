@@ -9,7 +9,7 @@ from threading import Thread  # noqa: TID251  # the server answers while the com
 import pytest
 from typer.testing import CliRunner
 
-from geminga.app.lake_commands import commands, first_to_stay
+from geminga.app.commands.lake_commands import commands, first_to_stay
 
 LEDGERS = [{"ledgerId": number, "size": size} for number, size in ((1, 100), (4, 100), (9, 100), (12, 0))]
 

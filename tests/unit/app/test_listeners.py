@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.core.addresses import is_loopback
-from geminga.app.listeners import advertised_listeners, bound_addresses, endpoints, parse_listener
-from geminga.app.server_config import ServerConfig
+from geminga.app.configuration.server_config import ServerConfig
+from geminga.app.servers.core.addresses import is_loopback
+from geminga.app.servers.listeners import advertised_listeners, bound_addresses, endpoints, parse_listener
 from geminga.model.errors import ConfigurationError
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from geminga.app.broker_server import CONFIGURATION_PATH
-from geminga.app.config import CONFIG_CLASSES, Config, load_config
-from geminga.app.core.live_keys import INT, LIVE_KEYS, LONG, OF_OTHERS
-from geminga.app.live_settings import TEXT_CHARACTERS_MAX, LiveSettings
-from geminga.broker.load.config import AVERAGE_SHEDDER, THRESHOLD_SHEDDER, UNIFORM_SHEDDER, LoadConfig
+from geminga.app.configuration.config import CONFIG_CLASSES, Config, load_config
+from geminga.app.configuration.core.live_keys import INT, LIVE_KEYS, LONG, OF_OTHERS
+from geminga.app.configuration.live_settings import TEXT_CHARACTERS_MAX, LiveSettings
+from geminga.app.servers.broker_server import CONFIGURATION_PATH
+from geminga.broker.load_rules.config import AVERAGE_SHEDDER, THRESHOLD_SHEDDER, UNIFORM_SHEDDER, LoadConfig
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.metadata.ports import SessionEvent
 from geminga.model.errors import PreconditionFailedError

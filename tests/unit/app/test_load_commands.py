@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from geminga.app.load_commands import commands
-from geminga.app.load_replay import replayed
-from geminga.broker.load.config import LoadConfig
+from geminga.app.commands.load_commands import commands
+from geminga.app.commands.load_replay import replayed
+from geminga.broker.load_rules.config import LoadConfig
 from geminga.model.errors import ConfigurationError, CorruptionError
 from support.load_patterns import BALANCED, BALANCED_CONFIG, bundle_names
 from support.source_tree import ROOT

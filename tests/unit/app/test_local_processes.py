@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.core.local_cluster import Kind, Member
-from geminga.app.local_processes import Launched, end, is_there, last_paragraph, launch, started_at, tell
+from geminga.app.local.core.local_cluster import Kind, Member
+from geminga.app.local.local_processes import Launched, end, is_there, last_paragraph, launch, started_at, tell
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.core.local_cluster import ClusterState, Kind, Member, Plan, Standing
-from geminga.app.local_cluster import MemberStatus, await_all
-from geminga.app.local_processes import started_at
-from geminga.app.local_start import LocalStart, _server_ports, is_ready
+from geminga.app.local.core.local_cluster import ClusterState, Kind, Member, Plan, Standing
+from geminga.app.local.local_cluster import MemberStatus, await_all
+from geminga.app.local.local_processes import started_at
+from geminga.app.local.local_start import LocalStart, _server_ports, is_ready
 from geminga.model.errors import UnavailableError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.local_zookeeper import (
+from geminga.app.local.local_zookeeper import (
     HEAP_MIB_MAX,
     HEAP_MIB_MIN,
     HEAP_OF_SNAPSHOT,

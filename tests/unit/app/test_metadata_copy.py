@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from geminga import Standalone
-from geminga.app.data_directory import Move, write_move
-from geminga.app.metadata_copy import Copied, copy_directory
+from geminga.app.storage.data_directory import Move, write_move
+from geminga.app.storage.metadata_copy import Copied, copy_directory
 from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.model.errors import CorruptionError, DataDirectoryError, MetadataError

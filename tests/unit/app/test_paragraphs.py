@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.paragraphs import PARAGRAPH_COLUMNS, print_paragraph
+from geminga.app.lifecycle.paragraphs import PARAGRAPH_COLUMNS, print_paragraph
 
 
 def test_one_line_where_there_is_no_terminal_and_wrapped_where_there_is(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from geminga.app.perf_report import Latencies, Progress
+from geminga.app.commands.perf_report import Latencies, Progress
 
 
 def test_percentiles_are_right_to_two_percent() -> None:

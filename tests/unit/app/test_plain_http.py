@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga.app.plain_http import PlainHttp
+from geminga.app.lifecycle.plain_http import PlainHttp
 
 
 def test_it_tells_its_metrics_and_what_else_it_has() -> None:

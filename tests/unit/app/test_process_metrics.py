@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.app.process_metrics import process_metrics
+from geminga.app.lifecycle.process_metrics import process_metrics
 
 
 def test_process_tells_cpu_memory_and_files() -> None:

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from geminga.app.bookie_config import HttpPlace
-from geminga.app.bookie_http import BookieHttp
-from geminga.app.core.descriptors import plan_descriptors
-from geminga.app.questions_port import QuestionsPort
+from geminga.app.configuration.bookie_config import HttpPlace
+from geminga.app.lifecycle.core.descriptors import plan_descriptors
+from geminga.app.servers.bookie_http import BookieHttp
+from geminga.app.servers.questions_port import QuestionsPort
 from geminga.bookie import BookieConfig
 from geminga.bookie.serving import BookieServer
 from geminga.bookie.spread import SpreadBookie

@@ -10,7 +10,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from geminga.app.embedded import Standalone
+from geminga.app.servers.embedded import Standalone
 from geminga.model.crc32c import crc32c
 from support.official import quiet_client
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from geminga.app.bookie_commands import commands
-from geminga.app.bookie_config import load_bookie_config
-from geminga.app.bookie_server import BookieProcessServer
-from geminga.app.stopped_bookie import StoppedBookie
+from geminga.app.commands.bookie_commands import commands
+from geminga.app.configuration.bookie_config import load_bookie_config
+from geminga.app.servers.bookie_server import BookieProcessServer
+from geminga.app.storage.stopped_bookie import StoppedBookie
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import real_runtime

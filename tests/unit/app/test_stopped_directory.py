@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import geminga
-from geminga.app import inspection
-from geminga.app.stopped_directory import StoppedDirectory
+from geminga.app.storage import inspection
+from geminga.app.storage.stopped_directory import StoppedDirectory
 from geminga.client.blocking import connect
 from geminga.model.errors import DataDirectoryError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from geminga.app import storage_metrics
-from geminga.app.storage_metrics import StorageMetrics, serve_metrics
+from geminga.app.servers import storage_metrics
+from geminga.app.servers.storage_metrics import StorageMetrics, serve_metrics
 from geminga.runtime import real_runtime
 
 

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from geminga import Standalone
-from geminga.app.transaction_commands import milliseconds_of
+from geminga.app.commands.transaction_commands import milliseconds_of
 from geminga.client.blocking import connect
 
 TOPIC = "persistent://public/default/a b%2Fc"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.config import CONFIG_CLASSES, load_config
-from geminga.app.core.unbuilt_keys import GROUPS, asked_in_vain
-from geminga.app.known_keys import KNOWN_KEYS, KNOWN_PREFIXES
+from geminga.app.configuration.config import CONFIG_CLASSES, load_config
+from geminga.app.configuration.core.unbuilt_keys import GROUPS, asked_in_vain
+from geminga.app.configuration.known_keys import KNOWN_KEYS, KNOWN_PREFIXES
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import settings_of
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.bookie_config import load_bookie_config
-from geminga.app.cluster_config import load_broker_config
-from geminga.app.zookeeper_client import with_client_config
+from geminga.app.configuration.bookie_config import load_bookie_config
+from geminga.app.configuration.cluster_config import load_broker_config
+from geminga.app.configuration.zookeeper_client import with_client_config
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.core.zookeeper_tls import ZooKeeperTls
 from geminga.model.errors import ConfigurationError

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
+from geminga.broker.core.dispatch.pending_acks import PendingAcks
 from geminga.broker.core.holds import HOLD_FIRST_MS
-from geminga.broker.core.pending_acks import PendingAcks
 from geminga.broker.failures import Kind
 from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.subscription.subscription import Subscription

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker import late_transactions
+from geminga.broker.composition import late_transactions
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker

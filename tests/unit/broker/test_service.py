@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.config import BrokerConfig
-from geminga.broker.service import Broker
+from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker

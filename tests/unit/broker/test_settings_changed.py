@@ -6,7 +6,7 @@ import pytest
 
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.managed_ledger.entry_cache import TailWindow
+from geminga.managed_ledger.shared.entry_cache import TailWindow
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.client.core.ack_grouping import AckGrouping, NoAckGrouping
-from geminga.client.core.batch_acker import BatchAcker
+from geminga.client.consumer_rules.ack_grouping import AckGrouping, NoAckGrouping
+from geminga.client.consumer_rules.batch_acker import BatchAcker
 from geminga.model.errors import InvariantError
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import geminga.client as gc
-from geminga.client._consuming import acks
+from geminga.client._messages import acks
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.varint import signed64

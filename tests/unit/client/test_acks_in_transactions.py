@@ -8,7 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client import TransactionState as State
-from geminga.client._consuming import acks_in_transactions
+from geminga.client._messages import acks_in_transactions
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.scripted_broker import run_against

@@ -6,8 +6,8 @@ from struct import pack
 
 import pytest
 
-from geminga.client.core.batch_columns import HAS_KEY, KEY_IS_BASE64, BatchFormatError, Columns, scan
-from geminga.client.core.batch_layout import batch_layout
+from geminga.client.consumer_rules.batch_columns import HAS_KEY, KEY_IS_BASE64, BatchFormatError, Columns, scan
+from geminga.client.consumer_rules.batch_layout import batch_layout
 from geminga.wire.pulsar.batch import encode_batch, single_message_head
 
 

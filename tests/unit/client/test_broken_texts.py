@@ -8,8 +8,8 @@ import crc32c
 import pytest
 
 import geminga.client as gc
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._message import EncryptionContext, Message
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.message import EncryptionContext, Message
 from geminga.managed_ledger import AppendResult
 from geminga.model import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -178,7 +178,7 @@ def test_every_kind_of_consumer_delivers_it(is_batch: bool) -> None:
 
 
 def test_count_of_retries_that_is_no_number_is_none() -> None:
-    from geminga.client.core.dead_letter_names import RECONSUME_TIMES, reconsume_times
+    from geminga.client.consumer_rules.dead_letter_names import RECONSUME_TIMES, reconsume_times
 
     for text, times in (("7", 7), ("9" * 5000, 0), ("-1", 0), ("x", 0), ("\u0663", 0), (READ, 0)):
         assert reconsume_times({RECONSUME_TIMES: text}) == times

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.client.core.backoff import Backoff
-from geminga.client.core.batcher import Batch
-from geminga.client.core.frame_maker import FrameMaker, TooBig
-from geminga.client.core.key_batcher import KeyBatcher
-from geminga.client.core.memory_limit import MemoryLimit
-from geminga.client.core.message import EncodedMessage
-from geminga.client.core.router import RoundRobin, partition_of_key
+from geminga.client.producer_rules.batcher import Batch
+from geminga.client.producer_rules.frame_maker import FrameMaker, TooBig
+from geminga.client.producer_rules.key_batcher import KeyBatcher
+from geminga.client.producer_rules.memory_limit import MemoryLimit
+from geminga.client.producer_rules.message import EncodedMessage
+from geminga.client.producer_rules.router import RoundRobin, partition_of_key
+from geminga.client.rules.backoff import Backoff
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_batch
 from geminga.wire.pulsar.compression import LZ4, decompress

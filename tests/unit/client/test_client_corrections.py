@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from geminga.client._producing.messages import MessageBuilder
-from geminga.client.core.message import EncodedMessage
-from geminga.client.core.negative_acks import NegativeAcks, precision_ms
-from geminga.client.core.unacked_tracker import UnackedTracker
+from geminga.client.consumer_rules.negative_acks import NegativeAcks, precision_ms
+from geminga.client.consumer_rules.unacked_tracker import UnackedTracker
+from geminga.client.producer_rules.message import EncodedMessage
 
 
 class Noon:

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 import geminga.client as gc
-from geminga.client._crypto import (
+from geminga.client._api.crypto import (
     DATA_KEY_LIFE_S,
     DATA_KEY_LIFE_S_MAX,
     KEY_RETRY_S,
@@ -21,7 +21,7 @@ from geminga.client._crypto import (
     MessageDecryptor,
     MessageEncryptor,
 )
-from geminga.client._errors import CryptoError
+from geminga.client._api.errors import CryptoError
 from geminga.runtime import next_turn
 from geminga.runtime.local_file import LOCAL_FILE_BYTES_MAX, read_local_file
 from geminga.sim.threads import SimThreads

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.client._errors import AuthenticationError, ErrorGettingAuthenticationData
-from geminga.client._transport.authentication import AuthenticationToken
+from geminga.client._api.authentication import AuthenticationToken
+from geminga.client._api.errors import AuthenticationError, ErrorGettingAuthenticationData
 from geminga.client._transport.handshake import CLIENT_VERSION, Handshake
 from geminga.wire._generated import pulsar_api_pb2 as pb
 

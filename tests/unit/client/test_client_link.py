@@ -8,8 +8,8 @@ import itertools
 import pytest
 
 import geminga.client as gc
+from geminga.client._api.interceptors import ProducerInterceptor
 from geminga.client._client import Client
-from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._transport.link import LASTED_MS, Link
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb

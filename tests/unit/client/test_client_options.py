@@ -7,7 +7,8 @@ from typing import get_type_hints
 
 import pytest
 
-from geminga.client._errors import (
+from geminga.client._api.authentication import AuthenticationBasic, AuthenticationTLS, AuthenticationToken
+from geminga.client._api.errors import (
     ERROR_OF_CODE,
     InvalidConfiguration,
     InvalidMessage,
@@ -17,17 +18,16 @@ from geminga.client._errors import (
     UnknownError,
     error_from_broker,
 )
-from geminga.client._options import (
+from geminga.client._api.options import (
     ClientArguments,
     ClientOptions,
     OutgoingMessage,
     PartitionsRoutingMode,
     ProducerOptions,
 )
+from geminga.client._api.producer import MessageFields
 from geminga.client._producing.factory import ProducerArguments
 from geminga.client._producing.messages import MessageBuilder, message_fields, outgoing_message
-from geminga.client._producing.producer import MessageFields
-from geminga.client._transport.authentication import AuthenticationBasic, AuthenticationTLS, AuthenticationToken
 from geminga.client._transport.service_urls import ServiceUrls, parse_addresses
 from geminga.model.errors import ServerError
 from geminga.runtime import SystemClock

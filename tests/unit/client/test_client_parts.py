@@ -7,17 +7,17 @@ import asyncio
 import pytest
 
 import geminga.client as gc
+from geminga.client._api.lifetime import Lifetime
+from geminga.client._api.place import Place
+from geminga.client._api.topic_names import parse_topic
 from geminga.client._consuming.arrivals import Arrivals
 from geminga.client._consuming.intake import Intake
 from geminga.client._consuming.standing import Standing
 from geminga.client._consuming.subscription_consumer import SubscriptionConsumer
-from geminga.client._lifetime import Lifetime
-from geminga.client._place import Place
 from geminga.client._producing.sending import Sending
-from geminga.client._topic_names import parse_topic
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.discards import Discard, Fate, fate
-from geminga.client.core.producer_state import OPEN, State
+from geminga.client.consumer_rules.discards import Discard, Fate, fate
+from geminga.client.producer_rules.producer_state import OPEN, State
 from geminga.runtime import next_turn
 from support.client_world import BrokerOnNode
 from support.scripted_broker import run_with_broker

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 import geminga.client as gc
+from geminga.client._api.world import client_runtime
 from geminga.client._producing.early_messages import EARLY_MESSAGES_MAX
 from geminga.client._producing.intercepting_producer import InterceptingProducer
 from geminga.client._producing.partitioned_producer import PartitionedProducer
 from geminga.client._producing.send_buffer import SendBuffer
 from geminga.client._producing.topic_producer import TopicProducer
-from geminga.client._world import client_runtime
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -8,17 +8,17 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._consuming.dead_letter import DeadLetters
-from geminga.client._consuming.interceptors import ConsumerInterceptor
-from geminga.client._consuming.options import ConsumerArguments, ConsumerOptions, ReaderArguments
-from geminga.client.core import dead_letter_names as names
-from geminga.client.core.batch_receive import BatchReceivePolicy
-from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
-from geminga.client.core.prefetch import FlowControl
-from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff
-from geminga.client.core.start_position import StartPosition
-from geminga.client.core.stats import ConsumerCounters, StatsRecorder
-from geminga.client.core.topic_pattern import TopicPattern, changes
-from geminga.client.core.unacked_tracker import UnackedTracker
+from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
+from geminga.client._messages.consumer_options import ConsumerArguments, ConsumerOptions, ReaderArguments
+from geminga.client.consumer_rules import dead_letter_names as names
+from geminga.client.consumer_rules.batch_receive import BatchReceivePolicy
+from geminga.client.consumer_rules.chunk_assembly import Chunk, ChunkAssembly
+from geminga.client.consumer_rules.prefetch import FlowControl
+from geminga.client.consumer_rules.redelivery_backoff import MultiplierRedeliveryBackoff
+from geminga.client.consumer_rules.start_position import StartPosition
+from geminga.client.consumer_rules.topic_pattern import TopicPattern, changes
+from geminga.client.consumer_rules.unacked_tracker import UnackedTracker
+from geminga.client.rules.stats import ConsumerCounters, StatsRecorder
 from geminga.model.errors import ConfigurationError, InvalidTopicNameError, InvariantError
 
 STICKY = gc.KeySharedMode.Sticky

@@ -8,14 +8,14 @@ import logging
 import pytest
 
 import geminga.client as gc
-from geminga.client._consuming.acks import AckSender
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.receiving import Receiving
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.requests import redeliver
 from geminga.client._consuming.topic_consumer import TopicConsumer
-from geminga.client._entry_batch import EntryBatch
-from geminga.client.core.discards import Discard
+from geminga.client._messages.acks import AckSender
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client.consumer_rules.discards import Discard
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.scripted_broker import run_against, run_with_broker

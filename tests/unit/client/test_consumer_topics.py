@@ -8,17 +8,17 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._consuming.acknowledgement import ACKERS_MAX
-from geminga.client._consuming.consumer import Consumer
 from geminga.client._consuming.last_message import has_message_available, last_message_ids
 from geminga.client._consuming.listening import Listening
 from geminga.client._consuming.multi_consumer import TopicSet
-from geminga.client._consuming.options import ConsumerOptions
 from geminga.client._consuming.pattern_consumer import PatternTopics
 from geminga.client._consuming.schema import SchemaGate
 from geminga.client._consuming.topic_list_watch import UPDATES_MAX, TopicListWatch
+from geminga.client._messages.consumer import Consumer
+from geminga.client._messages.consumer_options import ConsumerOptions
 from geminga.client._reader import Reader
 from geminga.client._table_view import TableView
-from geminga.client.core.topic_pattern import TopicPattern
+from geminga.client.consumer_rules.topic_pattern import TopicPattern
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.model import TopicName
 from geminga.runtime import wait_ms

@@ -9,8 +9,8 @@ import pytest
 
 import geminga.client as gc
 from geminga.client import TransactionState as State
-from geminga.client.core.encoded_batch import EncodedBatch
-from geminga.client.core.message import EncodedMessage
+from geminga.client.producer_rules.encoded_batch import EncodedBatch
+from geminga.client.producer_rules.message import EncodedMessage
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
 from support.client_world import URL, BrokerOnNode

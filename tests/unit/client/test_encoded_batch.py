@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from geminga.client import CompressionType
-from geminga.client.core.batcher import Batch
-from geminga.client.core.encoded_batch import EncodedBatch
-from geminga.client.core.frame_maker import FrameMaker, TooBig
-from geminga.client.core.message import EncodedMessage
+from geminga.client.producer_rules.batcher import Batch
+from geminga.client.producer_rules.encoded_batch import EncodedBatch
+from geminga.client.producer_rules.frame_maker import FrameMaker, TooBig
+from geminga.client.producer_rules.message import EncodedMessage
 
 
 def maker_of(compression: CompressionType = CompressionType.NONE) -> FrameMaker:

@@ -8,10 +8,10 @@ from array import array
 import pulsar
 import pytest
 
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._message import Message
-from geminga.client._message_id import MessageId
-from geminga.client.core.batch_layout import BatchFormatError
+from geminga.client._api.message_id import MessageId
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.message import Message
+from geminga.client.consumer_rules.batch_layout import BatchFormatError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch, single_message_head
 

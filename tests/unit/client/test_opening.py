@@ -8,7 +8,7 @@ import gc as garbage
 import pytest
 
 import geminga.client as gc
-from geminga.client._opening import Opening
+from geminga.client._api.opening import Opening
 from geminga.runtime import next_turn, spawn
 from support.client_world import BrokerOnNode
 from support.scripted_broker import run_with_broker

@@ -9,9 +9,14 @@ import random  # noqa: TID251
 import pytest
 
 import geminga.client as gc
-from geminga.client._consuming.options import _CONSUMER_KINDS, _DEAD_LETTER_KINDS, _KEY_SHARED_KINDS, ConsumerOptions
-from geminga.client._options import _CLIENT_KINDS, _PRODUCER_KINDS
-from geminga.client.core import option_kinds as kinds
+from geminga.client._api.options import _CLIENT_KINDS, _PRODUCER_KINDS
+from geminga.client._messages.consumer_options import (
+    _CONSUMER_KINDS,
+    _DEAD_LETTER_KINDS,
+    _KEY_SHARED_KINDS,
+    ConsumerOptions,
+)
+from geminga.client.rules import option_kinds as kinds
 from geminga.client.schema import StringSchema
 from support.client_world import BrokerOnNode
 from support.scripted_broker import run_with_broker

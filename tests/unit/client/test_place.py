@@ -10,7 +10,7 @@ import pytest
 
 import geminga
 import geminga.client as gc
-from geminga.client._place import Place
+from geminga.client._api.place import Place
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.client._options import ProducerAccessMode, ProducerOptions
+from geminga.client._api.options import ProducerAccessMode, ProducerOptions
 from geminga.client._producing import requests
 from geminga.wire._generated import pulsar_api_pb2 as pb
 

@@ -7,7 +7,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client import TransactionState as State
-from geminga.client._transacting import coordinators
+from geminga.client._transport import coordinators
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.scripted_broker import run_against

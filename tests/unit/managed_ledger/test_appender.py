@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.metadata_io import ledger_path as list_path
+from geminga.managed_ledger.shared.metadata_io import ledger_path as list_path
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import (

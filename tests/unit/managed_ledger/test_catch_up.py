@@ -6,7 +6,7 @@ import pytest
 
 from geminga.bookkeeper import MemoryBookie
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.cursor_reads import READ_AHEAD_BYTES
+from geminga.managed_ledger.cursor.cursor_reads import READ_AHEAD_BYTES
 from geminga.model.errors import LedgerClosedError
 from geminga.model.position import EARLIEST
 from support.ledger_world import append, read_entries

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.catch_up_turns import BATCHES_MAX, CatchUpTurns
-from geminga.managed_ledger.core.catch_up_share import FLOW_S, QUIET_TURN_S, TURN_S
+from geminga.managed_ledger.rules.catch_up_share import FLOW_S, QUIET_TURN_S, TURN_S
+from geminga.managed_ledger.shared.catch_up_turns import BATCHES_MAX, CatchUpTurns
 from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn
 from geminga.sim import run

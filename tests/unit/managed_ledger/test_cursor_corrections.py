@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.core.cursor import CursorState
-from geminga.managed_ledger.core.cursor_format import plan_write
-from geminga.managed_ledger.core.plain_ranges import PlainRanges
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.cursor import CursorState
+from geminga.managed_ledger.rules.cursor_format import plan_write
+from geminga.managed_ledger.rules.plain_ranges import PlainRanges
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.position import EARLIEST, Position
 from support.ledger_world import acknowledge, read_all, read_entries
 

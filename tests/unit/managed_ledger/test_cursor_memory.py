@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from geminga.managed_ledger import ManagedLedgerConfig, cursor_operations
-from geminga.managed_ledger.core import cursor_format
-from geminga.managed_ledger.core.batch_acks import words_of_bits
-from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.managed_ledger.cursor import cursor_operations
+from geminga.managed_ledger.rules import cursor_format
+from geminga.managed_ledger.rules.batch_acks import words_of_bits
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.managed_ledger.stats import internal_stats
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import DiskFullError, InvariantError, LedgerClosedError, StorageError

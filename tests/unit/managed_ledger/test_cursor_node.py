@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.cursor_node import NOTED_USE_MS, CursorNode
-from geminga.managed_ledger.metadata_io import cursor_path
+from geminga.managed_ledger.cursor.cursor_node import NOTED_USE_MS, CursorNode
+from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.model.position import EARLIEST
 from geminga.wire.managed_ledger import decode_cursor_info
 from support.ledger_world import NAME

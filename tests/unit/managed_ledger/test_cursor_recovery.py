@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from geminga.managed_ledger.core.acked_entries import AckedBitmap
-from geminga.managed_ledger.cursor_recovery import recover_cursor
-from geminga.managed_ledger.metadata_io import cursor_path
+from geminga.managed_ledger.cursor.cursor_recovery import recover_cursor
+from geminga.managed_ledger.rules.acked_entries import AckedBitmap
+from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.model.position import EARLIEST
 from geminga.wire.managed_ledger import CursorInfoRecord, decode_cursor_info
 from support.ledger_world import NAME, acknowledge

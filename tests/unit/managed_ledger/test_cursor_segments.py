@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.core import cursor_format
+from geminga.managed_ledger.rules import cursor_format
 from geminga.model.errors import DiskFullError
 from geminga.model.position import EARLIEST
 from support.ledger_world import acknowledge, read_entries

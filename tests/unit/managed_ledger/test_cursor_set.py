@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.managed_ledger.metadata_io import cursor_path
+from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.model.errors import LedgerClosedError
 from geminga.model.position import EARLIEST, LATEST
 from support.ledger_world import NAME, read_all

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from geminga.managed_ledger.core.cursor import CHANGED, NOTHING, CursorState
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.cursor import CHANGED, NOTHING, CursorState
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.position import Position
 
 LEDGERS = LedgerList([LedgerInfo(1, 5)])

@@ -8,7 +8,7 @@ import pytest
 
 from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.metadata_io import cursor_path
+from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, LedgerClosedError
 from geminga.model.position import EARLIEST, Position

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga import sim
-from geminga.managed_ledger.cursor_use import CursorUse
+from geminga.managed_ledger.cursor.cursor_use import CursorUse
 
 
 def test_use_is_now_while_it_lasts_and_then_when_it_ended():

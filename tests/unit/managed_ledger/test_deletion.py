@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.managed_ledger.metadata_io import cursor_path, ledger_path
+from geminga.managed_ledger.shared.metadata_io import cursor_path, ledger_path
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerClosedError, LedgerFencedError, StorageError
 from geminga.model.position import EARLIEST

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
+from geminga.managed_ledger.shared.entry_cache import EntryCache, TailWindow
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 12)), max_size=40))

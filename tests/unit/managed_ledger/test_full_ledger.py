@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.appender import MAKING_PATIENCE_S, Appender
-from geminga.managed_ledger.metadata_io import ledger_path as list_path
-from geminga.managed_ledger.new_ledgers import LEDGERS_ALWAYS, NewLedgers
-from geminga.managed_ledger.stored_list import LAST_ROOM_BYTES, ROOM_BYTES_MIN, StoredList
+from geminga.managed_ledger.log.appender import MAKING_PATIENCE_S, Appender
+from geminga.managed_ledger.log.new_ledgers import LEDGERS_ALWAYS, NewLedgers
+from geminga.managed_ledger.log.stored_list import LAST_ROOM_BYTES, ROOM_BYTES_MIN, StoredList
+from geminga.managed_ledger.shared.metadata_io import ledger_path as list_path
 from geminga.metadata.ports import MUST_NOT_EXIST, SessionEvent
 from geminga.model.errors import DiskFullError, LedgerClosedError, MetadataError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX

@@ -8,8 +8,8 @@ import pytest
 
 from geminga import sim
 from geminga.lake import parquet
-from geminga.managed_ledger import lake_files
-from geminga.managed_ledger.core.offload import record_of
+from geminga.managed_ledger.offload import lake_files
+from geminga.managed_ledger.rules.offload import record_of
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
 from support.lake_world import POLICY, PROPERTIES, LakeWorld

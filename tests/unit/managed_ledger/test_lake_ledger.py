@@ -6,8 +6,8 @@ import pytest
 
 from geminga import sim
 from geminga.lake import parquet
-from geminga.managed_ledger import manifests
-from geminga.managed_ledger.lake_ledger import LakeLedger
+from geminga.managed_ledger.offload import manifests
+from geminga.managed_ledger.shared.lake_ledger import LakeLedger
 from geminga.model.errors import NoSuchEntryError
 from geminga.model.position import EARLIEST
 from support.lake_world import POLICY, LakeWorld

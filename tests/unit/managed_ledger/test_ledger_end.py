@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.ledger_end import LedgerEnd, close_quietly
+from geminga.managed_ledger.log.ledger_end import LedgerEnd, close_quietly
+from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskIOError, LedgerFencedError, MetadataError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.list_watch import ListWatch
-from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.managed_ledger.log.list_watch import ListWatch
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.model.errors import LedgerFencedError
 from support.ledger_world import NAME, append
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.managed_ledger.metadata_io import UNKNOWN_ATTEMPTS_MAX
+from geminga.managed_ledger.shared.metadata_io import UNKNOWN_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import (
     LedgerClosedError,

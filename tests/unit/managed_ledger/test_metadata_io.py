@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path
+from geminga.managed_ledger.shared.metadata_io import MetadataNode, cursor_path
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import InvariantError, LedgerFencedError, MetadataError, UnknownOutcomeError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.metadata_io import cursor_path, ledger_path
 from geminga.managed_ledger.named_ledgers import all_named_ledgers, named_ledgers
+from geminga.managed_ledger.shared.metadata_io import cursor_path, ledger_path
 from geminga.model.errors import CorruptionError
 from geminga.model.position import EARLIEST
 from support.ledger_world import NAME, acknowledge

@@ -10,9 +10,9 @@ import pytest
 from geminga import sim
 from geminga.lake.core.names import parse_ledger_file
 from geminga.lake.ownership import OWNER_FILE
-from geminga.managed_ledger import restoring
-from geminga.managed_ledger.core.offload import OffloadPolicy, record_of
-from geminga.managed_ledger.lake_files import waiting
+from geminga.managed_ledger.offload import restoring
+from geminga.managed_ledger.offload.lake_files import waiting
+from geminga.managed_ledger.rules.offload import OffloadPolicy, record_of
 from geminga.model.errors import (
     ConflictError,
     CorruptionError,

@@ -9,8 +9,8 @@ import pytest
 from geminga import sim
 from geminga.lake import parquet
 from geminga.lake.core.names import ledger_file
-from geminga.managed_ledger.core.offload import OffloadPolicy, can_offload, due, record_of
-from geminga.managed_ledger.lake_files import waiting
+from geminga.managed_ledger.offload.lake_files import waiting
+from geminga.managed_ledger.rules.offload import OffloadPolicy, can_offload, due, record_of
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import spawn

@@ -9,7 +9,7 @@ import pytest
 
 from geminga.bookkeeper import MemoryBookie
 from geminga.managed_ledger import ManagedLedgerConfig, Persistence
-from geminga.managed_ledger.services import groups_of, placed_within
+from geminga.managed_ledger.shared.services import groups_of, placed_within
 from geminga.model.errors import ConfigurationError, DiskFullError, DiskIOError, NotEnoughBookiesError
 from geminga.model.position import EARLIEST
 from geminga.wire.bookkeeper.isolation import IN_NO_GROUP, IsolationGroups

@@ -7,7 +7,7 @@ import random  # noqa: TID251  (seeded)
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.cursor_reads import LARGE_ENTRY_BYTES, READ_AHEAD_BYTES, READ_AHEAD_LARGE_BYTES
+from geminga.managed_ledger.cursor.cursor_reads import LARGE_ENTRY_BYTES, READ_AHEAD_BYTES, READ_AHEAD_LARGE_BYTES
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from support.ledger_world import acknowledge, append, read_entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.managed_ledger.reads import READ_HANDLES_MAX, READ_RUN_ENTRIES_MAX, LedgerReads, Run, runs_of
+from geminga.managed_ledger.log.reads import READ_HANDLES_MAX, READ_RUN_ENTRIES_MAX, LedgerReads, Run, runs_of
 from geminga.model.byte_budget import ByteBudget
 from geminga.model.errors import NoSuchLedgerError
 from geminga.model.position import Position

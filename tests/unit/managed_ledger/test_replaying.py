@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.core.unreadable import SKIPPED_PROPERTY, Skipped, skipped_of, with_skipped
 from geminga.managed_ledger.replaying import OUT_OF_REACH_MAX, replay
+from geminga.managed_ledger.rules.unreadable import SKIPPED_PROPERTY, Skipped, skipped_of, with_skipped
 from geminga.model.errors import CorruptionError, DiskIOError, LedgerClosedError
 from geminga.model.position import EARLIEST
 

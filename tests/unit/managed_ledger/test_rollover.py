@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.core.rollover import RolloverPolicy
+from geminga.managed_ledger.rules.rollover import RolloverPolicy
 
 POLICY = RolloverPolicy(max_entries=10, max_size_bytes=1000, min_age_ms=60_000, max_age_ms=600_000)
 

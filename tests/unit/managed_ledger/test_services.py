@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga.managed_ledger import Persistence
-from geminga.managed_ledger.services import StorageServices
+from geminga.managed_ledger.shared.services import StorageServices
 
 
 class Ledgers:

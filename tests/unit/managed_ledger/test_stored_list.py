@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
-from geminga.managed_ledger.stored_list import StoredList
+from geminga.managed_ledger.log.stored_list import StoredList
+from geminga.managed_ledger.rules.positions import LedgerInfo
+from geminga.managed_ledger.shared.metadata_io import MetadataNode, ledger_path
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerFencedError, NoSuchLedgerError, UnknownOutcomeError
 from geminga.model.position import Position

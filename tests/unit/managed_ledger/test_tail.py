@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from geminga import sim
-from geminga.managed_ledger.entry_cache import EntryCache
-from geminga.managed_ledger.tail import Tail
+from geminga.managed_ledger.log.tail import Tail
+from geminga.managed_ledger.shared.entry_cache import EntryCache
 from geminga.model.position import Position
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.core.trim import ledgers_to_trim
+from geminga.managed_ledger.rules.positions import LedgerInfo
+from geminga.managed_ledger.rules.trim import ledgers_to_trim
 from geminga.model.position import Position
 
 #: Three closed ledgers of ten entries and 100 bytes, closed at 1000, 2000 and 3000, and the open one.

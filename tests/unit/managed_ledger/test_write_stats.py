@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.managed_ledger.core.write_stats import WriteStats
+from geminga.managed_ledger.rules.write_stats import WriteStats
 
 
 def test_what_waited_for_its_ledger_took_longer_than_its_write() -> None:

@@ -95,7 +95,7 @@ def test_session_without_fixtures_starts_nothing(session) -> None:
         import sys, threading
 
         def test_nothing():
-            assert "geminga.app.embedded" not in sys.modules
+            assert "geminga.app.servers.embedded" not in sys.modules
             assert not [t for t in threading.enumerate() if t.name.startswith("geminga")]
         """
     )

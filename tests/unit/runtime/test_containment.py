@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from geminga.bookkeeper.core.placement import Placement
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.errors import InvariantError, NotAllowedError
 from geminga.runtime import Contained, contain, set_fatal_handler, set_strict, spawn, unwound, unwound_storage, where
 from geminga.runtime.containment import STORAGE

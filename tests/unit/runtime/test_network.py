@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from geminga.app.event_loop import loop_factory
+from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.runtime import AsyncioNetwork, descriptor_limit
 from geminga.runtime.network import AsyncioListener
 
 #: Under a limit of descriptors that its own clients use up; prints how many of the clients were answered in the end.
 NO_DESCRIPTOR_LEFT = """
 import asyncio, logging, os, resource, socket, sys
-from geminga.app.event_loop import loop_factory
+from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.runtime import AsyncioNetwork
 
 class Echo(asyncio.Protocol):

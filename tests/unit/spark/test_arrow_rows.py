@@ -7,12 +7,12 @@ import json
 import pyarrow as pa
 import pytest
 
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.sink_columns import SinkColumns, ValueKind
-from geminga.spark.core.sink_options import ValueSchema
+from geminga.spark.decoding.avro_values import json_converter, load_json
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink.arrow_rows import RowReader, slices
 from geminga.spark.sink.records import RecordEncoder
-from geminga.spark.source.avro_values import json_converter, load_json
+from geminga.spark.sink_rules.sink_columns import SinkColumns, ValueKind
+from geminga.spark.sink_rules.sink_options import ValueSchema
 
 BYTES = SinkColumns(ValueKind.BYTES, ("value",), None)
 

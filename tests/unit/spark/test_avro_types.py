@@ -9,10 +9,10 @@ from decimal import Decimal
 import pytest
 
 from geminga.client.schema import SchemaInfo, SchemaType
-from geminga.spark.source.avro_types import spark_type
-from geminga.spark.source.avro_values import avro_converter, json_converter
-from geminga.spark.source.errors import SchemaError
+from geminga.spark.decoding.avro_types import spark_type
+from geminga.spark.decoding.avro_values import avro_converter, json_converter
 from geminga.spark.source.topic_schema import value_fields
+from geminga.spark.source_rules.errors import SchemaError
 
 
 def record(*fields, name="R"):

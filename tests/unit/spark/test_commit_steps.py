@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 
 from geminga.model.txn_id import TxnId
-from geminga.spark.core import commit_steps as steps
-from geminga.spark.core import decisions
-from geminga.spark.core.commit_steps import (
+from geminga.spark.sink_rules import commit_steps as steps
+from geminga.spark.sink_rules import decisions
+from geminga.spark.sink_rules.commit_steps import (
     Append,
     CommitRequest,
     Decided,
@@ -21,7 +21,7 @@ from geminga.spark.core.commit_steps import (
     TaskTransaction,
     until_ms,
 )
-from geminga.spark.core.decisions import (
+from geminga.spark.sink_rules.decisions import (
     Claim,
     CommitLog,
     Ended,
@@ -32,7 +32,7 @@ from geminga.spark.core.decisions import (
     decode,
     encode,
 )
-from geminga.spark.sink.errors import (
+from geminga.spark.sink_rules.errors import (
     DecisionLostError,
     LogLostError,
     SecondWriteError,

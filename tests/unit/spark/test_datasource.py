@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS
-from geminga.spark.core.option_values import OptionError
 from geminga.spark.datasource import PulsarDataSource
+from geminga.spark.rules.metadata_columns import DEFAULT_COLUMNS
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.source.batch_reader import PulsarBatchReader
 from geminga.spark.source.stream_reader import PulsarStreamReader
 from pyspark_geminga import DefaultSource

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga.spark.home import PARTS, quick_home
+from geminga.spark.process.home import PARTS, quick_home
 
 
 @pytest.fixture

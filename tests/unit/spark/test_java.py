@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from geminga.spark.errors import JavaMissingError
-from geminga.spark.java import (
+from geminga.spark.process.errors import JavaMissingError
+from geminga.spark.process.java import (
     CHOSEN_VARIABLE,
     VECTOR_MODULE,
     JavaRuntime,
@@ -113,7 +113,7 @@ def clean_environment(monkeypatch, tmp_path):
 def test_configure_java_sets_java_home_and_says_so_once(clean_environment, tmp_path, caplog):
     home = make_java(tmp_path / "j", "exit 1", release("17.0.15"))
     clean_environment.setenv("JAVA_HOME", str(home))
-    with caplog.at_level(logging.INFO, "geminga.spark.java"):
+    with caplog.at_level(logging.INFO, "geminga.spark.process.java"):
         assert configure_java().home == home
         assert configure_java().home == home
     assert os.environ["JAVA_HOME"] == os.environ[CHOSEN_VARIABLE] == str(home)

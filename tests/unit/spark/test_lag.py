@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from geminga.spark.core.lag import SIGHTINGS_MAX, Lag
-from geminga.spark.core.offsets import BEGINNING, ReadPosition
+from geminga.spark.source_rules.lag import SIGHTINGS_MAX, Lag
+from geminga.spark.source_rules.offsets import BEGINNING, ReadPosition
 
 
 def at(ledger: int, entry: int, index: int = 0) -> ReadPosition:

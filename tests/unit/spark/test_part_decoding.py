@@ -29,12 +29,12 @@ from geminga.client.schema import (
     SchemaType,
     StringSchema,
 )
-from geminga.spark.columns import arrow_schema
-from geminga.spark.source.errors import SchemaError
-from geminga.spark.source.part_decoding import RowError, part_of
-from geminga.spark.source.protobuf_types import PARSING_INFO
+from geminga.spark.decoding.part_decoding import RowError, part_of
+from geminga.spark.decoding.protobuf_types import PARSING_INFO
+from geminga.spark.rules.columns import arrow_schema
 from geminga.spark.source.schema_decoding import decode_columns
 from geminga.spark.source.topic_schema import StructType, value_fields
+from geminga.spark.source_rules.errors import SchemaError
 
 Field = descriptor_pb2.FieldDescriptorProto
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.spark.core.plan_policies import EVICTION, PlanPolicies, dangers, quota_actions
+from geminga.spark.sink_rules.plan_policies import EVICTION, PlanPolicies, dangers, quota_actions
 
 ARGUMENTS = ("persistent://a/b/plans", "a/b", "held")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.spark.core.lake_plan import LakeRange
-from geminga.spark.core.offsets import ReadPosition
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.options import Narrowed, SourceOptions
-from geminga.spark.core.plan_text import decode_plan, encode_plan
-from geminga.spark.core.planner import TopicRange
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.source_rules.lake_plan import LakeRange
+from geminga.spark.source_rules.offsets import ReadPosition
+from geminga.spark.source_rules.options import Narrowed, SourceOptions
+from geminga.spark.source_rules.plan_text import decode_plan, encode_plan
+from geminga.spark.source_rules.planner import TopicRange
 
 BROKER = TopicRange("persistent://p/n/a", ReadPosition(-1, -1), ReadPosition(3, 0), is_first=False)
 FILE = LakeRange("persistent://p/n/b", ReadPosition(3, 0, 2), ReadPosition(3, 9, 1), "p/n/b/ledger-3.parquet", 0, 2)

@@ -7,8 +7,8 @@ import json
 import fastavro
 import pytest
 
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.record_schema import has_decimal, record_definition
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.sink_rules.record_schema import has_decimal, record_definition
 
 
 def test_every_type_has_a_definition_that_fastavro_takes() -> None:

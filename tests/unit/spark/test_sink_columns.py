@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.sink_columns import SinkColumns, ValueKind, sink_columns
-from geminga.spark.core.sink_options import ProducerSettings, SinkOptions, ValueSchema
+from geminga.spark.rules.client_options import ClientConfiguration
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.sink_rules.sink_columns import SinkColumns, ValueKind, sink_columns
+from geminga.spark.sink_rules.sink_options import ProducerSettings, SinkOptions, ValueSchema
 
 MAP = {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}
 STRUCT = {"type": "struct", "fields": []}

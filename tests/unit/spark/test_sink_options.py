@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.sink_options import Guarantee, ValueSchema, full_topic, sink_options
+from geminga.spark.rules.client_options import ClientConfiguration
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.sink_rules.sink_options import Guarantee, ValueSchema, full_topic, sink_options
 
 URL = {"service.url": "pulsar://h:6650"}
 

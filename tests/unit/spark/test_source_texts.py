@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geminga.client._entry_batch import EntryBatch
-from geminga.spark.core import metadata_columns as names
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.spark.rules import metadata_columns as names
 from geminga.spark.source.arrow import Rows, metadata_column, record_batch
 from geminga.spark.source.range_read import Piece
 from geminga.spark.source.single_metadata import GROUP_MIN, single_fields

@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.ddl import parse_columns
-from geminga.spark.core.foreign_options import _OF_SINKS, _OF_SOURCES
-from geminga.spark.core.metadata_columns import ALL_COLUMNS, DEFAULT_COLUMNS, check_columns
-from geminga.spark.core.offsets import ReadPosition, StreamOffset
-from geminga.spark.core.option_values import OptionError, OptionValues
-from geminga.spark.core.options import _NAMES as options_of_source
-from geminga.spark.core.options import SourceOptions
-from geminga.spark.core.sink_options import _NAMES as options_of_sink
+from geminga.spark.rules.client_options import ClientConfiguration
+from geminga.spark.rules.foreign_options import _OF_SINKS, _OF_SOURCES
+from geminga.spark.rules.metadata_columns import ALL_COLUMNS, DEFAULT_COLUMNS, check_columns
+from geminga.spark.rules.option_values import OptionError, OptionValues
+from geminga.spark.sink_rules.sink_options import _NAMES as options_of_sink
+from geminga.spark.source_rules.ddl import parse_columns
+from geminga.spark.source_rules.offsets import ReadPosition, StreamOffset
+from geminga.spark.source_rules.options import _NAMES as options_of_source
+from geminga.spark.source_rules.options import SourceOptions
 
 BASE = {"service.url": "pulsar://h:1", "topic": "t"}
 

@@ -9,9 +9,9 @@ from pyspark.sql import Row
 
 from geminga.client import MessageId
 from geminga.spark import starting_offsets
-from geminga.spark.core.offsets import ReadPosition
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.options import SourceOptions
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.source_rules.offsets import ReadPosition
+from geminga.spark.source_rules.options import SourceOptions
 
 TOPIC = "persistent://public/default/t"
 

@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 import geminga.spark
-from geminga.spark import versions
-from geminga.spark.errors import PySparkMissingError
-from geminga.spark.versions import is_new_enough, require_pyspark
+from geminga.spark.process import versions
+from geminga.spark.process.errors import PySparkMissingError
+from geminga.spark.process.versions import is_new_enough, require_pyspark
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.model.errors import GemingaError
 from geminga.runtime import Clock, SparseWarnings, get_logger
 from geminga.wire.pulsar import foreign

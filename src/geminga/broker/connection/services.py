@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geminga.broker.access.ports import Access
-    from geminga.broker.config import BrokerConfig
+    from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.connection.connections import Connections
     from geminga.broker.connection.output_budget import OutputBudget
     from geminga.broker.connection.publish_buffer import PublishBuffer

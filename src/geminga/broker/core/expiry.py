@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.position import Position
 
 #: Entries looked at with the first read of a walk, which nearly always is the last, and with each later one at most.

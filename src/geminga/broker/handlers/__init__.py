@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.broker.handlers import consumer, lookup, producer, schema, session, topic_lists, transaction
+from geminga.broker.handlers import subscription as subscription
 from geminga.broker.handlers.rows import CommandTable, HotCommands
 from geminga.broker.handlers.services import CommandServices
-from geminga.broker.subscription import handlers as subscription
 
 __all__ = ["ROWS", "command_table"]
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from geminga.broker.access.core.actions import Anyone, Resource, TopicOperation, of_topic
 from geminga.broker.connection.connection import Connection
+from geminga.broker.handlers import subscription as handlers
 from geminga.broker.handlers.rows import Asks, CommandRow, SettledBy, without_services
 from geminga.broker.handlers.services import CommandServices
-from geminga.broker.subscription import handlers
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.broker.access.core.actions import Resource, TopicOperation, of_topic
+from geminga.broker.admission.topic_schemas import schema_of
 from geminga.broker.connection.connection import Connection
 from geminga.broker.handlers.rows import Asks, CommandRow
 from geminga.broker.handlers.services import CommandServices
 from geminga.broker.schema.registry import schema_id_of
-from geminga.broker.schema.topic_schemas import schema_of
 from geminga.broker.topic.base import Topic
 from geminga.model.errors import (
     GemingaError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from geminga.broker.access.ports import Access
-    from geminga.broker.config import BrokerConfig
+    from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.ownership.lookup import TopicLookup
     from geminga.broker.registry.namespaces import TopicMode
     from geminga.broker.registry.topic_watches import TopicListWatcher

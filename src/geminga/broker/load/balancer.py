@@ -11,11 +11,13 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from geminga.broker.load.config import LoadConfig
-from geminga.broker.load.core.balancing import Balancing
-from geminga.broker.load.core.cluster_load import Rules
-from geminga.broker.load.core.histories import BundleData
-from geminga.broker.load.core.isolation import (
+from geminga.broker.load.ports import LoadPeers, StatsSource, UsageSource
+from geminga.broker.load.stored_histories import StoredHistories
+from geminga.broker.load_rules.balancing import Balancing
+from geminga.broker.load_rules.cluster_load import Rules
+from geminga.broker.load_rules.config import LoadConfig
+from geminga.broker.load_rules.histories import BundleData
+from geminga.broker.load_rules.isolation import (
     NO_ISOLATION,
     Isolation,
     decode_domain,
@@ -23,11 +25,9 @@ from geminga.broker.load.core.isolation import (
     domains_path,
     isolation_path,
 )
-from geminga.broker.load.core.members import namespace_of
-from geminga.broker.load.core.news import Said, is_news
-from geminga.broker.load.core.reports import BROKERS_PATH, BrokerReport, decode_report, encode_report, report_path
-from geminga.broker.load.ports import LoadPeers, StatsSource, UsageSource
-from geminga.broker.load.stored_histories import StoredHistories
+from geminga.broker.load_rules.members import namespace_of
+from geminga.broker.load_rules.news import Said, is_news
+from geminga.broker.load_rules.reports import BROKERS_PATH, BrokerReport, decode_report, encode_report, report_path
 from geminga.broker.ownership.core.local_policies import decode_local_policies, local_policies_path
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import CorruptionError, GemingaError, MetadataError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from geminga.broker.core.coercion import Json
-from geminga.broker.load.core.reports import BrokerReport, report_of, report_path
+from geminga.broker.load_rules.reports import BrokerReport, report_of, report_path
 from geminga.model.errors import CorruptionError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from geminga.broker.load.core.reports import BundleStats, Rates
+from geminga.broker.load_rules.reports import BundleStats, Rates
 from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, topic_hash
 from geminga.runtime import next_turn
 

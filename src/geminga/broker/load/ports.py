@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from geminga.broker.core.coercion import Document
-from geminga.broker.load.core.reports import BundleStats, HostUsage
+from geminga.broker.load_rules.reports import BundleStats, HostUsage
 
 #: What this broker's bundles carry now, those with topics that are loaded.
 StatsSource = Callable[[], Awaitable[Mapping[str, BundleStats]]]

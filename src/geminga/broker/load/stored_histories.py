@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from geminga.broker.load.core.cluster_load import ClusterLoad
-from geminga.broker.load.core.histories import (
+from geminga.broker.load_rules.cluster_load import ClusterLoad
+from geminga.broker.load_rules.histories import (
     BROKER_AVERAGES_PATH,
     BUNDLE_DATA_PATH,
     BundleData,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
-from geminga.broker.topic.table import Table, TableMessage, TableValue, Take
+from geminga.broker.system_topics.table import Table, TableMessage, TableValue, Take
 from geminga.client import Client, Message, MessageId, Producer, PulsarException, Reader
 from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource, SchemaType
 from geminga.model.errors import GemingaError, UnavailableError
@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 class ClientTables:
-    """One client for all tables; :class:`geminga.broker.topic.table.TablesElsewhere`."""
+    """One client for all tables; :class:`geminga.broker.system_topics.table.TablesElsewhere`."""
 
     __slots__ = ("_client", "_part")
 
@@ -68,7 +68,7 @@ class ClientTables:
 
 
 class ClientTable(Generic[S]):
-    """See the module; :class:`geminga.broker.topic.table.Table`. It is always behind: only the owner knows."""
+    """See the module; :class:`geminga.broker.system_topics.table.Table`. It is always behind: only the owner knows."""
 
     __slots__ = (
         "_client",

@@ -10,23 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from geminga.broker.core.coercion import Json
-from geminga.broker.policies.core.rates import NO_RATES, TopicRates
-from geminga.broker.policies.core.readers import AGE_QUOTA, SIZE_QUOTA, Persistence, Quota, QuotaAction, Retention
-from geminga.broker.policies.core.row import PolicyRow, Settings
-from geminga.broker.policies.core.rows import ROWS
-from geminga.broker.policies.core.rows.deletion import (
-    BACKLOG_QUOTAS,
-    MESSAGE_TTL,
-    RETENTION,
-    SUBSCRIPTION_EXPIRY,
-)
-from geminga.broker.policies.core.rows.delivery import (
+from geminga.broker.policies.core.deletion_rows import BACKLOG_QUOTAS, MESSAGE_TTL, RETENTION, SUBSCRIPTION_EXPIRY
+from geminga.broker.policies.core.delivery_rows import (
     DEDUPLICATION,
     DEDUPLICATION_SNAPSHOTS,
     DELAYED_DELIVERY,
     SUBSCRIPTION_TYPES_ENABLED,
 )
-from geminga.broker.policies.core.rows.limits import (
+from geminga.broker.policies.core.limit_rows import (
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_PRODUCERS,
@@ -34,14 +25,18 @@ from geminga.broker.policies.core.rows.limits import (
     MAX_UNACKED_ON_CONSUMER,
     MAX_UNACKED_ON_SUBSCRIPTION,
 )
-from geminga.broker.policies.core.rows.rates import (
+from geminga.broker.policies.core.rate_rows import (
     DISPATCH_RATE,
     PUBLISH_RATE,
     SUBSCRIBE_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTION_POLICIES,
 )
-from geminga.broker.policies.core.rows.storage import PERSISTENCE
+from geminga.broker.policies.core.rates import NO_RATES, TopicRates
+from geminga.broker.policies.core.readers import AGE_QUOTA, SIZE_QUOTA, Persistence, Quota, QuotaAction, Retention
+from geminga.broker.policies.core.row import PolicyRow, Settings
+from geminga.broker.policies.core.rows import ROWS
+from geminga.broker.policies.core.storage_rows import PERSISTENCE
 from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, UnackedLimits
 from geminga.model.settings import settings_of
 

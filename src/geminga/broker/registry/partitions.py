@@ -31,7 +31,7 @@ from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicNa
 from geminga.runtime import Clock, Part, get_logger, spawn
 
 if TYPE_CHECKING:
-    from geminga.broker.config import BrokerConfig
+    from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.registry.ports import TopicsElsewhere
     from geminga.broker.registry.topic_registry import TopicRegistry
     from geminga.broker.resources import PartitionedTopic, Resources

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.failures import Failures, Kind
 from geminga.model.errors import GemingaError, TooManyRequestsError, UnavailableError
 from geminga.model.topic_name import TopicName

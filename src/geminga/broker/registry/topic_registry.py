@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 from geminga.broker.core.deletion import Hold
 from geminga.broker.failures import Failures, Kind
 from geminga.broker.ownership.ports import Here, Ownership, Topics
-from geminga.broker.policies.core.rows.limits import AUTO_TOPIC_CREATION, MAX_TOPICS
+from geminga.broker.policies.core.limit_rows import AUTO_TOPIC_CREATION, MAX_TOPICS
 from geminga.broker.registry.loaded_topics import LoadedTopics
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
 from geminga.broker.registry.topic_loads import Load, TopicLoads
@@ -43,7 +43,7 @@ from geminga.model.topic_name import (
 from geminga.runtime import Clock, Part, Turns, get_logger, spawn
 
 if TYPE_CHECKING:
-    from geminga.broker.config import BrokerConfig
+    from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.policies.core.readers import TopicCreation
     from geminga.broker.policies.rules import Levels
     from geminga.broker.registry.ports import Belongings, MakeTopic, PartitionedCalls

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from geminga.broker.core.coercion import BodyError, Document, Json, boolean_of, object_of, shown
-from geminga.broker.load.core.histories import QUOTA_PATH, bundle_data_path, decode_bundle_data, quota_path
+from geminga.broker.load_rules.histories import QUOTA_PATH, bundle_data_path, decode_bundle_data, quota_path
 from geminga.broker.resources.documents import DocumentStore, encode
 from geminga.model.errors import PreconditionFailedError
 

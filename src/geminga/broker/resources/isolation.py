@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from geminga.broker.core.coercion import BodyError, number_of, object_of, shown, text_of, texts_of
-from geminga.broker.load.core.isolation import domains_path, isolation_path
+from geminga.broker.load_rules.isolation import domains_path, isolation_path
 from geminga.broker.resources.documents import Change, Document, DocumentStore, Json
 from geminga.model.errors import ConflictError, MetadataError, NotFoundError, PreconditionFailedError
 from geminga.wire.pulsar.topic_pattern import LinearPattern

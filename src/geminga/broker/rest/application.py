@@ -21,13 +21,13 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from geminga.broker.core.coercion import NotBuiltError
-from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.core import unbuilt
+from geminga.broker.rest.calls.context import RestContext
+from geminga.broker.rest.calls.core import unbuilt
+from geminga.broker.rest.calls.requests import context_of, error_response
+from geminga.broker.rest.calls.routing import SegmentRouter, distinct, unbuilt_routes
 from geminga.broker.rest.doors import decided
 from geminga.broker.rest.families import FAMILIES, family_of, rows_of
-from geminga.broker.rest.front import WholeBodies
-from geminga.broker.rest.requests import context_of, error_response
-from geminga.broker.rest.routing import SegmentRouter, distinct, unbuilt_routes
+from geminga.broker.rest.http.front import WholeBodies
 from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
 

@@ -23,8 +23,7 @@ from geminga.broker.access.core.actions import (
 )
 from geminga.broker.access.ports import Allowed, Denied
 from geminga.broker.access.refusals import refused_request
-from geminga.broker.rest.identity import principal_of
-from geminga.broker.rest.requests import (
+from geminga.broker.rest.calls.requests import (
     context_of,
     names_subscription,
     namespace_of,
@@ -32,7 +31,8 @@ from geminga.broker.rest.requests import (
     subscription_name,
     topic_of,
 )
-from geminga.broker.rest.routing import Route
+from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.identity import principal_of
 
 
 def decided(routes: Iterable[Route]) -> list[Route]:

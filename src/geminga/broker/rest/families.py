@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.rest.requests import context_of, topic_of
-from geminga.broker.rest.routing import Route, distinct
+from geminga.broker.rest.calls.requests import context_of, topic_of
+from geminga.broker.rest.calls.routing import Route, distinct
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -44,71 +44,67 @@ def _ownership(request: Request) -> Ownership:
 
 
 def _brokers() -> Sequence[Route]:
-    from geminga.broker.rest import brokers
+    from geminga.broker.rest.cluster_routes import brokers
 
     return brokers.ROUTES
 
 
 def _metrics() -> Sequence[Route]:
     # Here, on a thread, and not when the page is made.
-    from geminga.broker.rest import brokers
+    from geminga.broker.rest.cluster_routes import brokers
 
     return brokers.METRICS
 
 
 def _broker_stats() -> Sequence[Route]:
-    from geminga.broker.rest import broker_stats
+    from geminga.broker.rest.cluster_routes import broker_stats
 
     return broker_stats.ROUTES
 
 
 def _clusters() -> Sequence[Route]:
-    from geminga.broker.rest import clusters, isolation, known_answers, replication
+    from geminga.broker.rest.cluster_routes import clusters
+    from geminga.broker.rest.namespace_routes import isolation, replication
+    from geminga.broker.rest.topic_routes import known_answers
 
     return [*clusters.ROUTES, *isolation.ROUTES, *replication.OF_CLUSTERS, *known_answers.OF_CLUSTERS]
 
 
 def _metadata() -> Sequence[Route]:
-    from geminga.broker.rest import known_answers
+    from geminga.broker.rest.topic_routes import known_answers
 
     return known_answers.OF_METADATA
 
 
 def _resource_groups() -> Sequence[Route]:
-    from geminga.broker.rest import known_answers
+    from geminga.broker.rest.topic_routes import known_answers
 
     return known_answers.OF_RESOURCE_GROUPS
 
 
 def _tenants() -> Sequence[Route]:
-    from geminga.broker.rest import tenants
+    from geminga.broker.rest.namespace_routes import tenants
 
     return tenants.ROUTES
 
 
 def _bookies() -> Sequence[Route]:
-    from geminga.broker.rest import bookies
+    from geminga.broker.rest.cluster_routes import bookies
 
     return bookies.ROUTES
 
 
 def _bundle_topics() -> Sequence[Route]:
-    from geminga.broker.rest import bundle_topics
+    from geminga.broker.rest.namespace_routes import bundle_topics
 
     return bundle_topics.ROUTES
 
 
 def _namespaces() -> Sequence[Route]:
-    from geminga.broker.rest import (
-        anti_affinity,
-        bundles,
-        known_answers,
-        lake,
-        namespace_policies,
-        namespace_subscriptions,
-        namespaces,
-        replication,
-    )
+    from geminga.broker.rest.namespace_routes import anti_affinity, bundles, namespaces, replication
+    from geminga.broker.rest.namespace_routes import policies as namespace_policies
+    from geminga.broker.rest.namespace_routes import subscriptions as namespace_subscriptions
+    from geminga.broker.rest.topic_routes import known_answers, lake
 
     return [
         *namespace_policies.ROUTES,
@@ -123,37 +119,29 @@ def _namespaces() -> Sequence[Route]:
 
 
 def _quotas() -> Sequence[Route]:
-    from geminga.broker.rest import quotas
+    from geminga.broker.rest.namespace_routes import quotas
 
     return quotas.ROUTES
 
 
 def _lookup() -> Sequence[Route]:
-    from geminga.broker.rest import lookup
+    from geminga.broker.rest.topic_routes import lookup
 
     return lookup.ROUTES
 
 
 def _schemas() -> Sequence[Route]:
-    from geminga.broker.rest import schemas
+    from geminga.broker.rest.topic_routes import schemas
 
     return schemas.ROUTES
 
 
 def _topics() -> Sequence[Route]:
-    from geminga.broker.rest import (
-        holes,
-        known_answers,
-        lake,
-        messages,
-        partitions,
-        replication,
-        subscriptions,
-        topic_policies,
-        topics,
-    )
-    from geminga.broker.rest.owners import at_owner, at_owner_of
-    from geminga.broker.rest.spreading import over_partitions
+    from geminga.broker.rest.calls.owners import at_owner, at_owner_of
+    from geminga.broker.rest.namespace_routes import replication
+    from geminga.broker.rest.topic_routes import holes, known_answers, lake, messages, partitions, subscriptions, topics
+    from geminga.broker.rest.topic_routes import policies as topic_policies
+    from geminga.broker.rest.topic_routes.spreading import over_partitions
 
     return [
         *at_owner(lake.ROUTES, topic_of, _ownership),
@@ -170,8 +158,8 @@ def _topics() -> Sequence[Route]:
 
 
 def _transactions() -> Sequence[Route]:
-    from geminga.broker.rest import transactions as rows
-    from geminga.broker.rest.owners import at_owner
+    from geminga.broker.rest.calls.owners import at_owner
+    from geminga.broker.rest.topic_routes import transactions as rows
 
     return [
         *rows.where_enabled(rows.OF_CLUSTER),

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from geminga.broker.rest.application import Loads
-    from geminga.broker.rest.context import RestContext
-    from geminga.broker.rest.routing import SegmentRouter
+    from geminga.broker.rest.calls.context import RestContext
+    from geminga.broker.rest.calls.routing import SegmentRouter
 
 
 async def at_once(make: Callable[[], SegmentRouter]) -> SegmentRouter:

@@ -9,8 +9,8 @@ from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model.settings import setting
 
 if TYPE_CHECKING:
-    from geminga.broker.core.dispatcher_shared import DispatchLimits
-    from geminga.broker.core.unacked_budget import UnackedBudget
+    from geminga.broker.core.dispatch.shared import DispatchLimits
+    from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +132,13 @@ class SubscriptionConfig:
         )
         if not limit or ratio <= 0:
             return None
-        from geminga.broker.core.unacked_budget import UnackedBudget
+        from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
 
         return UnackedBudget(limit, ratio)
 
     def dispatch_limits(self, unacked_max: int) -> DispatchLimits:
         """What the dispatchers' cores obey; ``unacked_max``: messages unacknowledged on one subscription."""
-        from geminga.broker.core.dispatcher_shared import DispatchLimits
+        from geminga.broker.core.dispatch.shared import DispatchLimits
 
         return DispatchLimits(
             read_entries_max=self.dispatcher_max_read_batch_size,

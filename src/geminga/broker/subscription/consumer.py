@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from geminga.broker.core.consumer_state import ConsumerState
-from geminga.broker.core.dispatcher_shared import Candidate
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
 from geminga.model import Position
@@ -25,7 +25,7 @@ from geminga.wire.pulsar.message_head import MessageHeadEncoder
 from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, strip_broker_entry_metadata
 
 if TYPE_CHECKING:
-    from geminga.broker.core.redelivery import RedeliveryTracker
+    from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 
 Exclusive: Final = pb.CommandSubscribe.Exclusive
 Shared: Final = pb.CommandSubscribe.Shared

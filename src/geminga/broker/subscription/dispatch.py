@@ -10,13 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from geminga.broker.core.dispatcher_shared import Candidate
-from geminga.broker.core.recent_candidates import RecentCandidates
+from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
+from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.cursor_reader import CursorReader
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.broker.subscription.throttling import BACKLOGGED_ENTRIES, DispatchThrottle, DispatchTurns
-from geminga.managed_ledger.core.unreadable import is_lost
+from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model import Position
 from geminga.model.errors import StorageError
 from geminga.runtime import Contained, Part, get_logger

@@ -7,16 +7,21 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from geminga.broker.core.delayed_delivery import DelayReader, TopicDelays
-from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
-from geminga.broker.core.dispatcher_shared import ENTRIES_MAX, DispatchLimits, ReadAgain, ReadOn, SharedDispatcher
-from geminga.broker.core.hash_ranges import ConsistentHashRing, HashRangeAutoSplit, StickyKeySelector, StickyRanges
-from geminga.broker.core.redelivery import RedeliveryTracker
+from geminga.broker.core.delayed.delivery import DelayReader, TopicDelays
+from geminga.broker.core.dispatch.hash_ranges import (
+    ConsistentHashRing,
+    HashRangeAutoSplit,
+    StickyKeySelector,
+    StickyRanges,
+)
+from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
+from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
+from geminga.broker.core.dispatch.shared import ENTRIES_MAX, DispatchLimits, ReadAgain, ReadOn, SharedDispatcher
 from geminga.broker.subscription.consumer import Consumer, Key_Shared
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch, DispatchedSubscription
 from geminga.broker.subscription.entry_filter import filter_entries
 from geminga.broker.subscription.limits import UnackedLimits
-from geminga.managed_ledger.core.unreadable import is_lost
+from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model import LATEST, Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
 from geminga.runtime import Contained, get_logger, next_turn, spawn

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from geminga.broker.core.dispatcher_single_active import SingleActiveDispatcher
-from geminga.broker.core.hash_ranges import StickyRanges, sticky_hash_of
+from geminga.broker.core.dispatch.hash_ranges import StickyRanges, sticky_hash_of
+from geminga.broker.core.dispatch.single_active import SingleActiveDispatcher
 from geminga.broker.subscription.consumer import NO_EPOCH, Consumer, Exclusive, Failover
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch, DispatchedSubscription
 from geminga.broker.subscription.entry_filter import filter_entries

@@ -13,9 +13,9 @@ from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.delayed_delivery import DelayReader
-from geminga.broker.core.dispatcher_shared import Candidate
-from geminga.broker.core.recent_candidates import RecentCandidates
+from geminga.broker.core.delayed.delivery import DelayReader
+from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
+from geminga.broker.core.dispatch.shared import Candidate
 from geminga.model import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32

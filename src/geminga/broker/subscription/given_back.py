@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from geminga.broker.core.dispatcher_shared import Candidate
+from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.subscription.entry_filter import bits_of_words, count_bits, words_of_bits
 from geminga.model import Position
 from geminga.transaction.core.pending_acks import WHOLE, TxnAck

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from geminga.broker.core.dispatcher_shared import Candidate
-from geminga.broker.core.dispatcher_single_active import SingleActiveDispatcher
-from geminga.broker.core.hash_ranges import (
+from geminga.broker.core.dispatch.hash_ranges import (
     ConsistentHashRing,
     HashRangeAutoSplit,
     StickyKeySelector,
     StickyRanges,
 )
+from geminga.broker.core.dispatch.shared import Candidate
+from geminga.broker.core.dispatch.single_active import SingleActiveDispatcher
 from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, Exclusive, Failover, Key_Shared
 from geminga.broker.subscription.entry_filter import sticky_key
 from geminga.broker.subscription.limits import is_reached

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from geminga.broker.core.delayed_delivery import TopicDelays
-from geminga.broker.core.recent_candidates import RecentCandidates
-from geminga.broker.core.unacked_budget import UnackedBudget
+from geminga.broker.core.delayed.delivery import TopicDelays
+from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
+from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.broker.subscription.limits import TopicLimits, UnackedLimits

@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.consumer_state import ConsumerState
-from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
-from geminga.broker.core.draining_hashes import DrainingHash
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.draining_hashes import DrainingHash
+from geminga.broker.core.dispatch.hash_ranges import ConsistentHashRing, StickyKeySelector
+from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
 from geminga.broker.core.expiry import stored_between, stored_ms
-from geminga.broker.core.hash_ranges import ConsistentHashRing, StickyKeySelector
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer, Key_Shared
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscription import Subscription
-from geminga.managed_ledger.core.unreadable import is_lost
+from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model.errors import StorageError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from geminga.broker.core.recent_candidates import RecentCandidates
-from geminga.broker.core.redelivery import RedeliveryTracker
+from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
+from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover
 from geminga.broker.subscription.cursor_reader import CursorReader
@@ -57,12 +57,12 @@ _OF_THE_TOPIC: Final = (
     "geminga.managed_ledger",
     "geminga.broker.topic.persistent",
     "geminga.broker.topic.delayed_snapshots",
-    "geminga.broker.core.delayed_delivery",
-    "geminga.broker.core.delayed_chunks",
-    "geminga.broker.core.far_slots",
-    "geminga.broker.core.packed_positions",
-    "geminga.broker.core.time_buckets",
-    "geminga.broker.core.waiting_entries",
+    "geminga.broker.core.delayed.delivery",
+    "geminga.broker.core.delayed.chunks",
+    "geminga.broker.core.delayed.far_slots",
+    "geminga.broker.core.delayed.packed_positions",
+    "geminga.broker.core.delayed.time_buckets",
+    "geminga.broker.core.delayed.waiting_entries",
 )
 
 

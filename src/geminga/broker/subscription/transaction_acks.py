@@ -15,7 +15,7 @@ from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.entry_filter import bits_of_words
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
-from geminga.managed_ledger.core.unreadable import is_lost
+from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model.errors import (
     GemingaError,
     LedgerFencedError,

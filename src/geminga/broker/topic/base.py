@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.failures import Kind, subscription_name
+from geminga.broker.policies.core.limit_rows import AUTO_SUBSCRIPTION_CREATION
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
-from geminga.broker.policies.core.rows.limits import AUTO_SUBSCRIPTION_CREATION
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.subscription.limits import NO_LIMITS, is_reached
 from geminga.broker.subscription.rates import Rates

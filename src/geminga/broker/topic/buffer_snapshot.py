@@ -8,7 +8,7 @@ from __future__ import annotations
 from geminga.broker.topic.parts import PartTopic
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.managed_ledger import Entry
-from geminga.managed_ledger.core.unreadable import is_lost
+from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model.errors import StorageError, TopicNotFoundError
 from geminga.model.position import EARLIEST
 from geminga.model.txn_id import TxnId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
 from geminga.broker.topic.parts import PartTopic, TopicPart
 

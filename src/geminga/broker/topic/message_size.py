@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import ClassVar, Final
 
-from geminga.broker.policies.core.rows.limits import MAX_MESSAGE_SIZE
+from geminga.broker.policies.core.limit_rows import MAX_MESSAGE_SIZE
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.publish import PublishBatch, Refusal, message_count
 from geminga.model.errors import NotAllowedError

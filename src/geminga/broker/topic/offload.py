@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from geminga.broker.policies.core.rows.storage import (
+from geminga.broker.policies.core.storage_rows import (
     OFFLOAD_DELETION_LAG,
     OFFLOAD_POLICIES,
     OFFLOAD_THRESHOLD,
@@ -20,7 +20,7 @@ from geminga.wire.pulsar.metadata import peek_metadata
 if TYPE_CHECKING:
     from geminga.broker.policies.config import PolicyConfig
     from geminga.lake.parquet import SchemaFacts
-    from geminga.managed_ledger.offloading import Offloading
+    from geminga.managed_ledger.offload.offloading import Offloading
 
 #: Between two looks at each topic.
 LOOK_S: Final = 30.0

@@ -18,7 +18,7 @@ from geminga.broker.core.read_limit import read_limit
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult, ManagedLedger
-from geminga.managed_ledger.entry import AppendDone
+from geminga.managed_ledger.shared.entry import AppendDone
 from geminga.model.errors import GemingaError
 from geminga.model.position import LATEST, Position
 from geminga.model.topic_name import TopicName

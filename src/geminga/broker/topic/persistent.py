@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.limits import UnackedLimits
@@ -34,8 +34,8 @@ from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
 from geminga.broker.topic.retention import Retention
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult, ManagedLedger
-from geminga.managed_ledger.core.unreadable import SKIPPED_PROPERTY
-from geminga.managed_ledger.entry import AppendDone
+from geminga.managed_ledger.rules.unreadable import SKIPPED_PROPERTY
+from geminga.managed_ledger.shared.entry import AppendDone
 from geminga.model.errors import (
     ConflictError,
     GemingaError,

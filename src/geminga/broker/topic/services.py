@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from geminga.broker.topic.throttling import NO_THROTTLES, BrokerThrottles
 
 if TYPE_CHECKING:
-    from geminga.broker.config import BrokerConfig
+    from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.core.departure import Departure
-    from geminga.broker.core.recent_candidates import RecentCandidates
-    from geminga.broker.core.unacked_budget import UnackedBudget
+    from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
+    from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
     from geminga.broker.failures import Failures
     from geminga.broker.policies.rules import TopicRules
     from geminga.broker.schema.core.storage_format import StoredSchema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.rate_limit import Rate, rate_of
 from geminga.broker.core.subscribe_rate import ConsumerIdentity, SubscribeCounts
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates

@@ -20,8 +20,8 @@ from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult, Entry
-from geminga.managed_ledger.core.unreadable import Gap, is_lost
 from geminga.managed_ledger.replaying import replay
+from geminga.managed_ledger.rules.unreadable import Gap, is_lost
 from geminga.model.errors import (
     GemingaError,
     LedgerFencedError,

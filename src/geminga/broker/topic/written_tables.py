@@ -1,7 +1,7 @@
 """Topics in which brokers keep tables (policies, snapshots): who keeps one is told of what others publish there.
 
 Another make of broker in the cluster writes to such a topic as a producer, wherever it is served. What this broker
-stores in it itself comes another way (:mod:`geminga.broker.topic.table`), and is not told.
+stores in it itself comes another way (:mod:`geminga.broker.system_topics.table`), and is not told.
 """
 
 from __future__ import annotations

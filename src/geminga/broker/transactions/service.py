@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.schema.registry import SchemaRegistry
-from geminga.broker.topic.table import TablesElsewhere
+from geminga.broker.system_topics.table import TablesElsewhere
 from geminga.broker.transactions.alarm import HeldBackAlarm
 from geminga.broker.transactions.coordinators import Coordinators
 from geminga.broker.transactions.participants import LoadTopics, LocalParticipants

@@ -1,8 +1,9 @@
 """Snapshots of transaction buffers: messages of ``__transaction_buffer_snapshot`` of their namespace, as in Pulsar.
 
 The newest message of a topic counts. A namespace's messages are read once, when it is first asked for, and kept in
-memory as they are stored (:mod:`geminga.broker.topic.table`); long ones are written and read in turns. What Pulsar
-wrote in segments (``..._indexes``, ``..._segments``) is read, too; what is written here is always in one piece.
+memory as they are stored (:mod:`geminga.broker.system_topics.table`); long ones are written and read in turns.
+What Pulsar wrote in segments (``..._indexes``, ``..._segments``) is read, too; what is written here is always in one
+piece.
 Format: docs/formats/transactions.md.
 """
 
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.broker.ownership.ports import Here, Ownership, Topics
 from geminga.broker.schema.registry import SchemaRegistry
+from geminga.broker.system_topics.table import Table, TableMessage, TablesElsewhere, TableValue, TopicTable
 from geminga.broker.topic.base import Topic
-from geminga.broker.topic.table import Table, TableMessage, TablesElsewhere, TableValue, TopicTable
 from geminga.broker.transactions.snapshot_records import (
     INDEXES_SCHEMA,
     SEGMENT_SCHEMA,

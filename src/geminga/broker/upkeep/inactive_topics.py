@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.deletion import USES, Hold, why_topic_stays
-from geminga.broker.policies.core.rows.deletion import INACTIVE_TOPICS
+from geminga.broker.policies.core.deletion_rows import INACTIVE_TOPICS
 from geminga.model.errors import ConflictError, GemingaError, NotFoundError
 from geminga.runtime import Contained, Part, get_logger, next_turn, spawn
 
 if TYPE_CHECKING:
-    from geminga.broker.config import BrokerConfig
+    from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.policies.rules import TopicRules
     from geminga.broker.topic.base import Topic
     from geminga.broker.upkeep.ports import LoadedTopics

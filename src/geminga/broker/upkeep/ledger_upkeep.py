@@ -16,7 +16,7 @@ from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import Contained, Part, Runtime, get_logger
 
 if TYPE_CHECKING:
-    from geminga.broker.config import BrokerConfig
+    from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.topic.base import Topic
     from geminga.broker.upkeep.orphan_ledgers import OrphanLedgers
     from geminga.broker.upkeep.ports import LoadedTopics

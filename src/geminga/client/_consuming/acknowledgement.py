@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from geminga.client._consuming.acks import AckSender, Receipt
-from geminga.client._consuming.acks_in_transactions import AcksInTransactions, GivenBack
+from geminga.client._api.errors import OperationNotSupported, PulsarException
+from geminga.client._api.message_id import MessageId
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.subscription import Subscription
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import OperationNotSupported, PulsarException
-from geminga.client._message_id import MessageId
+from geminga.client._messages.acks import AckSender, Receipt
+from geminga.client._messages.acks_in_transactions import AcksInTransactions, GivenBack
+from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._transport.connection import ClientConnection
-from geminga.client.core.ack_grouping import AckGrouping, NoAckGrouping
-from geminga.client.core.ack_properties import NONE, Properties
-from geminga.client.core.batch_acker import BatchAcker
+from geminga.client.consumer_rules.ack_grouping import AckGrouping, NoAckGrouping
+from geminga.client.consumer_rules.ack_properties import NONE, Properties
+from geminga.client.consumer_rules.batch_acker import BatchAcker
 
 EntryKey = tuple[int, int]
 

@@ -13,28 +13,28 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from geminga.client._consuming.interceptors import Interceptors
-from geminga.client._consuming.receiving import Receiving
-from geminga.client._consuming.subscription import Subscription
-from geminga.client._errors import (
+from geminga.client._api.errors import (
     CumulativeAcknowledgementNotAllowedError,
     InvalidMessage,
     NotAllowedError,
     OperationNotSupported,
     PulsarException,
 )
-from geminga.client._message import Message
-from geminga.client._message_id import MessageId
-from geminga.client._place import Place, running_loop
-from geminga.client._transacting.transaction import Transaction, begin_in
-from geminga.client.core.ack_properties import NONE, Properties
-from geminga.client.core.option_kinds import INT64_MAX, NOTHING, TEXT, TEXTS, TIME_MS_MAX, Either
-from geminga.client.core.transaction import TransactionCore
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.place import Place, running_loop
+from geminga.client._api.transaction import Transaction, begin_in
+from geminga.client._consuming.receiving import Receiving
+from geminga.client._consuming.subscription import Subscription
+from geminga.client._messages.consumer_interceptors import Interceptors
+from geminga.client._messages.message import Message
+from geminga.client.consumer_rules.ack_properties import NONE, Properties
+from geminga.client.rules.option_kinds import INT64_MAX, NOTHING, TEXT, TEXTS, TIME_MS_MAX, Either
+from geminga.client.rules.transaction import TransactionCore
 
 if TYPE_CHECKING:
-    from geminga.client._consuming.acks import AckSender, Receipt
-    from geminga.client._consuming.ports import EntryAcks
     from geminga.client._consuming.topic_consumer import TopicConsumer
+    from geminga.client._messages.acks import AckSender, Receipt
+    from geminga.client._messages.ports import EntryAcks
 
 T = TypeVar("T")
 

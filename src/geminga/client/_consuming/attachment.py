@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from geminga.client._api.errors import NotConnected, PulsarException, ReadError, Timeout
 from geminga.client._consuming import requests
-from geminga.client._errors import NotConnected, PulsarException, ReadError, Timeout
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.handlers import ConsumerHandler

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from geminga.client._consuming.options import ConsumerDeadLetterPolicy
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import PulsarException
-from geminga.client._message import Message
-from geminga.client._producing.producer import MessageFields, Producer
-from geminga.client._topic_names import parse_topic
-from geminga.client.core import dead_letter_names as names
-from geminga.client.core.stats import ConsumerCounters
+from geminga.client._api.errors import PulsarException
+from geminga.client._api.producer import MessageFields, Producer
+from geminga.client._api.topic_names import parse_topic
+from geminga.client._messages.consumer_options import ConsumerDeadLetterPolicy
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.message import Message
+from geminga.client.consumer_rules import dead_letter_names as names
+from geminga.client.rules.stats import ConsumerCounters
 from geminga.model import TopicName
 from geminga.model.errors import InvalidTopicNameError
 from geminga.runtime import get_logger

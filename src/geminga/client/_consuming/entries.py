@@ -11,15 +11,15 @@ from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
-from geminga.client._consuming.options import ConsumerCryptoFailureAction
-from geminga.client._crypto import KeyMissing
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import CryptoError
-from geminga.client._message_id import MessageId
-from geminga.client._single_entry import single_entry
-from geminga.client.core.batch_layout import BatchFormatError
-from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
-from geminga.client.core.discards import Discard
+from geminga.client._api.crypto import KeyMissing
+from geminga.client._api.errors import CryptoError
+from geminga.client._api.message_id import MessageId
+from geminga.client._messages.consumer_options import ConsumerCryptoFailureAction
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.single_entry import single_entry
+from geminga.client.consumer_rules.batch_layout import BatchFormatError
+from geminga.client.consumer_rules.chunk_assembly import Chunk, ChunkAssembly
+from geminga.client.consumer_rules.discards import Discard
 from geminga.model.crc32c import crc32c
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from geminga.client._consuming.consumer import Consumer
+from geminga.client._api.crypto import KeySource, MessageDecryptor
+from geminga.client._api.errors import InvalidConfiguration, InvalidTopicName
+from geminga.client._api.lifetime import Lifetime
+from geminga.client._api.options import check_argument, options_from
+from geminga.client._api.topic_names import parse_topic
 from geminga.client._consuming.dead_letter import DeadLetters, MakeProducer
-from geminga.client._consuming.interceptors import Interceptors
 from geminga.client._consuming.multi_consumer import TopicSet
-from geminga.client._consuming.options import ConsumerArguments, ConsumerOptions
 from geminga.client._consuming.pattern_consumer import PatternTopics
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.subscription_consumer import SubscriptionConsumer
-from geminga.client._crypto import KeySource, MessageDecryptor
-from geminga.client._errors import InvalidConfiguration, InvalidTopicName
-from geminga.client._lifetime import Lifetime
-from geminga.client._options import check_argument, options_from
-from geminga.client._topic_names import parse_topic
+from geminga.client._messages.consumer import Consumer
+from geminga.client._messages.consumer_interceptors import Interceptors
+from geminga.client._messages.consumer_options import ConsumerArguments, ConsumerOptions
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Instance, Many, With
-from geminga.client.core.stats import ConsumerCounters
-from geminga.client.core.topic_pattern import TopicPattern
+from geminga.client.consumer_rules.topic_pattern import TopicPattern
+from geminga.client.rules.option_kinds import NOTHING, TEXT, Either, Instance, Many, With
+from geminga.client.rules.stats import ConsumerCounters
 from geminga.client.schema._protocol import SchemaSource, TopicSchema
 from geminga.model import TopicName
 from geminga.model.errors import InvalidTopicNameError

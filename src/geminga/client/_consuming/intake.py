@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from geminga.client._api.errors import ReadError
+from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import requests
 from geminga.client._consuming.acknowledgement import Acknowledgement
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.entries import EntryReader
 from geminga.client._consuming.key_gate import KeyGate
-from geminga.client._consuming.options import ConsumerCryptoFailureAction
-from geminga.client._consuming.ports import Delivery, EntrySource
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.schema import SchemaGate
 from geminga.client._consuming.subscription import Subscription
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import ReadError
-from geminga.client._message_id import MessageId
+from geminga.client._messages.consumer_options import ConsumerCryptoFailureAction
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.ports import Delivery, EntrySource
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.chunk_assembly import ChunkAssembly
-from geminga.client.core.discards import Discard, Fate, fate
-from geminga.client.core.returned import Returned
-from geminga.client.core.start_position import StartPosition
+from geminga.client.consumer_rules.chunk_assembly import ChunkAssembly
+from geminga.client.consumer_rules.discards import Discard, Fate, fate
+from geminga.client.consumer_rules.returned import Returned
+from geminga.client.consumer_rules.start_position import StartPosition
 from geminga.runtime import get_logger
 from geminga.wire.pulsar.frame import Frame
 

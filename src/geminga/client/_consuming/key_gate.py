@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from geminga.client._api.errors import ReadError
 from geminga.client._consuming.entries import Decryptor, EntryReader
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import ReadError
+from geminga.client._messages.entry_batch import EntryBatch
 from geminga.runtime import Raised, attempt, get_logger, spawn
 from geminga.wire.pulsar.frame import Frame
 

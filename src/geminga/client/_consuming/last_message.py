@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import requests
 from geminga.client._consuming.standing import Standing
-from geminga.client._message_id import MessageId
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.availability import Start, is_available
+from geminga.client.consumer_rules.availability import Start, is_available
 from geminga.model import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 

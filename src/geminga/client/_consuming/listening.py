@@ -10,9 +10,9 @@ import asyncio
 import inspect
 from typing import Any
 
-from geminga.client._consuming.options import MessageListener
+from geminga.client._api.errors import PulsarException
 from geminga.client._consuming.receiving import Receiving
-from geminga.client._errors import PulsarException
+from geminga.client._messages.consumer_options import MessageListener
 from geminga.runtime import get_logger, spawn
 
 _log = get_logger(__name__)

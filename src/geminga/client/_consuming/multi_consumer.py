@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from geminga.client._api.errors import InvalidConfiguration, PulsarException
+from geminga.client._api.message_id import MessageId
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.topic_consumer import TopicConsumer
-from geminga.client._errors import InvalidConfiguration, PulsarException
-from geminga.client._message_id import MessageId
 from geminga.client._transport.cluster import Cluster
 from geminga.client.schema._protocol import MessageDecoder, SchemaSource, TopicSchema
 from geminga.model import TopicName

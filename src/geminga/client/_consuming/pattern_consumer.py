@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final, cast
 
+from geminga.client._api.errors import NotAllowedError, OperationNotSupported, PulsarException, TopicNotFound
 from geminga.client._consuming.multi_consumer import TopicSet
-from geminga.client._consuming.options import ConsumerOptions, RegexSubscriptionMode
 from geminga.client._consuming.topic_list_watch import TopicListWatch
-from geminga.client._errors import NotAllowedError, OperationNotSupported, PulsarException, TopicNotFound
+from geminga.client._messages.consumer_options import ConsumerOptions, RegexSubscriptionMode
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.backoff import Backoff
-from geminga.client.core.topic_pattern import TopicPattern, changes
+from geminga.client.consumer_rules.topic_pattern import TopicPattern, changes
+from geminga.client.rules.backoff import Backoff
 from geminga.model import TopicName
 from geminga.runtime import get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb

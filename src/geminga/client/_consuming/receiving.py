@@ -2,7 +2,7 @@
 
 Nothing leaves the queue before it is returned, so a cancelled ``receive`` loses nothing: whoever waits
 (:mod:`.arrivals`) takes from the queue itself. Who takes one message after the other gives the loop its turns
-(:mod:`geminga.client.core.turns`).
+(:mod:`geminga.client.rules.turns`).
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar
 
+from geminga.client._api.errors import AlreadyClosed, OperationNotSupported, PulsarException, Timeout
+from geminga.client._api.options import check_argument
+from geminga.client._api.place import Place, running_loop
 from geminga.client._consuming.arrivals import Arrivals
-from geminga.client._consuming.consumer import Consumer
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.topic_consumer import TopicConsumer
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import AlreadyClosed, OperationNotSupported, PulsarException, Timeout
-from geminga.client._message import Message, make_message
-from geminga.client._options import check_argument
-from geminga.client._place import Place, running_loop
-from geminga.client.core.batch_receive import fitting
-from geminga.client.core.option_kinds import TIME_MS
-from geminga.client.core.prefetch import PrefetchQueue
-from geminga.client.core.turns import Turns
+from geminga.client._messages.consumer import Consumer
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.message import Message, make_message
+from geminga.client.consumer_rules.batch_receive import fitting
+from geminga.client.consumer_rules.prefetch import PrefetchQueue
+from geminga.client.rules.option_kinds import TIME_MS
+from geminga.client.rules.turns import Turns
 from geminga.runtime import next_turn
 
 T = TypeVar("T")

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-from geminga.client._consuming.acks_in_transactions import GivenBack
+from geminga.client._api.message_id import MessageId
 from geminga.client._consuming.subscription import Subscription
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._message_id import MessageId
-from geminga.client.core.negative_acks import NegativeAcks
-from geminga.client.core.unacked_tracker import UnackedTracker
+from geminga.client._messages.acks_in_transactions import GivenBack
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client.consumer_rules.negative_acks import NegativeAcks
+from geminga.client.consumer_rules.unacked_tracker import UnackedTracker
 from geminga.model import TopicName
 from geminga.runtime import Raised, attempt_await, get_logger, spawn
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, cast
 
+from geminga.client._api.message_id import MessageId
 from geminga.client._consuming.subscription import Subscription
-from geminga.client._message_id import MessageId
-from geminga.client.core.discards import Discard
+from geminga.client.consumer_rules.discards import Discard
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command

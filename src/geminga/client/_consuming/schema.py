@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import PulsarException
+from geminga.client._api.errors import PulsarException
+from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.backoff import Backoff
+from geminga.client.rules.backoff import Backoff
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.runtime import Raised, attempt_await, get_logger, spawn, wait_ms
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from geminga.client._consuming.options import ConsumerOptions
-from geminga.client._consuming.ports import Delivery
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._message_id import MessageId
-from geminga.client.core.start_position import StartPosition
+from geminga.client._api.message_id import MessageId
+from geminga.client._messages.consumer_options import ConsumerOptions
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.ports import Delivery
+from geminga.client.consumer_rules.start_position import StartPosition
 
 _ENDS = (MessageId.earliest, MessageId.latest)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from geminga.client._consuming.dead_letter import DeadLetters
 from geminga.client._consuming.entries import Decryptor
-from geminga.client._consuming.interceptors import Interceptors
-from geminga.client._consuming.options import ConsumerOptions
-from geminga.client.core.stats import ConsumerCounters
+from geminga.client._messages.consumer_interceptors import Interceptors
+from geminga.client._messages.consumer_options import ConsumerOptions
+from geminga.client.rules.stats import ConsumerCounters
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from geminga.client._api.errors import InvalidConfiguration, OperationNotSupported, PulsarException, TopicNotFound
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import Closable
+from geminga.client._api.options import check_argument
 from geminga.client._consuming.acknowledging import Acknowledging
 from geminga.client._consuming.last_message import has_message_available
 from geminga.client._consuming.listening import Listening
 from geminga.client._consuming.multi_consumer import TopicSet, close_all
-from geminga.client._consuming.options import ConsumerType
 from geminga.client._consuming.pattern_consumer import PatternTopics
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.topic_consumer import TopicConsumer
-from geminga.client._errors import InvalidConfiguration, OperationNotSupported, PulsarException, TopicNotFound
-from geminga.client._message_id import MessageId
-from geminga.client._opening import Closable
-from geminga.client._options import check_argument
+from geminga.client._messages.consumer_options import ConsumerType
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.option_kinds import FLAG, INT64_MAX, Either, Instance, Number
-from geminga.client.core.stats import ConsumerStats, StatsRecorder, summary
+from geminga.client.rules.option_kinds import FLAG, INT64_MAX, Either, Instance, Number
+from geminga.client.rules.stats import ConsumerStats, StatsRecorder, summary
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.model import TopicName
 from geminga.runtime import get_logger

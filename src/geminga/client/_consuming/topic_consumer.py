@@ -15,23 +15,23 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from geminga.client._api.errors import AlreadyClosed, PulsarException
+from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import last_message, requests
 from geminga.client._consuming.acknowledgement import Acknowledgement
-from geminga.client._consuming.acks_in_transactions import GivenBack
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.intake import Intake
-from geminga.client._consuming.ports import Delivery
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.standing import Standing
 from geminga.client._consuming.subscription import Subscription
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import AlreadyClosed, PulsarException
-from geminga.client._message_id import MessageId
+from geminga.client._messages.acks_in_transactions import GivenBack
+from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.ports import Delivery
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
-from geminga.client.core.prefetch import FlowControl
-from geminga.client.core.returned import Returned
+from geminga.client.consumer_rules.prefetch import FlowControl
+from geminga.client.consumer_rules.returned import Returned
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.model import TopicName
 from geminga.runtime import get_logger

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from geminga.client._errors import NotAllowedError, OperationNotSupported, PulsarException
+from geminga.client._api.errors import NotAllowedError, OperationNotSupported, PulsarException
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.wire._generated import pulsar_api_pb2 as pb

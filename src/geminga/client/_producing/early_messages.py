@@ -9,10 +9,10 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from geminga.client._errors import PulsarException, Timeout
+from geminga.client._api.errors import PulsarException, Timeout
 from geminga.client._producing.send_buffer import SendBuffer
-from geminga.client.core.message import EncodedMessage
-from geminga.client.core.send_queue import SendCallback
+from geminga.client.producer_rules.message import EncodedMessage
+from geminga.client.producer_rules.send_queue import SendCallback
 from geminga.runtime import Clock
 
 #: Messages that are kept until the producer is connected.

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, TypedDict, TypeVar
 
-from geminga.client._crypto import CryptoKeyReader, KeySource, MessageEncryptor
-from geminga.client._interceptors import ProducerInterceptor
-from geminga.client._lifetime import Lifetime
-from geminga.client._options import (
+from geminga.client._api.crypto import CryptoKeyReader, KeySource, MessageEncryptor
+from geminga.client._api.interceptors import ProducerInterceptor
+from geminga.client._api.lifetime import Lifetime
+from geminga.client._api.options import (
     BatchingType,
     CompressionType,
     CryptoFailureAction,
@@ -23,15 +23,15 @@ from geminga.client._options import (
     check_argument,
     options_from,
 )
+from geminga.client._api.producer import Producer
+from geminga.client._api.topic_names import parse_topic
 from geminga.client._producing.intercepting_producer import InterceptingProducer
 from geminga.client._producing.messages import MessageBuilder
 from geminga.client._producing.partitioned_producer import PartitionedProducer
-from geminga.client._producing.producer import Producer
 from geminga.client._producing.topic_producer import TopicProducer
-from geminga.client._topic_names import parse_topic
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.memory_limit import MemoryLimit
-from geminga.client.core.option_kinds import NOTHING, Either, With
+from geminga.client.producer_rules.memory_limit import MemoryLimit
+from geminga.client.rules.option_kinds import NOTHING, Either, With
 from geminga.client.schema._protocol import MessageEncoder, SchemaSource, TopicSchema
 from geminga.model.topic_name import TopicName
 

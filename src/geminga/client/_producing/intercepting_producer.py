@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar, Unpack, cast
 
-from geminga.client._errors import InvalidMessage, PulsarException, as_client_error
-from geminga.client._interceptors import ProducerInterceptor
-from geminga.client._message_id import MessageId
-from geminga.client._options import OutgoingMessage
+from geminga.client._api.errors import InvalidMessage, PulsarException, as_client_error
+from geminga.client._api.interceptors import ProducerInterceptor
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.options import OutgoingMessage
+from geminga.client._api.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.messages import check_callback, message_fields, outgoing_message
-from geminga.client._producing.producer import MessageFields, Producer, SendCallback
 from geminga.runtime import get_logger, tell
 
 T = TypeVar("T")

@@ -8,13 +8,13 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Final, Generic, TypeVar
 
-from geminga.client._errors import InvalidMessage
-from geminga.client._options import OutgoingMessage
-from geminga.client._producing.producer import MessageFields
-from geminga.client._transacting.transaction import Transaction
-from geminga.client.core.frame_maker import Encrypt
-from geminga.client.core.message import EncodedMessage
-from geminga.client.core.option_kinds import (
+from geminga.client._api.errors import InvalidMessage
+from geminga.client._api.options import OutgoingMessage
+from geminga.client._api.producer import MessageFields
+from geminga.client._api.transaction import Transaction
+from geminga.client.producer_rules.frame_maker import Encrypt
+from geminga.client.producer_rules.message import EncodedMessage
+from geminga.client.rules.option_kinds import (
     FLAG,
     INT64_MAX,
     TEXT,

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar, Unpack
 
-from geminga.client._errors import AlreadyClosed, InvalidMessage, PulsarException
-from geminga.client._message_id import MessageId
-from geminga.client._opening import Closable
-from geminga.client._options import HashingScheme, PartitionsRoutingMode, ProducerOptions
-from geminga.client._place import running_loop
+from geminga.client._api.errors import AlreadyClosed, InvalidMessage, PulsarException
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import Closable
+from geminga.client._api.options import HashingScheme, PartitionsRoutingMode, ProducerOptions
+from geminga.client._api.place import running_loop
+from geminga.client._api.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.messages import key_text, outgoing_message
-from geminga.client._producing.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.client._transport.cluster import Cluster
-from geminga.client.core.router import RoundRobin, partition_of_key
+from geminga.client.producer_rules.router import RoundRobin, partition_of_key
 from geminga.runtime import get_logger, spawn, tell
 
 T = TypeVar("T")

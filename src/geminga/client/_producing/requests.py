@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from geminga.client._options import ProducerOptions
+from geminga.client._api.options import ProducerOptions
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 

@@ -12,14 +12,14 @@ from functools import partial
 from itertools import repeat
 from typing import cast
 
-from geminga.client._errors import NotConnected, PulsarException, Timeout, as_client_error
-from geminga.client._message_id import MessageId
-from geminga.client._producing.producer import SendCallback as UserCallback
-from geminga.client._transacting.transaction import wanted
+from geminga.client._api.errors import NotConnected, PulsarException, Timeout, as_client_error
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.producer import SendCallback as UserCallback
+from geminga.client._api.transaction import wanted
 from geminga.client._transport.connection import ClientConnection
-from geminga.client.core.memory_limit import MemoryLimit
-from geminga.client.core.send_queue import PendingSend, ReceiptMismatch, SendCallback, SendQueue
-from geminga.client.core.transaction import TransactionCore
+from geminga.client.producer_rules.memory_limit import MemoryLimit
+from geminga.client.producer_rules.send_queue import PendingSend, ReceiptMismatch, SendCallback, SendQueue
+from geminga.client.rules.transaction import TransactionCore
 from geminga.runtime import Clock, Raised, attempt, get_logger
 
 _log = get_logger(__name__)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeVar, Unpack, cast
 
-from geminga.client._errors import (
+from geminga.client._api.errors import (
     AlreadyClosed,
     MemoryBufferIsFull,
     MessageTooBig,
@@ -19,24 +19,24 @@ from geminga.client._errors import (
     UnexpectedError,
     as_client_error,
 )
-from geminga.client._message_id import MessageId
-from geminga.client._options import BatchingType, ProducerOptions
-from geminga.client._place import Place
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.options import BatchingType, ProducerOptions
+from geminga.client._api.place import Place
+from geminga.client._api.producer import EntryProducer, MessageFields
+from geminga.client._api.producer import SendCallback as UserCallback
+from geminga.client._api.transaction import Transaction, begin_in
 from geminga.client._producing.early_messages import EarlyMessages
 from geminga.client._producing.messages import MessageBuilder, check_callback
-from geminga.client._producing.producer import EntryProducer, MessageFields
-from geminga.client._producing.producer import SendCallback as UserCallback
 from geminga.client._producing.send_buffer import SendBuffer
-from geminga.client._transacting.transaction import Transaction, begin_in
-from geminga.client.core.batcher import Batch
-from geminga.client.core.encoded_batch import EncodedBatch
-from geminga.client.core.frame_maker import FrameMaker, TooBig
-from geminga.client.core.key_batcher import KeyBatcher
-from geminga.client.core.memory_limit import MemoryLimit
-from geminga.client.core.message import EncodedMessage
-from geminga.client.core.producer_state import OPEN, State
-from geminga.client.core.send_queue import PendingSend, SendCallback
-from geminga.client.core.transaction import TransactionCore
+from geminga.client.producer_rules.batcher import Batch
+from geminga.client.producer_rules.encoded_batch import EncodedBatch
+from geminga.client.producer_rules.frame_maker import FrameMaker, TooBig
+from geminga.client.producer_rules.key_batcher import KeyBatcher
+from geminga.client.producer_rules.memory_limit import MemoryLimit
+from geminga.client.producer_rules.message import EncodedMessage
+from geminga.client.producer_rules.producer_state import OPEN, State
+from geminga.client.producer_rules.send_queue import PendingSend, SendCallback
+from geminga.client.rules.transaction import TransactionCore
 from geminga.runtime import Clock, Raised, attempt, get_logger, next_turn
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from geminga.client._errors import (
+from geminga.client._api.errors import (
     AlreadyClosed,
     NotAllowedError,
     NotConnected,
@@ -16,16 +16,16 @@ from geminga.client._errors import (
     TopicTerminated,
     as_client_error,
 )
-from geminga.client._opening import Closable
-from geminga.client._options import ProducerOptions
+from geminga.client._api.opening import Closable
+from geminga.client._api.options import ProducerOptions
 from geminga.client._producing import requests
 from geminga.client._producing.messages import MessageBuilder
 from geminga.client._producing.sending import Sending
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
-from geminga.client.core.memory_limit import MemoryLimit
-from geminga.client.core.producer_state import OPEN, State
+from geminga.client.producer_rules.memory_limit import MemoryLimit
+from geminga.client.producer_rules.producer_state import OPEN, State
 from geminga.runtime import Raised, attempt, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 

@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from google.protobuf.message import Message as ProtobufMessage
 
-from geminga.client._errors import PulsarException, error_from_broker
+from geminga.client._api.errors import PulsarException, error_from_broker
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 _Type = pb.BaseCommand

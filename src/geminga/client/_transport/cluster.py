@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from geminga.client._options import ClientOptions
-from geminga.client._place import Place
+from geminga.client._api.options import ClientOptions
+from geminga.client._api.place import Place
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import ConnectionPool
 from geminga.runtime import Runtime

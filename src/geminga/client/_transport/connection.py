@@ -16,7 +16,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
-from geminga.client._errors import (
+from geminga.client._api.authentication import Authentication
+from geminga.client._api.errors import (
     ConnectError,
     NotConnected,
     PulsarException,
@@ -25,7 +26,6 @@ from geminga.client._errors import (
     error_from_broker,
 )
 from geminga.client._transport.answers import ANSWERS
-from geminga.client._transport.authentication import Authentication
 from geminga.client._transport.handshake import TOLD_AT_CONNECT, Handshake, lost_in_handshake, wrong_protocol
 from geminga.client._transport.listeners import FOR_LISTENERS, Listeners
 from geminga.client._transport.output import Output

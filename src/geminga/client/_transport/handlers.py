@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from geminga.client._errors import PulsarException
+from geminga.client._api.errors import PulsarException
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import Frame
 

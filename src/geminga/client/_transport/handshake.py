@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.client._errors import (
+from geminga.client._api.authentication import Authentication
+from geminga.client._api.errors import (
     AuthenticationError,
     ConnectError,
     ErrorGettingAuthenticationData,
     UnsupportedVersionError,
     WrongProtocol,
 )
-from geminga.client._transport.authentication import Authentication
 from geminga.runtime import Raised, attempt
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PROTOCOL_VERSION, encode_command

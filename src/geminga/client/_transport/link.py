@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from geminga.client._errors import (
+from geminga.client._api.errors import (
     AuthenticationError,
     ConsumerBusy,
     ErrorGettingAuthenticationData,
@@ -26,7 +26,7 @@ from geminga.client._errors import (
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.pool import BrokerAddress
-from geminga.client.core.backoff import Backoff
+from geminga.client.rules.backoff import Backoff
 from geminga.runtime import Raised, attempt_await, get_logger, spawn
 
 _log = get_logger(__name__)

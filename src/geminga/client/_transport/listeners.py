@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from geminga.client._errors import PulsarException, error_from_broker
+from geminga.client._api.errors import PulsarException, error_from_broker
 from geminga.client._transport.handlers import ConsumerHandler, ProducerHandler, WatchHandler
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_send_receipt, message_consumer_id

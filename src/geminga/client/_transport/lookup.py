@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from geminga.client._errors import LookupError, PulsarException, Timeout, TopicNotFound
-from geminga.client._options import ClientOptions
+from geminga.client._api.errors import LookupError, PulsarException, Timeout, TopicNotFound
+from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.pool import BrokerAddress, ConnectionPool
-from geminga.client.core.backoff import Backoff
+from geminga.client.rules.backoff import Backoff
 from geminga.runtime import Runtime, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, cast
 
-from geminga.client._errors import PulsarException, error_from_broker
+from geminga.client._api.errors import PulsarException, error_from_broker
 from geminga.client._transport.answers import FIELD_OF_ANSWER, error_of_answer
 from geminga.wire._generated import pulsar_api_pb2 as pb
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.client._errors import AlreadyClosed, ConnectError, PulsarException, Timeout, WrongProtocol
-from geminga.client._options import ClientOptions
+from geminga.client._api.errors import AlreadyClosed, ConnectError, PulsarException, Timeout, WrongProtocol
+from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses
 from geminga.runtime import Runtime, get_logger, spawn

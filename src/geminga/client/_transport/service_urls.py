@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from geminga.client._errors import InvalidUrl
+from geminga.client._api.errors import InvalidUrl
 
 _DEFAULT_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 

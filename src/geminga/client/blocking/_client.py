@@ -10,12 +10,15 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack, overload
 
+from geminga.client._api.crypto import CryptoKeyReader
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.producer import Producer as AsyncProducer
 from geminga.client._client import Client as AsyncClient
 from geminga.client._client import T
-from geminga.client._consuming.consumer import Consumer as AsyncConsumer
 from geminga.client._consuming.factory import Topics
-from geminga.client._consuming.interceptors import ConsumerInterceptor
-from geminga.client._consuming.options import (
+from geminga.client._messages.consumer import Consumer as AsyncConsumer
+from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
+from geminga.client._messages.consumer_options import (
     ConsumerCryptoFailureAction,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
@@ -24,11 +27,8 @@ from geminga.client._consuming.options import (
     ReaderArguments,
     RegexSubscriptionMode,
 )
-from geminga.client._crypto import CryptoKeyReader
-from geminga.client._message import Message
-from geminga.client._message_id import MessageId
+from geminga.client._messages.message import Message
 from geminga.client._producing.factory import ProducerArguments
-from geminga.client._producing.producer import Producer as AsyncProducer
 from geminga.client._reader import Reader as AsyncReader
 from geminga.client._table_view import TableView as AsyncTableView
 from geminga.client.blocking._consumer import Consumer
@@ -38,8 +38,8 @@ from geminga.client.blocking._producer import Producer
 from geminga.client.blocking._reader import Reader
 from geminga.client.blocking._table_view import TableView
 from geminga.client.blocking._transaction import Transaction
-from geminga.client.core.batch_receive import BatchReceivePolicy
-from geminga.client.core.redelivery_backoff import RedeliveryBackoff
+from geminga.client.consumer_rules.batch_receive import BatchReceivePolicy
+from geminga.client.consumer_rules.redelivery_backoff import RedeliveryBackoff
 from geminga.client.schema._protocol import TopicSchema, VersionedSchema
 from geminga.model.txn_id import TxnId
 

@@ -1,6 +1,6 @@
 """The blocking ``Consumer``.
 
-Generated from ``client/_consuming/consumer.py`` by ``tools/generate_blocking.py``: do not edit.
+Generated from ``client/_messages/consumer.py`` by ``tools/generate_blocking.py``: do not edit.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Self
 
-from geminga.client._consuming.consumer import Consumer as AsyncConsumer
-from geminga.client._consuming.consumer import T
-from geminga.client._message import Message
-from geminga.client._message_id import MessageId
+from geminga.client._api.message_id import MessageId
+from geminga.client._messages.consumer import Consumer as AsyncConsumer
+from geminga.client._messages.consumer import T
+from geminga.client._messages.message import Message
 from geminga.client.blocking._facade import Facade, asynchronous
 from geminga.client.blocking._transaction import Transaction
-from geminga.client.core.stats import ConsumerStats
+from geminga.client.rules.stats import ConsumerStats
 
 
 class Consumer(Facade[AsyncConsumer[T]], Generic[T]):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from geminga.client._errors import (
+from geminga.client._api.errors import (
     AlreadyClosed,
     ForkedProcess,
     MemoryBufferIsFull,
@@ -17,10 +17,10 @@ from geminga.client._errors import (
     PulsarException,
     as_client_error,
 )
-from geminga.client._message_id import MessageId
-from geminga.client._producing.producer import MessageFields, SendCallback
-from geminga.client._producing.producer import Producer as AsyncProducer
-from geminga.client._transacting.transaction import Transaction as AsyncTransaction
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.producer import MessageFields, SendCallback
+from geminga.client._api.producer import Producer as AsyncProducer
+from geminga.client._api.transaction import Transaction as AsyncTransaction
 from geminga.model.errors import LocalError
 from geminga.runtime import Raised, attempt
 from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, loop_thread

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from geminga.runtime.loop_thread import CallbackThread, LoopThread
 
 if TYPE_CHECKING:
-    from geminga.client._consuming.consumer import Consumer as AsyncConsumer
-    from geminga.client._message import Message
+    from geminga.client._messages.consumer import Consumer as AsyncConsumer
+    from geminga.client._messages.message import Message
     from geminga.client._reader import Reader as AsyncReader
     from geminga.client.blocking._reader import Reader
 

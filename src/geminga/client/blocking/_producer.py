@@ -1,6 +1,6 @@
 """The blocking ``Producer``.
 
-Generated from ``client/_producing/producer.py`` by ``tools/generate_blocking.py``: do not edit.
+Generated from ``client/_api/producer.py`` by ``tools/generate_blocking.py``: do not edit.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Generic, Self, TypedDict, Unpack
 
-from geminga.client._message_id import MessageId
-from geminga.client._producing.producer import SendCallback, T
+from geminga.client._api.message_id import MessageId
+from geminga.client._api.producer import SendCallback, T
 from geminga.client.blocking._facade import ProducerFacade, with_transaction
 from geminga.client.blocking._transaction import Transaction
 

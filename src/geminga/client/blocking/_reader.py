@@ -8,8 +8,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Generic, Self
 
-from geminga.client._message import Message
-from geminga.client._message_id import MessageId
+from geminga.client._api.message_id import MessageId
+from geminga.client._messages.message import Message
 from geminga.client._reader import Reader as AsyncReader
 from geminga.client._reader import T
 from geminga.client.blocking._facade import Facade

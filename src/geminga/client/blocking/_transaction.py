@@ -1,6 +1,6 @@
 """The blocking ``Transaction``.
 
-Generated from ``client/_transacting/transaction.py`` by ``tools/generate_blocking.py``: do not edit.
+Generated from ``client/_api/transaction.py`` by ``tools/generate_blocking.py``: do not edit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from geminga.client.blocking._facade import TransactionFacade
-from geminga.client.core.transaction import TransactionState
+from geminga.client.rules.transaction import TransactionState
 from geminga.model.txn_id import TxnId
 
 

@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError, Message
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import Schema, SchemaEncoder, SchemaSerializationError
 from geminga.client.schema._key_value import KeyValueEncoding, KeyValueSchema
 from geminga.client.schema._primitives import PRIMITIVES, BytesSchema

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar, Final, TypeVar
 
-from geminga.client._errors import PulsarException
+from geminga.client._api.errors import PulsarException
 from geminga.client.schema._protocol import (
     MessageDecoder,
     MessageEncoder,

@@ -11,7 +11,7 @@ import re
 import typing
 from typing import Annotated, Any
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.client.schema._records import Record, RecordTypeReader
 from geminga.client.schema._scalars import AvroDecimal, TypeCodec, digits_among

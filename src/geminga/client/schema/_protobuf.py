@@ -14,7 +14,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescript
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import Schema, SchemaSerializationError
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.client.schema._scalars import Json

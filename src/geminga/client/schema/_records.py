@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar, Final
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._scalars import BytesCodec, EnumCodec, FloatCodec, IntegerCodec, Json, PlainCodec, TypeCodec
 from geminga.client.schema._types import ArrayCodec, FieldCodec, MapCodec, RecordCodec, TypeReader, UnionCodec
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import SchemaSerializationError
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, ClassVar, Final, TypeVar
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import Schema, SchemaSerializationError
 from geminga.client.schema._models import codec_of_class
 from geminga.client.schema._protocol import SchemaInfo, SchemaType

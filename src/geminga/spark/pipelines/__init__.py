@@ -67,8 +67,8 @@ _NEEDING_SPARK = {"PipelineFailedError": "running", "Stop": "running", "run": "r
 def __getattr__(name: str) -> object:
     if name not in _NEEDING_SPARK:
         raise AttributeError(f"module 'geminga.spark.pipelines' has no attribute {name!r}")
-    from geminga.spark.java import configure_java
-    from geminga.spark.versions import require_pyspark
+    from geminga.spark.process.java import configure_java
+    from geminga.spark.process.versions import require_pyspark
 
     require_pyspark()
     configure_java()

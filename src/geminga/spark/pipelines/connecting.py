@@ -9,13 +9,13 @@ from typing import Any, Final, TypeVar
 from geminga.client import Client, PulsarException, connect
 from geminga.model import TopicName
 from geminga.model.errors import GemingaError
-from geminga.spark.clients import authentication_of
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.offsets import OffsetError, ReadPosition, StreamOffset
 from geminga.spark.pipelines.core.connector_options import client_options
 from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.problems import Problem, nearest
+from geminga.spark.process.clients import authentication_of
+from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.positions import Probe, in_parallel
+from geminga.spark.source_rules.offsets import OffsetError, ReadPosition, StreamOffset
 
 R = TypeVar("R")
 

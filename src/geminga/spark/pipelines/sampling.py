@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from geminga.client import MessageId
-from geminga.spark.core.ddl import parse_columns
-from geminga.spark.core.metadata_columns import INVALID, MESSAGE_ID, TOPIC
+from geminga.spark.decoding.json_gate import JsonGate
 from geminga.spark.pipelines.core import connector_options as options_of
 from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.problems import Problem
-from geminga.spark.source.json_gate import JsonGate
+from geminga.spark.rules.metadata_columns import INVALID, MESSAGE_ID, TOPIC
+from geminga.spark.source_rules.ddl import parse_columns
 
 _NOT_FOR_A_SAMPLE: Final = frozenset(["badRecordsTopic", "subscription", "startingOffsets", "filterPushdown"])
 #: What the source says of a message that does not fit its schema, from the column on.

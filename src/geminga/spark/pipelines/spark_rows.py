@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from geminga.spark.core.metadata_columns import INVALID
 from geminga.spark.pipelines.core.connector_options import (
     PLACE_COLUMNS,
     metadata_columns,
@@ -29,6 +28,7 @@ from geminga.spark.pipelines.core.definition import Join, Pipeline, Source, Tabl
 from geminga.spark.pipelines.core.expressions import columns_of
 from geminga.spark.pipelines.late import late_test
 from geminga.spark.pipelines.positions import position_of
+from geminga.spark.rules.metadata_columns import INVALID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -12,14 +12,14 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geminga.spark.core.entries import encode_properties
-from geminga.spark.core.message_columns import MessageColumns
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.row_order import sortable_double
-from geminga.spark.core.sink_columns import SinkColumns, ValueKind
-from geminga.spark.core.sink_options import full_topic
+from geminga.spark.decoding.exact import shown
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink.records import RecordEncoder
-from geminga.spark.source.exact import shown
+from geminga.spark.sink_rules.entries import encode_properties
+from geminga.spark.sink_rules.message_columns import MessageColumns
+from geminga.spark.sink_rules.row_order import sortable_double
+from geminga.spark.sink_rules.sink_columns import SinkColumns, ValueKind
+from geminga.spark.sink_rules.sink_options import full_topic
 
 
 @dataclass(slots=True)

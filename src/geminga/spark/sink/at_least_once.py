@@ -12,13 +12,8 @@ from typing import Final
 import pyarrow as pa
 
 from geminga.client import Transaction
-from geminga.spark.clients import Session
-from geminga.spark.core.entries import encode_entries
-from geminga.spark.core.message_columns import MessageColumns, cut_entries
-from geminga.spark.core.routing import Router, rows_by_destination
-from geminga.spark.core.sink_options import SinkOptions
+from geminga.spark.process.clients import Session
 from geminga.spark.sink.arrow_rows import RowReader, Rows
-from geminga.spark.sink.errors import SinkError
 from geminga.spark.sink.producers import (
     TASK_PRODUCERS_MAX,
     KeptProducer,
@@ -29,6 +24,11 @@ from geminga.spark.sink.producers import (
 )
 from geminga.spark.sink.records import EncodedPayload
 from geminga.spark.sink.sending import EntryPump
+from geminga.spark.sink_rules.entries import encode_entries
+from geminga.spark.sink_rules.errors import SinkError
+from geminga.spark.sink_rules.message_columns import MessageColumns, cut_entries
+from geminga.spark.sink_rules.routing import Router, rows_by_destination
+from geminga.spark.sink_rules.sink_options import SinkOptions
 
 #: Rows that wait for a full entry, over all destinations, bytes; more and all of them leave.
 WAITING_ROWS_BYTES_MAX: Final = 64 << 20

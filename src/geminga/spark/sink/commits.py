@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from geminga.spark.core.sink_options import Guarantee
+from geminga.spark.sink_rules.sink_options import Guarantee
 
 if TYPE_CHECKING:
-    from geminga.spark.core.commit_steps import TaskTransaction
+    from geminga.spark.sink_rules.commit_steps import TaskTransaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from geminga.spark.clients import session_for
-from geminga.spark.core.numbering import TaskIdentity, batch_of
-from geminga.spark.core.sink_options import SinkOptions
+from geminga.spark.process.clients import session_for
 from geminga.spark.sink.commits import TaskCommit
-from geminga.spark.sink.errors import ReplayDiffersError, SinkError
 from geminga.spark.sink.plans import PLAN_PRODUCER, plan_topic
 from geminga.spark.sink.producers import open_producer
+from geminga.spark.sink_rules.errors import ReplayDiffersError, SinkError
+from geminga.spark.sink_rules.numbering import TaskIdentity, batch_of
+from geminga.spark.sink_rules.sink_options import SinkOptions
 
 #: Plans behind those of the batch's own tasks that are looked at.
 STRAY_PLANS_MAX: Final = 16

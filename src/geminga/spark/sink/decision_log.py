@@ -19,17 +19,17 @@ from geminga.client import (
     TransactionNotFound,
     TxnId,
 )
-from geminga.client.core.backoff import Backoff
+from geminga.client.rules.backoff import Backoff
 from geminga.runtime import crash_point, get_logger, wait_ms
-from geminga.spark.clients import Session
-from geminga.spark.core.commit_steps import Append, End, Outcome, Steps
-from geminga.spark.core.decisions import Claim, CommitLog, Ended, Prepared, Record, SinkState, encode
-from geminga.spark.core.log_survey import CLEAN_AFTER_RECORDS
+from geminga.spark.process.clients import Session
 from geminga.spark.sink import crash_points
-from geminga.spark.sink.errors import SinkError
 from geminga.spark.sink.log_cleaning import clean_log
 from geminga.spark.sink.plans import PLAN_PRODUCER
 from geminga.spark.sink.producers import forget_producers, kept_producer
+from geminga.spark.sink_rules.commit_steps import Append, End, Outcome, Steps
+from geminga.spark.sink_rules.decisions import Claim, CommitLog, Ended, Prepared, Record, SinkState, encode
+from geminga.spark.sink_rules.errors import SinkError
+from geminga.spark.sink_rules.log_survey import CLEAN_AFTER_RECORDS
 
 R = TypeVar("R")
 _log = get_logger(__name__)

@@ -16,13 +16,21 @@ from typing import Final
 import pyarrow as pa
 
 from geminga.client import EntryProducer
-from geminga.client.core.message import EncodedMessage
+from geminga.client.producer_rules.message import EncodedMessage
 from geminga.model.topic_name import TopicName
 from geminga.runtime import crash_point, get_logger
-from geminga.spark.clients import Session
-from geminga.spark.core.entries import encode_entries
-from geminga.spark.core.message_columns import MessageColumns, cut_entries
-from geminga.spark.core.numbering import (
+from geminga.spark.process.clients import Session
+from geminga.spark.sink import crash_points
+from geminga.spark.sink.arrow_rows import RowReader, Rows
+from geminga.spark.sink.named_producers import NamedProducers
+from geminga.spark.sink.plans import PLAN_PRODUCER, plan_topic
+from geminga.spark.sink.producers import partition_names
+from geminga.spark.sink.records import EncodedPayload
+from geminga.spark.sink.sending import EntryPump
+from geminga.spark.sink_rules.entries import encode_entries
+from geminga.spark.sink_rules.errors import ReplayDiffersError, SinkError
+from geminga.spark.sink_rules.message_columns import MessageColumns, cut_entries
+from geminga.spark.sink_rules.numbering import (
     ROWS_MAX,
     TaskIdentity,
     batch_of,
@@ -37,17 +45,9 @@ from geminga.spark.core.numbering import (
     stored_rows,
     text_checksum,
 )
-from geminga.spark.core.routing import KEYLESS_RUN_ROWS, Router, rows_by_destination
-from geminga.spark.core.row_order import sorted_rows
-from geminga.spark.core.sink_options import SinkOptions
-from geminga.spark.sink import crash_points
-from geminga.spark.sink.arrow_rows import RowReader, Rows
-from geminga.spark.sink.errors import ReplayDiffersError, SinkError
-from geminga.spark.sink.named_producers import NamedProducers
-from geminga.spark.sink.plans import PLAN_PRODUCER, plan_topic
-from geminga.spark.sink.producers import partition_names
-from geminga.spark.sink.records import EncodedPayload
-from geminga.spark.sink.sending import EntryPump
+from geminga.spark.sink_rules.routing import KEYLESS_RUN_ROWS, Router, rows_by_destination
+from geminga.spark.sink_rules.row_order import sorted_rows
+from geminga.spark.sink_rules.sink_options import SinkOptions
 
 _log = get_logger(__name__)
 

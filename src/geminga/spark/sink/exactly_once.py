@@ -16,8 +16,15 @@ import pyarrow as pa
 
 from geminga.client import NotAllowedError, PulsarException, Transaction, TxnId
 from geminga.runtime import crash_point, get_logger
-from geminga.spark.clients import Session, session_for
-from geminga.spark.core.commit_steps import (
+from geminga.spark.process.clients import Session, session_for
+from geminga.spark.sink import crash_points
+from geminga.spark.sink.arrow_rows import RowReader
+from geminga.spark.sink.at_least_once import AtLeastOnceWriter
+from geminga.spark.sink.commits import TaskCommit
+from geminga.spark.sink.decision_log import append_record, carry_out
+from geminga.spark.sink.plans import plan_topic
+from geminga.spark.sink.records import EncodedPayload
+from geminga.spark.sink_rules.commit_steps import (
     CommitRequest,
     Decided,
     Steps,
@@ -26,18 +33,11 @@ from geminga.spark.core.commit_steps import (
     commit_steps,
     until_ms,
 )
-from geminga.spark.core.decisions import SinkState, TaskBegun
-from geminga.spark.core.numbering import TaskIdentity
-from geminga.spark.core.routing import KEYLESS_RUN_ROWS
-from geminga.spark.core.sink_options import SinkOptions
-from geminga.spark.sink import crash_points
-from geminga.spark.sink.arrow_rows import RowReader
-from geminga.spark.sink.at_least_once import AtLeastOnceWriter
-from geminga.spark.sink.commits import TaskCommit
-from geminga.spark.sink.decision_log import append_record, carry_out
-from geminga.spark.sink.errors import NoTransactionsError, SinkError
-from geminga.spark.sink.plans import plan_topic
-from geminga.spark.sink.records import EncodedPayload
+from geminga.spark.sink_rules.decisions import SinkState, TaskBegun
+from geminga.spark.sink_rules.errors import NoTransactionsError, SinkError
+from geminga.spark.sink_rules.numbering import TaskIdentity
+from geminga.spark.sink_rules.routing import KEYLESS_RUN_ROWS
+from geminga.spark.sink_rules.sink_options import SinkOptions
 
 _log = get_logger(__name__)
 

@@ -11,12 +11,12 @@ from typing import Final
 
 from geminga.client import ConsumerBusy, ConsumerType, MessageId, Reader
 from geminga.runtime import crash_point, get_logger
-from geminga.spark.clients import Session
-from geminga.spark.core.decisions import Kept, Position, encode
-from geminga.spark.core.log_survey import LogSurvey
+from geminga.spark.process.clients import Session
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.plans import PLAN_PRODUCER, PLAN_SUBSCRIPTION
 from geminga.spark.sink.producers import kept_producer
+from geminga.spark.sink_rules.decisions import Kept, Position, encode
+from geminga.spark.sink_rules.log_survey import LogSurvey
 
 _log = get_logger(__name__)
 

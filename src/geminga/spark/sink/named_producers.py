@@ -11,15 +11,15 @@ import asyncio
 from typing import Final
 
 from geminga.client import EntryProducer, ProducerBusy, PulsarException, Timeout
-from geminga.client.core.backoff import Backoff
+from geminga.client.rules.backoff import Backoff
 from geminga.runtime import crash_point, get_logger, wait_ms
-from geminga.spark.clients import Session
-from geminga.spark.core.entries import Entry
-from geminga.spark.core.sink_options import ProducerSettings, SinkOptions
+from geminga.spark.process.clients import Session
 from geminga.spark.sink import crash_points
-from geminga.spark.sink.errors import DeduplicationOffError, SinkError
 from geminga.spark.sink.producers import open_producer
 from geminga.spark.sink.records import EncodedPayload
+from geminga.spark.sink_rules.entries import Entry
+from geminga.spark.sink_rules.errors import DeduplicationOffError, SinkError
+from geminga.spark.sink_rules.sink_options import ProducerSettings, SinkOptions
 
 _log = get_logger(__name__)
 

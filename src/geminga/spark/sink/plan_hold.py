@@ -18,11 +18,11 @@ from urllib.request import Request, urlopen
 
 from geminga.model.topic_name import TopicName
 from geminga.runtime import get_logger
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.plan_policies import RETENTION, PlanPolicies, dangers, quota_actions
-from geminga.spark.core.sink_options import Guarantee, SinkOptions
-from geminga.spark.sink.errors import SinkError
+from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.sink.plans import PLAN_SUBSCRIPTION, plan_topic
+from geminga.spark.sink_rules.errors import SinkError
+from geminga.spark.sink_rules.plan_policies import RETENTION, PlanPolicies, dangers, quota_actions
+from geminga.spark.sink_rules.sink_options import Guarantee, SinkOptions
 
 _log = get_logger(__name__)
 
@@ -69,7 +69,7 @@ class Admin:
         if not self._configuration.auth_plugin:
             return {}
         # With the client, which a process that only plans does not import otherwise.
-        from geminga.spark.clients import authentication_of
+        from geminga.spark.process.clients import authentication_of
 
         authentication = authentication_of(self._configuration)
         if authentication is None:

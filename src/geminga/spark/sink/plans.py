@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.model.topic_name import TopicName
-from geminga.spark.core.sink_options import ProducerSettings, SinkOptions
+from geminga.spark.sink_rules.sink_options import ProducerSettings, SinkOptions
 
 #: Where plans are recorded unless an option says otherwise: in the namespace of the output topic.
 PLAN_TOPIC: Final = "__spark_commits"

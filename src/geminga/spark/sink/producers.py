@@ -15,10 +15,10 @@ from geminga.client import (
     ProducerArguments,
 )
 from geminga.model.topic_name import TopicName
-from geminga.spark.clients import Session
-from geminga.spark.core.sink_options import ProducerSettings
-from geminga.spark.sink.errors import SinkError
+from geminga.spark.process.clients import Session
 from geminga.spark.sink.records import EncodedPayload
+from geminga.spark.sink_rules.errors import SinkError
+from geminga.spark.sink_rules.sink_options import ProducerSettings
 
 #: Producers that a process keeps for the tasks that follow; of more, those that no task uses and that were used longest
 #: ago are closed.

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from geminga.client import InvalidConfiguration
 from geminga.client.schema import MessageEncoder, SchemaInfo, SchemaSource, SchemaType, TopicSchema
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.sink_options import ValueSchema
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.sink_rules.sink_options import ValueSchema
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_NAIVE: Final = dt.datetime(1970, 1, 1)

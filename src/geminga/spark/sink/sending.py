@@ -27,9 +27,9 @@ from geminga.client import (
 )
 from geminga.runtime import next_turn
 from geminga.runtime.loop_thread import HandOver
-from geminga.spark.clients import Session
-from geminga.spark.core.entries import Entry
-from geminga.spark.sink.errors import SinkError
+from geminga.spark.process.clients import Session
+from geminga.spark.sink_rules.entries import Entry
+from geminga.spark.sink_rules.errors import SinkError
 
 #: Entries that wait for the loop; one more makes the task wait.
 WAITING_ENTRIES_MAX: Final = 32

@@ -15,13 +15,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from geminga.runtime import get_logger
-from geminga.spark.core.numbering import TaskIdentity, sink_id_of
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.record_schema import has_decimal, record_definition, struct_fields
-from geminga.spark.core.sink_columns import SinkColumns, ValueKind, sink_columns
-from geminga.spark.core.sink_options import BATCH_ID_MAX, Guarantee, SinkOptions, ValueSchema, sink_options
+from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink.commits import TaskCommit
-from geminga.spark.sink.errors import SinkError
+from geminga.spark.sink_rules.errors import SinkError
+from geminga.spark.sink_rules.numbering import TaskIdentity, sink_id_of
+from geminga.spark.sink_rules.record_schema import has_decimal, record_definition, struct_fields
+from geminga.spark.sink_rules.sink_columns import SinkColumns, ValueKind, sink_columns
+from geminga.spark.sink_rules.sink_options import BATCH_ID_MAX, Guarantee, SinkOptions, ValueSchema, sink_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,13 +63,13 @@ class SinkPlan:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         """In a task: write its rows, and wait until they are stored."""
-        from geminga.spark.clients import session_for
-        from geminga.spark.core.routing import KEYLESS_RUN_ROWS
+        from geminga.spark.process.clients import session_for
         from geminga.spark.sink.arrow_rows import RowReader
         from geminga.spark.sink.at_least_once import AtLeastOnceWriter
         from geminga.spark.sink.effectively_once import EffectivelyOnceWriter
         from geminga.spark.sink.exactly_once import ExactlyOnceWriter
         from geminga.spark.sink.records import RecordEncoder
+        from geminga.spark.sink_rules.routing import KEYLESS_RUN_ROWS
 
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0

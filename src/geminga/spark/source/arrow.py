@@ -20,9 +20,9 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from geminga.client.core.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
-from geminga.spark.columns import VALUE
-from geminga.spark.core import metadata_columns as names
+from geminga.client.consumer_rules.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
+from geminga.spark.rules import metadata_columns as names
+from geminga.spark.rules.columns import VALUE
 from geminga.spark.source.entry_rows import EntryRows, Piece, block_of
 from geminga.spark.source.single_metadata import signed
 from geminga.wire._generated import pulsar_api_pb2 as pb

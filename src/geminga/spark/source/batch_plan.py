@@ -8,10 +8,6 @@ from typing import Final
 
 from geminga.client import Client
 from geminga.runtime import get_logger
-from geminga.spark.core.offsets import BEGINNING, ReadPosition, StreamOffset
-from geminga.spark.core.options import ReaderConfiguration, SourceOptions
-from geminga.spark.core.planner import Task, TopicRange, plan, ranges_of
-from geminga.spark.source.errors import TopicError
 from geminga.spark.source.positions import (
     CLOCK_SLACK_MS,
     Probe,
@@ -22,6 +18,10 @@ from geminga.spark.source.positions import (
     position_at_time,
 )
 from geminga.spark.source.scout import Scout
+from geminga.spark.source_rules.errors import TopicError
+from geminga.spark.source_rules.offsets import BEGINNING, ReadPosition, StreamOffset
+from geminga.spark.source_rules.options import ReaderConfiguration, SourceOptions
+from geminga.spark.source_rules.planner import Task, TopicRange, plan, ranges_of
 
 _log = get_logger(__name__)
 

@@ -22,16 +22,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from geminga.client import MessageId
-from geminga.spark.clients import session_for
-from geminga.spark.columns import arrow_schema
-from geminga.spark.core import metadata_columns as names
-from geminga.spark.core.offsets import ReadPosition
-from geminga.spark.core.options import SourceOptions
+from geminga.spark.process.clients import session_for
+from geminga.spark.rules import metadata_columns as names
+from geminga.spark.rules.columns import arrow_schema
 from geminga.spark.source.batch_plan import bounds_of_batch, plan_batch
 from geminga.spark.source.decoding import decoder
 from geminga.spark.source.lake_files import plan_with_lake
 from geminga.spark.source.lake_read import LakeTask, read_lake_task
 from geminga.spark.source.task_read import TaskPlan, read_task
+from geminga.spark.source_rules.offsets import ReadPosition
+from geminga.spark.source_rules.options import SourceOptions
 
 #: Filters that bound a time.
 COMPARISONS: Final = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from geminga.spark.clients import session_for
-from geminga.spark.columns import VALUE, arrow_schema
-from geminga.spark.core.options import SourceOptions
+from geminga.spark.process.clients import session_for
+from geminga.spark.rules.columns import VALUE, arrow_schema
 from geminga.spark.source.arrow import RowColumns, record_batch
 from geminga.spark.source.task_read import Decode
+from geminga.spark.source_rules.options import SourceOptions
 
 
 def decoder(options: SourceOptions, schema: StructType) -> Decode:
@@ -35,9 +35,9 @@ def decoder(options: SourceOptions, schema: StructType) -> Decode:
 
 def _gated(options: SourceOptions, arrow: pa.Schema) -> Decode:
     """Payloads as they are, if they are JSON of the columns that the options ask for."""
-    from geminga.spark.core.ddl import parse_columns
-    from geminga.spark.source.json_gate import JsonGate
+    from geminga.spark.decoding.json_gate import JsonGate
     from geminga.spark.source.misfits import Misfits
+    from geminga.spark.source_rules.ddl import parse_columns
 
     gate, policy = JsonGate(parse_columns(options.json_columns), takes_empty=options.takes_empty), Misfits(options)
 

@@ -15,11 +15,11 @@ from geminga.lake.stores import open_store
 from geminga.model import TopicName
 from geminga.model.errors import CorruptionError, DiskIOError
 from geminga.runtime import get_logger
-from geminga.spark.core.lake_plan import LakeLedger, Piece, Unit, pack, units_of
-from geminga.spark.core.offsets import StreamOffset
-from geminga.spark.core.options import LakeChoice, ReaderConfiguration, SourceOptions
-from geminga.spark.core.planner import ranges_of
-from geminga.spark.source.errors import LakeError
+from geminga.spark.source_rules.errors import LakeError
+from geminga.spark.source_rules.lake_plan import LakeLedger, Piece, Unit, pack, units_of
+from geminga.spark.source_rules.offsets import StreamOffset
+from geminga.spark.source_rules.options import LakeChoice, ReaderConfiguration, SourceOptions
+from geminga.spark.source_rules.planner import ranges_of
 
 _log = get_logger(__name__)
 

@@ -17,17 +17,17 @@ from geminga.lake.core.rows import MESSAGE
 from geminga.lake.parquet import LedgerFileReader
 from geminga.model.errors import CorruptionError, DiskIOError, GemingaError
 from geminga.runtime import get_logger
-from geminga.spark.clients import Session, session_for
-from geminga.spark.columns import KEY_PART, VALUE
-from geminga.spark.core import metadata_columns as names
-from geminga.spark.core.lake_plan import LakeRange, Piece
-from geminga.spark.core.offsets import ReadPosition
-from geminga.spark.core.options import ReaderConfiguration, SourceOptions
-from geminga.spark.core.planner import TopicRange
-from geminga.spark.source.errors import LakeError
+from geminga.spark.process.clients import Session, session_for
+from geminga.spark.rules import metadata_columns as names
+from geminga.spark.rules.columns import KEY_PART, VALUE
 from geminga.spark.source.lake_files import store_of
 from geminga.spark.source.lake_rows import LakeRows
 from geminga.spark.source.task_read import Decode, read_range
+from geminga.spark.source_rules.errors import LakeError
+from geminga.spark.source_rules.lake_plan import LakeRange, Piece
+from geminga.spark.source_rules.offsets import ReadPosition
+from geminga.spark.source_rules.options import ReaderConfiguration, SourceOptions
+from geminga.spark.source_rules.planner import TopicRange
 
 _log = get_logger(__name__)
 

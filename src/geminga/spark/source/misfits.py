@@ -12,11 +12,11 @@ from typing import Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from geminga.spark.clients import session_for
-from geminga.spark.core.metadata_columns import INVALID
-from geminga.spark.core.options import SourceOptions
+from geminga.spark.process.clients import session_for
+from geminga.spark.rules.metadata_columns import INVALID
 from geminga.spark.source.arrow import RowColumns, metadata_column
-from geminga.spark.source.errors import SchemaError
+from geminga.spark.source_rules.errors import SchemaError
+from geminga.spark.source_rules.options import SourceOptions
 
 #: What says of such a message where it was, and why it is there.
 TOPIC_PROPERTY: Final = "geminga.invalid.topic"

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from geminga.client import BatchSource, Client, EntryBatch, EntryStream, MessageId, TopicNotFound
-from geminga.client.core.topic_pattern import TopicPattern
-from geminga.spark.core.offsets import BEGINNING, Division, ReadPosition
-from geminga.spark.core.options import TopicChoice
-from geminga.spark.core.planner import TopicRange, divide
-from geminga.spark.source.errors import TopicError
+from geminga.client.consumer_rules.topic_pattern import TopicPattern
+from geminga.spark.source_rules.errors import TopicError
+from geminga.spark.source_rules.offsets import BEGINNING, Division, ReadPosition
+from geminga.spark.source_rules.options import TopicChoice
+from geminga.spark.source_rules.planner import TopicRange, divide
 
 T = TypeVar("T")
 

@@ -18,14 +18,14 @@ from geminga.client import (
     TopicNotFound,
     open_batches,
 )
-from geminga.client.core.entry_window import PERMITS_MAX
+from geminga.client.consumer_rules.entry_window import PERMITS_MAX
 from geminga.runtime import get_logger
-from geminga.spark.core.offsets import BEGINNING, ReadPosition
-from geminga.spark.core.options import ReaderConfiguration
-from geminga.spark.core.planner import TopicRange
 from geminga.spark.source.entry_rows import Piece
-from geminga.spark.source.errors import DataLossError, ReadTimeoutError
 from geminga.spark.source.positions import first_position, lost_text
+from geminga.spark.source_rules.errors import DataLossError, ReadTimeoutError
+from geminga.spark.source_rules.offsets import BEGINNING, ReadPosition
+from geminga.spark.source_rules.options import ReaderConfiguration
+from geminga.spark.source_rules.planner import TopicRange
 
 _log = get_logger(__name__)
 

@@ -18,14 +18,14 @@ import pyarrow.compute
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model import TopicName
 from geminga.runtime import get_logger
-from geminga.spark.clients import Session
-from geminga.spark.columns import KEY_PART, VALUE
-from geminga.spark.core.metadata_columns import ALL_COLUMNS
+from geminga.spark.decoding.part_decoding import Part, RowError, part_of, split_pairs
+from geminga.spark.process.clients import Session
+from geminga.spark.rules.columns import KEY_PART, VALUE
+from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.spark.source.arrow import RowColumns
-from geminga.spark.source.errors import SchemaError
 from geminga.spark.source.misfits import Misfits
-from geminga.spark.source.part_decoding import Part, RowError, part_of, split_pairs
 from geminga.spark.source.topic_schema import NO_SCHEMA
+from geminga.spark.source_rules.errors import SchemaError
 from geminga.wire.pulsar.schema_info import SEPARATED, key_value_parts
 
 _log = get_logger(__name__)

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from geminga.client import Client, EntryStream, ReadError
-from geminga.spark.core.admission import Budget, Counted, Limits
-from geminga.spark.core.offsets import ReadPosition
-from geminga.spark.core.options import ReaderConfiguration
-from geminga.spark.source.errors import ReadTimeoutError
 from geminga.spark.source.positions import in_parallel
+from geminga.spark.source_rules.admission import Budget, Counted, Limits
+from geminga.spark.source_rules.errors import ReadTimeoutError
+from geminga.spark.source_rules.offsets import ReadPosition
+from geminga.spark.source_rules.options import ReaderConfiguration
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import MessageHeadDecoder
 from geminga.wire.pulsar.entry_head import metadata_bounds, split_head

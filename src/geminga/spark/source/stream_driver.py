@@ -14,13 +14,7 @@ from typing import Final
 
 from geminga.client import Client, EntryBatch, EntryStream, TopicNotFound, open_batches
 from geminga.runtime import get_logger
-from geminga.spark.core.admission import Limits
-from geminga.spark.core.lag import Lag
-from geminga.spark.core.offsets import BEGINNING, EARLIEST, LATEST, ReadPosition, StreamOffset
-from geminga.spark.core.options import SourceOptions
-from geminga.spark.core.planner import TopicRange, plan, ranges_of
 from geminga.spark.source.batch_plan import at_time, check_given, warn_beyond
-from geminga.spark.source.errors import DataLossError
 from geminga.spark.source.positions import (
     Probe,
     divisions_of,
@@ -33,6 +27,12 @@ from geminga.spark.source.positions import (
 from geminga.spark.source.scout import Scouts
 from geminga.spark.source.subscriptions import Cursors
 from geminga.spark.source.task_read import TaskPlan
+from geminga.spark.source_rules.admission import Limits
+from geminga.spark.source_rules.errors import DataLossError
+from geminga.spark.source_rules.lag import Lag
+from geminga.spark.source_rules.offsets import BEGINNING, EARLIEST, LATEST, ReadPosition, StreamOffset
+from geminga.spark.source_rules.options import SourceOptions
+from geminga.spark.source_rules.planner import TopicRange, plan, ranges_of
 
 _log = get_logger(__name__)
 

@@ -21,14 +21,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from geminga.spark.core.admission import Limits
-from geminga.spark.core.offsets import StreamOffset
-from geminga.spark.core.options import SourceOptions
+from geminga.spark.source_rules.admission import Limits
+from geminga.spark.source_rules.offsets import StreamOffset
+from geminga.spark.source_rules.options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from geminga.spark.clients import Session
+    from geminga.spark.process.clients import Session
     from geminga.spark.source.stream_driver import StreamDriver
 
 Offset = dict[str, object]
@@ -53,7 +53,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver = None
 
     def _connected(self) -> tuple[Session, StreamDriver]:
-        from geminga.spark.clients import session_for
+        from geminga.spark.process.clients import session_for
         from geminga.spark.source.stream_driver import StreamDriver
 
         session = session_for(self._options.client)
@@ -120,7 +120,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Not always called, and nothing depends on it."""
         driver, self._driver = self._driver, None
         if driver is not None:
-            from geminga.spark.clients import session_for
+            from geminga.spark.process.clients import session_for
 
             session_for(self._options.client).run(driver.close)
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from geminga.client import Client, Consumer, ConsumerBusy, ConsumerType, InitialPosition, MessageId, PulsarException
-from geminga.client.core.backoff import Backoff
+from geminga.client.rules.backoff import Backoff
 from geminga.model import TopicName
 from geminga.runtime import get_logger, wait_ms
-from geminga.spark.core.offsets import ReadPosition
-from geminga.spark.source.errors import SubscriptionBusyError
 from geminga.spark.source.positions import Probe, in_parallel
+from geminga.spark.source_rules.errors import SubscriptionBusyError
+from geminga.spark.source_rules.offsets import ReadPosition
 
 _log = get_logger(__name__)
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from geminga.spark.clients import Session, session_for
-from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.core.options import ReaderConfiguration
-from geminga.spark.core.planner import Task, TopicRange
+from geminga.spark.process.clients import Session, session_for
+from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.arrow import RowColumns, Rows, cut_by_bytes
 from geminga.spark.source.entry_rows import Piece
 from geminga.spark.source.range_read import RangeReader
+from geminga.spark.source_rules.options import ReaderConfiguration
+from geminga.spark.source_rules.planner import Task, TopicRange
 
 #: (messages of one topic, the topic) -> rows.
 Decode = Callable[[RowColumns, str], pa.RecordBatch]

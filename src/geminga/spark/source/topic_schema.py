@@ -26,14 +26,14 @@ from pyspark.sql.types import (
 from geminga.client import Client, PulsarException
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model import TopicName
-from geminga.spark.columns import KEY_PART, VALUE, metadata_fields
-from geminga.spark.core.metadata_columns import ALL_COLUMNS
-from geminga.spark.core.options import SourceOptions
-from geminga.spark.source.avro_types import is_record, spark_type
-from geminga.spark.source.avro_values import avro_converter, json_converter
-from geminga.spark.source.errors import SchemaError, TopicError
+from geminga.spark.decoding.avro_types import is_record, spark_type
+from geminga.spark.decoding.avro_values import avro_converter, json_converter
+from geminga.spark.decoding.protobuf_types import descriptor_of, message_type
+from geminga.spark.rules.columns import KEY_PART, VALUE, metadata_fields
+from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.spark.source.positions import find_topics, in_parallel
-from geminga.spark.source.protobuf_types import descriptor_of, message_type
+from geminga.spark.source_rules.errors import SchemaError, TopicError
+from geminga.spark.source_rules.options import SourceOptions
 from geminga.wire.pulsar.schema_info import key_value_parts
 
 #: Columns ``value`` of primitive schemas.

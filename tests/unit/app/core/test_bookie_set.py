@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.core.bookie_set import BOOKIES_MAX, bookie_slot, bookies_to_run
+from geminga.app.storage.core.bookie_set import BOOKIES_MAX, bookie_slot, bookies_to_run
 from geminga.model.errors import ConfigurationError, DataDirectoryError
 
 IDS = [bookie_slot(number).bookie_id for number in range(1, BOOKIES_MAX + 1)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.core.broker_children import (
+from geminga.app.servers.core.broker_children import (
     RESTART_S_MAX,
     RESTART_S_MIN,
     SERVED_S,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from geminga.app.core.cluster_options import ClusterOptions, check, cluster_data, metadata_store
+from geminga.app.storage.core.cluster_options import ClusterOptions, check, cluster_data, metadata_store
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.model.errors import ConfigurationError
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.core.local_cluster import (
+from geminga.app.local.core.local_cluster import (
     OWN_BOOKIE_KEYS,
     OWN_BROKER_KEYS,
     ZOOKEEPERS,

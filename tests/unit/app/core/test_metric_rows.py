@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from geminga.app.core.metric_rows import decode_rows, encode_rows
+from geminga.app.servers.core.metric_rows import decode_rows, encode_rows
 from geminga.model.exposition import Page
 from geminga.model.histogram import Quantiles
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.connection.back_pressure import WRITE_BUFFER_HIGH_BYTES
 from geminga.broker.connection.output_budget import TURNS_MAX, OutputBudget
 from geminga.wire._generated import pulsar_api_pb2 as pb

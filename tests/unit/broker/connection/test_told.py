@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from geminga.broker.core.coercion import NotBuiltError
-from geminga.broker.rest.requests import RestError
+from geminga.broker.rest.calls.requests import RestError
 from geminga.model import errors
 from geminga.model.errors import (
     CorruptionError,

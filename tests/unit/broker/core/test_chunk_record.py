@@ -8,7 +8,7 @@ from struct import error as StructError
 import pytest
 from tests.unit.broker.core.test_delayed_chunks import at_random, packed
 
-from geminga.broker.core.chunk_record import decode_chunks, encode_chunk
+from geminga.broker.core.delayed.chunk_record import decode_chunks, encode_chunk
 from geminga.runtime import SystemRng
 from support.weekly_sample import sampled
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.unit.broker.core.test_delayed_chunks import packed
 
-from geminga.broker.core.chunk_shelf import STACK_MAX, VIEWS_MAX, ChunkShelf
-from geminga.broker.core.delayed_column import NO_BUCKET
+from geminga.broker.core.delayed.chunk_shelf import STACK_MAX, VIEWS_MAX, ChunkShelf
+from geminga.broker.core.delayed.column import NO_BUCKET
 from geminga.model import Position
 
 

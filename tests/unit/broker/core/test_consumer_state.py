@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.core.consumer_state import ConsumerState
-from geminga.broker.core.draining_hashes import HashHolders
-from geminga.broker.core.pending_acks import PendingAcks
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.draining_hashes import HashHolders
+from geminga.broker.core.dispatch.pending_acks import PendingAcks
 from geminga.model import Position
 from geminga.model.errors import InvariantError
 

@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from geminga.broker.core.delayed_chunks import UNIT, DelayedChunk, pack, pack_unit, unpack_unit
-from geminga.broker.core.delayed_column import Column
-from geminga.broker.core.packed_positions import PackedPositions
+from geminga.broker.core.delayed.chunks import UNIT, DelayedChunk, pack, pack_unit, unpack_unit
+from geminga.broker.core.delayed.column import Column
+from geminga.broker.core.delayed.packed_positions import PackedPositions
 from geminga.model import Position
 from geminga.runtime import SystemRng
 from support.weekly_sample import sampled

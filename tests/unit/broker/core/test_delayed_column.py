@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.broker.core.test_delayed_chunks import column_of
 
-from geminga.broker.core.delayed_column import NO_BUCKET, PIECES_MAX, Column
+from geminga.broker.core.delayed.column import NO_BUCKET, PIECES_MAX, Column
 from geminga.model import Position
 
 ENTRIES = [(9, 1, 4), (3, 1, 6), (7, 2, 0), (3, 4, 5), (8, 4, 6)]

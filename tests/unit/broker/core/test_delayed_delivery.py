@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.core.delayed_delivery import BACK_STEP_MS, DelayReader, TopicDelays
+from geminga.broker.core.delayed.delivery import BACK_STEP_MS, DelayReader, TopicDelays
 from geminga.model.position import Position
 
 START_MS = 1_700_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyroaring import BitMap
 
-from geminga.broker.core.delayed_marks import LAST, groups_through, index_after
+from geminga.broker.core.delayed.marks import LAST, groups_through, index_after
 
 IDS = [3, 5, 9]
 

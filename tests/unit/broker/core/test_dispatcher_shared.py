@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from geminga.broker.core.consumer_state import ConsumerState
-from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
-from geminga.broker.core.dispatcher_shared import Candidate, DispatchLimits, ReadAgain, ReadOn, SharedDispatcher
-from geminga.broker.core.draining_hashes import DrainingHash
-from geminga.broker.core.hash_ranges import HashRangeAutoSplit
-from geminga.broker.core.redelivery import RedeliveryTracker
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.draining_hashes import DrainingHash
+from geminga.broker.core.dispatch.hash_ranges import HashRangeAutoSplit
+from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
+from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
+from geminga.broker.core.dispatch.shared import Candidate, DispatchLimits, ReadAgain, ReadOn, SharedDispatcher
 from geminga.model.position import Position
 
 #: With two consumers the one that came first has the upper half of the hashes.

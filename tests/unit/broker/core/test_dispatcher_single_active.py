@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.core.consumer_state import ConsumerState
-from geminga.broker.core.dispatcher_single_active import RING_POINTS, SingleActiveDispatcher
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.single_active import RING_POINTS, SingleActiveDispatcher
 from geminga.model.errors import ConsumerBusyError
 from geminga.wire.pulsar.keys import murmur3_32
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyroaring import BitMap
 
-from geminga.broker.core.far_slots import FarSlots
-from geminga.broker.core.packed_positions import ENTRY_MASK, PackedPositions
+from geminga.broker.core.delayed.far_slots import FarSlots
+from geminga.broker.core.delayed.packed_positions import ENTRY_MASK, PackedPositions
 
 LEDGER = 1 << 32
 

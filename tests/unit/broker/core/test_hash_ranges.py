@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.core.consumer_state import ConsumerState
-from geminga.broker.core.hash_ranges import (
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.hash_ranges import (
     HASH_RANGE_SIZE,
     ConsistentHashRing,
     HashRangeAutoSplit,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.broker.core.log_stretch import LogStretch
+from geminga.broker.core.delayed.log_stretch import LogStretch
 from geminga.model import Position
 
 PIECES = [(3, 10, 14), (5, 0, 0), (9, 100, 101)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.core import redelivery
-from geminga.broker.core.redelivery import RedeliveryTracker, ReplayQueue
+from geminga.broker.core.dispatch import redelivery
+from geminga.broker.core.dispatch.redelivery import RedeliveryTracker, ReplayQueue
 from geminga.model import Position
 
 

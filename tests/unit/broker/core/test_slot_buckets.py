@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.unit.broker.core.test_time_buckets import BASE, at_random
 
-from geminga.broker.core.delayed_chunks import ChunkSizes
-from geminga.broker.core.time_buckets import TimeBuckets
+from geminga.broker.core.delayed.chunks import ChunkSizes
+from geminga.broker.core.delayed.time_buckets import TimeBuckets
 from geminga.model import Position
 
 

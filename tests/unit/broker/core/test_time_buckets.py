@@ -9,13 +9,14 @@ from time import thread_time
 
 import pytest
 
-from geminga.broker.core import delayed_snapshot, time_buckets
-from geminga.broker.core.delayed_chunks import ChunkSizes
-from geminga.broker.core.delayed_column import COLUMN_MAX
-from geminga.broker.core.delayed_marks import FIRST_MARK
-from geminga.broker.core.delayed_snapshot import encode, load
-from geminga.broker.core.packed_positions import LEDGERS_MAX, PackedPositions
-from geminga.broker.core.time_buckets import TimeBuckets, precision_bits
+from geminga.broker.core.delayed import snapshot as delayed_snapshot
+from geminga.broker.core.delayed import time_buckets
+from geminga.broker.core.delayed.chunks import ChunkSizes
+from geminga.broker.core.delayed.column import COLUMN_MAX
+from geminga.broker.core.delayed.marks import FIRST_MARK
+from geminga.broker.core.delayed.packed_positions import LEDGERS_MAX, PackedPositions
+from geminga.broker.core.delayed.snapshot import encode, load
+from geminga.broker.core.delayed.time_buckets import TimeBuckets, precision_bits
 from geminga.model import Position
 from geminga.runtime import SystemRng
 from support.weekly_sample import sampled

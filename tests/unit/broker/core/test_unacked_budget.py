@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.core.unacked_budget import UnackedBudget
+from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
 from geminga.model.errors import InvariantError
 
 

@@ -11,7 +11,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 PROGRAM = """
 import sys
-import geminga.broker.service
+import geminga.broker.composition.service
 print("geminga.broker.handlers.topic_list" in sys.modules)
 """
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from geminga.broker.load.config import LoadConfig
-from geminga.broker.load.core.histories import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, bundle_data_path
-from geminga.broker.load.core.isolation import isolation_path
-from geminga.broker.load.core.reports import BundleStats, Rates, decode_report, report_path
+from geminga.broker.load_rules.config import LoadConfig
+from geminga.broker.load_rules.histories import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, bundle_data_path
+from geminga.broker.load_rules.isolation import isolation_path
+from geminga.broker.load_rules.reports import BundleStats, Rates, decode_report, report_path
 from geminga.metadata.core.faults import WriteFault
 from support.load_brokers import LoadedCluster, run_cluster
 from support.load_patterns import BALANCED_CONFIG, stats_of

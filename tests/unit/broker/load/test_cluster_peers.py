@@ -6,13 +6,13 @@ import pytest
 
 from geminga import sim
 from geminga.broker.load.chooser import LoadChooser
-from geminga.broker.load.cluster_peers import ClusterPeers
-from geminga.broker.load.core.reports import BrokerReport
+from geminga.broker.load_rules.reports import BrokerReport
 from geminga.broker.ownership.core.broker_data import RegisteredBroker
 from geminga.broker.ownership.core.bundles import equal_bundles
 from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.membership import Membership
+from geminga.broker.peers.cluster_peers import ClusterPeers
 from geminga.broker.peers.http_client import Answer
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import NotFoundError, UnavailableError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 
-from geminga.broker.load.core.reports import BundleStats, Rates
 from geminga.broker.load.measuring import TOPICS_PER_TURN, WINDOW_S, LoadMeter, TopicCounters
+from geminga.broker.load_rules.reports import BundleStats, Rates
 from geminga.broker.ownership.core.bundles import equal_bundles
 from geminga.runtime import next_turn
 from support.python_calls import counted_calls

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from geminga import sim
-from geminga.broker.load.core.cluster_load import ClusterLoad
-from geminga.broker.load.core.histories import (
+from geminga.broker.load.stored_histories import StoredHistories
+from geminga.broker.load_rules.cluster_load import ClusterLoad
+from geminga.broker.load_rules.histories import (
     BROKER_AVERAGES_PATH,
     BUNDLE_DATA_PATH,
     BundleData,
     encode_bundle_data,
     quota_path,
 )
-from geminga.broker.load.core.histories import bundle_data_path as data_path
-from geminga.broker.load.core.reports import BrokerReport, BundleStats, Rates
-from geminga.broker.load.stored_histories import StoredHistories
+from geminga.broker.load_rules.histories import bundle_data_path as data_path
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, Rates
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 
 ONE, TWO, THREE = (f"a/x/0x0000000{number}_0x0000000{number + 1}" for number in range(3))

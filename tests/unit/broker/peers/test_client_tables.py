@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from geminga import sim
-from geminga.broker.service import Broker
+from geminga.broker.composition.service import Broker
 from geminga.model.errors import TopicNotServedError
 from geminga.model.topic_name import TopicName
 from support.two_brokers import BROKERS, PLAIN, Cluster

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.broker.policies.following import TOPICS_PER_TURN
+from geminga.broker.registry.policy_following import TOPICS_PER_TURN
 from geminga.model.topic_name import TopicName
 from geminga.runtime import SystemRng, next_turn, spawn
 from support.broker_world import BrokerWorld

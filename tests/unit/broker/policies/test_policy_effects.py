@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.topic.message_size import MessageSize
+from geminga.broker.upkeep.policies import PolicyUpkeep
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker

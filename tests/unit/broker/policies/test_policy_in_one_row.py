@@ -10,7 +10,8 @@ from geminga.broker.policies.core.readers import count_of
 from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.values import limit_check
 from geminga.broker.policies.rules import Levels, TopicRules
-from geminga.broker.rest import namespace_policies, topic_policies
+from geminga.broker.rest.namespace_routes import policies as namespace_policies
+from geminga.broker.rest.topic_routes import policies as topic_policies
 
 #: This is all: put into a file of ``policies/core/rows`` it is read, merged, served, stored and listed. An effect asks
 #: ``topic.rules[MAX_HEADERS]``.

@@ -9,9 +9,9 @@ import json
 import fastavro
 import pytest
 
-from geminga.broker.policies import events
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
+from geminga.broker.system_topics import events
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult
 from geminga.model.topic_name import TopicName

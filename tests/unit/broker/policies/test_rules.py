@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.policies.core.readers import Quota, QuotaAction, Retention
 from geminga.broker.policies.rules import Levels, TopicRules, broker_levels
 from geminga.managed_ledger import ManagedLedgerConfig

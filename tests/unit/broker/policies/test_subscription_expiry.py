@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from geminga import sim
 from geminga.bookkeeper import MemoryBookie
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
 from geminga.model.position import EARLIEST

@@ -9,13 +9,12 @@ import json
 import fastavro
 import pytest
 
-from geminga.broker.policies import events
-from geminga.broker.policies.namespace_events import SCHEMA_NAME
 from geminga.broker.registry.namespaces import TopicMode
-from geminga.broker.rest.deletion import delete_namespace_and_topics
+from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
-from geminga.broker.topic import table
+from geminga.broker.system_topics import events, table
+from geminga.broker.system_topics.namespace_events import SCHEMA_NAME
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import NotAllowedError
 from geminga.model.position import EARLIEST

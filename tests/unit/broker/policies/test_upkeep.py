@@ -8,17 +8,17 @@ from typing import ClassVar
 
 import pytest
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.policies.config import PolicyConfig
-from geminga.broker.policies.core.rows.deletion import MESSAGE_TTL
+from geminga.broker.policies.core.deletion_rows import MESSAGE_TTL
 from geminga.broker.policies.rules import TopicRules
-from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.broker.topic.registered_parts import PARTS
+from geminga.broker.upkeep.policies import PolicyUpkeep
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import SystemRng, next_turn

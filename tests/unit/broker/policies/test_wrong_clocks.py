@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from geminga.broker.policies.upkeep import PolicyUpkeep
-from geminga.broker.rest.stats import add_stored
+from geminga.broker.statistics.topics import add_stored
 from geminga.broker.subscription import seek
+from geminga.broker.upkeep.policies import PolicyUpkeep
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn

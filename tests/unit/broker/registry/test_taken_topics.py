@@ -9,11 +9,11 @@ import pytest
 
 from geminga import sim
 from geminga.bookkeeper.memory import MemoryBookie
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.registry import topic_registry
 from geminga.broker.registry.topic_loads import Load
-from geminga.broker.rest.deletion import delete_namespace_and_topics
-from geminga.broker.rest.targets import partitions_or_self
+from geminga.broker.rest.calls.targets import partitions_or_self
+from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
 from geminga.model.errors import GemingaError, ServerError, TopicNotFoundError, TopicNotServedError

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core import load_queue
 from geminga.broker.failures import Failures
 from geminga.broker.registry import topic_loads

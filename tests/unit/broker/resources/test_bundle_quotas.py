@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.broker.core.coercion import BodyError
-from geminga.broker.load.core.histories import decode_quota, quota_path
 from geminga.broker.load.stored_histories import StoredHistories
+from geminga.broker.load_rules.histories import decode_quota, quota_path
 from geminga.broker.resources.bundle_quotas import INITIAL, NUMBERS, BundleQuotas, checked_quota
 from geminga.broker.resources.documents import DocumentStore, encode
 from geminga.model.errors import NotFoundError, PreconditionFailedError

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.broker.core.coercion import BodyError
-from geminga.broker.load.core.isolation import decode_isolation, isolation_path
+from geminga.broker.load_rules.isolation import decode_isolation, isolation_path
 from geminga.broker.resources.documents import DocumentStore, encode
 from geminga.broker.resources.isolation import (
     DOMAINS_MAX,

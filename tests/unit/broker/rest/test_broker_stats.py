@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga.broker.ownership.core.bundles import Bundle
-from geminga.broker.rest.broker_stats import _ownership
+from geminga.broker.rest.cluster_routes.broker_stats import _ownership
 
 BUNDLE = Bundle("a/b", 0, 10)
 POLICY = {"namespaces": ["a/.*"], "primary": ["b1.*"], "secondary": ["b.*"]}

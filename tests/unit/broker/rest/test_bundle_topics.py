@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from geminga.broker.ownership.core.bundles import Bundle, topic_hash
-from geminga.broker.rest.bundle_topics import _loaded
+from geminga.broker.rest.calls.routing import SegmentRouter
 from geminga.broker.rest.families import all_rows
-from geminga.broker.rest.routing import SegmentRouter
+from geminga.broker.rest.namespace_routes.bundle_topics import _loaded
 from geminga.model.topic_name import TopicName
 
 NAMES = ["persistent://a/b/t", "non-persistent://a/b/n", "persistent://a/c/t"]

@@ -11,8 +11,8 @@ from geminga.broker.ownership.core.bundles import Bundle, equal_bundles
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, Unknown
 from geminga.broker.peers.http_client import REQUESTS_AT_ONCE, Answer
-from geminga.broker.rest.bundle_walk import BUNDLES_AT_ONCE, at_owners, refusal
-from geminga.broker.rest.requests import RestError
+from geminga.broker.rest.calls.requests import RestError
+from geminga.broker.rest.namespace_routes.bundle_walk import BUNDLES_AT_ONCE, at_owners, refusal
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.runtime import next_turn
 

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from geminga.app.cluster_config import ClusterConfig
-from geminga.app.config import cluster_config_from
-from geminga.app.config_sources import ConfigEntry
-from geminga.broker.load.config import LoadConfig
+from geminga.app.configuration.cluster_config import ClusterConfig
+from geminga.app.configuration.config import cluster_config_from
+from geminga.app.configuration.config_sources import ConfigEntry
+from geminga.broker.load_rules.config import LoadConfig
 from geminga.broker.ownership.core.bundle_split import FlowLimits
 from geminga.broker.ownership.core.bundles import equal_bundles
-from geminga.broker.rest.bundles import unload_topics
+from geminga.broker.rest.namespace_routes.bundles import unload_topics
 from geminga.model.errors import ConfigurationError
 from geminga.model.topic_name import TopicName
 from support.broker_world import BrokerWorld

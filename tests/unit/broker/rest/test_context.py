@@ -7,8 +7,8 @@ import sys
 
 PROGRAM = """
 import sys
-import geminga.broker.rest.context
-import geminga.broker.rest.server
+import geminga.broker.rest.calls.context
+import geminga.broker.rest.http.server
 print([name for name in ("starlette", "uvicorn") if name in sys.modules])
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 from geminga.broker.resources import Resources
 from geminga.broker.resources.remains import BUNDLE_ROOTS, PARENT_ROOTS
-from geminga.broker.rest.deletion import delete_empty_namespace, delete_namespace_and_topics
+from geminga.broker.rest.namespace_routes.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic.persistent import PersistentTopic

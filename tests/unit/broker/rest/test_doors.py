@@ -25,8 +25,8 @@ from geminga.broker.access.core.actions import (
     writing,
 )
 from geminga.broker.access.core.principal import ANONYMOUS
+from geminga.broker.rest.calls.routing import DOMAIN, TOPIC_PATH, Route, distinct
 from geminga.broker.rest.families import all_rows
-from geminga.broker.rest.routing import DOMAIN, TOPIC_PATH, Route, distinct
 from geminga.model.errors import InvariantError
 from geminga.model.topic_name import TopicName
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker

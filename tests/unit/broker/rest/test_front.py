@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from geminga.broker.rest.front import DISCARDED_BYTES_MAX, PageGuard, WholeBodies
+from geminga.broker.rest.http.front import DISCARDED_BYTES_MAX, PageGuard, WholeBodies
 from geminga.wire.pages import names_of
 
 Headers = list[tuple[bytes, bytes]]

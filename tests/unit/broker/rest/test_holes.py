@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.subscription.stats import oldest_stored_ms
-from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.broker.upkeep.policies import PolicyUpkeep
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.metadata import cas
 from geminga.model.errors import DiskIOError, StorageError
 from geminga.model.position import EARLIEST, Position

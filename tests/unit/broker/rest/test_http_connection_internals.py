@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from geminga.broker.rest.http_connection import HttpConnection
+from geminga.broker.rest.http.http_connection import HttpConnection
 from support.source_tree import ROOT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from geminga.broker.rest.partitioned_stats import merged_stats
+from geminga.broker.statistics.partitioned import merged_stats
 
 
 def _partition(messages: int, **fields: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from geminga.broker.peers.http_client import Answer
-from geminga.broker.rest import peer_answers
-from geminga.broker.rest.peer_answers import Question, ask_owners
+from geminga.broker.rest.calls import peer_answers
+from geminga.broker.rest.calls.peer_answers import Question, ask_owners
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 

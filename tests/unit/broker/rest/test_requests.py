@@ -7,9 +7,9 @@ import zlib
 import pytest
 
 from geminga.broker.core.coercion import LONG_MAX
-from geminga.broker.rest.messages import decompressed, entry_response
-from geminga.broker.rest.requests import RestError, message_id_json, position_of
-from geminga.broker.rest.subscriptions import ack_set_from
+from geminga.broker.rest.calls.requests import RestError, message_id_json, position_of
+from geminga.broker.rest.topic_routes.messages import decompressed, entry_response
+from geminga.broker.rest.topic_routes.subscriptions import ack_set_from
 from geminga.managed_ledger import Entry
 from geminga.model.errors import GemingaError, RemoteError
 from geminga.model.position import EARLIEST, LATEST, Position

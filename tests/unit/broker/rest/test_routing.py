@@ -14,10 +14,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
-from geminga.broker.rest.core import unbuilt
+from geminga.broker.rest.calls.core import unbuilt
+from geminga.broker.rest.calls.routing import DOMAIN, TOPIC_PATH, TOPICS_PATH, SegmentRouter, unbuilt_routes
 from geminga.broker.rest.families import FAMILIES, all_rows, family_of, rows_of
 from geminga.broker.rest.loading import application_maker
-from geminga.broker.rest.routing import DOMAIN, TOPIC_PATH, TOPICS_PATH, SegmentRouter, unbuilt_routes
 from support.broker_world import BrokerWorld, run_with_broker
 from support.rest_world import ask, rest_context
 

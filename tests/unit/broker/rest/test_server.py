@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from geminga.broker.rest.core.patience import Limits
-from geminga.broker.rest.server import LOADING_S_MAX, UNAVAILABLE, HttpServer
+from geminga.broker.rest.calls.core.patience import Limits
+from geminga.broker.rest.http.server import LOADING_S_MAX, UNAVAILABLE, HttpServer
 from geminga.sim import run
 from geminga.sim.node import SimNode
 from geminga.sim.world import SimWorld

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from geminga import sim
 from geminga.broker.peers.http_client import Answer
 from geminga.broker.resources import PartitionedTopic
-from geminga.broker.rest import messages, spreading, subscriptions, topics
-from geminga.broker.rest.requests import RestError
-from geminga.broker.rest.spreading import SPREADS, Answered, _are_here, _ask_all, _partitions, settled
+from geminga.broker.rest.calls.requests import RestError
+from geminga.broker.rest.topic_routes import messages, spreading, subscriptions, topics
+from geminga.broker.rest.topic_routes.spreading import SPREADS, Answered, _are_here, _ask_all, _partitions, settled
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName

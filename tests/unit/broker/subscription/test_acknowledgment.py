@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.subscription import handlers
+from geminga.broker.handlers import subscription as handlers
 from geminga.model.errors import ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.subscriptions import Sub, settle, with_topic

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.broker.subscription import handlers
+from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription.seek import clear_backlog
 from geminga.runtime import SystemRng
 from support.stepping_clock import let_timers_be_early

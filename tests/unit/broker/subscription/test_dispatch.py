@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.subscription import handlers
+from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription.cursor_reader import CursorReader
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.dispatch_single_active import SingleActiveDispatch

@@ -6,8 +6,8 @@ from base64 import b64encode
 
 import pytest
 
-from geminga.broker.core.hash_ranges import sticky_hash_of
-from geminga.broker.core.recent_candidates import RecentCandidates
+from geminga.broker.core.dispatch.hash_ranges import sticky_hash_of
+from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.subscription.entry_filter import NONE_KEY, count_bits, filter_entries, sticky_key
 from geminga.managed_ledger import Entry
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.broker.core.dispatcher_shared import Candidate
+from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.subscription.given_back import GivenBack
 from geminga.model import Position
 from geminga.transaction.core.pending_acks import TxnAck

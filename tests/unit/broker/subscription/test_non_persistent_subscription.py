@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from geminga.broker.config import BrokerConfig
-from geminga.broker.subscription import handlers
+from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription.limits import NO_LIMITS
 from geminga.broker.subscription.non_persistent import subscribe_non_persistent
 from geminga.broker.subscription.stats import non_persistent_subscription_stats

@@ -6,7 +6,7 @@ import pytest
 
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import backlog_bytes, unacknowledged_bytes
-from geminga.managed_ledger.core import cursor_format
+from geminga.managed_ledger.rules import cursor_format
 from support.subscriptions import Sub, settle, with_topic
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.subscription import handlers
+from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription.consumer import FIRST_ACTIVE_CHANGE_S
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from geminga.broker.handlers import consumer
+from geminga.broker.handlers import subscription as handlers
 from geminga.broker.handlers.rows import by_command
-from geminga.broker.subscription import handlers, seek
+from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import subscription_stats
 from geminga.broker.subscription.subscribe import check_subscription_name
 from geminga.model import EARLIEST, LATEST, TopicName

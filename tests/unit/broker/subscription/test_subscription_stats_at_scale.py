@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from geminga.broker.rest.internal_stats import log_stats
+from geminga.broker.rest.topic_routes.internal_stats import log_stats
 from geminga.broker.subscription.stats import subscription_stats
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.position import Position
 from support.subscriptions import Sub, with_topic
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from geminga.broker.core.rate_limit import Rate
-from geminga.broker.subscription import handlers
+from geminga.broker.handlers import subscription as handlers
 from geminga.model.errors import DiskIOError
 from geminga.runtime import SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.subscription import handlers, seek
+from geminga.broker.handlers import subscription as handlers
+from geminga.broker.subscription import seek
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.subscriptions import Sub, settle, with_topic

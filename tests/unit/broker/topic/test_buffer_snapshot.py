@@ -6,7 +6,7 @@ import pytest
 
 from geminga.broker.topic.buffer_snapshot import find_snapshot, remove_snapshot
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
-from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.metadata import cas
 from geminga.model.errors import DiskIOError, StorageError
 from geminga.model.position import EARLIEST

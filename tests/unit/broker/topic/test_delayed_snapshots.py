@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.bookkeeper import MetadataLiveLedgers
-from geminga.broker.core import delayed_snapshot
+from geminga.broker.core.delayed import snapshot as delayed_snapshot
 from geminga.broker.topic import delayed_snapshots
 from geminga.broker.topic.delayed_snapshots import ROOT, SAVE_INTERVAL_S, SnapshotNode
 from geminga.metadata.ports import MUST_NOT_EXIST

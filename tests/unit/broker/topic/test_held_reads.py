@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from geminga.broker.core.deletion import Hold, why_topic_stays
-from geminga.broker.rest.internal_stats import log_stats
+from geminga.broker.rest.topic_routes.internal_stats import log_stats
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.last_message_id import NO_MESSAGE, last_message_id
 from geminga.broker.subscription.stats import backlog_bytes, subscription_stats

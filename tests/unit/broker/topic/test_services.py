@@ -9,10 +9,10 @@ from geminga import sim
 from geminga.bookkeeper.client import BookKeeper
 from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.bookkeeper.memory import MemoryBookie
-from geminga.broker.config import BrokerConfig
-from geminga.broker.core.recent_candidates import RecentCandidates
+from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
-from geminga.broker.policies.core.rows.deletion import MESSAGE_TTL
+from geminga.broker.policies.core.deletion_rows import MESSAGE_TTL
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.composition.metrics import Metrics
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.rate_limit import Rate
 from geminga.broker.core.subscribe_rate import CONSUMERS_MAX, ConsumerIdentity, SubscribeCounts, SubscribeRate
-from geminga.broker.metrics import Metrics
-from geminga.broker.rest.stats import TopicStatistics
+from geminga.broker.statistics.topics import TopicStatistics
 from geminga.broker.topic.throttling import SUBSCRIBES_TOO_OFTEN, broker_throttles
 from geminga.model.errors import ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb

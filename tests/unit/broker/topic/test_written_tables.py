@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.policies import events
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
-from geminga.broker.topic import table
+from geminga.broker.system_topics import events, table
 from geminga.broker.topic.written_tables import WrittenTable
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version

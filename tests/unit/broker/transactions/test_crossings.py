@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.broker.rest.deletion import delete_namespace_and_topics
+from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
 from geminga.broker.subscription import seek
 from geminga.model.errors import GemingaError
 from geminga.model.position import EARLIEST

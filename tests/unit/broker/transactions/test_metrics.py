@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from geminga.broker.metrics import Metrics
-from geminga.broker.rest.stats import TopicStatistics
+from geminga.broker.composition.metrics import Metrics
+from geminga.broker.statistics.topics import TopicStatistics
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.broker.topic import table
+from geminga.broker.system_topics import table
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.transactions.snapshot_records import (
     SNAPSHOT_SCHEMA,

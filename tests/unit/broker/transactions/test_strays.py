@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.subscription.handlers import LONG_COMMAND_BYTES
+from geminga.broker.handlers.subscription import LONG_COMMAND_BYTES
 from geminga.model.topic_name import TRANSACTION_SNAPSHOTS as SNAPSHOTS
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId

@@ -13,7 +13,7 @@ from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.upkeep import inactive_topics
 from geminga.managed_ledger import AppendResult, ManagedLedgerFactory
-from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.model.errors import GemingaError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName

@@ -14,7 +14,7 @@ from geminga.broker.schema import store as schema_store
 from geminga.broker.topic import delayed_snapshots
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.upkeep.orphan_ledgers import OrphanLedgers
-from geminga.managed_ledger.metadata_io import ledger_path as list_path
+from geminga.managed_ledger.shared.metadata_io import ledger_path as list_path
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata

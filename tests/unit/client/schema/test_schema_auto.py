@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geminga import sim
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema import _auto as auto
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.client.schema._key_value import KeyValue, KeyValueEncoding, KeyValueSchema

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from geminga import sim
-from geminga.client._errors import NotConnected
+from geminga.client._api.errors import NotConnected
 from geminga.client.schema import _base as base
 from geminga.client.schema._primitives import BytesSchema, StringSchema
 from geminga.client.schema._protocol import SchemaInfo, SchemaType, VersionedSchema

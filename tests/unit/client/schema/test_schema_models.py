@@ -9,7 +9,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.client.schema._models import codec_of_class
 from geminga.client.schema._struct import AvroSchema, JsonSchema

@@ -8,7 +8,7 @@ import fastavro
 import pytest
 from google.protobuf import descriptor_pb2
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema import _protobuf as protobuf
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.wire._generated import pulsar_api_pb2 as pb

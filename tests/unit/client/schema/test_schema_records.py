@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema import _records as r
 from geminga.client.schema._struct import AvroSchema, JsonSchema
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema import _struct as struct
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.client.schema._protocol import SchemaInfo, SchemaType

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pydantic
 import pytest
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema import AvroDecimal, AvroSchema, JsonSchema
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.client.schema._models import ClassReader
 from geminga.client.schema._scalars import AvroType, Float32, Int32
 from geminga.client.schema._types import DEPTH_MAX
-from geminga.spark.source.part_decoding import part_of
+from geminga.spark.decoding.part_decoding import part_of
 
 
 class Color(enum.Enum):

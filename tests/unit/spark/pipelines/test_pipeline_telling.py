@@ -11,8 +11,8 @@ import urllib.request
 import pyarrow as pa
 import pytest
 
-from geminga.app import pipeline_commands
-from geminga.app.cli import main
+from geminga.app.commands import pipeline_commands
+from geminga.app.commands.cli import main
 from geminga.client import MessageId
 from geminga.model.errors import ConfigurationError
 from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source
@@ -50,7 +50,7 @@ org.apache.spark.SparkException: x
 Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 1, in main
     process()
-geminga.spark.sink.errors.DeduplicationOffError: persistent://public/default/b: is not deduplicated
+geminga.spark.sink_rules.errors.DeduplicationOffError: persistent://public/default/b: is not deduplicated
 : switch it on
 
 \tat org.apache.spark.api.python.BasePythonRunner (PythonRunner.scala:1)

@@ -80,7 +80,7 @@ def test_time_is_linear_in_the_name() -> None:
 
 def test_re2_is_loaded_with_the_first_pattern() -> None:
     program = (
-        "import sys, geminga.broker.service, geminga.wire.pulsar.topic_pattern as t\n"
+        "import sys, geminga.broker.composition.service, geminga.wire.pulsar.topic_pattern as t\n"
         "before = 're2' in sys.modules\n"
         "t.LinearPattern.compile('a')\n"
         "print(before, 're2' in sys.modules)"

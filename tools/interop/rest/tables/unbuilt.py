@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from geminga.broker.rest.core.unbuilt import ROUTES
+from geminga.broker.rest.calls.core.unbuilt import ROUTES
 from tools.interop.rest.calls import Call, Story
 
 _NAMES: Final = {"tenant": "public", "namespace": "{space}", "domain": "persistent", "bundle": "0x00000000_0x40000000"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.model.position import Position
 
 #: An eviction goes down to this part of the limit, as in Pulsar, so that it does not run at each message.

@@ -21,8 +21,8 @@ from geminga.lake.core.roots import (
     directory_root,
     driver_named,
 )
-from geminga.managed_ledger.config import ManagedLedgerConfig
-from geminga.managed_ledger.core.offload import OFF, OffloadPolicy
+from geminga.managed_ledger.rules.offload import OFF, OffloadPolicy
+from geminga.managed_ledger.shared.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError, PreconditionFailedError
 from geminga.wire.managed_ledger.offload_context import LAKE_PROPERTY, LAKE_VERSION
 

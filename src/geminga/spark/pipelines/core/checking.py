@@ -10,9 +10,6 @@ from typing import Final
 
 from geminga.model import TopicName
 from geminga.model.errors import InvalidTopicNameError
-from geminga.spark.core.option_values import OptionError
-from geminga.spark.core.options import SourceOptions
-from geminga.spark.core.sink_options import sink_options
 from geminga.spark.pipelines.core import connector_options as options_of
 from geminga.spark.pipelines.core.definition import (
     SOURCES_MAX,
@@ -25,6 +22,9 @@ from geminga.spark.pipelines.core.definition import (
 )
 from geminga.spark.pipelines.core.expressions import columns_of, defect
 from geminga.spark.pipelines.core.problems import PipelineError, Problem, nearest
+from geminga.spark.rules.option_values import OptionError
+from geminga.spark.sink_rules.sink_options import sink_options
+from geminga.spark.source_rules.options import SourceOptions
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _COLUMN: Final = re.compile(r"[A-Za-z_]\w{0,127}")
@@ -277,7 +277,9 @@ def _whole(topic: str) -> str:
 
 def _is_of(topic: str, pattern: str) -> bool:
     """Whether a pattern over a namespace, ``public/default`` unless it says another, takes the topic."""
-    from geminga.client.core.topic_pattern import TopicPattern  # loads the client, which most files do without
+    from geminga.client.consumer_rules.topic_pattern import (
+        TopicPattern,  # loads the client, which most files do without
+    )
 
     try:
         return TopicPattern.parse(pattern, must_be_linear=True).matches(topic)

@@ -5,10 +5,10 @@ What an expression may use is known here only by its words. A run leaves the ver
 
 from __future__ import annotations
 
-from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS
 from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.expressions import columns_of, names_in
 from geminga.spark.pipelines.core.problems import Problem, nearest
+from geminga.spark.rules.metadata_columns import DEFAULT_COLUMNS
 
 
 def missing_columns(pipeline: Pipeline) -> list[Problem]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS, INVALID
 from geminga.spark.pipelines.core.definition import Pipeline, Source, Table
 from geminga.spark.pipelines.core.expressions import words_in
+from geminga.spark.rules.metadata_columns import DEFAULT_COLUMNS, INVALID
 
 #: Options that keys of the file stand for, or that are the pipeline's own affair.
 OF_SOURCE_KEYS: Final = {

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from geminga.spark.core.option_values import OptionError, OptionValues
 from geminga.spark.pipelines.core import yaml_text as yaml
 from geminga.spark.pipelines.core.problems import Problem, nearest
+from geminga.spark.rules.option_values import OptionError, OptionValues
 
 _DURATION: Final = re.compile(r"([0-9]{1,12})\s*([a-z]+)", re.IGNORECASE)
 _UNITS: Final = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from geminga.broker.load.config import AVERAGE_SHEDDER, LoadConfig
-from geminga.broker.load.core.average_shedding import AverageShedding
-from geminga.broker.load.core.cluster_load import ClusterLoad, Move
-from geminga.broker.load.core.histories import UNSEEN
-from geminga.broker.load.core.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage
+from geminga.broker.load_rules.average_shedding import AverageShedding
+from geminga.broker.load_rules.cluster_load import ClusterLoad, Move
+from geminga.broker.load_rules.config import AVERAGE_SHEDDER, LoadConfig
+from geminga.broker.load_rules.histories import UNSEEN
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage
 
 CONFIG = LoadConfig(shedding=AVERAGE_SHEDDER, placement=AVERAGE_SHEDDER)
 

@@ -7,24 +7,19 @@ from itertools import repeat
 
 import pytest
 
-from geminga.broker.load.config import (
-    AVERAGE_SHEDDER,
-    OVERLOAD_SHEDDER,
-    UNIFORM_SHEDDER,
-    LoadConfig,
-)
-from geminga.broker.load.core.average_shedding import AverageShedding
-from geminga.broker.load.core.balancing import PROMISE_S, Balancing
-from geminga.broker.load.core.candidates import candidates, may_leave
-from geminga.broker.load.core.cluster_load import ClusterLoad, Move, Rules, sheddable
-from geminga.broker.load.core.histories import UNSEEN, BundleData, History, decode_bundle_data
-from geminga.broker.load.core.isolation import Isolation, decode_isolation
-from geminga.broker.load.core.members import amount, is_bundle_name
-from geminga.broker.load.core.news import Said, is_news
-from geminga.broker.load.core.placement import BrokerChoice
-from geminga.broker.load.core.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage
-from geminga.broker.load.core.shedding import ThresholdShedding, shedding_of
-from geminga.broker.load.core.splitting import Split, splits
+from geminga.broker.load_rules.average_shedding import AverageShedding
+from geminga.broker.load_rules.balancing import PROMISE_S, Balancing
+from geminga.broker.load_rules.candidates import candidates, may_leave
+from geminga.broker.load_rules.cluster_load import ClusterLoad, Move, Rules, sheddable
+from geminga.broker.load_rules.config import AVERAGE_SHEDDER, OVERLOAD_SHEDDER, UNIFORM_SHEDDER, LoadConfig
+from geminga.broker.load_rules.histories import UNSEEN, BundleData, History, decode_bundle_data
+from geminga.broker.load_rules.isolation import Isolation, decode_isolation
+from geminga.broker.load_rules.members import amount, is_bundle_name
+from geminga.broker.load_rules.news import Said, is_news
+from geminga.broker.load_rules.placement import BrokerChoice
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage
+from geminga.broker.load_rules.shedding import ThresholdShedding, shedding_of
+from geminga.broker.load_rules.splitting import Split, splits
 from geminga.model.errors import CorruptionError
 
 MB = 1 << 20

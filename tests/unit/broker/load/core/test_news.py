@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from geminga.broker.load.config import LoadConfig
-from geminga.broker.load.core.news import Said, is_news
-from geminga.broker.load.core.reports import BundleStats, HostUsage, Rates, Usage
+from geminga.broker.load_rules.config import LoadConfig
+from geminga.broker.load_rules.news import Said, is_news
+from geminga.broker.load_rules.reports import BundleStats, HostUsage, Rates, Usage
 
 CONFIG = LoadConfig()
 NAME = "a/x/0x00000000_0xffffffff"

@@ -8,7 +8,6 @@ import json
 import fastavro
 import pytest
 
-from geminga.broker.policies import events
 from geminga.broker.policies.core.avro_types import (
     array,
     enum,
@@ -20,6 +19,7 @@ from geminga.broker.policies.core.avro_types import (
     united,
     written,
 )
+from geminga.broker.system_topics import events
 from geminga.model.errors import CorruptionError
 from support.source_tree import ROOT
 

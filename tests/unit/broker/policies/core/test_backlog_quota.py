@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.broker.policies.core.backlog_quota import RoomLeft, eviction_target, position_leaving
-from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.model.position import Position
 
 

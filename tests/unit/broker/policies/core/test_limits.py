@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.policies.core import limit_rows as limits
 from geminga.broker.policies.core.row import PolicyRow
-from geminga.broker.policies.core.rows import limits
 from geminga.broker.policies.rules import broker_levels
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.errors import PreconditionFailedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.rate_limit import PERIOD_MAX_S, UNLIMITED, Rate
 from geminga.broker.core.subscribe_rate import SubscribeRate
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates

@@ -8,14 +8,14 @@ from collections import Counter
 import pytest
 
 from geminga.broker.access.core.actions import PolicyName
-from geminga.broker.config import BrokerConfig
+from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.policies.core.delivery_rows import DELAYED_DELIVERY
+from geminga.broker.policies.core.rate_rows import DISPATCH_RATE
+from geminga.broker.policies.core.record_rows import PROPERTIES
 from geminga.broker.policies.core.row import PolicyRow
 from geminga.broker.policies.core.rows import ROWS
-from geminga.broker.policies.core.rows.delivery import DELAYED_DELIVERY
-from geminga.broker.policies.core.rows.rates import DISPATCH_RATE
-from geminga.broker.policies.core.rows.records import PROPERTIES
-from geminga.broker.policies.core.rows.schemas import SCHEMA_COMPATIBILITY
-from geminga.broker.policies.core.rows.storage import PERSISTENCE
+from geminga.broker.policies.core.schema_rows import SCHEMA_COMPATIBILITY
+from geminga.broker.policies.core.storage_rows import PERSISTENCE
 from geminga.broker.policies.rules import broker_levels
 from geminga.broker.resources.policies import new_policies
 from geminga.broker.schema.core.strategy import Strategy

@@ -9,8 +9,8 @@ import pytest
 from geminga.broker.core.coercion import BodyError, Json, NotBuiltError
 from geminga.broker.policies.core.row import PolicyRow
 from geminga.broker.policies.core.rows import ROWS
-from geminga.broker.rest.core import unbuilt
-from geminga.broker.rest.core.unbuilt import (
+from geminga.broker.rest.calls.core import unbuilt
+from geminga.broker.rest.calls.core.unbuilt import (
     CLUSTER_FIELDS,
     DELAY_FIELDS,
     NAMESPACE_FIELDS,

@@ -1,0 +1,71 @@
+"""``geminga autorecovery``: auditor and replication worker as a process, and what an operator asks of them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from geminga.app.servers.autorecovery_process import AutoRecoveryProcessConfig
+
+commands = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+
+Metadata = Annotated[
+    str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
+]
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="FILE", help="BookKeeper's .conf or a .toml file; may be repeated."),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@commands.callback()
+def autorecovery(
+    context: typer.Context,
+    metadata: Metadata = None,
+    config: Files = None,
+    assignments: Assignments = None,
+    is_json: AsJson = False,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run auto-recovery for the bookies of a cluster, until SIGTERM or SIGINT."""
+    if context.invoked_subcommand is not None:
+        return
+    from geminga.app.lifecycle.process_life import configure_logging
+    from geminga.app.servers.autorecovery_process import run_autorecovery
+
+    loaded = _loaded(metadata, config, assignments)
+    configure_logging(log_level)
+    run_autorecovery(loaded, json_line=is_json)
+
+
+@commands.command()
+def decommission(
+    bookie_id: Annotated[str, typer.Argument(help="Id of the bookie, which must be stopped.")],
+    metadata: Metadata = None,
+    config: Files = None,
+    assignments: Assignments = None,
+    is_json: AsJson = False,
+) -> None:
+    """Have everything of a stopped bookie copied to others; ends when no ledger names it any more."""
+    from geminga.app.commands.documents import render
+    from geminga.app.servers.autorecovery_process import decommission_in_cluster
+
+    moved = decommission_in_cluster(_loaded(metadata, config, assignments), bookie_id)
+    print(render({"bookieId": bookie_id, "ledgersMoved": moved}, is_json=is_json))
+
+
+def _loaded(metadata: str | None, config: list[str] | None, assignments: list[str] | None) -> AutoRecoveryProcessConfig:
+    from geminga.app.servers.autorecovery_process import load_autorecovery_config
+
+    overrides = list(assignments or ())
+    if metadata is not None:
+        overrides.append(f"metadataServiceUri={metadata}")
+    return load_autorecovery_config(config or (), os.environ, overrides)

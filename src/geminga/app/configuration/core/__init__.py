@@ -1,0 +1,1 @@
+"""What keys mean: those of bookies, those that a running broker takes, those that nothing here acts on. Pure."""

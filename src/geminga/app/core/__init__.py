@@ -1,1 +1,0 @@
-"""Decisions of the composition root: pure, no I/O."""

@@ -1,0 +1,1 @@
+"""What every process of Geminga has: life and signals, descriptors, event loop, metrics, plain answers by HTTP."""

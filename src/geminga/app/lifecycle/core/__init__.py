@@ -1,0 +1,1 @@
+"""How many descriptors a process asks for, and what of. Pure."""

@@ -1,0 +1,122 @@
+"""What every server process of Geminga does alike: logging, open files, signals, the end.
+
+Nothing of a server is imported here: each process loads its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Final, NoReturn
+
+from geminga.app.lifecycle.core.descriptors import LIMIT_MIN
+from geminga.app.lifecycle.descriptors import raise_descriptor_limit
+from geminga.model.errors import ConfigurationError, UnavailableError
+from geminga.runtime import get_logger
+
+#: Exit code after a fatal error.
+EXIT_FATAL: Final = 1
+#: Seconds beyond the time that an orderly stop has, after which the process ends whatever it is at.
+STOP_GRACE_S: Final = 5.0
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+#: Freed memory that a process keeps is about twice this, bytes.
+FREED_BYTES_KEPT: Final = 8 * 1024 * 1024
+
+_IMPORTED_AT: Final = time.monotonic()
+_log = get_logger(__name__)
+
+
+def configure_logging(level: str, *, name: str = "") -> None:
+    """One line a record on standard error, with the process's ``name``; raises ConfigurationError for its level."""
+    if level not in LOG_LEVELS:
+        raise ConfigurationError(f"--log-level {level}: expected one of {', '.join(LOG_LEVELS)}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {name and f'{name} '}%(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("geminga").setLevel(level.upper())
+
+
+def raise_open_files() -> None:
+    """Raise the limit on open files as far as may be; raises UnavailableError where that is too few to serve."""
+    before, limit = raise_descriptor_limit()
+    if limit < LIMIT_MIN:
+        raise UnavailableError(
+            f"this process may open {limit} files, its hard limit; at least {LIMIT_MIN} are needed, and as many more "
+            "as clients are to connect: raise it (ulimit -Hn, LimitNOFILE)"
+        )
+    _log.info("open files: at most %d%s", limit, f", raised from {before}" if limit > before else "")
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep some of what is freed for what is allocated next.
+
+    It gives free memory at the end of its heap back at once, and takes it again page by page: for who reads and sends
+    large entries that is a tenth of all processor time. glibc's marks move up when a block beyond them is freed, to its
+    size and twice that; it is never written to, so that it takes no memory. Elsewhere this does nothing.
+    """
+    bytes(FREED_BYTES_KEPT)
+
+
+def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, *, latest_s: Callable[[], float]) -> None:
+    """SIGTERM or SIGINT sets ``stop``; a second one ends the process at once, and so does the time after the first.
+
+    The handlers run between two steps of the program, not of the loop: also while one callback holds the loop. That
+    costs nothing that was acknowledged; the next start recovers.
+    """
+    is_stopping = False
+
+    def leave(code: int, why: str) -> NoReturn:
+        try:
+            os.write(2, f"geminga: ended at once, {why}; the next start recovers\n".encode())
+        finally:
+            os._exit(code)
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        nonlocal is_stopping
+        if is_stopping:
+            leave(128 + number, f"by a second signal ({signal.Signals(number).name})")
+        is_stopping = True
+        after_s = min(latest_s(), threading.TIMEOUT_MAX)
+        latest = threading.Timer(after_s, leave, (EXIT_FATAL, f"{after_s:g} s after it was told to stop"))
+        latest.daemon = True
+        latest.start()
+        loop.call_soon_threadsafe(stop.set)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+
+
+def seconds_since_exec() -> float:
+    """Seconds since the kernel started this process; where it does not tell, since this module was imported."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            # Field 22, counted behind the command's closing parenthesis: start time in clock ticks after boot.
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, IndexError, ValueError):
+        return time.monotonic() - _IMPORTED_AT
+
+
+def end_at_once(part: str, error: BaseException) -> NoReturn:
+    """After a fatal error: one paragraph, and the end of the process."""
+    # Not an orderly stop: after a failed fsync or on corrupt state nothing more may be written or acknowledged.
+    try:
+        from geminga.app.lifecycle.paragraphs import print_paragraph
+
+        print_paragraph(
+            f"stopped by a fatal error in {part}: {error or type(error).__name__}. Nothing was acknowledged after it. "
+            "Find out what is wrong with the disk or the data before you start again."
+        )
+    finally:
+        # Also when nobody reads standard error any more, or an import fails on the disk that is failing.
+        os._exit(EXIT_FATAL)

@@ -1,0 +1,1 @@
+"""A cluster of processes on one machine: ZooKeeper, bookies, brokers, started, watched and stopped together."""

@@ -1,0 +1,197 @@
+"""The process of ``geminga autorecovery``: its configuration, its connections, its life.
+
+The keys that say where the cluster is are those of ``geminga bookie``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from geminga.app.configuration.bookie_config import BookieServerConfig, HttpPlace, load_bookie_config
+from geminga.app.configuration.config import build_settings, unknown_keys
+from geminga.app.configuration.config_sources import from_assignment, from_environment, read_file
+from geminga.app.configuration.core.bookie_keys import NOT_BUILT
+from geminga.app.lifecycle.core.descriptors import plan_descriptors
+from geminga.app.lifecycle.event_loop import loop_factory
+from geminga.app.lifecycle.process_life import (
+    STOP_GRACE_S,
+    end_at_once,
+    raise_open_files,
+    seconds_since_exec,
+    stop_on_signals,
+)
+from geminga.bookie.config import BookieConfig
+from geminga.bookkeeper import BookKeeper
+from geminga.bookkeeper.config import BookKeeperConfig
+from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.metadata.copying import refuse_unfinished
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import ConfigurationError
+from geminga.model.settings import settings_of
+from geminga.replication.autorecovery import AutoRecovery
+from geminga.replication.config import ReplicationConfig
+from geminga.replication.decommission import decommission_bookie
+from geminga.replication.marks import UnderReplicatedLedgers
+from geminga.replication.registry import MetadataBookieRegistry
+from geminga.runtime import descriptor_limit, get_logger, real_runtime
+from geminga.runtime.ports import Runtime
+from geminga.version import __version__
+
+if TYPE_CHECKING:
+    from geminga.app.lifecycle.plain_http import PlainHttp
+    from geminga.app.servers.questions_port import QuestionsPort
+
+#: Connections of HTTP at the same time.
+HTTP_CONNECTIONS_MAX: Final = 64
+
+_log = get_logger(__name__)
+
+
+class AutoRecoveryProcessConfig(NamedTuple):
+    """Everything configured, and what to warn of."""
+
+    server: BookieServerConfig
+    replication: ReplicationConfig
+    bookkeeper: BookKeeperConfig
+    metadata: ZooKeeperAddress
+    #: Where it answers HTTP; None: nowhere.
+    http: HttpPlace | None = None
+    warnings: tuple[str, ...] = ()
+    #: Hosts by which that is reached, beside those that the operator lists.
+    http_names: tuple[str, ...] = ()
+
+
+class Cluster(NamedTuple):
+    """Connections to a cluster."""
+
+    runtime: Runtime
+    metadata: MetadataStore
+    bookies: RemoteBookiePool
+    bookkeeper: BookKeeper
+
+
+def load_autorecovery_config(
+    files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
+) -> AutoRecoveryProcessConfig:
+    """Configuration from ``files``, the environment ``env`` and ``key=value`` texts; raises ConfigurationError."""
+    bookie = load_bookie_config(files, env, overrides)
+    if bookie.metadata is None:
+        raise ConfigurationError(
+            "auto-recovery needs the cluster's metadata store: expected --metadata zk:host:port or metadataServiceUri"
+        )
+    entries = [entry for path in files for entry in read_file(path)]
+    entries += from_environment(env or {})
+    entries += [from_assignment(text) for text in overrides]
+    latest = {entry.key: entry for entry in entries}
+    # One file serves a machine's bookie and its auto-recovery.
+    classes = (BookieServerConfig, BookieConfig, BookKeeperConfig, ReplicationConfig)
+    known = {key for config_class in classes for key in settings_of(config_class)}
+    unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
+    return AutoRecoveryProcessConfig(
+        bookie.server,
+        build_settings(ReplicationConfig, latest),
+        build_settings(BookKeeperConfig, latest),
+        bookie.metadata,
+        bookie.http(),
+        tuple(unknown_keys(unused, known)),
+        bookie.http_names(),
+    )
+
+
+@asynccontextmanager
+async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[Cluster]:
+    """Connections to the cluster, closed in the end. Raises MetadataError, DataDirectoryError."""
+    from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+
+    runtime = real_runtime(end_at_once)
+    try:
+        timeout_ms = config.server.zk_timeout_ms
+        metadata = await ZooKeeperMetadataStore.open(runtime, config.metadata, session_timeout_ms=timeout_ms)
+        pool = RemoteBookiePool(runtime, frame_bytes_max=config.server.frame_bytes_max)
+        try:
+            await refuse_unfinished(metadata, str(config.metadata))
+            registered = await RegisteredBookies.follow(metadata, pool)
+            try:
+                yield Cluster(runtime, metadata, pool, BookKeeper(runtime, metadata, pool, config.bookkeeper))
+            finally:
+                await registered.close()
+        finally:
+            await pool.close()
+            await metadata.close()
+    finally:
+        await runtime.threads.close()
+        await runtime.disk.close()
+
+
+def run_autorecovery(config: AutoRecoveryProcessConfig, *, json_line: bool) -> None:
+    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
+    raise_open_files()
+    for warning in config.warnings:
+        _log.warning("%s", warning)
+    with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
+        runner.run(_serve(config, json_line))
+
+
+async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
+    stop = asyncio.Event()
+    stop_on_signals(asyncio.get_running_loop(), stop, latest_s=lambda: STOP_GRACE_S)
+    name = f"{socket.gethostname()}:{os.getpid()}"
+    async with connected(config) as (runtime, metadata, pool, bookkeeper):
+        http = None if config.http is None else await _take_port(runtime, config, config.http)
+        try:
+            registry = MetadataBookieRegistry(metadata)
+            recovery = AutoRecovery(runtime, metadata, pool, bookkeeper, registry, config.replication, name=name)
+            await recovery.start()
+            port = None if http is None else await http.start(lambda: _answers(recovery))
+            print(_ready_line(name, port, json_line=json_line), flush=True)
+            await stop.wait()
+            _log.info("stopping")
+            await recovery.close()
+        finally:
+            if http is not None:
+                await http.close()
+
+
+async def _take_port(runtime: Runtime, config: AutoRecoveryProcessConfig, place: HttpPlace) -> QuestionsPort:
+    from geminga.app.servers.questions_port import OF_AUTORECOVERY, QuestionsPort
+
+    plan = plan_descriptors(descriptor_limit(), open_logs=0, web_connections_max=HTTP_CONNECTIONS_MAX)
+    hint = f"; where a bookie with the same file has it, give auto-recovery another one: --set {place.key}=0 for any"
+    return await QuestionsPort.take(
+        runtime, place, plan, config.http_names, config.server.http_hosts, of=OF_AUTORECOVERY, hint=hint
+    )
+
+
+def _answers(recovery: AutoRecovery) -> PlainHttp:
+    from geminga.app.lifecycle.plain_http import PlainHttp
+    from geminga.app.lifecycle.process_metrics import process_metrics
+
+    return PlainHttp("auto-recovery", [((), process_metrics), ((), recovery.counters.metrics)], {})
+
+
+def _ready_line(name: str, http_port: int | None, *, json_line: bool) -> str:
+    seconds = round(seconds_since_exec(), 3)
+    if json_line:
+        ready = {"name": name, "httpPort": http_port, "startupSeconds": seconds, "pid": os.getpid()}
+        return json.dumps({**ready, "version": __version__})
+    http = "" if http_port is None else f", metrics on port {http_port}"
+    return f"Geminga {__version__}: auto-recovery {name} is ready after {seconds:.2f} s{http} (process {os.getpid()})"
+
+
+def decommission_in_cluster(config: AutoRecoveryProcessConfig, bookie_id: str) -> int:
+    """Wait until no ledger names the bookie; how many did at first."""
+
+    async def decommissioning() -> int:
+        async with connected(config) as (_, metadata, _, bookkeeper):
+            marks = UnderReplicatedLedgers(metadata)
+            await marks.check_layout()
+            return await decommission_bookie(bookie_id, bookkeeper, marks, MetadataBookieRegistry(metadata))
+
+    return asyncio.run(decommissioning())

@@ -1,0 +1,86 @@
+"""The process of ``geminga bookie``: its life from the start to the ready line and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+from typing import Final
+
+from geminga.app.configuration.bookie_config import BookieProcessConfig
+from geminga.app.lifecycle.event_loop import loop_factory
+from geminga.app.lifecycle.process_life import (
+    STOP_GRACE_S,
+    end_at_once,
+    keep_freed_memory,
+    raise_open_files,
+    seconds_since_exec,
+    stop_on_signals,
+)
+from geminga.app.servers.bookie_server import BookieAddress, BookieProcessServer
+from geminga.runtime import get_logger
+from geminga.version import __version__
+
+#: Seconds that an orderly stop may take: the write cache is flushed.
+STOP_S: Final = 60.0
+
+_log = get_logger(__name__)
+
+
+def run_bookie(config: BookieProcessConfig, data_dir: str, *, json_line: bool) -> None:
+    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
+    raise_open_files()
+    keep_freed_memory()
+    for warning in config.warnings:
+        _log.warning("%s", warning)
+    with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
+        runner.run(_serve(config, data_dir, json_line))
+
+
+async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stop_on_signals(loop, stop, latest_s=lambda: STOP_S + STOP_GRACE_S)
+    server = BookieProcessServer(config, data_dir, on_fatal=end_at_once)
+    starting = loop.create_task(server.start(), name="start")
+    stopping = loop.create_task(stop.wait(), name="wait for a signal")
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        # A start may be cut off anywhere, as by a crash.
+        _log.info("stopping while starting")
+        starting.cancel()
+        await asyncio.wait((starting,), timeout=STOP_GRACE_S)
+        return
+    address = await starting
+    gc.collect()
+    gc.freeze()
+    print(bookie_ready_line(address, json_line=json_line), flush=True)
+    await stopping
+    _log.info("stopping")
+    await server.stop()
+
+
+def bookie_ready_line(address: BookieAddress, *, json_line: bool) -> str:
+    """The line that tells that everything is up."""
+    seconds = round(seconds_since_exec(), 3)
+    if json_line:
+        return json.dumps(
+            {
+                "bookieId": address.bookie_id,
+                "host": address.host,
+                "port": address.port,
+                "httpPort": address.http_port,
+                "journalDirectories": [pair.journal for pair in address.directories],
+                "ledgerDirectories": [pair.ledgers for pair in address.directories],
+                "startupSeconds": seconds,
+                "pid": os.getpid(),
+                "version": __version__,
+            }
+        )
+    http = "" if address.http_port is None else f", metrics on port {address.http_port}"
+    journals, ledgers = (", ".join(paths) for paths in zip(*address.directories, strict=True))
+    return (
+        f"Geminga {__version__}: bookie {address.bookie_id} is ready after {seconds:.2f} s on port "
+        f"{address.port}{http} (journal in {journals}, entries in {ledgers}, process {os.getpid()})"
+    )

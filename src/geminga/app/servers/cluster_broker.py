@@ -1,0 +1,78 @@
+"""The composition root of ``geminga broker``: a broker on the bookies and in the metadata store of a cluster.
+
+Start: ZooKeeper -> registered bookies -> what every broker begins with (``broker_server``) -> registered among the
+cluster's brokers, and only then are topics served. Stop is the reverse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from geminga.app.configuration.cluster_config import BrokerProcessConfig
+from geminga.app.lifecycle.event_loop import loop_factory
+from geminga.app.lifecycle.host_usage import HostMeter
+from geminga.app.lifecycle.process_life import end_at_once, keep_freed_memory, raise_open_files
+from geminga.app.servers.broker_server import Storage
+from geminga.app.servers.member_broker import MemberBrokerServer
+from geminga.app.servers.process import Place, serve
+from geminga.broker.load.ports import UsageSource
+from geminga.metadata.copying import refuse_unfinished
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+from geminga.runtime import Runtime, get_logger
+from geminga.runtime.ports import FatalHandler
+
+_log = get_logger(__name__)
+
+
+class ClusterBrokerServer(MemberBrokerServer):
+    """One broker on the running loop."""
+
+    def __init__(self, config: BrokerProcessConfig, *, on_fatal: FatalHandler) -> None:
+        super().__init__(config.config, session_timeout_ms=config.session_timeout_ms, on_fatal=on_fatal)
+        self._process_config = config
+
+    async def _open_storage(self) -> Storage:
+        runtime = self._open_runtime()
+        config = self._process_config
+        metadata = await self._connect(runtime, config.metadata)
+        await refuse_unfinished(metadata, str(config.metadata))
+        ledgers = metadata if config.ledgers == config.metadata else await self._connect(runtime, config.ledgers)
+        pool = await self._follow_bookies(runtime, ledgers, asks_unlisted=True)
+        return Storage(
+            runtime,
+            metadata,
+            pool,
+            ledger_metadata=ledgers,
+            peers=await self._balanced_peers(runtime, metadata, self._meter(runtime)),
+            metadata_url=str(config.metadata),
+        )
+
+    def _meter(self, runtime: Runtime) -> UsageSource | None:
+        config = self._config.load
+        if config is None or not config.is_enabled:
+            return None
+        return HostMeter(runtime.clock.monotonic, lambda: config.usage_interval_minutes * 60, config.nic_speed_gbps)
+
+    async def _connect(self, runtime: Runtime, address: ZooKeeperAddress) -> ZooKeeperMetadataStore:
+        store = await ZooKeeperMetadataStore.open(
+            runtime, address, session_timeout_ms=self._process_config.session_timeout_ms
+        )
+        self._closers.append(("metadata store", store.close))
+        return store
+
+
+def run_broker(config: BrokerProcessConfig, *, json_line: bool) -> None:
+    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
+    raise_open_files()
+    keep_freed_memory()
+    for warning in config.config.warnings:
+        _log.warning("%s", warning)
+
+    place = Place("metadataStoreUrl", str(config.metadata), "metadata in")
+
+    def server() -> ClusterBrokerServer:
+        return ClusterBrokerServer(config, on_fatal=end_at_once)
+
+    with asyncio.Runner(loop_factory=loop_factory(config.config.server.event_loop)) as runner:
+        runner.run(serve(config.config, server, place, json_line=json_line))

@@ -1,0 +1,98 @@
+"""The process of ``geminga standalone`` and ``geminga broker``: from the start to the ready line and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from geminga.app.configuration.config import Config
+from geminga.app.lifecycle.event_loop import loop_factory
+from geminga.app.lifecycle.process_life import (
+    STOP_GRACE_S,
+    end_at_once,
+    keep_freed_memory,
+    raise_open_files,
+    seconds_since_exec,
+    stop_on_signals,
+)
+from geminga.app.servers.broker_server import Addresses, BrokerServer
+from geminga.app.servers.standalone import StandaloneServer
+from geminga.runtime import get_logger
+from geminga.version import __version__
+
+_log = get_logger(__name__)
+
+
+class Place(NamedTuple):
+    """Where everything is kept, as the ready line tells it."""
+
+    key: str
+    where: str
+    words: str
+
+
+def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
+    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
+    raise_open_files()
+    keep_freed_memory()
+    for warning in config.warnings:
+        _log.warning("%s", warning)
+
+    def server() -> BrokerServer:
+        return StandaloneServer(config, data_dir, on_fatal=end_at_once, pid=os.getpid())
+
+    with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
+        runner.run(serve(config, server, Place("dataDir", data_dir, "data in"), json_line=json_line))
+
+
+async def serve(config: Config, make_server: Callable[[], BrokerServer], place: Place, *, json_line: bool) -> None:
+    """Start a broker on the running loop, and stop it at a signal; raises what kept it from starting."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stop_on_signals(loop, stop, latest_s=lambda: config.server.shutdown_timeout_ms / 1000 + STOP_GRACE_S)
+    server = make_server()
+    # As if an operator had sent it: the same limit holds.
+    server.ends_with(partial(signal.raise_signal, signal.SIGTERM))
+    starting = loop.create_task(server.start(), name="start")
+    stopping = loop.create_task(stop.wait(), name="wait for a signal")
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        # A start may be cut off anywhere, as by a crash, and recovery may take long.
+        _log.info("stopping while starting")
+        starting.cancel()
+        await asyncio.wait((starting,), timeout=STOP_GRACE_S)
+        return
+    addresses = await starting
+    # What was made until now lives as long as the process: later collections need not look at it.
+    gc.collect()
+    gc.freeze()
+    print(ready_line(addresses, place, json_line=json_line), flush=True)
+    await stopping
+    _log.info("stopping")
+    await server.stop()
+
+
+def ready_line(addresses: Addresses, place: Place, *, json_line: bool) -> str:
+    """The line that tells that everything is up."""
+    seconds = round(seconds_since_exec(), 3)
+    if json_line:
+        return json.dumps(
+            {
+                "brokerServiceUrl": addresses.broker_service_url,
+                "webServiceUrl": addresses.web_service_url,
+                "startupSeconds": seconds,
+                "pid": os.getpid(),
+                place.key: place.where,
+                "version": __version__,
+            }
+        )
+    return (
+        f"Geminga {__version__} is ready after {seconds:.2f} s: {addresses.broker_service_url} "
+        f"{addresses.web_service_url} ({place.words} {place.where}, process {os.getpid()})"
+    )

@@ -1,0 +1,327 @@
+"""``/metrics``: Prometheus text with Pulsar's metric names.
+
+Everything is read when somebody scrapes; nothing is counted for its sake alone. With
+``exposeTopicLevelMetricsInPrometheus`` there is a series per topic and subscription, otherwise per namespace.
+Names and labels are those that Pulsar's dashboards use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.statistics.topics import TopicStatistics, backlog_bytes, totals_out
+from geminga.broker.subscription.rates import Rates
+from geminga.broker.subscription.stats import non_persistent_subscription_stats, subscription_stats
+from geminga.broker.subscription.subscription import Subscription
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.managed_ledger.rules.write_stats import LATENCY_BOUNDS_US, SIZE_BOUNDS
+from geminga.model.histogram import Spread
+
+if TYPE_CHECKING:
+    from geminga.broker.composition.service import Broker
+    from geminga.model.exposition import Labels, Page, Source
+    from geminga.model.histogram import Quantiles
+
+#: ``SubscriptionStats``.
+Stats = dict[str, object]
+
+#: Subscription metrics: name -> field of ``SubscriptionStats``.
+SUBSCRIPTION_METRICS: Final = {
+    "pulsar_subscription_back_log": "msgBacklog",
+    "pulsar_subscription_back_log_no_delayed": "msgBacklogNoDelayed",
+    "pulsar_subscription_delayed": "msgDelayed",
+    "pulsar_subscription_msg_rate_redeliver": "msgRateRedeliver",
+    "pulsar_subscription_unacked_messages": "unackedMessages",
+    "pulsar_subscription_blocked_on_unacked_messages": "blockedSubscriptionOnUnackedMsgs",
+    "pulsar_subscription_msg_drop_rate": "msgDropRate",
+    "pulsar_subscription_msg_rate_out": "msgRateOut",
+    "pulsar_subscription_msg_throughput_out": "msgThroughputOut",
+    "pulsar_subscription_msg_ack_rate": "messageAckRate",
+    "pulsar_subscription_in_replay": "msgInReplay",
+    "pulsar_subscription_last_expire_timestamp": "lastExpireTimestamp",
+    "pulsar_subscription_msg_rate_expired": "msgRateExpired",
+    "pulsar_subscription_total_msg_expired": "totalMsgExpired",
+    "pulsar_subscription_last_acked_timestamp": "lastAckedTimestamp",
+    "pulsar_subscription_last_consumed_timestamp": "lastConsumedTimestamp",
+    "pulsar_subscription_last_consumed_flow_timestamp": "lastConsumedFlowTimestamp",
+    "pulsar_subscription_last_mark_delete_advanced_timestamp": "lastMarkDeleteAdvancedTimestamp",
+    "pulsar_subscription_delayed_message_index_size_bytes": "delayedMessageIndexSizeInBytes",
+    "pulsar_subscription_filter_processed_msg_count": "filterProcessedMsgCount",
+    "pulsar_subscription_filter_accepted_msg_count": "filterAcceptedMsgCount",
+    "pulsar_subscription_filter_rejected_msg_count": "filterRejectedMsgCount",
+    "pulsar_subscription_filter_rescheduled_msg_count": "filterRescheduledMsgCount",
+}
+#: Endings of the names of Pulsar's spreads, for each bound and for what is above all.
+LATENCY_ENDINGS: Final = (
+    "le_0_5",
+    "le_1",
+    "le_5",
+    "le_10",
+    "le_20",
+    "le_50",
+    "le_100",
+    "le_200",
+    "le_1000",
+    "overflow",
+)
+SIZE_ENDINGS: Final = (
+    "le_128",
+    "le_512",
+    "le_1_kb",
+    "le_2_kb",
+    "le_4_kb",
+    "le_16_kb",
+    "le_100_kb",
+    "le_1_mb",
+    "le_overflow",
+)
+assert len(LATENCY_ENDINGS) == len(LATENCY_BOUNDS_US) + 1
+assert len(SIZE_ENDINGS) == len(SIZE_BOUNDS) + 1
+#: Of a topic, and without a sum over the topics of a namespace.
+OF_ONE_TOPIC: Final = frozenset(
+    ("pulsar_average_msg_size", "pulsar_storage_backlog_quota_limit", "pulsar_storage_backlog_quota_limit_time")
+)
+#: Transactions of a topic that are open, aborted and committed.
+OF_TRANSACTION_BUFFERS: Final = (
+    "pulsar_txn_tb_active_total",
+    "pulsar_txn_tb_aborted_total",
+    "pulsar_txn_tb_committed_total",
+)
+#: As Pulsar has them for ``pulsar_broker_publish_latency``.
+PUBLISH_QUANTILES: Final = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
+#: Totals that have a series for each subscription where there are series for each topic, as in Pulsar.
+BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_out_bytes_total": "bytesOutCounter"}
+
+
+class Metrics:
+    """Writes the text; made once per process."""
+
+    __slots__ = ("_broker", "_cluster", "_elsewhere", "_has_topic_level", "_sources", "_statistics")
+
+    def __init__(
+        self,
+        broker: Broker,
+        statistics: TopicStatistics,
+        *,
+        cluster: str,
+        has_topic_level: bool,
+        sources: Iterable[Source] = (),
+        labelled: Iterable[tuple[Labels, Source]] = (),
+        elsewhere: Callable[[], Awaitable[Iterable[tuple[Labels, Mapping[str, float | Quantiles]]]]] | None = None,
+    ) -> None:
+        """``labelled``: sources of which there may be several with the same names, and what tells them apart.
+
+        ``elsewhere``: asks for what such sources say in a process that belongs to this one.
+        """
+        self._broker = broker
+        self._statistics = statistics
+        self._cluster = cluster
+        self._has_topic_level = has_topic_level
+        self._sources = (*(((), source) for source in sources), *labelled)
+        self._elsewhere = elsewhere
+
+    async def page(self) -> str:
+        """All metrics as they are now, here and elsewhere."""
+        return self.text(await self._elsewhere() if self._elsewhere is not None else ())
+
+    def text(self, elsewhere: Iterable[tuple[Labels, Mapping[str, float | Quantiles]]] = ()) -> str:
+        """All metrics as they are now in this process; ``elsewhere``: what was said in others."""
+        from geminga.model.exposition import Page  # not at a start, for nobody has asked
+
+        page = Page()
+        cluster: Labels = (("cluster", self._cluster),)
+        totals: dict[str, float] = {}
+        by_namespace: dict[str, dict[str, float]] = {}
+        for topic in self._broker.topics.values():
+            stats = {
+                name: subscription_stats(item)
+                if isinstance(item, Subscription)
+                else non_persistent_subscription_stats(item)
+                for name, item in topic.subscriptions.items()
+            }
+            values = self._topic_values(topic, stats)
+            of_namespace = by_namespace.setdefault(topic.name.namespace, {"pulsar_topics_count": 0})
+            of_namespace["pulsar_topics_count"] += 1
+            for name, value in values.items():
+                of_namespace[name] = of_namespace.get(name, 0) + value
+            if self._has_topic_level:
+                labels = (*cluster, ("namespace", topic.name.namespace), ("topic", str(topic.name)))
+                page.add_all({name: value for name, value in values.items() if name not in BY_SUBSCRIPTION}, labels)
+                _add_subscriptions(page, topic, stats, labels)
+        for namespace, values in by_namespace.items():
+            labels = (*cluster, ("namespace", namespace))
+            # Series with and without a topic label must not be mixed: a sum over them would count twice.
+            page.add("pulsar_topics_count", labels, values["pulsar_topics_count"])
+            if not self._has_topic_level:
+                self._add_namespace(page, labels, values)
+            for name, value in values.items():
+                totals[name] = totals.get(name, 0) + value
+        self._add_broker(page, cluster, totals)
+        self._add_transactions(page, cluster)
+        for labels, source in self._sources:
+            page.add_source(source, (*cluster, *labels))
+        for labels, said in elsewhere:
+            page.add_said(said, (*cluster, *labels))
+        return page.text()
+
+    @staticmethod
+    def _add_namespace(page: Page, labels: Labels, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            if name == "pulsar_msg_backlog":
+                page.add(name, (*labels, ("remote_cluster", "local")), value)
+            elif name != "pulsar_topics_count" and name not in OF_ONE_TOPIC:
+                page.add(name, labels, value)
+
+    def _add_broker(self, page: Page, cluster: Labels, totals: Mapping[str, float]) -> None:
+        for name in (
+            "topics_count",
+            "subscriptions_count",
+            "producers_count",
+            "consumers_count",
+            "rate_in",
+            "throughput_in",
+            "rate_out",
+            "throughput_out",
+            "storage_size",
+            "storage_logical_size",
+            "storage_write_rate",
+            "storage_read_rate",
+            "storage_read_cache_misses_rate",
+            "msg_backlog",
+        ):
+            page.add(f"pulsar_broker_{name}", cluster, totals.get(f"pulsar_{name}", 0))
+        broker = self._broker
+        latency = broker.publish_latency.quantiles(broker.runtime.clock.monotonic(), PUBLISH_QUANTILES)
+        page.add_summary("pulsar_broker_publish_latency", cluster, latency)
+        page.add("pulsar_version_info", (*cluster, ("version", broker.version), ("commit", "")), 1)
+        opened, active = broker.connections.opened_count, len(broker.connections.open)
+        host = broker.web_url.partition("://")[2].rpartition(":")[0]
+        of_broker = (*cluster, ("broker", host), ("metric", "broker_connection"))
+        page.add("pulsar_active_connections", of_broker, active)
+        page.add("pulsar_connection_created_total_count", of_broker, opened)
+        page.add("pulsar_connection_closed_total_count", of_broker, opened - active)
+        for is_system in (False, True):
+            topics = [topic for topic in broker.topics.values() if topic.name.is_system is is_system]
+            told = "true" if is_system else "false"
+            bytes_in = sum(topic.bytes_in for topic in topics)
+            page.add("pulsar_broker_in_bytes_total", (*cluster, ("system_topic", told)), bytes_in)
+            # Of subscriptions that the broker makes for itself, which it has none of.
+            bytes_out = 0 if is_system else totals.get("pulsar_out_bytes_total", 0)
+            page.add("pulsar_broker_out_bytes_total", (*cluster, ("system_subscription", told)), bytes_out)
+        cache = broker.ledgers.cache
+        page.add(
+            "pulsar_ml_count", cluster, sum(isinstance(topic, PersistentTopic) for topic in broker.topics.values())
+        )
+        page.add("pulsar_ml_cache_used_size", cluster, cache.size_bytes)
+        for part, count in broker.failures.counts.items():
+            page.add("geminga_failures_total", (*cluster, ("part", part)), count)
+
+    def _add_transactions(self, page: Page, cluster: Labels) -> None:
+        broker = self._broker
+        if broker.late_transactions is None or broker.late_transactions.used is None:
+            return  # there was none yet
+        from geminga.broker.transactions.metrics import pending_ack_metrics, transaction_metrics
+
+        for labels, values in transaction_metrics(broker.use_transactions(), broker.runtime.clock.monotonic()):
+            page.add_all(values, (*cluster, *labels))
+        if self._has_topic_level:
+            for labels, values in pending_ack_metrics(broker.topics.values()):
+                page.add_all(values, (*cluster, *labels))
+
+    def _storage_values(self, topic: PersistentTopic) -> dict[str, float]:
+        """Rates of entries, and how long and how large they were; the latter only of what was published to."""
+        now_s = self._broker.runtime.clock.monotonic()
+        appender = topic.ledger.appender
+        stats = appender.stats if appender is not None else None
+        reads = [item.cursor.entries_read for item in topic.subscriptions.values()]
+        if topic.storage_rates is None:
+            topic.storage_rates = Rates()
+        counters = (
+            stats.sizes.count if stats is not None else 0,
+            sum(entries for entries, _ in reads),
+            sum(misses for _, misses in reads),
+        )
+        rates = topic.storage_rates.update(now_s, counters)
+        values: dict[str, float] = {
+            "pulsar_storage_write_rate": rates[0],
+            "pulsar_storage_read_rate": rates[1],
+            "pulsar_storage_read_cache_misses_rate": rates[2],
+        }
+        if stats is not None:
+            written, of_ledger = stats.latencies(now_s)
+            values |= _spread_values("pulsar_entry_size", stats.sizes.window(now_s), SIZE_ENDINGS)
+            values |= _spread_values("pulsar_storage_write_latency", written, LATENCY_ENDINGS)
+            values |= _spread_values("pulsar_storage_ledger_write_latency", of_ledger, LATENCY_ENDINGS)
+        return values
+
+    def _topic_values(self, topic: Topic, stats: Mapping[str, Stats]) -> dict[str, float]:
+        rate_in, throughput_in = self._statistics.rates_in(topic)
+        messages_out, bytes_out = totals_out(topic)
+        subscriptions = topic.subscriptions
+        values: dict[str, float] = {
+            "pulsar_subscriptions_count": len(subscriptions),
+            "pulsar_producers_count": len(topic.producers),
+            "pulsar_consumers_count": sum(len(item.consumers) for item in subscriptions.values()),
+            "pulsar_rate_in": rate_in,
+            "pulsar_throughput_in": throughput_in,
+            "pulsar_in_messages_total": topic.messages_in,
+            "pulsar_in_bytes_total": topic.bytes_in,
+            "pulsar_out_messages_total": messages_out,
+            "pulsar_out_bytes_total": bytes_out,
+            "pulsar_average_msg_size": throughput_in / rate_in if rate_in else 0.0,
+        }
+        values["pulsar_rate_out"] = sum(_number_of(item, "msgRateOut") for item in stats.values())
+        values["pulsar_throughput_out"] = sum(_number_of(item, "msgThroughputOut") for item in stats.values())
+        if isinstance(topic, PersistentTopic):
+            values["pulsar_storage_size"] = topic.ledger.size_bytes
+            values["pulsar_storage_logical_size"] = topic.ledger.size_bytes
+            values["pulsar_storage_backlog_size"] = backlog_bytes(topic)
+            values["pulsar_storage_offloaded_size"] = topic.ledger.offloaded_bytes
+            values["pulsar_publish_rate_limit_times"] = topic.publish_limited_times
+            values["pulsar_delayed_message_index_size_bytes"] = topic.delays_stats().get("memoryBytes", 0)
+            values |= _quota_values(topic)
+            values |= self._storage_values(topic)
+            if topic.services.has_transactions:
+                buffer = topic.transaction_buffer
+                counts = buffer.counts() if buffer is not None else (0, 0, 0)
+                values |= zip(OF_TRANSACTION_BUFFERS, counts, strict=True)
+            values["pulsar_msg_backlog"] = sum(item.cursor.backlog_count for item in topic.subscriptions.values())
+        return values
+
+
+def _quota_values(topic: PersistentTopic) -> dict[str, float]:
+    size, age = topic.rules.size_quota, topic.rules.age_quota
+    return {
+        "pulsar_storage_backlog_quota_limit": size.limit if size is not None else -1,
+        "pulsar_storage_backlog_quota_limit_time": age.limit // 1000 if age is not None else -1,
+    }
+
+
+def _spread_values(name: str, spread: Spread, endings: Iterable[str]) -> dict[str, float]:
+    """As Pulsar tells it: each count is of its own bucket, of the window before the question."""
+    counts, total = spread
+    values: dict[str, float] = {f"{name}_{ending}": count for ending, count in zip(endings, counts, strict=True)}
+    values[f"{name}_count"] = sum(counts)
+    values[f"{name}_sum"] = round(total)
+    return values
+
+
+def _add_subscriptions(page: Page, topic: Topic, stats: Mapping[str, Stats], labels: Labels) -> None:
+    for name, subscription in topic.subscriptions.items():
+        own = (*labels, ("subscription", name))
+        page.add("pulsar_subscription_consumers_count", own, len(subscription.consumers))
+        for metric, field in (*SUBSCRIPTION_METRICS.items(), *BY_SUBSCRIPTION.items()):
+            page.add(metric, own, _number_of(stats[name], field))
+        for metric, kind in (("msg", "Msg"), ("bytes", "Bytes")):
+            for level in ("Subscription", "Topic", "Broker"):
+                count = _number_of(stats[name], f"dispatchThrottled{kind}EventsBy{level}Limit")
+                if count:  # six more series for each subscription, of which most never are held
+                    reason = (*own, ("reason", level.lower()))
+                    page.add(f"pulsar_subscription_dispatch_throttled_{metric}_events", reason, count)
+
+
+def _number_of(stats: Stats, field: str) -> float:
+    value = stats.get(field)
+    return value if isinstance(value, int | float) else 0

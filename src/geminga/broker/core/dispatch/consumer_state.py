@@ -1,0 +1,90 @@
+"""What dispatch knows of one consumer: permits, priority, what it holds unacknowledged.
+
+The dispatchers of this folder work on this class; the shell's consumer extends it by its connection. Permits
+are counted in messages and may go below zero, because an entry (a batch) is never cut: as in Pulsar, the
+client asked for n messages and may get the rest of the last batch on top.
+"""
+
+from __future__ import annotations
+
+from geminga.broker.core.dispatch.pending_acks import PendingAcks
+
+#: Weight of the past in the running average of messages per entry (Pulsar's ``Consumer.avgPercent``).
+_AVERAGE_WEIGHT = 0.9
+
+
+class ConsumerState:
+    """One consumer of a subscription, as its dispatcher sees it."""
+
+    __slots__ = (
+        "draining_cleared",
+        "messages_per_entry",
+        "name",
+        "pending",
+        "permits",
+        "priority_level",
+        "unacked_count",
+        "unacked_max",
+        "was_blocked",
+    )
+
+    def __init__(self, name: str, *, priority_level: int = 0, unacked_max: int = 0) -> None:
+        """``unacked_max`` holds from the start; :meth:`limit_unacked` changes it."""
+        #: Its name, unique per subscription as a rule but not by force.
+        self.name = name
+        #: 0 is served first (``CommandSubscribe.priority_level``).
+        self.priority_level = priority_level
+        #: Key hashes that moved to another consumer and of which it has acknowledged or given back everything since.
+        self.draining_cleared = 0
+        #: Messages it may still be sent; below zero after a batch larger than what was left.
+        self.permits = 0
+        #: Running average of messages per entry sent to it; 0: nothing was sent yet.
+        self.messages_per_entry = 0.0
+        #: Messages sent and not acknowledged; kept for Shared and Key_Shared only.
+        self.unacked_count = 0
+        #: At this many unacknowledged messages it gets no more until half of them are acknowledged; 0: no limit.
+        self.unacked_max = unacked_max
+        #: Whether it stands still since it reached ``unacked_max``.
+        self.was_blocked = False
+        #: Entries sent and not acknowledged; for Shared and Key_Shared only.
+        self.pending = PendingAcks()
+
+    def can_receive(self) -> bool:
+        """Whether an entry may be sent to it now."""
+        return self.permits > 0 and not self.was_blocked
+
+    def entries_wanted(self, entries_max: int) -> int:
+        """How many entries its permits are worth, by the average size of its batches; at least 1."""
+        average = self.messages_per_entry
+        wanted = self.permits if average <= 1.0 else int(self.permits / average)
+        return max(1, min(wanted, entries_max))
+
+    def note_sent(self, message_count: int, entry_count: int) -> None:
+        """Take the permits of what was sent and follow the size of batches."""
+        self.permits -= message_count
+        before = self.messages_per_entry
+        if message_count != entry_count or before != 1.0:
+            average = max(1.0, message_count / entry_count)
+            self.messages_per_entry = before * _AVERAGE_WEIGHT + average * (1 - _AVERAGE_WEIGHT) if before else average
+
+    def limit_unacked(self, unacked_max: int) -> bool:
+        """Obey another limit (0: none) from now on; True if that set it free. What it holds is judged anew, so that
+        it goes on at once wherever the limit is not reached."""
+        before = self.was_blocked
+        self.unacked_max = unacked_max
+        self.was_blocked = 0 < unacked_max <= self.unacked_count
+        return before and not self.was_blocked
+
+    def add_unacked(self, message_count: int) -> bool:
+        """Change the count of unacknowledged messages by ``message_count``; True if that set it free again."""
+        self.unacked_count += message_count
+        limit = self.unacked_max
+        if limit <= 0:
+            return False
+        if message_count > 0:
+            if self.unacked_count >= limit:
+                self.was_blocked = True
+        elif self.was_blocked and self.unacked_count <= limit // 2:
+            self.was_blocked = False
+            return True
+        return False

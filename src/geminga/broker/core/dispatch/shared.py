@@ -1,0 +1,417 @@
+"""Shared: every entry to one of the consumers, in turn; also what Key_Shared has in common with it.
+
+The shell asks :meth:`SharedDispatcher.next_read`, reads what it says, filters, and hands the entries to
+:meth:`~SharedDispatcher.assign`, which books them at once: permits are taken and the entries are pending at their
+consumers, so the shell must send exactly the groups it got. At most one read is under way at any time. What could not
+be given to anybody waits in the replay queue, which is read before the log is read on.
+
+Never is an entry pending at two consumers: it moves only through :meth:`~SharedDispatcher.redeliver`,
+:meth:`~SharedDispatcher.remove` of its consumer, or an acknowledgement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
+
+from geminga.broker.core.dispatch.consumer_state import ConsumerState
+from geminga.broker.core.dispatch.redelivery import RedeliveryTracker, ReplayQueue
+from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
+from geminga.model import Position, invariant
+from geminga.model.errors import InvariantError
+
+C = TypeVar("C", bound=ConsumerState)
+
+
+class Candidate:
+    """An entry that was read and passed the filters."""
+
+    __slots__ = ("ack_set", "data", "is_chunk", "message_count", "position", "sticky_hash")
+
+    def __init__(
+        self,
+        position: Position,
+        data: bytes,
+        message_count: int,
+        sticky_hash: int = 0,
+        ack_set: Sequence[int] | None = None,
+        is_chunk: bool = False,
+    ) -> None:
+        self.position = position
+        self.data = data
+        #: Messages of it that are not acknowledged.
+        self.message_count = message_count
+        #: Hash of its key, 0 where it does not matter (Shared).
+        self.sticky_hash = sticky_hash
+        #: Words of the not acknowledged messages of a batch, None if none is acknowledged.
+        self.ack_set = ack_set
+        #: Part of a larger message; for statistics.
+        self.is_chunk = is_chunk
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOn:
+    """Read the log on from the read position."""
+
+    entries_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """Read these positions, in this order. Those the log no longer has are left out of ``assign``."""
+
+    positions: list[Position]
+
+
+#: Without another bound on a read.
+ENTRIES_MAX: Final = 1 << 30
+#: What one consumer gets, in order.
+Group = tuple[C, list[Candidate]]
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchLimits:
+    """The settings of Pulsar that the dispatchers obey."""
+
+    #: ``dispatcherMaxReadBatchSize``.
+    read_entries_max: int = 100
+    #: ``dispatcherMaxRoundRobinBatchSize``: messages one consumer gets in its turn.
+    round_robin_messages: int = 20
+    #: ``maxUnackedMessagesPerSubscription``; 0: no limit.
+    unacked_max: int = 200_000
+    #: ``keySharedLookAheadMsgInReplayThresholdPerConsumer``; 0: no limit.
+    look_ahead_per_consumer: int = 2000
+    #: ``keySharedLookAheadMsgInReplayThresholdPerSubscription``; 0: no limit.
+    look_ahead_per_subscription: int = 20_000
+
+
+class SharedDispatcher(Generic[C]):
+    """Round robin over the consumers of the best priority level that have permits."""
+
+    __slots__ = (
+        "_budget",
+        "_is_blocked",
+        "_is_held",
+        "_is_over_share",
+        "_limits",
+        "_on_freed",
+        "_reading",
+        "_turns",
+        "consumers",
+        "replay",
+        "tracker",
+        "unacked_count",
+    )
+
+    def __init__(
+        self,
+        limits: DispatchLimits,
+        tracker: RedeliveryTracker,
+        *,
+        budget: UnackedBudget | None = None,
+        on_freed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``budget``: the broker's own limit of unacknowledged messages, if it has one; ``on_freed`` is called when
+        that has room again after it held this dispatcher."""
+        self._limits = limits
+        self._budget = budget
+        self._on_freed = on_freed
+        #: Whether it has more than its share while the broker's budget is short.
+        self._is_over_share = False
+        #: Either of the two: asked for each entry.
+        self._is_held = False
+        #: Positions lent out for the replay read under way; None while the log is read on or nothing is read.
+        self._reading: list[Position] | None = None
+        #: Priority level -> consumers of that level, the next one first.
+        self._turns: dict[int, list[C]] = {}
+        #: Whether dispatch stands still since the subscription's limit of unacknowledged messages was reached.
+        self._is_blocked = False
+        #: In order of arrival.
+        self.consumers: list[C] = []
+        self.replay = ReplayQueue()
+        #: Outlives this dispatcher: it belongs to the subscription.
+        self.tracker = tracker
+        #: Messages sent and not acknowledged, of all consumers.
+        self.unacked_count = 0
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a limit of unacknowledged messages holds it: the subscription's, or the broker's."""
+        return self._is_held
+
+    def add(self, consumer: C) -> None:
+        """A consumer joins."""
+        self.consumers.append(consumer)
+        turns = dict(self._turns)
+        turns[consumer.priority_level] = [*turns.get(consumer.priority_level, []), consumer]
+        self._turns = dict(sorted(turns.items()))
+
+    def remove(self, consumer: C) -> None:
+        """A consumer leaves: what it holds is sent to others. After the last one, the shell rewinds its cursor instead,
+        and only how often each entry was sent is remembered."""
+        if consumer not in self.consumers:
+            return
+        self.consumers.remove(consumer)
+        self._turns[consumer.priority_level].remove(consumer)
+        if not self._turns[consumer.priority_level]:
+            del self._turns[consumer.priority_level]
+        taken = consumer.pending.drain()
+        if not self.consumers:
+            self.clear()
+            for position, _, _ in taken:
+                self.tracker.increment(position)
+        else:
+            self._give_back(consumer, taken)
+
+    def follow_limits(self, limits: DispatchLimits) -> None:
+        """Obey these from now on. That of unacknowledged messages is as before: see :meth:`limit_unacked`."""
+        self._limits = limits
+
+    def limit_unacked(self, unacked_max: int) -> bool:
+        """Obey another limit of unacknowledged messages of all consumers (0: none); True if that set it free."""
+        before = self._is_held
+        self._limits = replace(self._limits, unacked_max=unacked_max)
+        self._is_blocked = 0 < unacked_max <= self.unacked_count
+        self._is_held = self._is_blocked or self._is_over_share
+        return before and not self._is_held
+
+    def clear(self) -> None:
+        """Forget replay and counts of unacknowledged messages: the log is read anew."""
+        self.replay.clear()
+        self._reading = None
+        count, self.unacked_count = self.unacked_count, 0
+        self._is_blocked = self._is_over_share = self._is_held = False
+        if self._budget is not None:
+            self._budget.stop_waiting(self)
+            self._budget.change(-count)
+
+    def next_read(self, entries_max: int = ENTRIES_MAX) -> ReadOn | ReadAgain | None:
+        """What to read now, at most ``entries_max`` (at least 1): entries to send again first; None while nobody can
+        receive anything."""
+        if not self._may_send():
+            return None
+        wanted = min(self._entries_wanted(), entries_max)
+        if wanted == 0:
+            return None
+        if len(self.replay):
+            positions = self.replay.take(0, wanted)
+            if positions:
+                self._reading = positions
+                return ReadAgain(positions)
+        return ReadOn(wanted)
+
+    def next_read_on(self, entries_max: int = ENTRIES_MAX) -> ReadOn | None:
+        """As :meth:`next_read` while what is to be sent again can not be read: on in the log, for Shared alone."""
+        wanted = min(self._entries_wanted(), entries_max) if self._may_send() else 0
+        return ReadOn(wanted) if wanted else None
+
+    def postpone(self, positions: Sequence[Position]) -> None:
+        """The read again under way did not come so far: these wait again, at their places in the log."""
+        if self._reading is None:
+            return
+        behind = set(positions)
+        self._reading = [position for position in self._reading if position not in behind]
+        for position in positions:
+            self.replay.give_back(position)
+
+    def assign(self, entries: Sequence[Candidate]) -> list[Group[C]]:
+        """Divide what the read brought. The groups are booked: send them, in this order."""
+        self._forget_missing(entries)
+        groups: dict[C, list[Candidate]] = {}
+        turn = self._limits.round_robin_messages
+        consumer: C | None = None
+        group: list[Candidate] = []
+        sent = 0
+        for index, entry in enumerate(entries):
+            if self._reading is not None and entry.position not in self.replay:
+                continue  # acknowledged while it was read
+            if consumer is None or sent >= turn or not consumer.can_receive() or self._is_held:
+                consumer = None if self._is_held else self._next_consumer()
+                if consumer is None:
+                    self._keep(entries[index:])
+                    break
+                group, sent = groups.setdefault(consumer, []), 0
+            self._book(consumer, entry)
+            group.append(entry)
+            sent += entry.message_count
+        self._reading = None
+        return list(groups.items())
+
+    def read_failed(self) -> None:
+        """The read under way brought an error: what it was for waits again."""
+        for position in self._reading or ():
+            self.replay.give_back(position)
+        self._reading = None
+
+    def requeue(self, position: Position, sticky_hash: int = 0) -> None:
+        """An entry that nobody holds must be sent (a delayed message is due)."""
+        self.replay.add(position, sticky_hash)
+
+    def redeliver(self, consumer: C, positions: Iterable[Position] | None) -> int:
+        """``consumer`` gives back entries (None: all) that it holds; how many messages those were."""
+        if positions is None:
+            taken = consumer.pending.drain()
+        else:
+            taken = []
+            for position in positions:
+                removed = consumer.pending.remove(position)
+                if removed is not None:
+                    taken.append((position, *removed))
+        return self._give_back(consumer, taken)
+
+    def acknowledge(self, consumer: C, position: Position, remaining: int = 0) -> bool:
+        """``consumer`` acknowledged an entry, but for ``remaining`` of its messages. Any consumer may acknowledge
+        what another one holds. True if an entry that waited for this can be sent now."""
+        if not remaining:
+            self.tracker.forget(position)
+        return self.hold(consumer, position, remaining)
+
+    def hold(self, consumer: C, position: Position, remaining: int = 0) -> bool:
+        """As :meth:`acknowledge`, but it may come again (:meth:`unhold`): how often it was sent stays known."""
+        owner = consumer
+        if position not in consumer.pending:
+            for other in self.consumers:
+                if position in other.pending:
+                    owner = other
+                    break
+        if remaining:
+            count, sticky_hash = owner.pending.reduce(position, remaining), 0
+        else:
+            self.replay.discard(position)
+            count, sticky_hash = owner.pending.remove(position) or (0, 0)
+        return self._release(owner, count, sticky_hash)
+
+    def unhold(self, position: Position) -> None:
+        """An entry that was held, and that no consumer has, must be sent again."""
+        self.tracker.increment(position)
+        self.requeue(position)
+
+    def acknowledge_up_to(self, position: Position) -> None:
+        """The cursor was moved past ``position`` by an operator: nobody needs to acknowledge or resend it."""
+        self.replay.discard_up_to(position)
+        self.tracker.forget_up_to(position)
+        for consumer in self.consumers:
+            for held in consumer.pending.positions():
+                if held > position:
+                    break
+                removed = consumer.pending.remove(held)
+                if removed is not None:
+                    self._release(consumer, *removed)
+
+    # ---- what Key_Shared does otherwise ----
+
+    def _give_back(self, consumer: C, taken: Sequence[tuple[Position, int, int]]) -> int:
+        messages = 0
+        for position, count, _sticky_hash in taken:
+            self.replay.add(position)
+            self.tracker.increment(position)
+            messages += count
+        self._release(consumer, messages, 0)
+        return messages
+
+    def _release(self, consumer: C, message_count: int, sticky_hash: int) -> bool:
+        """``message_count`` messages of ``consumer`` are settled; True if that set something free."""
+        del sticky_hash  # used by Key_Shared
+        if not message_count:
+            return False
+        freed = consumer.add_unacked(-message_count)
+        self.unacked_count -= message_count
+        if self.unacked_count < 0:
+            raise InvariantError(f"{self.unacked_count} unacknowledged messages")
+        if self._is_blocked and self.unacked_count <= self._limits.unacked_max // 2:
+            self._is_blocked = False
+            self._is_held = self._is_over_share
+            freed = True
+        budget = self._budget
+        if budget is not None:
+            if self._is_over_share and self.unacked_count <= budget.share // 2:
+                budget.stop_waiting(self)
+                self._is_over_share = False
+                self._is_held = self._is_blocked
+                freed = True
+            budget.change(-message_count)
+        return freed
+
+    def _keep(self, entries: Iterable[Candidate]) -> None:
+        """These could not be sent now."""
+        for entry in entries:
+            if self._reading is None:
+                self.replay.add(entry.position)
+            else:
+                self.replay.give_back(entry.position)
+
+    def _entries_wanted(self) -> int:
+        limit = self._limits.read_entries_max
+        wanted = 0
+        for consumer in self.consumers:
+            if consumer.can_receive():
+                wanted += consumer.entries_wanted(limit)
+                if wanted >= limit:
+                    return limit
+        return wanted
+
+    # ---- shared by both ----
+
+    def _forget_missing(self, entries: Sequence[Candidate]) -> None:
+        """Positions lent out that did not come back are acknowledged, deleted or not to be sent."""
+        if self._reading is not None and len(entries) < len(self._reading):
+            present = {entry.position for entry in entries}
+            for position in self._reading:
+                if position not in present:
+                    self.replay.discard(position)
+
+    def _book(self, consumer: C, entry: Candidate) -> None:
+        if len(self.replay):
+            self.replay.discard(entry.position)
+        count = entry.message_count
+        consumer.pending.add(entry.position, count, entry.sticky_hash)
+        consumer.note_sent(count, 1)
+        consumer.add_unacked(count)
+        self.unacked_count += count
+        if 0 < self._limits.unacked_max <= self.unacked_count:
+            self._is_blocked = self._is_held = True
+        if self._budget is not None:
+            self._budget.change(count)
+            self._may_send()
+
+    def _may_send(self) -> bool:
+        """Whether neither the subscription's limit nor the broker's holds it, asked anew."""
+        budget = self._budget
+        if budget is not None and budget.is_short and not self._is_over_share and self.unacked_count > budget.share:
+            self._is_over_share = self._is_held = True
+            budget.wait(self, self._budget_has_room)
+        return not self._is_held
+
+    def _budget_has_room(self) -> None:
+        self._is_over_share = False
+        self._is_held = self._is_blocked
+        self._on_freed()
+
+    def _next_consumer(self) -> C | None:
+        for consumers in self._turns.values():
+            for index, consumer in enumerate(consumers):
+                if consumer.can_receive():
+                    if len(consumers) > 1:
+                        consumers[:] = [*consumers[index + 1 :], *consumers[: index + 1]]
+                    return consumer
+        return None
+
+    def check_invariants(self) -> None:
+        """No entry is pending twice or pending and queued; counts are those of the pending entries."""
+        self.replay.check_invariants()
+        invariant(
+            self._is_held == (self._is_blocked or self._is_over_share), "held by no limit, or by one and not held"
+        )
+        seen: set[Position] = set()
+        total = 0
+        for consumer in self.consumers:
+            held = 0
+            for position in consumer.pending.positions():
+                invariant(position not in seen, f"{position} is pending at two consumers")
+                invariant(position not in self.replay, f"{position} is pending and waits to be sent again")
+                seen.add(position)
+                held += consumer.pending.count(position)
+            invariant(consumer.unacked_count == held, f"{consumer.name} counts {consumer.unacked_count}, holds {held}")
+            total += held
+        invariant(total == self.unacked_count, f"{self.unacked_count} unacknowledged counted, {total} pending")

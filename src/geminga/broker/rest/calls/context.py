@@ -1,0 +1,104 @@
+"""What the REST handlers know of the broker they administer. Imports nothing of the HTTP software."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from geminga.broker.administration.services import (
+    NO_FORCE,
+    AdministeredTopics,
+    BrokerStatus,
+    ForcedDeletion,
+    LiveConfiguration,
+)
+
+if TYPE_CHECKING:
+    from geminga.broker.access.ports import Access
+    from geminga.broker.admission.topic_schemas import Schemas
+    from geminga.broker.composition.metrics import Metrics
+    from geminga.broker.configuration.broker_config import BrokerConfig
+    from geminga.broker.load_rules.config import LoadConfig
+    from geminga.broker.ownership.lookup import TopicLookup
+    from geminga.broker.ownership.membership import Membership
+    from geminga.broker.ownership.ports import Ownership
+    from geminga.broker.resources import Resources
+    from geminga.broker.statistics.topics import TopicStatistics
+    from geminga.broker.system_topics.policies import PolicyService
+    from geminga.broker.transactions.service import TransactionService
+    from geminga.managed_ledger import ManagedLedgerFactory
+    from geminga.runtime import Clock
+    from geminga.runtime.ports import Disk
+
+
+def _nothing() -> None:
+    """There is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestContext:
+    """Handed to every handler."""
+
+    status: BrokerStatus
+    topics: AdministeredTopics
+    resources: Resources
+    policies: PolicyService
+    #: Returns when the loaded topics of a namespace follow its changed policies.
+    policies_changed: Callable[[str], Awaitable[None]]
+    #: Each of these three is made with its first use, and the same from then on: they know what topics are.
+    use_schemas: Callable[[], Schemas]
+    use_metrics: Callable[[], Metrics]
+    use_statistics: Callable[[], TopicStatistics]
+    lookup: TopicLookup
+    ownership: Ownership
+    #: This broker's part in a cluster of several; None: it is alone.
+    membership: Membership | None = None
+    #: Of a broker whose load is managed; None: Pulsar's defaults.
+    load: LoadConfig | None = None
+    ledgers: ManagedLedgerFactory
+    clock: Clock
+    disk: Disk
+    config: BrokerConfig
+    cluster: str
+    version: str
+    #: Who is let in, and to what.
+    access: Access
+    #: Largest body of a request, bytes; -1: :data:`~geminga.broker.rest.calls.core.patience.BODY_BYTES_MAX_DEFAULT`.
+    body_bytes_max: int = -1
+    #: Path of the file whose presence ``/status.html`` tells; empty: none.
+    status_file: str = ""
+    #: Why new ledgers can not be made now, as far as the number of bookies goes; empty: they can.
+    storage_shortage: Callable[[], str] = str
+    #: What may be deleted with all that is in it.
+    forced: ForcedDeletion = NO_FORCE
+    #: Loaded with the first use, raises UnavailableError; None: the broker has no transactions.
+    transactions: Callable[[], TransactionService] | None = None
+    #: Where the metadata are, as ``metadataStoreUrl`` would say it.
+    metadata_url: str = ""
+    #: Every configuration key in force, for ``brokers/configuration/runtime``.
+    configuration: Callable[[], Mapping[str, str]] = dict
+    #: Hands over what is served here, so many bundles a second, and ends the process. Raises PreconditionFailedError
+    #: where it is not this broker's to end; None: it never is.
+    shut_down: Callable[[int], Awaitable[None]] | None = None
+    #: Looks at the backlog quotas of all topics.
+    check_backlog_quotas: Callable[[], None] = _nothing
+    #: What the process tells of itself, by what it is about.
+    process: Callable[[], Mapping[str, Mapping[str, float]]] = dict
+    #: What of it can be changed at run time, made with the first use; None: nothing.
+    live: Callable[[], LiveConfiguration] | None = None
+
+    @property
+    def schemas(self) -> Schemas:
+        """Of topics."""
+        return self.use_schemas()
+
+    @property
+    def metrics(self) -> Metrics:
+        """What ``/metrics`` tells."""
+        return self.use_metrics()
+
+    @property
+    def statistics(self) -> TopicStatistics:
+        """Of topics and their subscriptions."""
+        return self.use_statistics()

@@ -1,0 +1,1 @@
+"""Calls about a cluster: its brokers, bookies, statistics, names."""

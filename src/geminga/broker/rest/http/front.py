@@ -1,0 +1,98 @@
+"""In front of every HTTP application, whatever it is: who is refused before, and bodies that nobody wants.
+
+A foreign page's request (``wire.pages``) is answered 403; one beyond ``requests_max`` 503 with ``Retry-After``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.rest.calls.core.patience import RETRY_AFTER_S
+from geminga.wire.pages import Names, refusal_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: Bytes of a body that are read and thrown away before an answer that does not need them.
+DISCARDED_BYTES_MAX: Final = 1 << 20
+
+
+class PageGuard:
+    """An ASGI application around another one."""
+
+    def __init__(self, application: ASGIApp, names: Names, requests_max: int, warn: Callable[[str, str], None]) -> None:
+        """``warn`` is told, with a kind, what is refused."""
+        self._application = application
+        self._names = names
+        self._requests_max = requests_max
+        self._warn = warn
+        #: Requests under way.
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request, as ASGI has it."""
+        reason = refusal_of(self._names, scope["method"], scope["path"], scope["headers"])
+        if reason:
+            self._warn(f"an HTTP request is refused: {reason}", "page")
+            await _answer(scope, receive, send, 403, reason)
+            return
+        if self._running >= self._requests_max:
+            reason = f"{self._requests_max} HTTP requests are under way; try again later"
+            self._warn(f"an HTTP request is told to come back: {reason}", "requests")
+            await _answer(scope, receive, send, 503, reason)
+            return
+        self._running += 1
+        try:
+            await self._application(scope, receive, send)
+        finally:
+            self._running -= 1
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:
+    body = json.dumps({"reason": reason}, separators=(",", ":")).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if status == 503:
+        headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
+
+    async def refuse(_scope: Scope, _receive: Receive, send_on: Send) -> None:
+        await send_on({"type": "http.response.start", "status": status, "headers": headers})
+        await send_on({"type": "http.response.body", "body": body})
+
+    await WholeBodies(refuse)(scope, receive, send)
+
+
+class WholeBodies:
+    """An ASGI application around another one. An answer ahead of the body is lost where the connection closes then.
+
+    A client that is still sending when its peer closes is told by the kernel that the connection was reset.
+    """
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request, as ASGI has it."""
+        is_coming = scope["type"] == "http" and _sends_anyway(scope)
+
+        async def receive_on() -> Message:
+            nonlocal is_coming
+            message = await receive()
+            is_coming = is_coming and message["type"] == "http.request" and message.get("more_body", False)
+            return message
+
+        async def send_on(message: Message) -> None:
+            left = DISCARDED_BYTES_MAX
+            while is_coming and left > 0:
+                left -= len((await receive_on()).get("body", b""))
+            await send(message)
+
+        await self._application(scope, receive_on, send_on)
+
+
+def _sends_anyway(scope: Scope) -> bool:
+    """Whether a body comes that is worth waiting for, from a client that does not wait for leave to send it."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"0" if b"transfer-encoding" not in headers else b"1")
+    return b"expect" not in headers and 0 < int(length) <= DISCARDED_BYTES_MAX

@@ -1,0 +1,1 @@
+"""Calls about tenants and namespaces: policies, bundles, isolation, deletion."""

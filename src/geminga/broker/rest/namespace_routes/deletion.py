@@ -1,0 +1,85 @@
+"""Deleting a namespace with everything in it."""
+
+from __future__ import annotations
+
+from geminga.broker.administration.services import AdministeredTopics
+from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.model.errors import ConflictError, NotFoundError, TopicNotFoundError
+from geminga.model.topic_name import SYSTEM_NAMESPACE, TopicName
+
+
+async def topics_of_namespace(
+    topics: AdministeredTopics, namespace: str, *, has_system: bool = False
+) -> list[TopicName]:
+    """Every topic in the namespace, partitions one by one; ``has_system``: also the broker's own."""
+    names = await topics.registry.list(namespace, mode=TopicMode.ALL, has_system=has_system)
+    return [TopicName.parse(name) for name in names]
+
+
+async def partitioned_topics_of_namespace(topics: AdministeredTopics, namespace: str) -> list[TopicName]:
+    """Every partitioned topic of the namespace, of both domains."""
+    resources = topics.resources.partitioned_topics
+    names = [*await resources.list(namespace), *await resources.list(namespace, "non-persistent")]
+    return [TopicName.parse(name) for name in names]
+
+
+async def delete_empty_namespace(topics: AdministeredTopics, namespace: str) -> None:
+    """Raises ConflictError if it has topics, also those that come while it is looked at; then nothing is deleted."""
+    for is_marked in (False, True):
+        if is_marked:
+            await _mark_deleted(topics, namespace, True)
+        if await topics_of_namespace(topics, namespace) or await partitioned_topics_of_namespace(topics, namespace):
+            if is_marked:
+                await _mark_deleted(topics, namespace, False)
+            raise ConflictError("Cannot delete non empty namespace")
+    await delete_namespace_and_topics(topics, namespace)
+
+
+async def delete_namespace_and_topics(topics: AdministeredTopics, namespace: str) -> None:
+    """Delete all topics by force, then the namespace.
+
+    The namespace is marked as deleted first, so that clients that reconnect do not bring topics back. Cut short, it
+    is finished by the next call. Raises ConflictError if its policies are changed meanwhile, or it has the coordinators
+    of transactions; TopicNotServedError, with nothing done, if a broker has one of its topics that can not be asked.
+    """
+    steps = topics.steps()
+    if namespace == SYSTEM_NAMESPACE and await topics.resources.partitioned_topics.find_stored(COORDINATORS_TOPIC):
+        raise ConflictError(f"{namespace} has the cluster's transaction coordinators, and stays")
+    for name in await topics_of_namespace(topics, namespace, has_system=True) if topics.elsewhere is None else ():
+        await steps.next()
+        await topics.registry.require_here(name)
+    version = await _mark_deleted(topics, namespace, True)
+    for name in await partitioned_topics_of_namespace(topics, namespace):
+        await steps.next()
+        try:
+            await topics.partitions.delete(name, force=True, is_namespace_going=True)
+        except (TopicNotFoundError, NotFoundError):
+            if await topics.resources.partitioned_topics.find_stored(name) is not None:
+                raise
+    # Policies are events in a topic of the namespace and go with it, schemas all together: that no topic writes what
+    # is deleted next is why one that is there can always be deleted.
+    for name in await topics_of_namespace(topics, namespace, has_system=True):
+        await steps.next()
+        try:
+            if topics.elsewhere is not None and not await topics.elsewhere.is_here(name):
+                await topics.elsewhere.delete(name, force=True)
+            else:
+                await topics.registry.delete(name, force=True, is_namespace_going=True)
+        except (TopicNotFoundError, NotFoundError):
+            if await topics.registry.exists(name):
+                raise
+    await topics.registry.delete_logs(namespace)
+    await topics.forget_namespace(namespace)
+    # While it is marked nothing new comes, and what is cut short here is finished by the next call.
+    await topics.resources.remove_remains(namespace)
+    await topics.resources.namespaces.delete(namespace, expected_version=version)
+
+
+async def _mark_deleted(topics: AdministeredTopics, namespace: str, is_deleted: bool) -> int:
+    """The version of the policies that say so; on return nothing goes by what was remembered before."""
+    policies = await topics.resources.namespaces.set_policy(namespace, "deleted", is_deleted)
+    topics.forget_policies(namespace)
+    await topics.partitions.until_done(namespace)
+    await topics.registry.until_loaded(*(f"{domain}://{namespace}/" for domain in ("persistent", "non-persistent")))
+    return policies.version

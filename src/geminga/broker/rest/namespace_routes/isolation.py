@@ -1,0 +1,149 @@
+"""``/admin/v2/clusters/{cluster}/namespaceIsolationPolicies`` and ``.../failureDomains``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import ClusterOperation, SuperUser
+from geminga.broker.core.coercion import BodyError, Json
+from geminga.broker.resources.documents import Document
+from geminga.broker.resources.isolation import (
+    IsolationPolicies,
+    check_failure_domain,
+    check_isolation_policy,
+    matches,
+    namespaces_to_unload,
+)
+from geminga.broker.rest.calls.context import RestContext
+from geminga.broker.rest.calls.requests import RestError, context_of, json_body, json_response, no_content, path_text
+from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.cluster_routes.brokers import active_brokers
+from geminga.broker.rest.namespace_routes.bundles import unload_everywhere
+
+_PATH = "/admin/v2/clusters/{cluster}/namespaceIsolationPolicies"
+_DOMAINS = "/admin/v2/clusters/{cluster}/failureDomains"
+
+
+async def get_policies(request: Request) -> Response:
+    """All isolation policies of a cluster, by name."""
+    policies = await _resources(request).get(await _cluster(request, missing=404))
+    return json_response({**policies})
+
+
+async def get_policy(request: Request) -> Response:
+    """One of them."""
+    cluster, name = await _cluster(request), path_text(request, "policy")
+    found = (await _resources(request).get(cluster)).get(name)
+    if found is None:
+        raise RestError(404, f"Cannot find NamespaceIsolationPolicy {name} for cluster {cluster}")
+    return json_response(found)
+
+
+async def set_policy(request: Request) -> Response:
+    """Set one, and unload the namespaces that may have to go elsewhere now."""
+    context, cluster, name = context_of(request), await _cluster(request), path_text(request, "policy")
+    try:
+        policy = check_isolation_policy(await json_body(request))
+    except BodyError as error:
+        raise RestError(400, f"Invalid format of input policy data. policy: {name}: {error}") from error
+    before = await context.resources.isolation.set(cluster, name, policy)
+    patterns: Json = [*namespaces_to_unload(policy, before)]
+    if patterns:
+        await _unload(context, cluster, patterns)
+    return no_content()
+
+
+async def delete_policy(request: Request) -> Response:
+    """Remove one; topics stay where they are."""
+    await _resources(request).delete(await _cluster(request), path_text(request, "policy"))
+    return no_content()
+
+
+async def get_brokers(request: Request) -> Response:
+    """What holds for each broker that is there."""
+    cluster = await _cluster(request)
+    policies = await _resources(request).get(cluster)
+    return json_response([_of_broker(broker, policies) for broker in active_brokers(context_of(request))])
+
+
+async def get_broker(request: Request) -> Response:
+    """What would hold for a broker of this name, whether it is there or not."""
+    policies = await _resources(request).get(await _cluster(request))
+    return json_response(_of_broker(path_text(request, "broker"), policies))
+
+
+async def get_domains(request: Request) -> Response:
+    """All failure domains of a cluster, by name."""
+    domains = await context_of(request).resources.failure_domains.all(path_text(request, "cluster"))
+    return json_response({**domains})
+
+
+async def get_domain(request: Request) -> Response:
+    """One of them."""
+    cluster = await _cluster(request)
+    return json_response(await context_of(request).resources.failure_domains.get(cluster, path_text(request, "domain")))
+
+
+async def set_domain(request: Request) -> Response:
+    """Set or make one."""
+    cluster, domains = await _cluster(request), context_of(request).resources.failure_domains
+    await domains.set(cluster, path_text(request, "domain"), check_failure_domain(await json_body(request)))
+    return no_content()
+
+
+async def delete_domain(request: Request) -> Response:
+    """Remove one."""
+    await context_of(request).resources.failure_domains.delete(await _cluster(request), path_text(request, "domain"))
+    return Response(status_code=200)
+
+
+async def _cluster(request: Request, missing: int = 412) -> str:
+    cluster = path_text(request, "cluster")
+    if await context_of(request).resources.clusters.find(cluster) is None:
+        raise RestError(missing, f"Cluster {cluster} does not exist.")
+    return cluster
+
+
+def _of_broker(broker: str, policies: Mapping[str, Document]) -> Document:
+    """As in Pulsar the last policy that names the broker counts, and all of them their namespaces."""
+    found: Document = {"brokerName": broker}
+    namespaces: list[Json] = []
+    is_primary = False
+    for name, policy in policies.items():
+        is_primary_here = matches(policy.get("primary"), broker)
+        if is_primary_here or matches(policy.get("secondary"), broker):
+            listed = policy.get("namespaces")
+            namespaces += listed if isinstance(listed, list) else []
+            found["policyName"], is_primary = name, is_primary_here
+    return {**found, "namespaceRegex": namespaces, "primary": is_primary}
+
+
+async def _unload(context: RestContext, cluster: str, patterns: Json) -> None:
+    steps = context.topics.steps()
+    for tenant in await context.resources.tenants.list():
+        for namespace in await context.resources.namespaces.list(tenant):
+            await steps.next()
+            policies = await context.resources.namespaces.find(namespace)
+            if policies is not None and cluster in policies.replication_clusters and matches(patterns, namespace):
+                await unload_everywhere(context, namespace)
+
+
+def _resources(request: Request) -> IsolationPolicies:
+    return context_of(request).resources.isolation
+
+
+ROUTES = [
+    Route(_PATH, get_policies, methods=["GET"], needs=SuperUser.LOOK_AT_ISOLATION),
+    Route(f"{_PATH}/brokers", get_brokers, methods=["GET"], needs=SuperUser.LOOK_AT_ISOLATION),
+    Route(f"{_PATH}/brokers/{{broker}}", get_broker, methods=["GET"], needs=SuperUser.LOOK_AT_ISOLATION),
+    Route(f"{_PATH}/{{policy}}", get_policy, methods=["GET"], needs=SuperUser.LOOK_AT_ISOLATION),
+    Route(f"{_PATH}/{{policy}}", set_policy, methods=["POST"], needs=SuperUser.CHANGE_ISOLATION),
+    Route(f"{_PATH}/{{policy}}", delete_policy, methods=["DELETE"], needs=SuperUser.CHANGE_ISOLATION),
+    Route(_DOMAINS, get_domains, methods=["GET"], needs=ClusterOperation.GET_FAILURE_DOMAIN),
+    Route(f"{_DOMAINS}/{{domain}}", get_domain, methods=["GET"], needs=ClusterOperation.GET_FAILURE_DOMAIN),
+    Route(f"{_DOMAINS}/{{domain}}", set_domain, methods=["POST"], needs=ClusterOperation.UPDATE_FAILURE_DOMAIN),
+    Route(f"{_DOMAINS}/{{domain}}", delete_domain, methods=["DELETE"], needs=ClusterOperation.DELETE_FAILURE_DOMAIN),
+]

@@ -1,0 +1,163 @@
+"""``/admin/v2/namespaces``: the namespaces themselves, their topics, bundles, permissions and unloading."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TenantOperation, reading
+from geminga.broker.core.coercion import texts_of
+from geminga.broker.ownership.core.local_policies import bundles_data
+from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.resources.documents import Document
+from geminga.broker.rest.calls.core.unbuilt import refuse_replication
+from geminga.broker.rest.calls.requests import (
+    RestError,
+    context_of,
+    flag,
+    json_body,
+    json_response,
+    namespace_of,
+    no_content,
+    object_body,
+    path_text,
+)
+from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.calls.targets import names_response
+from geminga.broker.rest.namespace_routes.bundles import cut_of
+from geminga.broker.rest.namespace_routes.deletion import delete_empty_namespace, delete_namespace_and_topics
+from geminga.broker.rest.namespace_routes.policies import checked_policies
+from geminga.model.errors import NotFoundError
+
+#: Pulsar's ``mode`` of a list of topics, and the broker's.
+MODES = {"PERSISTENT": TopicMode.PERSISTENT, "NON_PERSISTENT": TopicMode.NON_PERSISTENT, "ALL": TopicMode.ALL}
+#: Pulsar's AuthAction.
+ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
+
+
+async def list_namespaces(request: Request) -> Response:
+    """Full names of a tenant's namespaces."""
+    return json_response([*await context_of(request).resources.namespaces.list(path_text(request, "tenant"))])
+
+
+async def get_policies(request: Request) -> Response:
+    """The whole policies document."""
+    topics = context_of(request).topics
+    policies = await topics.resources.namespaces.get(namespace_of(request))
+    # What Pulsar shows of every namespace, and those made by older versions do not hold.
+    whole: Document = {
+        "allowed_clusters": [],
+        "migrated": False,
+        "is_allow_auto_update_schema": context_of(request).config.allow_auto_update_schema,
+    }
+    document = dict(policies.document)
+    # As it is cut now; the policies say how it began.
+    document["bundles"] = bundles_data(await cut_of(context_of(request), namespace_of(request)))
+    return json_response({**whole, **document})
+
+
+async def create_namespace(request: Request) -> Response:
+    """Create, with policies in the body or with defaults."""
+    context, namespace = context_of(request), namespace_of(request)
+    given = await object_body(request)
+    tenant = await context.resources.tenants.get(namespace.partition("/")[0])
+    policies = checked_policies(given, namespace)
+    # As in Pulsar: this cluster, whatever else the tenant may use.
+    policies["replication_clusters"] = policies.get("replication_clusters") or [context.cluster]
+    refuse_replication(policies, context.cluster, tenant.get("allowedClusters"))
+    await context.resources.namespaces.create(namespace, policies)
+    return no_content()
+
+
+async def delete_namespace(request: Request) -> Response:
+    """Delete an empty namespace; with ``force`` (and ``forceDeleteNamespaceAllowed``) also its topics."""
+    context = context_of(request)
+    topics, namespace = context.topics, namespace_of(request)
+    is_forced = flag(request, "force")
+    if is_forced and not context.forced.force_delete_namespace:
+        raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
+    if await topics.resources.namespaces.find(namespace) is None:
+        raise NotFoundError(f"Namespace {namespace} does not exist.")
+    if is_forced:
+        await delete_namespace_and_topics(topics, namespace)
+    else:
+        await delete_empty_namespace(topics, namespace)
+    return no_content()
+
+
+async def list_topics(request: Request) -> Response:
+    """Topics of a namespace, partitions one by one; ``mode`` picks the domain."""
+    topics, namespace = context_of(request).topics, namespace_of(request)
+    await topics.resources.namespaces.get(namespace)
+    mode = request.query_params.get("mode") or "PERSISTENT"
+    if mode not in MODES:
+        # What Pulsar's HTTP software says of a parameter that it can not read.
+        raise RestError(404, f"mode={mode}: expected {', '.join(MODES)}")
+    return await names_response(topics, await topics.registry.list(namespace, mode=MODES[mode]))
+
+
+async def get_permissions(request: Request) -> Response:
+    """Role -> actions."""
+    policies = await context_of(request).resources.namespaces.get(namespace_of(request))
+    return json_response(_granted(dict(policies.document)))
+
+
+async def grant_permission(request: Request) -> Response:
+    """Give a role actions, replacing those it had. Kept; nothing checks it while authorization is off."""
+    role, body = path_text(request, "role"), await json_body(request)
+    if body is None:
+        raise RestError(400, "Actions should not be null")
+    actions = texts_of(body, "the body")
+    unknown = [action for action in actions if action not in ACTIONS]
+    if unknown:
+        raise RestError(400, f"the body must be a list of actions out of {', '.join(ACTIONS)}, not {unknown[0]}")
+
+    def grant(document: Document) -> Document:
+        return _with_permissions(document, {**_granted(document), role: [*actions]})
+
+    namespaces = context_of(request).resources.namespaces
+    await namespaces.update(namespace_of(request), grant, "Topic's namespace does not exist")
+    return no_content()
+
+
+async def revoke_permission(request: Request) -> Response:
+    """Take every action from a role."""
+    role = path_text(request, "role")
+
+    def revoke(document: Document) -> Document:
+        return _with_permissions(document, {key: value for key, value in _granted(document).items() if key != role})
+
+    await context_of(request).resources.namespaces.update(namespace_of(request), revoke)
+    return no_content()
+
+
+def _granted(document: Document) -> Document:
+    auth = document.get("auth_policies")
+    granted = auth.get("namespace_auth") if isinstance(auth, dict) else None
+    return granted if isinstance(granted, dict) else {}
+
+
+def _with_permissions(document: Document, granted: Document) -> Document:
+    auth = document.get("auth_policies")
+    return {**document, "auth_policies": {**(auth if isinstance(auth, dict) else {}), "namespace_auth": granted}}
+
+
+_PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
+
+ROUTES = [
+    Route("/admin/v2/namespaces/{tenant}", list_namespaces, methods=["GET"], needs=TenantOperation.LIST_NAMESPACES),
+    Route(_PATH, get_policies, methods=["GET"], needs=reading(PolicyName.ALL)),
+    Route(_PATH, create_namespace, methods=["PUT"], needs=TenantOperation.CREATE_NAMESPACE),
+    Route(_PATH, delete_namespace, methods=["DELETE"], needs=TenantOperation.DELETE_NAMESPACE),
+    Route(f"{_PATH}/topics", list_topics, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
+    Route(f"{_PATH}/permissions", get_permissions, methods=["GET"], needs=NamespaceOperation.GET_PERMISSION),
+    Route(
+        f"{_PATH}/permissions/{{role}}", grant_permission, methods=["POST"], needs=NamespaceOperation.GRANT_PERMISSION
+    ),
+    Route(
+        f"{_PATH}/permissions/{{role}}",
+        revoke_permission,
+        methods=["DELETE"],
+        needs=NamespaceOperation.REVOKE_PERMISSION,
+    ),
+]

@@ -1,0 +1,197 @@
+"""Paths of geo-replication, as far as one cluster knows the answer: what lives here alone is told and taken.
+
+Another cluster than this one is 501, after what is wrong with the request is said in Pulsar's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import ClusterOperation, PolicyName, TopicOperation, reading, writing
+from geminga.broker.core.coercion import NotBuiltError, boolean_of, texts_of
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.calls.context import RestContext
+from geminga.broker.rest.calls.core.unbuilt import GEO_REPLICATION
+from geminga.broker.rest.calls.requests import (
+    NO_BODY,
+    RestError,
+    context_of,
+    json_body,
+    json_response,
+    namespace_of,
+    no_content,
+    nothing_set,
+    path_text,
+    subscription_name,
+    topic_of,
+)
+from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
+from geminga.broker.rest.calls.targets import no_subscription, require_topic
+from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
+from geminga.model.errors import NotAllowedError, PreconditionFailedError
+
+#: What is said where no cluster is named.
+NO_CLUSTERS: Final = "ClusterIds should not be null or empty"
+#: Members of a namespace's policies.
+_REPLICATION: Final = "replication_clusters"
+_ALLOWED: Final = "allowed_clusters"
+_PEERS: Final = "peerClusterNames"
+
+
+def clusters_in(body: Json) -> list[str]:
+    """The clusters that a body names; raises BodyError, PreconditionFailedError where it names none."""
+    clusters = [] if body is None else texts_of(body, "the body")
+    if not clusters:
+        raise PreconditionFailedError(NO_CLUSTERS)
+    return clusters
+
+
+async def get_clusters(request: Request) -> Response:
+    """Clusters that the namespace lives in."""
+    return json_response(await _stored(request, _REPLICATION, [context_of(request).cluster]))
+
+
+async def set_clusters(request: Request) -> Response:
+    """This cluster alone."""
+    clusters, context = clusters_in(await json_body(request)), context_of(request)
+    for cluster in clusters:
+        if await context.resources.clusters.find(cluster) is None:
+            raise RestError(403, f"Invalid cluster id: {cluster}")
+    await _require_usable(context, namespace_of(request), clusters)
+    await require_namespace_of(request)
+    return await _set(request, _REPLICATION, clusters)
+
+
+async def get_allowed(request: Request) -> Response:
+    """Clusters that the namespace may be moved to."""
+    return json_response(await _stored(request, _ALLOWED, []))
+
+
+async def set_allowed(request: Request) -> Response:
+    """This cluster alone."""
+    body = await json_body(request)
+    if body is None:
+        raise RestError(400, NO_BODY)
+    clusters, context = texts_of(body, "the body"), context_of(request)
+    await _require_usable(context, namespace_of(request), clusters)
+    present = await _stored(request, _REPLICATION, [context.cluster])
+    left = [str(cluster) for cluster in present if cluster not in clusters]
+    if left:
+        raise RestError(
+            400,
+            f"Allowed clusters do not contain the replication cluster [{', '.join(left)}]. Please remove the "
+            "replication cluster if the cluster is not allowed for this namespace",
+        )
+    return await _set(request, _ALLOWED, clusters)
+
+
+async def _stored(request: Request, member: str, unset: Sequence[str]) -> list[Json]:
+    policies = await context_of(request).resources.namespaces.get(await require_namespace_of(request))
+    found = policies.document.get(member)
+    return found if isinstance(found, list) and found else [*unset]
+
+
+async def _require_usable(context: RestContext, namespace: str, clusters: Sequence[str]) -> None:
+    """Raise RestError (403) for a cluster that the namespace's tenant may not use."""
+    tenant = namespace.partition("/")[0]
+    allowed = (await context.resources.tenants.get(tenant)).get("allowedClusters")
+    for cluster in clusters:
+        if not isinstance(allowed, list) or cluster not in allowed:
+            raise RestError(
+                403, f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant}]"
+            )
+
+
+async def _set(request: Request, member: str, clusters: list[str]) -> Response:
+    if clusters != [context_of(request).cluster]:
+        raise NotBuiltError(GEO_REPLICATION)
+
+    def change(document: Document) -> Document:
+        return {**document, member: [*clusters]}
+
+    await change_policy(request, change, "Namespace does not exist")
+    # As in Pulsar, which answers 204 to most others.
+    return nothing_set()
+
+
+async def get_peers(request: Request) -> Response:
+    """Clusters that are never together with this one in a namespace; no body where nobody said."""
+    peers = (await context_of(request).resources.clusters.get(path_text(request, "cluster"))).get(_PEERS)
+    return nothing_set() if peers is None else json_response(peers)
+
+
+async def set_peers(request: Request) -> Response:
+    """None."""
+    body = await json_body(request)
+    peers = [peer for peer in ([] if body is None else texts_of(body, "the body")) if peer.strip()]
+    clusters, cluster = context_of(request).resources.clusters, path_text(request, "cluster")
+    data = await clusters.get(cluster)
+    for peer in peers:
+        if peer == cluster:
+            raise PreconditionFailedError(f"{cluster} itself can't be part of peer-list")
+        if await clusters.find(peer) is None:
+            raise PreconditionFailedError(f"Peer cluster {peer} does not exist")
+    if peers:
+        raise NotBuiltError(GEO_REPLICATION)
+    await clusters.update(cluster, {**data, _PEERS: []})
+    return no_content()
+
+
+async def get_replicated(request: Request) -> Response:
+    """Whether the subscription is replicated, by topic: of each partition that has it. None is."""
+    return json_response(dict.fromkeys(await _topics_with(request), False))
+
+
+async def set_replicated(request: Request) -> Response:
+    """It is not."""
+    is_wanted = boolean_of(await json_body(request), "the body")
+    await _topics_with(request)
+    if is_wanted:
+        raise NotBuiltError(GEO_REPLICATION)
+    return no_content()
+
+
+async def _topics_with(request: Request) -> list[str]:
+    """The topic, or its partitions, that have the subscription; no topic is loaded for that.
+
+    Raises what says that topic or subscription are missing (404), NotAllowedError (405) for a non-persistent topic.
+    """
+    topics, name, subscription = context_of(request).topics, topic_of(request), subscription_name(request)
+    if not name.is_persistent:
+        raise NotAllowedError("a subscription of a non-persistent topic is never replicated")
+    await require_topic(topics, name)
+    steps = topics.steps()
+    partitioned = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
+    targets = [name] if partitioned is None else [name.with_partition(n) for n in range(partitioned.partitions)]
+    found = []
+    for target in targets:
+        await steps.next()
+        if subscription in await topics.registry.subscription_names(target):
+            found.append(str(target))
+    if not found:
+        raise no_subscription(name, subscription)
+    return found
+
+
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_PEERS_PATH: Final = "/admin/v2/clusters/{cluster}/peers"
+_STATUS: Final = f"{TOPIC_PATH}/subscription/{{subscription}}/replicatedSubscriptionStatus"
+
+OF_NAMESPACES: Final = [
+    Route(f"{_NAMESPACE}/replication", get_clusters, methods=["GET"], needs=reading(PolicyName.REPLICATION)),
+    Route(f"{_NAMESPACE}/replication", set_clusters, methods=["POST"], needs=writing(PolicyName.REPLICATION)),
+    Route(f"{_NAMESPACE}/allowedClusters", get_allowed, methods=["GET"], needs=reading(PolicyName.ALLOW_CLUSTERS)),
+    Route(f"{_NAMESPACE}/allowedClusters", set_allowed, methods=["POST"], needs=writing(PolicyName.ALLOW_CLUSTERS)),
+]
+OF_CLUSTERS: Final = [
+    Route(_PEERS_PATH, get_peers, methods=["GET"], needs=ClusterOperation.GET_CLUSTER),
+    Route(_PEERS_PATH, set_peers, methods=["POST"], needs=ClusterOperation.UPDATE_CLUSTER),
+]
+OF_TOPICS: Final = [
+    Route(_STATUS, get_replicated, methods=["GET"], needs=TopicOperation.GET_SUBSCRIPTIONS),
+    Route(_STATUS, set_replicated, methods=["POST"], needs=TopicOperation.SUBSCRIBE),
+]

@@ -1,0 +1,81 @@
+"""``/admin/v2/tenants``."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import TenantOperation
+from geminga.broker.core.coercion import object_of, texts_of
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.calls.requests import (
+    RestError,
+    context_of,
+    flag,
+    json_body,
+    json_response,
+    no_content,
+    path_text,
+)
+from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
+
+
+async def list_tenants(request: Request) -> Response:
+    """Names of all tenants."""
+    return json_response([*await context_of(request).resources.tenants.list()])
+
+
+async def get_tenant(request: Request) -> Response:
+    """A tenant's info."""
+    return json_response(await context_of(request).resources.tenants.get(path_text(request, "tenant")))
+
+
+async def create_tenant(request: Request) -> Response:
+    """Create."""
+    tenants = context_of(request).resources.tenants
+    await tenants.create(path_text(request, "tenant"), await _info(request))
+    return no_content()
+
+
+async def update_tenant(request: Request) -> Response:
+    """Replace a tenant's info."""
+    tenants = context_of(request).resources.tenants
+    await tenants.update(path_text(request, "tenant"), await _info(request))
+    return no_content()
+
+
+async def _info(request: Request) -> Document:
+    body = await json_body(request)
+    if body is None:
+        raise RestError(412, "TenantInfo is null")
+    info = object_of(body, "the body")
+    return {key: [*_texts(info[key], key)] for key in ("adminRoles", "allowedClusters") if info.get(key) is not None}
+
+
+def _texts(value: Json, what: str) -> list[str]:
+    # Pulsar takes nothing in a list for an empty name.
+    return texts_of(["" if item is None else item for item in value] if isinstance(value, list) else value, what)
+
+
+async def delete_tenant(request: Request) -> Response:
+    """Delete; with ``force`` (and ``forceDeleteTenantAllowed``) also its namespaces and their topics."""
+    context = context_of(request)
+    resources = context.resources
+    tenant = path_text(request, "tenant")
+    if flag(request, "force"):
+        if not context.forced.force_delete_tenant:
+            raise RestError(405, "Broker doesn't allow forced deletion of tenants")
+        for namespace in await resources.namespaces.list(tenant):
+            await delete_namespace_and_topics(context.topics, namespace)
+    await resources.tenants.delete(tenant)
+    return no_content()
+
+
+ROUTES = [
+    Route("/admin/v2/tenants", list_tenants, methods=["GET"], needs=TenantOperation.LIST_TENANTS),
+    Route("/admin/v2/tenants/{tenant}", get_tenant, methods=["GET"], needs=TenantOperation.GET_TENANT),
+    Route("/admin/v2/tenants/{tenant}", create_tenant, methods=["PUT"], needs=TenantOperation.CREATE_TENANT),
+    Route("/admin/v2/tenants/{tenant}", update_tenant, methods=["POST"], needs=TenantOperation.UPDATE_TENANT),
+    Route("/admin/v2/tenants/{tenant}", delete_tenant, methods=["DELETE"], needs=TenantOperation.DELETE_TENANT),
+]

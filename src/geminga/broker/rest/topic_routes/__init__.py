@@ -1,0 +1,1 @@
+"""Calls about topics: partitions, messages, subscriptions, policies, schemas, statistics, transactions."""

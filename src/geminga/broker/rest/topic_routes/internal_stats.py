@@ -1,0 +1,183 @@
+"""Internal statistics: ledgers and cursors of a loaded topic, and what the metadata store has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, cast
+
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.schema.registry import schema_id_of
+from geminga.broker.subscription.dispatch_shared import SharedDispatch
+from geminga.broker.subscription.stats import iso_time
+from geminga.broker.subscription.subscription import Subscription
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.non_persistent import NonPersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.managed_ledger import ManagedLedger
+from geminga.managed_ledger.info import StoredInfo
+from geminga.managed_ledger.stats import internal_stats as ledger_stats
+from geminga.metadata.ports import Stat
+from geminga.model.errors import StorageError
+from geminga.model.position import Position
+from geminga.wire.managed_ledger.ledger_info import is_complete
+
+if TYPE_CHECKING:
+    from geminga.broker.admission.topic_schemas import Schemas
+
+#: What Pulsar tells of the cursors of a non-persistent topic, and of its ledgers: there are none.
+NO_CURSOR: Final[Mapping[str, Json]] = {
+    "waitingReadOp": False,
+    "pendingReadOps": 0,
+    "messagesConsumedCounter": 0,
+    "cursorLedger": 0,
+    "cursorLedgerLastEntry": 0,
+    "active": False,
+    "numberOfEntriesSinceFirstNotAckedMessage": 0,
+    "totalNonContiguousDeletedMessagesRange": 0,
+    "subscriptionHavePendingRead": False,
+    "subscriptionHavePendingReplayRead": False,
+}
+NO_LEDGER: Final[Mapping[str, Json]] = {
+    "numberOfEntries": 0,
+    "totalSize": 0,
+    "currentLedgerEntries": 0,
+    "currentLedgerSize": 0,
+    "waitingCursorsCount": 0,
+    "pendingAddEntriesCount": 0,
+}
+#: The ledger that compaction would have written.
+NO_COMPACTED_LEDGER: Final[Mapping[str, Json]] = {
+    "ledgerId": -1,
+    "entries": -1,
+    "size": -1,
+    "offloaded": False,
+    "underReplicated": False,
+}
+
+
+async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
+    """``PersistentTopicInternalStats``, or what is left of it without a log. Raises StorageError."""
+    if not isinstance(topic, PersistentTopic):
+        added = topic.entries_in if isinstance(topic, NonPersistentTopic) else 0
+        cursors: Document = {name: {**NO_CURSOR} for name in topic.subscriptions}
+        return {"entriesAddedCounter": added, **NO_LEDGER, "cursors": cursors}
+    # As in Pulsar, where to load a topic for this question is to open a ledger.
+    await topic.ledger.open_ledger()
+    await _look_up_creation(topic)
+    stats = log_stats(topic)
+    stats["schemaLedgers"] = [
+        {
+            "ledgerId": ledger.ledger_id,
+            "entries": ledger.entries,
+            "size": ledger.size_bytes,
+            "offloaded": False,
+            "underReplicated": False,
+        }
+        for ledger in await schemas.store.ledgers(schema_id_of(topic.name))
+    ]
+    return stats
+
+
+def ledger_document(ledger: ManagedLedger) -> Document:
+    """``ManagedLedgerInternalStats`` of a log that nobody dispatches from."""
+    stats = cast("Document", ledger_stats(ledger))
+    stats["lastLedgerCreatedTimestamp"] = iso_time(cast("int", stats["lastLedgerCreatedTimestamp"]))
+    for cursor in cast("dict[str, Document]", stats["cursors"]).values():
+        cursor["lastLedgerSwitchTimestamp"] = iso_time(cast("int", cursor["lastLedgerSwitchTimestamp"]))
+    return stats
+
+
+def log_stats(topic: PersistentTopic) -> Document:
+    """The log and its cursors, and what Pulsar has no names for."""
+    stats = ledger_document(topic.ledger)
+    by_cursor = {item.cursor.name: item for item in topic.subscriptions.values()}
+    waiting = 0
+    for name, cursor in cast("dict[str, Document]", stats["cursors"]).items():
+        dispatch = by_cursor[name].dispatch if name in by_cursor else None
+        if dispatch is not None:
+            waiting += dispatch.is_waiting
+            cursor["waitingReadOp"] = dispatch.is_waiting
+            cursor["subscriptionHavePendingRead"] = dispatch.is_waiting or bool(cursor["subscriptionHavePendingRead"])
+            if isinstance(dispatch, SharedDispatch):
+                cursor["subscriptionHavePendingReplayRead"] = dispatch.is_reading_again
+    stats["waitingCursorsCount"] = waiting
+    parts = {name: cast("Document", dict(found)) for name, found in topic.parts.stats().items() if found}
+    stats["geminga"] = {**parts, **{name: section(topic) for name, section in INTERNAL_SECTIONS.items()}}
+    stats["compactedLedger"] = {**NO_COMPACTED_LEDGER}
+    return stats
+
+
+async def _look_up_creation(topic: PersistentTopic) -> None:
+    """When the last ledger was made: a list that was loaded does not say, the ledger's metadata do."""
+    with suppress(StorageError):
+        await topic.ledger.look_up_creation()
+
+
+def internal_info(info: StoredInfo, now_ms: int) -> Document:
+    """``ManagedLedgerInfo``. As in Pulsar an open ledger has no counts, and the time of the question."""
+    ledgers: list[Json] = []
+    for ledger in info.record.ledgers:
+        counts: Document = {"entries": ledger.entries, "size": ledger.size_bytes} if ledger.closed_ms else {}
+        ledgers.append(
+            {
+                "ledgerId": ledger.ledger_id,
+                **counts,
+                "timestamp": ledger.closed_ms or now_ms,
+                "isOffloaded": bool(ledger.offload_context) and is_complete(ledger.offload_context),
+            }
+        )
+    document: Document = {**_node(info.stat), "ledgers": ledgers}
+    if info.record.terminated is not None:
+        document["terminatedPosition"] = _position(info.record.terminated)
+    if info.record.properties:
+        document["properties"] = {**info.record.properties}
+    cursors: Document = {}
+    for name, (record, stat) in info.cursors.items():
+        cursor: Document = {
+            **_node(stat),
+            "cursorsLedgerId": record.cursor_ledger_id,
+            "markDelete": _position(record.mark_delete),
+        }
+        if record.ranges:
+            cursor["individualDeletedMessages"] = [
+                {"from": _position(each.lower), "to": _position(each.upper)} for each in record.ranges
+            ]
+        cursors[name] = cursor
+    document["cursors"] = cursors
+    return document
+
+
+def _node(stat: Stat) -> Document:
+    return {
+        "version": stat.version,
+        "creationDate": iso_time(stat.created_ms),
+        "modificationDate": iso_time(stat.modified_ms),
+    }
+
+
+def _position(position: Position) -> Document:
+    return {"ledgerId": position.ledger_id, "entryId": position.entry_id}
+
+
+def _deduplication(topic: PersistentTopic) -> Document:
+    if topic.dedup is None:
+        return {"status": "Disabled"}
+    return {"status": "Enabled", **cast("Document", topic.dedup.stats())}
+
+
+def _delayed_delivery(topic: PersistentTopic) -> Document:
+    """Entries that wait for their time, by subscription, and the index that they share."""
+    waiting: Document = {}
+    for name, subscription in topic.subscriptions.items():
+        dispatch = subscription.dispatch if isinstance(subscription, Subscription) else None
+        if isinstance(dispatch, SharedDispatch):
+            waiting[name] = dispatch.delayed_count
+    return {"waitingEntries": waiting, **topic.delays_stats()}
+
+
+#: What the internal statistics of a topic tell besides Pulsar's, by name, where a part's own numbers are not all of it.
+INTERNAL_SECTIONS: Final[Mapping[str, Callable[[PersistentTopic], Document]]] = {
+    "deduplication": _deduplication,
+    "delayedDelivery": _delayed_delivery,
+}

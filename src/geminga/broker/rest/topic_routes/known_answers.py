@@ -1,0 +1,143 @@
+"""Looks at what is not built whose answer is known all the same: nothing was ever compacted, migrated or grouped.
+
+What can not be done there is refused by ``core/unbuilt.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import (
+    ClusterOperation,
+    NamespaceOperation,
+    PolicyName,
+    SuperUser,
+    TopicOperation,
+    reading,
+    writing,
+)
+from geminga.broker.policies.core.row import NO_POLICIES
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.calls.requests import context_of, json_response, nothing_set, path_text, topic_of
+from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
+from geminga.broker.rest.calls.targets import is_partitioned
+from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
+from geminga.model.errors import NotFoundError, TopicNotFoundError
+from geminga.model.topic_name import TopicName
+
+_GROUP: Final = "resource_group_name"
+
+
+async def compaction_status(request: Request) -> Response:
+    """That of a topic which was never compacted."""
+    await _require_topic(request)
+    return json_response({"status": "NOT_RUN", "lastError": ""})
+
+
+async def cluster_migration(request: Request) -> Response:
+    """That of a cluster which is not migrated."""
+    await context_of(request).resources.clusters.get(path_text(request, "cluster"))
+    return json_response({"migrated": False})
+
+
+async def metadata_migration(request: Request) -> Response:
+    """That of a metadata store which is not migrated."""
+    return json_response({"phase": "NOT_STARTED"})
+
+
+async def no_groups(request: Request) -> Response:
+    """Resource groups: none."""
+    return json_response([])
+
+
+async def no_such_group(request: Request) -> Response:
+    """404."""
+    raise NotFoundError("ResourceGroup does not exist")
+
+
+async def get_group(request: Request) -> Response:
+    """The namespace's resource group, as it is stored; no body if there is none."""
+    policies = await context_of(request).resources.namespaces.get(await require_namespace_of(request))
+    group = policies.document.get(_GROUP)
+    return nothing_set() if group is None else json_response(group)
+
+
+async def remove_group(request: Request) -> Response:
+    """The namespace is in none any more."""
+
+    def change(document: Document) -> Document:
+        return {key: value for key, value in document.items() if key != _GROUP}
+
+    return await change_policy(request, change, NO_POLICIES)
+
+
+async def subscription_permissions(request: Request) -> Response:
+    """Subscription -> roles, as they are stored."""
+    return json_response(_part(await _auth_policies(await require_namespace_of(request), request), _SUBSCRIPTIONS))
+
+
+async def topic_permissions(request: Request) -> Response:
+    """Role -> actions: those of the namespace, and the topic's own, as they are stored."""
+    name = await _require_topic(request)
+    auth = await _auth_policies(name.namespace, request)
+    found: Document = dict(_part(auth, "namespace_auth"))
+    for role, actions in _part(_part(auth, "destination_auth"), str(name)).items():
+        present = found.get(role)
+        both = [*(present if isinstance(present, list) else []), *(actions if isinstance(actions, list) else [])]
+        found[role] = [*dict.fromkeys(both)]
+    return json_response(found)
+
+
+async def _require_topic(request: Request) -> TopicName:
+    """The topic of the path; TopicNotFoundError, also where its namespace is not there, as in Pulsar here."""
+    topics, name = context_of(request).topics, topic_of(request)
+    if not await topics.registry.exists(name) and not await is_partitioned(topics, name):
+        raise TopicNotFoundError(f"Topic {name} not found")
+    return name
+
+
+async def _auth_policies(namespace: str, request: Request) -> Document:
+    policies = await context_of(request).resources.namespaces.get(namespace)
+    return _part(policies.document, "auth_policies")
+
+
+def _part(document: Mapping[str, Json], key: str) -> Document:
+    found = document.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+_SUBSCRIPTIONS: Final = "subscription_auth_roles"
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_GROUPS: Final = "/admin/v2/resourcegroups"
+
+OF_TOPICS: Final = [
+    Route(f"{TOPIC_PATH}/compaction", compaction_status, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route(f"{TOPIC_PATH}/permissions", topic_permissions, methods=["GET"], needs=NamespaceOperation.GET_PERMISSION),
+]
+OF_NAMESPACES: Final = [
+    Route(f"{_NAMESPACE}/resourcegroup", get_group, methods=["GET"], needs=reading(PolicyName.RESOURCEGROUP)),
+    Route(f"{_NAMESPACE}/resourcegroup", remove_group, methods=["DELETE"], needs=writing(PolicyName.RESOURCEGROUP)),
+    Route(
+        f"{_NAMESPACE}/permissions/subscription",
+        subscription_permissions,
+        methods=["GET"],
+        needs=NamespaceOperation.GET_PERMISSION,
+    ),
+]
+OF_CLUSTERS: Final = [
+    Route(
+        "/admin/v2/clusters/{cluster}/migrate", cluster_migration, methods=["GET"], needs=ClusterOperation.GET_CLUSTER
+    )
+]
+OF_METADATA: Final = [
+    Route("/admin/v2/metadata/migration/status", metadata_migration, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER)
+]
+OF_RESOURCE_GROUPS: Final = [
+    Route(_GROUPS, no_groups, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
+    Route(f"{_GROUPS}/{{group}}", no_such_group, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
+    Route(f"{_GROUPS}/{{group}}", no_such_group, methods=["DELETE"], needs=SuperUser.CHANGE_QUOTAS),
+]

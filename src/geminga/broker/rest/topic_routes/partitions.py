@@ -1,0 +1,131 @@
+"""``/admin/v2/{domain}/.../{topic}/partitions`` and ``createMissedPartitions``: partitioned topics."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TopicOperation, writing
+from geminga.broker.core.coercion import number_of, object_of, text_of
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.calls.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
+from geminga.broker.rest.calls.requests import (
+    NO_BODY,
+    RestError,
+    context_of,
+    flag,
+    json_body,
+    json_response,
+    namespace_of,
+    no_content,
+    topic_of,
+)
+from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
+from geminga.broker.rest.calls.targets import is_partitioned, refuse_partition_name, require_namespace
+from geminga.model.errors import ConflictError, TopicNotFoundError
+
+
+def _count(value: Json) -> int:
+    """Nothing and an empty text are 0, as in Pulsar."""
+    return 0 if value is None or value == "" else number_of(value, "the number of partitions")
+
+
+async def create(request: Request) -> Response:
+    """Create; the body is the number of partitions, or an object with it and with properties."""
+    namespace_of(request)  # has a reason of its own
+    body = await json_body(request)
+    properties: dict[str, str] = {}
+    if isinstance(body, dict):
+        given = body.get("properties")
+        if given is not None:
+            given = object_of(given, "properties")
+            properties = {key: text_of(value, key) for key, value in given.items() if value is not None}
+        body = body.get("partitions")
+    count, name = _count(body), topic_of(request)
+    # As in Pulsar: its partitions could be taken for those of another topic.
+    refuse_partition_name(name)
+    await require_namespace(context_of(request).topics, name)
+    refuse_unbuilt(properties, TOPIC_PROPERTIES)
+    if count < 1:
+        raise RestError(406, "Number of partitions should be more than 0")
+    await context_of(request).topics.partitions.create(name, count, properties)
+    return no_content()
+
+
+async def update(request: Request) -> Response:
+    """Grow to the number of partitions in the body."""
+    topics, name = context_of(request).topics, topic_of(request)
+    body = await json_body(request)
+    if body is None:
+        raise RestError(400, NO_BODY)
+    refuse_partition_name(name)
+    count = _count(body)
+    found = await topics.resources.partitioned_topics.find(name)
+    if found is None:
+        raise ConflictError(f"Topic {name} is not the partitioned topic.")
+    if count < found.partitions:
+        raise RestError(
+            422, f"Desired partitions {count} can't be less than the current partitions {found.partitions}."
+        )
+    await topics.partitions.grow(name, count)
+    return no_content()
+
+
+async def create_missing(request: Request) -> Response:
+    """Create those partitions that are not there: what a stop or a crash cut off is completed."""
+    topics, name = context_of(request).topics, topic_of(request)
+    refuse_partition_name(name)
+    if not await is_partitioned(topics, name):
+        await require_namespace(topics, name)
+        raise TopicNotFoundError(f"Topic {name} does not exist")
+    await topics.partitions.create_missing(name)
+    return no_content()
+
+
+async def read(request: Request) -> Response:
+    """The number of partitions; 0 for a topic that is not partitioned.
+
+    With ``checkAllowAutoCreation`` a topic that does not exist is created if the policies say partitioned.
+    """
+    topics, name = context_of(request).topics, topic_of(request)
+    creates = flag(request, "checkAllowAutoCreation")
+    await require_namespace(topics, name)
+    await topics.registry.partitioned_count(name, create=creates)
+    found = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
+    if found is None:
+        if not creates and not await topics.registry.exists(name):
+            raise TopicNotFoundError(f"Topic {name} not found")
+        return json_response({"partitions": 0, "deleted": False})
+    metadata: Document = {"partitions": found.partitions, "deleted": found.is_deleted}
+    if found.properties:
+        metadata["properties"] = {**found.properties}
+    return json_response(metadata)
+
+
+async def delete(request: Request) -> Response:
+    """Delete the topic with all its partitions."""
+    topics, name = context_of(request).topics, topic_of(request)
+    if name.is_partition:
+        refuse_partition_name(name)
+    try:
+        await topics.partitions.delete(name, force=flag(request, "force"))
+    except TopicNotFoundError as error:
+        if await topics.registry.exists(name):
+            raise ConflictError(
+                f"{name} is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
+            ) from error
+        raise TopicNotFoundError(f"Topic {name} not found.") from error
+    return no_content()
+
+
+_PATH = f"{TOPIC_PATH}/partitions"
+
+ROUTES = [
+    Route(_PATH, create, methods=["PUT"], needs=NamespaceOperation.CREATE_TOPIC),
+    Route(_PATH, update, methods=["POST"], needs=writing(PolicyName.PARTITION)),
+    Route(_PATH, read, methods=["GET"], needs=TopicOperation.LOOKUP),
+    Route(_PATH, delete, methods=["DELETE"], needs=NamespaceOperation.DELETE_TOPIC),
+    Route(
+        f"{TOPIC_PATH}/createMissedPartitions", create_missing, methods=["POST"], needs=writing(PolicyName.PARTITION)
+    ),
+]

@@ -1,0 +1,200 @@
+"""The policies of one namespace's topics, read from its events (:mod:`geminga.broker.system_topics.topic_policies`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.ownership.ports import Here
+from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
+from geminga.broker.system_topics import events
+from geminga.broker.system_topics.table import Table, TableMessage, TableValue, TopicTable
+from geminga.model.errors import CorruptionError, InvalidTopicNameError
+from geminga.model.topic_name import CHANGE_EVENTS, EVENTS_CURSOR, TopicName
+from geminga.runtime import get_logger
+
+if TYPE_CHECKING:
+    from geminga.broker.resources.documents import Document
+    from geminga.broker.system_topics.ports import EventsBroker
+
+_log = get_logger(__name__)
+
+#: Of the events, in the registry.
+SCHEMA_NAME: Final = "PulsarEvent"
+
+
+class NamespaceEvents:
+    """The policies of one namespace's topics, read from its events."""
+
+    __slots__ = (
+        "_broker",
+        "_busy",
+        "_changed",
+        "_heard",
+        "_is_loaded",
+        "_kept",
+        "_table",
+        "name",
+        "policies",
+    )
+
+    def __init__(self, broker: EventsBroker, namespace: str, changed: Callable[[set[TopicName]], None]) -> None:
+        """``changed``: somebody else stored policies of these (partitioned) topics."""
+        self._broker = broker
+        self._changed = changed
+        #: Topics of which events came since the first ones were read, that nobody was told of.
+        self._heard: set[TopicName] = set()
+        self._is_loaded = False
+        self.name = TopicName.parse(f"persistent://{namespace}/{CHANGE_EVENTS}")
+        #: By full name of the (partitioned) topic.
+        self.policies: dict[str, TopicPolicies] = {}
+        self._table: Table[events.EventSchema] = self._own_table()
+        #: By key, events that somebody wrote: what we do not know of them is written again with each change.
+        self._kept: dict[str, events.Kept] = {}
+        #: One change at a time: each begins with what the one before it left.
+        self._busy = asyncio.Lock()
+
+    def _own_table(self) -> Table[events.EventSchema]:
+        broker = self._broker
+        return TopicTable(
+            self.name,
+            cursor=EVENTS_CURSOR,
+            schema_name=SCHEMA_NAME,
+            own_schema=events.SCHEMA,
+            parse=events.schema_of,
+            open_topic=broker.get_topic,
+            exists=broker.topic_exists,
+            registry=broker.schemas.registry,
+            clock=broker.runtime.clock,
+        )
+
+    async def load(self) -> None:
+        """Read what is stored. Raises GemingaError; then nothing is known."""
+        broker = self._broker
+        elsewhere = broker.tables_elsewhere
+        if elsewhere is not None and not isinstance(await broker.ownership.owner_of(self.name), Here):
+            self._table = elsewhere.open(
+                self.name,
+                schema_name=SCHEMA_NAME,
+                own_schema=events.SCHEMA,
+                parse=events.schema_of,
+                exists=_is_to_be,
+                registry=broker.schemas.registry,
+            )
+        await self._table.read(self._take, self._tell)
+        if self._table.was_compacted:
+            await self._rewrite()
+        self._is_loaded = True
+
+    def end(self) -> None:
+        """Nothing is heard any more."""
+        self._table.end()
+
+    def told(self) -> None:
+        """Somebody else published events here."""
+        self._table.told()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this broker's own log has them."""
+        return isinstance(self._table, TopicTable)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is known that there are events that were not read; always, where another broker has them."""
+        return self._table.is_behind
+
+    async def catch_up(self) -> None:
+        """Read all that is stored now. Raises GemingaError."""
+        await self._table.catch_up()
+
+    async def _take(self, event: TableMessage) -> None:
+        name = await self._apply(event, self.policies)
+        if name is not None and self._is_loaded:
+            self._heard.add(name)
+
+    def _tell(self) -> None:
+        heard, self._heard = self._heard, set()
+        if heard:
+            self._changed(heard)
+
+    async def update(self, name: TopicName, change: Callable[[Document], Document], *, is_all: bool = False) -> None:
+        """Change the policies of one topic; on return the change is on stable storage. Raises GemingaError.
+
+        ``is_all``: those for all clusters go.
+        """
+        async with self._busy:
+            await self._table.catch_up()
+            before = self.policies.get(str(name)) or NO_TOPIC_POLICIES
+            changed: Document = {k: v for k, v in change(dict(before.document)).items() if v is not None}
+            changes = [self._change(name, changed)] if changed != before.document else []
+            if is_all and before.for_all:
+                changes.append(self._change(name, {}, is_global=True))
+            if not changes:
+                return
+            if await self._table.append([self._event(one) for one in changes]):
+                for one in changes:
+                    self._put(self.policies, one)
+            if self._table.is_worn(len(self.policies)):
+                await self._rewrite()
+
+    # ---- private
+
+    def _change(self, name: TopicName, document: Document, *, is_global: bool = False) -> events.PolicyChange:
+        return events.PolicyChange(
+            name, is_global, document, self._kept.get(events.event_key(name, is_global=is_global))
+        )
+
+    @staticmethod
+    def _event(change: events.PolicyChange) -> TableValue:
+        schema = events.schema_to_write(change.kept)
+        key = events.event_key(change.name, is_global=change.is_global)
+        data = events.encode_update(change.name, change.policies, change.kept, schema) if change.policies else None
+        return TableValue(key, data, schema.definition, events.clusters_of(change.kept))
+
+    async def _rewrite(self) -> None:
+        live = []
+        for key, found in self.policies.items():
+            name = TopicName.parse(key)
+            for is_global, document in ((False, found.document), (True, found.for_all)):
+                if document:
+                    live.append(self._event(self._change(name, dict(document), is_global=is_global)))
+        await self._table.rewrite(live)
+
+    async def _apply(self, event: TableMessage, policies: dict[str, TopicPolicies]) -> TopicName | None:
+        """Take note of an event; whose policies it holds."""
+        try:
+            if event.problem:
+                raise CorruptionError(event.problem)
+            if event.is_null:
+                found: events.PolicyChange | None = events.removed(event.key)
+            else:
+                found = events.decode(event.data, await self._table.schema(event.schema_version))
+        except (CorruptionError, InvalidTopicNameError, ValueError) as error:
+            # Anybody who may publish here can have written it: the other topics' policies count all the same.
+            _log.warning("%s %s: passed over: %s", self.name, event.place, error)
+            return None
+        if found is None:
+            return None
+        found = found._replace(name=found.name.partitioned_topic)
+        self._put(policies, found)
+        return found.name
+
+    def _put(self, policies: dict[str, TopicPolicies], change: events.PolicyChange) -> None:
+        name, event = str(change.name), events.event_key(change.name, is_global=change.is_global)
+        before = policies.get(name) or NO_TOPIC_POLICIES
+        own, for_all = (before.document, change.policies) if change.is_global else (change.policies, before.for_all)
+        if own or for_all:
+            policies[name] = TopicPolicies(own, for_all)
+        else:
+            policies.pop(name, None)
+        if change.policies and change.kept is not None:
+            self._kept[event] = change.kept
+        else:
+            self._kept.pop(event, None)
+
+
+async def _is_to_be(_name: TopicName) -> bool:
+    """Events elsewhere are followed before there are any: their topic is made, as Apache's brokers do."""
+    return True

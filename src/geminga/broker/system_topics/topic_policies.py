@@ -1,0 +1,190 @@
+"""Policies of topics, kept as events in the system topic ``__change_events`` of their namespace, as in Pulsar.
+
+The newest event of a topic holds all its policies. A namespace's events are read once, when one of its topics is
+first loaded, and kept in memory (:mod:`geminga.broker.system_topics.namespace_events`); a change is on stable storage
+before it holds.
+
+The broker that owns their topic reads and writes its log. Another one, which serves topics of that namespace, follows
+and writes them there as a client does; so does Apache's broker, whose events are heard by who owns the topic. When the
+topic changes hands, what was read is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
+from geminga.model.errors import ConflictError, GemingaError, NotAllowedError
+from geminga.runtime import Contained, get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.ownership.ports import Topics
+    from geminga.broker.resources.documents import Document
+    from geminga.broker.system_topics.namespace_events import NamespaceEvents
+    from geminga.broker.system_topics.ports import EventsBroker
+    from geminga.model.topic_name import TopicName
+
+_log = get_logger(__name__)
+
+
+class TopicPolicyStore:
+    """Policies of all topics, namespace by namespace."""
+
+    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "_told", "changes")
+
+    def __init__(self, broker: EventsBroker) -> None:
+        self._broker = broker
+        self._namespaces: dict[str, NamespaceEvents] = {}
+        self._loading: dict[str, asyncio.Lock] = {}
+        #: Namespaces in which others published events while they were being read.
+        self._told: set[str] = set()
+        #: Counts changes, of whichever topic.
+        self.changes = 0
+        #: Counts topics of events that changed hands: what was read meanwhile is not kept.
+        self._moves = 0
+        broker.ownership.listen(self)
+
+    def given(self, topics: Topics) -> None:
+        """What another broker stored is in our own log now."""
+        self._forget_moved(topics)
+
+    async def taken(self, topics: Topics) -> None:
+        """Another broker stores what comes next."""
+        self._forget_moved(topics)
+
+    def _forget_moved(self, topics: Topics) -> None:
+        self._moves += 1
+        for namespace, known in list(self._namespaces.items()):
+            if topics(known.name):
+                self.forget_namespace(namespace)
+
+    def told(self, namespace: str) -> None:
+        """Others published events of it here: loaded topics follow soon, and who asks is answered by them at once."""
+        if namespace in self._loading:
+            self._told.add(namespace)
+        known = self._namespaces.get(namespace)
+        if known is not None:
+            known.told()
+            spawn(self._catch_up(known), name=f"read policies of {namespace}", part=self._broker)
+
+    @staticmethod
+    async def _catch_up(known: NamespaceEvents) -> None:
+        try:
+            await known.catch_up()
+        except GemingaError as error:
+            # Whoever asks next reads them, or is told that they can not be read.
+            _log.warning("policies that others stored in %s can not be read now: %s", known.name, error)
+
+    async def get(self, name: TopicName, *, is_exact: bool = False) -> TopicPolicies | None:
+        """What the topic (of a partition: its partitioned topic) has of its own; None: nothing. Raises GemingaError.
+
+        ``is_exact``: with what was stored before the call wherever the events are; else what another broker has just
+        stored may be missing, and loaded topics follow a moment later.
+        """
+        if not self._broker.config.topic_policies or name.is_system:
+            return None
+        events_of = await self._namespace(name.namespace)
+        while events_of.is_behind and (is_exact or events_of.is_here):
+            try:
+                await events_of.catch_up()
+                break
+            except GemingaError:
+                before, events_of = events_of, await self._namespace(name.namespace)
+                if events_of is before:
+                    raise
+                # Their topic changed hands meanwhile.
+        return events_of.policies.get(str(name.partitioned_topic)) if events_of.policies else None
+
+    async def update(self, name: TopicName, change: Callable[[Document], Document]) -> None:
+        """Change the topic's policies; on return it is durable and loaded topics follow it. Raises GemingaError."""
+        if not self._broker.config.topic_policies:
+            raise NotAllowedError(
+                "Topic level policies is disabled, to enable the topic level policy: set topicLevelPoliciesEnabled=true"
+            )
+        if name.is_system:
+            raise NotAllowedError(f"{name} is the broker's own: it has no policies")
+        whole = name.partitioned_topic
+        await (await self._namespace(name.namespace)).update(whole, change)
+        await self._changed(whole)
+
+    async def _changed(self, whole: TopicName) -> None:
+        """Loaded topics follow."""
+        self.changes += 1
+        for topic in self._broker.topics_of(whole):
+            if not topic.is_closing:
+                await topic.apply_policies()
+
+    def _heard(self, names: set[TopicName]) -> None:
+        """Others changed them."""
+        spawn(self._follow(names), name=f"apply policies of {len(names)} topics", part=self._broker)
+
+    async def _follow(self, names: set[TopicName]) -> None:
+        for whole in names:
+            try:
+                with Contained(self._broker, "following policies"):
+                    await self._changed(whole)
+            except GemingaError as error:
+                _log.warning("%s: changed policies could not be applied: %s", whole, error)
+
+    async def judged(self, name: TopicName) -> Document:
+        """What a topic has of its own, to be given to :meth:`forget_topic`. Raises GemingaError."""
+        found = await self.get(name, is_exact=True) or NO_TOPIC_POLICIES
+        # Those for all clusters go too: they are part of the judgement.
+        return {**found.document, "": dict(found.for_all)} if found else {}
+
+    async def forget_topic(self, name: TopicName, *, judged: Document | None = None) -> None:
+        """The topic is being deleted: so are its policies. Raises GemingaError.
+
+        ``judged``: by which it was decided to delete it; ConflictError if they are others by now.
+        """
+        if not self._broker.config.topic_policies or name.is_system:
+            return
+
+        known = await self._namespace(name.namespace)
+        whole = name.partitioned_topic
+
+        def forget(_: Document) -> Document:
+            found = known.policies.get(str(whole)) or NO_TOPIC_POLICIES
+            present: Document = {**found.document, "": dict(found.for_all)} if found else {}
+            if judged is not None and present != judged:
+                raise ConflictError(f"the policies of {name} changed while it was to be deleted")
+            return {}
+
+        await known.update(whole, forget, is_all=True)
+        self.changes += 1
+
+    def forget_namespace(self, namespace: str) -> None:
+        """The namespace was deleted, with its events."""
+        known = self._namespaces.pop(namespace, None)
+        if known is not None:
+            known.end()
+
+    async def _namespace(self, namespace: str) -> NamespaceEvents:
+        known = self._namespaces.get(namespace)
+        if known is not None:
+            return known
+        lock = self._loading.setdefault(namespace, asyncio.Lock())
+        async with lock:
+            # Loaded with the first topic.
+            from geminga.broker.system_topics.namespace_events import NamespaceEvents
+
+            known = self._namespaces.get(namespace)
+            while known is None:
+                moves, read = self._moves, NamespaceEvents(self._broker, namespace, self._heard)
+                try:
+                    await read.load()
+                except GemingaError as error:
+                    read.end()
+                    _log.warning("policies of the topics of %s could not be read: %s", namespace, error)
+                    raise
+                if moves == self._moves:
+                    known = self._namespaces[namespace] = read
+                    if namespace in self._told:
+                        known.told()
+                else:
+                    read.end()
+                self._told.discard(namespace)
+        self._loading.pop(namespace, None)
+        return known

@@ -1,0 +1,101 @@
+"""Who a client says it is: what goes into CONNECT and into answers to AUTH_CHALLENGE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from geminga.client._api.errors import InvalidConfiguration
+from geminga.client.rules.option_kinds import TEXT, Either, Function, problem, problem_of_type
+
+
+class Authentication(Protocol):
+    """A way to authenticate; an object of one's own with these two members will do."""
+
+    @property
+    def method_name(self) -> str:
+        """Pulsar's name of the method (``token``, ``basic``, ``tls``); empty for none."""
+        ...
+
+    def data(self) -> bytes:
+        """The data of this moment; called for each connection and each challenge."""
+        ...
+
+
+class AuthenticationToken:
+    """A JSON web token, or a function that gives the one of this moment."""
+
+    __slots__ = ("_token",)
+
+    method_name = "token"
+
+    def __init__(self, token: str | Callable[[], str]) -> None:
+        """Raises InvalidConfiguration for what is neither."""
+        _check(problem_of_type("token", token, _TOKEN))
+        self._token = token
+
+    def data(self) -> bytes:
+        """The token."""
+        return (self._token() if callable(self._token) else self._token).encode()
+
+
+class AuthenticationBasic:
+    """User name and password."""
+
+    __slots__ = ("_data", "method_name")
+
+    def __init__(
+        self,
+        username: str | None = None,
+        password: str | None = None,
+        method: str = "basic",
+        auth_params_string: str = "",
+    ) -> None:
+        """``auth_params_string``: ``{"username": ..., "password": ...}`` instead of the two; InvalidConfiguration."""
+        if auth_params_string:
+            try:
+                given = json.loads(auth_params_string)
+                username, password = given["username"], given["password"]
+                method = given.get("method", method)
+            except (ValueError, KeyError, TypeError) as error:
+                raise InvalidConfiguration(
+                    'auth_params_string: expected {"username": ..., "password": ...} as JSON'
+                ) from error
+        if username is None or password is None:
+            raise InvalidConfiguration("basic authentication: a username and a password are needed")
+        _check(problem("username", username, TEXT) or problem_of_type("password", password, TEXT))
+        _check(problem("method", method, TEXT))
+        self.method_name: str = method
+        self._data = f"{username}:{password}".encode()
+
+    def data(self) -> bytes:
+        """``username:password``."""
+        return self._data
+
+
+class AuthenticationTLS:
+    """The client's certificate: whoever holds the private key is who the certificate names."""
+
+    __slots__ = ("certificate_path", "private_key_path")
+
+    method_name = "tls"
+
+    def __init__(self, certificate_path: str, private_key_path: str) -> None:
+        """Paths of PEM files; read when a connection is made. Raises InvalidConfiguration for what is no text."""
+        _check(problem("certificate_path", certificate_path, TEXT))
+        _check(problem("private_key_path", private_key_path, TEXT))
+        self.certificate_path = certificate_path
+        self.private_key_path = private_key_path
+
+    def data(self) -> bytes:
+        """Nothing: the handshake of TLS said it all."""
+        return b""
+
+
+def _check(wrong: str | None) -> None:
+    if wrong is not None:
+        raise InvalidConfiguration(wrong)
+
+
+_TOKEN: Final = Either(TEXT, Function("a function that gives it"))

@@ -1,1 +1,0 @@
-"""Transactions: how they end, and the coordinators that keep them."""

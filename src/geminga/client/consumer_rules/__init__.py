@@ -1,0 +1,1 @@
+"""Decisions of consumers: what to ask for, group, deliver again, put together, drop. Pure."""

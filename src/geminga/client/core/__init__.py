@@ -1,1 +1,0 @@
-"""The client's pure cores: no loop, no clock, no randomness; events and time are handed in."""

@@ -1,0 +1,1 @@
+"""Decisions that producers and consumers share: back-off, kinds of options, counters, states of a transaction. Pure."""

@@ -1,0 +1,165 @@
+"""The cursors of one managed ledger: made, brought back, found again by name, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from geminga.managed_ledger.cursor.cursor_node import CursorNode
+from geminga.managed_ledger.cursor.cursor_recovery import recover_cursor
+from geminga.managed_ledger.cursor.cursor_store import CursorPlace, CursorStore
+from geminga.managed_ledger.cursor.managed_cursor import CursorLog, ManagedCursor
+from geminga.managed_ledger.rules.cursor import CursorState, before
+from geminga.managed_ledger.shared import crash_points as points
+from geminga.managed_ledger.shared.services import CursorServices, StorageServices
+from geminga.metadata.ports import Stat
+from geminga.model.errors import LedgerFencedError
+from geminga.model.position import Position
+from geminga.runtime import crash_point
+from geminga.wire.managed_ledger import CursorInfoRecord
+
+_NO_TEXTS: Final[Mapping[str, str]] = {}
+_NO_LONGS: Final[Mapping[str, int]] = {}
+#: One object for all idle managed ledgers: an empty set takes 216 bytes.
+_NO_CURSORS: Final[frozenset[ManagedCursor]] = frozenset()
+
+
+class CursorOwner(CursorLog, CursorPlace, Protocol):
+    """The managed ledger that they are of."""
+
+    is_closed: bool
+
+    def list_lock(self) -> asyncio.Lock:
+        """Held while the ledger list is changed, or what cursors there are."""
+        ...
+
+    def check_writable(self) -> None:
+        """Raises LedgerFencedError, LedgerClosedError."""
+        ...
+
+    def on_fenced(self, error: LedgerFencedError) -> None:
+        """Another owner has it."""
+        ...
+
+    async def require_list(self) -> None:
+        """The list lock is held: raise LedgerFencedError if another owner has the ledger list."""
+        ...
+
+
+class CursorSet:
+    """See the module."""
+
+    __slots__ = ("_owner", "_services", "_shared", "durable", "non_durable")
+
+    def __init__(self, owner: CursorOwner, services: StorageServices, shared: CursorServices) -> None:
+        self._owner = owner
+        self._services = services
+        self._shared = shared
+        #: By name.
+        self.durable: dict[str, ManagedCursor] = {}
+        self.non_durable = _NO_CURSORS
+
+    def all(self) -> tuple[ManagedCursor, ...]:
+        """As they are now."""
+        return (*self.durable.values(), *self.non_durable)
+
+    async def open(
+        self, name: str, initial: Position, properties: Mapping[str, int], cursor_properties: Mapping[str, str]
+    ) -> ManagedCursor:
+        """The durable cursor of that name, made if need be: see ``ManagedLedger.open_cursor``."""
+        owner = self._owner
+        cursor = self.durable.get(name)
+        if cursor is not None and not owner.is_closed:
+            # One that was closed goes on where it stopped: it holds its ledgers all the time.
+            cursor.is_closed = False
+            return cursor
+        async with owner.list_lock():
+            cursor = self.durable.get(name)
+            if cursor is not None:
+                return cursor
+            owner.check_writable()
+            texts = dict(cursor_properties) if cursor_properties else _NO_TEXTS
+            cursor = self._new(name, self._state(initial, dict(properties) if properties else _NO_LONGS), texts)
+            store = self._store(cursor, CursorNode(cursor, owner.name, self._services, owner.on_fenced))
+            await store.create_node()
+            if self._services.is_shared:
+                try:
+                    # Another owner who listed the cursors before does not know of this one.
+                    await owner.require_list()
+                except LedgerFencedError:
+                    await store.delete_node()
+                    raise
+            crash_point(points.CURSOR_CREATED)
+            self.durable[name] = cursor
+        return cursor
+
+    async def bring_back(self, name: str, record: CursorInfoRecord, stat: Stat) -> None:
+        """A durable cursor whose node has ``record``, at its newest complete state. Raises StorageError."""
+        owner, services, shared = self._owner, self._services, self._shared
+        recovered, source = await recover_cursor(
+            record,
+            owner.ledgers,
+            services.ledgers,
+            name=f"{owner.name}/{name}",
+            make=shared.make_acked_entries,
+            room_bytes=shared.memory.room_bytes,
+        )
+        active_ms = record.last_active_ms
+        cursor = self._new(name, recovered.state, record.cursor_properties, active_ms)
+        node = CursorNode(
+            cursor,
+            owner.name,
+            services,
+            owner.on_fenced,
+            version=stat.version,
+            created_ms=stat.created_ms,
+            ledger_id=record.cursor_ledger_id,
+            noted_active_ms=active_ms,
+        )
+        store = self._store(cursor, node)
+        if source is not None:
+            store.recovered(source, recovered)
+        cursor.rewind()
+        cursor.advance_if_wanted()
+        self.durable[name] = cursor
+
+    def new_non_durable(self, name: str, start: Position) -> ManagedCursor:
+        """A cursor in memory: see ``ManagedLedger.new_non_durable_cursor``."""
+        cursor = self._new(name, self._state(start, _NO_LONGS))
+        self.non_durable |= {cursor}
+        return cursor
+
+    def forget_non_durable(self, cursor: ManagedCursor) -> None:
+        """It is closed."""
+        self.non_durable = self.non_durable - {cursor} or _NO_CURSORS
+
+    async def delete(self, name: str) -> bool:
+        """Delete a durable cursor; whether there was one. Raises LedgerFencedError if another owner changed it."""
+        async with self._owner.list_lock():
+            cursor = self.durable.get(name)
+            store = cursor.store if cursor is not None else None
+            if cursor is None or store is None:
+                return False
+            await store.delete_node()
+            crash_point(points.CURSOR_DELETED)
+            del self.durable[name]
+            cursor.store = None
+        await cursor.close()
+        await store.delete_ledgers()
+        return True
+
+    def _state(self, first: Position, properties: Mapping[str, int]) -> CursorState:
+        """Before ``first``, EARLIEST or LATEST."""
+        return CursorState(before(first, self._owner.readable), properties, self._shared.make_acked_entries)
+
+    def _new(
+        self, name: str, state: CursorState, texts: Mapping[str, str] = _NO_TEXTS, active_ms: int = 0
+    ) -> ManagedCursor:
+        return ManagedCursor(
+            self._owner, name, state, self._shared, self._services.clock, texts, last_active_ms=active_ms
+        )
+
+    def _store(self, cursor: ManagedCursor, node: CursorNode) -> CursorStore:
+        store = cursor.store = CursorStore(cursor, self._owner, node, self._services, self._shared.flushes)
+        return store

@@ -1,0 +1,1 @@
+"""Ledgers that move to the lake: written, kept in manifests, read back, restored."""

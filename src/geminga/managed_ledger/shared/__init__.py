@@ -1,0 +1,1 @@
+"""What all managed ledgers of a broker share: ports, settings, metadata, cache of entries, budgets."""

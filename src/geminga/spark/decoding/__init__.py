@@ -1,0 +1,1 @@
+"""Payloads to columns: JSON, Avro and protobuf values, exact or an error."""

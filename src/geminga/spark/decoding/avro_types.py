@@ -1,0 +1,140 @@
+"""Avro definitions, which AVRO and JSON schemas of topics have, as Spark's types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from geminga.spark.source_rules.errors import SchemaError
+
+_SIMPLE: Final[Mapping[str, DataType]] = {
+    "null": NullType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "fixed": BinaryType(),
+    "string": StringType(),
+    "enum": StringType(),
+}
+_LOGICAL: Final[Mapping[str, DataType]] = {
+    "date": DateType(),
+    "timestamp-millis": TimestampType(),
+    "timestamp-micros": TimestampType(),
+    "local-timestamp-millis": TimestampNTZType(),
+    "local-timestamp-micros": TimestampNTZType(),
+    "uuid": StringType(),
+}
+_TIMES: Final = ("time-millis", "time-micros")
+#: Of Spark's decimals.
+_DIGITS_MAX: Final = 38
+
+
+def spark_type(definition: object, named: dict[str, DataType] | None = None, path: str = "") -> DataType:
+    """The type of an Avro definition; raises SchemaError, which names the field, for what Spark has no type for."""
+    named = {} if named is None else named
+    if isinstance(definition, list):
+        return _of_union(definition, named, path)
+    if isinstance(definition, str):
+        found = _SIMPLE.get(definition) or named.get(short_name(definition))
+        if found is None:
+            raise SchemaError(f"{at(path)}{definition!r}: a type that is not known, or holds itself")
+        return found
+    if not isinstance(definition, Mapping):
+        raise SchemaError(f"{at(path)}{definition!r} is no Avro type")
+    kind = definition["type"]
+    if not isinstance(kind, str):
+        return spark_type(kind, named, path)
+    logical = definition.get("logicalType")
+    if logical == "decimal":
+        return _decimal(definition.get("precision"), definition.get("scale", 0), path)
+    if logical in _TIMES:
+        raise SchemaError(
+            f"{at(path)}{logical}: Spark has no type for a time of day that is on by default; use schemaMode=raw, or "
+            "schemaMode=fixed with TIME and spark.sql.timeType.enabled"
+        )
+    if isinstance(logical, str) and logical in _LOGICAL:
+        return _LOGICAL[logical]
+    if kind == "array":
+        return ArrayType(spark_type(definition["items"], named, f"{path}[]"))
+    if kind == "map":
+        return MapType(StringType(), spark_type(definition["values"], named, f"{path}[]"))
+    if kind not in ("record", "error"):
+        return _remembered(definition, spark_type(kind, named, path), named)
+    fields = []
+    for field in definition["fields"]:
+        inner = spark_type(field["type"], named, f"{path}.{field['name']}".lstrip("."))
+        fields.append(StructField(field["name"], inner))
+    return _remembered(definition, StructType(fields), named)
+
+
+def _decimal(precision: object, scale: object, path: str) -> DecimalType:
+    if (
+        type(precision) is not int
+        or type(scale) is not int
+        or not 0 <= scale <= precision <= _DIGITS_MAX
+        or not precision
+    ):
+        raise SchemaError(
+            f"{at(path)}a decimal of precision {precision} and scale {scale}: Spark's have 1 to {_DIGITS_MAX} digits, "
+            "of which the scale are behind the point; use schemaMode=raw"
+        )
+    return DecimalType(precision, scale)
+
+
+def at(path: str) -> str:
+    """The beginning of an error's text."""
+    return f"{path}: " if path else ""
+
+
+def short_name(name: str) -> str:
+    """A name without its namespace."""
+    return name.rpartition(".")[2]
+
+
+def _remembered(definition: Mapping[str, Any], found: DataType, named: dict[str, DataType]) -> DataType:
+    if "name" in definition:
+        named[short_name(definition["name"])] = found
+    return found
+
+
+def _of_union(branches: list[object], named: dict[str, DataType], path: str) -> DataType:
+    others = [branch for branch in branches if branch != "null"]
+    if len(others) < 2:
+        return spark_type(others[0] if others else "null", named, path)
+    if set(map(str, others)) == {"int", "long"}:
+        return LongType()
+    if set(map(str, others)) == {"float", "double"}:
+        return DoubleType()
+    members = [spark_type(branch, named, f"{path}.member{index}") for index, branch in enumerate(others)]
+    return StructType([StructField(f"member{index}", member) for index, member in enumerate(members)])
+
+
+def is_record(definition: object) -> bool:
+    """Whether a definition is a record, or one that may be null: its fields are columns."""
+    if isinstance(definition, list):
+        others = [branch for branch in definition if branch != "null"]
+        return len(others) == 1 and is_record(others[0])
+    return isinstance(definition, Mapping) and definition["type"] in ("record", "error")

@@ -1,0 +1,1 @@
+"""What one Python process of Spark has: its clients, the gateway to the JVM, threads, versions."""

@@ -1,0 +1,99 @@
+"""One client per process and configuration, made on first use.
+
+Spark forks its Python workers and reuses them: a client with a loop must be made after the fork, is kept in a global
+of the module under the process id, and goes with the process. Nothing here is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from geminga.client import (
+    Authentication,
+    AuthenticationBasic,
+    AuthenticationTLS,
+    AuthenticationToken,
+    Client,
+    blocking,
+    connect,
+)
+from geminga.runtime.loop_thread import LoopThread, loop_thread
+from geminga.spark.rules.client_options import ClientConfiguration
+from geminga.spark.rules.option_values import OptionError
+
+R = TypeVar("R")
+
+#: Clients of one process; one more closes the oldest.
+CLIENTS_MAX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A client on the process's loop thread. ``blocking`` is the same client for threads that may block."""
+
+    client: Client
+    thread: LoopThread
+    blocking: blocking.Client
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Carry out a coroutine on the loop and wait for it."""
+        return self.thread.run(make)
+
+
+_sessions: dict[tuple[int, ClientConfiguration], Session] = {}
+
+
+def session_for(configuration: ClientConfiguration) -> Session:
+    """The process's client of that configuration; raises InvalidUrl, InvalidConfiguration, OptionError."""
+    key = (os.getpid(), configuration)
+    session = _sessions.get(key)
+    if session is not None and session.thread.is_alive and not session.client.is_closed:
+        return session
+    for old in [old for old in _sessions if old[0] != key[0]]:
+        del _sessions[old]  # the parent's: nothing of it works here
+    while len(_sessions) >= CLIENTS_MAX:
+        _sessions.pop(next(iter(_sessions))).blocking.close()
+    thread = loop_thread()
+    arguments: dict[str, Any] = dict(configuration.arguments)
+    authentication = authentication_of(configuration)
+    client = thread.call(lambda: connect(configuration.service_url, authentication=authentication, **arguments))
+    session = _sessions[key] = Session(client, thread, blocking.Client(client, thread))
+    return session
+
+
+def client_for(configuration: ClientConfiguration) -> blocking.Client:
+    """The process's blocking client of that configuration."""
+    return session_for(configuration).blocking
+
+
+def authentication_of(configuration: ClientConfiguration) -> Authentication | None:
+    """What ``pulsar.client.authPluginClassName`` and its parameters say; None: nothing. Raises OptionError."""
+    plugin = configuration.auth_plugin.rpartition(".")[2].lower().removeprefix("authentication")
+    text = configuration.auth_params
+    if not plugin:
+        return None
+    if plugin == "token":
+        kind, _, token = text.partition(":")
+        if kind == "file":
+            return AuthenticationToken(lambda: _read_text(token.removeprefix("//")))
+        return AuthenticationToken(token if kind == "token" else text)
+    fields = dict(part.partition(":")[::2] for part in text.split(",") if ":" in part)
+    if plugin == "tls":
+        return AuthenticationTLS(fields.get("tlsCertFile", ""), fields.get("tlsKeyFile", ""))
+    if plugin == "basic":
+        given = json.loads(text) if text.startswith("{") else fields
+        return AuthenticationBasic(given.get("userId") or given.get("username"), given.get("password"))
+    raise OptionError(
+        f"pulsar.client.authPluginClassName={configuration.auth_plugin!r}: expected AuthenticationToken, "
+        "AuthenticationTls or AuthenticationBasic"
+    )
+
+
+def _read_text(path: str) -> str:
+    from geminga.runtime.local_file import read_local_file
+
+    return read_local_file(path).decode().strip()

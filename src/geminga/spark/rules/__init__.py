@@ -1,0 +1,1 @@
+"""What source and sink share of options and columns. Pure but for the columns' types."""

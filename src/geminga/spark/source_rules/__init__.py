@@ -1,0 +1,1 @@
+"""Decisions of the source: offsets, plans, admission, parts of lake files. Pure."""
