@@ -98,7 +98,7 @@ test: $(STAMP) $(CLASSES) ## everything but the long tests, four at a time (WORK
 
 test-ledger: export PYTHONPATH := tests
 test-ledger: $(STAMP) $(CLASSES) ## make test, which writes what each file costs to tests/cpu_ledger.json (FILES="tests/unit/wire ..." for some)
-	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) -p support.cpu_ledger --file-ledger tests/cpu_ledger.json $(PYTEST_ARGS) $(FILES)
+	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) -p support.house.cpu_ledger --file-ledger tests/cpu_ledger.json $(PYTEST_ARGS) $(FILES)
 
 test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
 	@PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) tests/property

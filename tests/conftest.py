@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
     import geminga
-    from support.worker_groups import GroupScheduling
+    from support.house.worker_groups import GroupScheduling
 
 #: The version of Apache Pulsar whose broker is the judge; empty: Geminga is.
 APACHE_VERSION = os.environ.get("INTEROP_PULSAR", "")
@@ -50,7 +50,7 @@ settings.load_profile("geminga")
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
     """Workers share the tests by groups."""
-    from support.worker_groups import GroupScheduling
+    from support.house.worker_groups import GroupScheduling
 
     return GroupScheduling(config, log)
 
@@ -58,8 +58,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
     """Compile once what each worker would compile; and one week for all of them, whenever they begin."""
-    from support.compiled_ahead import compile_ahead
-    from support.weekly_sample import WEEK_VARIABLE, week
+    from support.house.compiled_ahead import compile_ahead
+    from support.house.weekly_sample import WEEK_VARIABLE, week
 
     os.environ[WEEK_VARIABLE] = week()
     compile_ahead()
@@ -79,7 +79,7 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that take turns, and whose week it is not, are long."""
-    from support.weekly_sample import TURNS, whose_turn_it_is_not
+    from support.house.weekly_sample import TURNS, whose_turn_it_is_not
 
     of_file: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -102,7 +102,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Which sample ran, so that it runs again."""
-    from support.weekly_sample import WEEK_VARIABLE, week
+    from support.house.weekly_sample import WEEK_VARIABLE, week
 
     terminalreporter.write_line(f"samples of {WEEK_VARIABLE}={week()}")
 
@@ -180,7 +180,7 @@ def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stan
 @pytest.fixture
 def official(standalone: StandaloneProcess, tmp_path: Path) -> Iterator[pulsar.Client]:
     """An official client of the session's broker."""
-    from support.official import quiet_client
+    from support.processes.official import quiet_client
 
     client = quiet_client(standalone.service_url, tmp_path)
     yield client

@@ -21,8 +21,8 @@ import pytest
 
 from geminga.sim import run_seeds
 from geminga.sim.seeds import Scenario
-from support.noted_seeds import NOTED, noted_seed, noted_seeds
-from support.planted_defects import planted
+from support.house.noted_seeds import NOTED, noted_seed, noted_seeds
+from support.house.planted_defects import planted
 
 #: Test modules with ``DEFECTS``: of one scenario, which has this name in them, or pairs with their scenarios.
 MODULES: Final = {

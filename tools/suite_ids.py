@@ -3,7 +3,8 @@
 ``python -m tools.suite_ids --base COMMIT --out FILE`` collects the tests of that commit and of this tree and makes a
 table: a row for each file with how many of its tests are the same, and one for each test that is not. ``--merged FILE``
 names, tab-separated, ids of the commit and the ids (or a reason) that took them over; a test that is gone without one
-is an error. ``--ledger FILE`` (``pytest -p support.cpu_ledger --cpu-ledger FILE`` at that commit) adds their costs.
+is an error. ``--ledger FILE`` (``pytest -p support.house.cpu_ledger --cpu-ledger FILE`` at that commit) adds their
+costs.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
 from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.metadata import encode_entry
-from support.bookie_ensemble import SMALL
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, send_frame
-from support.client_world import URL, BrokerOnNode
-from support.cluster_world import LEDGERS, PARTITIONED, ClusterWorld
-from support.rest_world import ask, rest_application
+from support.clusters.bookie_ensemble import SMALL
+from support.clusters.cluster_world import LEDGERS, PARTITIONED, ClusterWorld
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, send_frame
+from support.worlds.client_world import URL, BrokerOnNode
+from support.worlds.rest_world import ask, rest_application
 
 #: Sends so many messages, and waits for what is due for each.
 Step = Callable[[int], Awaitable[None]]

@@ -16,7 +16,7 @@ from geminga.model.errors import (
     WrongMasterKeyError,
 )
 from geminga.wire.bookkeeper.digest import DigestType, digest_for, encode_entries
-from support.bookies import BookieCase, Calls, entries_of, sized_entries
+from support.worlds.bookies import BookieCase, Calls, entries_of, sized_entries
 
 
 @pytest.fixture(params=["memory", "local", "spread", "remote", "old", "unix"])

@@ -11,8 +11,8 @@ from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener, owner_path
 from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
 from geminga.metadata import MUST_NOT_EXIST, SessionEvent
-from support.bundle_owners import NAMESPACE, ONE, Owning
-from support.metadata_stores import (
+from support.clusters.bundle_owners import NAMESPACE, ONE, Owning
+from support.worlds.metadata_stores import (
     SOCKETS,
     Harness,
     Inbox,

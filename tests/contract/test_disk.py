@@ -9,7 +9,7 @@ import pytest
 
 from geminga import sim
 from geminga.runtime import Disk, MemoryDisk, ReadRequest, ThreadedDisk
-from support.disks import append, read
+from support.house.disks import append, read
 
 Story = Callable[[Disk, str], Awaitable[None]]
 Run = Callable[[Story], None]

@@ -18,9 +18,9 @@ from geminga.model.errors import (
 )
 from geminga.sim import SimNode
 from geminga.wire.bookkeeper.digest import digest_for
-from support.bookie_ensemble import Ensemble, completed, run_ensemble
-from support.bookies import Calls
-from support.ledgers import Appends, payloads
+from support.clusters.bookie_ensemble import Ensemble, completed, run_ensemble
+from support.worlds.bookies import Calls
+from support.worlds.ledgers import Appends, payloads
 
 #: E, Qw, Qa. One bookie away leaves each of them its ack quorum, and its readers every entry.
 QUORUMS = [(5, 3, 2), (5, 5, 3), (5, 4, 2), (3, 3, 2)]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from geminga.bookkeeper.ledger_ids import ID_GENERATOR_PATH, LedgerIds, keep_ids_above, next_ledger_id
-from support.metadata_stores import Harness, MemoryCase, SqliteCase, ZooKeeperCase
+from support.worlds.metadata_stores import Harness, MemoryCase, SqliteCase, ZooKeeperCase
 
 
 @pytest.fixture(params=["memory", "sqlite", "zookeeper"])

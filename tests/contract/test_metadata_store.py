@@ -15,7 +15,7 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
-from support.metadata_stores import (
+from support.worlds.metadata_stores import (
     SOCKETS,
     Harness,
     Inbox,

@@ -8,7 +8,7 @@ import pytest
 
 from geminga.metadata import SessionEvent, WriteFault, cas
 from geminga.model.errors import SessionExpiredError, UnknownOutcomeError
-from support.metadata_stores import SOCKETS, Harness, Inbox, MemoryCase, SocketCase, SqliteCase, socket_case
+from support.worlds.metadata_stores import SOCKETS, Harness, Inbox, MemoryCase, SocketCase, SqliteCase, socket_case
 
 
 @pytest.fixture(params=["memory", "memory-simulated", "sqlite", *SOCKETS])

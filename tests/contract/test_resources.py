@@ -26,7 +26,7 @@ from geminga.model.errors import (
     PreconditionFailedError,
 )
 from geminga.model.topic_name import TopicName
-from support.metadata_stores import Harness, MemoryCase, SqliteCase
+from support.worlds.metadata_stores import Harness, MemoryCase, SqliteCase
 
 URLS = {"serviceUrl": "http://127.0.0.1:8080", "brokerServiceUrl": "pulsar://127.0.0.1:6650"}
 TOPIC = TopicName.parse("persistent://public/default/orders/2024")

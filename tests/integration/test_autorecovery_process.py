@@ -20,9 +20,9 @@ from tools.zookeeper_server import ZooKeeperServer
 from geminga.app.servers.autorecovery_process import connected, load_autorecovery_config
 from geminga.replication.core.fragments import bookies_of
 from geminga.runtime import wait_ms
-from support.bookie_process import BookieProcess
-from support.ledgers import Appends, payloads
-from support.metadata_stores import zookeeper_address
+from support.processes.bookie_process import BookieProcess
+from support.worlds.ledgers import Appends, payloads
+from support.worlds.metadata_stores import zookeeper_address
 
 pytestmark = pytest.mark.integration
 

@@ -15,9 +15,9 @@ from geminga.broker.connection.back_pressure import WRITE_BUFFER_STOP_READING_BY
 from geminga.broker.connection.connection import Connection
 from geminga.broker.connection.traffic import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.official import quiet_client
-from support.raw_protocol import RawConnection, frame
-from support.waiting import until
+from support.house.waiting import until
+from support.processes.official import quiet_client
+from support.processes.raw_protocol import RawConnection, frame
 
 pytestmark = pytest.mark.integration
 

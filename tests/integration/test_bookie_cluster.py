@@ -27,9 +27,9 @@ from geminga.model.errors import MetadataError, StorageError
 from geminga.runtime import real_runtime, wait_ms
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, COOKIES_PATH, INSTANCE_ID_PATH
 from geminga.wire.bookkeeper.ledger_path import HIERARCHICAL_LAYOUT, LAYOUT_PATH
-from support.bookie_process import BookieProcess
-from support.ledgers import Appends, payloads
-from support.metadata_stores import zookeeper_address
+from support.processes.bookie_process import BookieProcess
+from support.worlds.ledgers import Appends, payloads
+from support.worlds.metadata_stores import zookeeper_address
 
 pytestmark = pytest.mark.integration
 

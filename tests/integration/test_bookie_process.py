@@ -17,9 +17,9 @@ import pytest
 
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.runtime import real_runtime
-from support.bookie_process import BookieProcess
-from support.bookies import Calls, entries_of
-from support.exposition import samples
+from support.house.exposition import samples
+from support.processes.bookie_process import BookieProcess
+from support.worlds.bookies import Calls, entries_of
 
 pytestmark = pytest.mark.integration
 

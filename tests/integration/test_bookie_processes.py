@@ -14,8 +14,8 @@ from geminga.bookkeeper.core.addresses import parse_bookie_list
 from geminga.bookkeeper.remote import ListedBookie, RemoteBookiePool
 from geminga.metadata import MemoryMetadataStore
 from geminga.runtime import Runtime, real_runtime
-from support.bookie_process import BookieProcess
-from support.ledgers import Appends, payloads
+from support.processes.bookie_process import BookieProcess
+from support.worlds.ledgers import Appends, payloads
 
 pytestmark = pytest.mark.integration
 

@@ -16,8 +16,8 @@ import pytest
 from tools.standalone_process import StandaloneProcess, StartError
 
 from geminga.client import blocking
-from support.crash_load import Consuming, Publishing, drain
-from support.official import quiet_client
+from support.processes.official import quiet_client
+from support.stories.crash_load import Consuming, Publishing, drain
 
 pytestmark = pytest.mark.integration
 

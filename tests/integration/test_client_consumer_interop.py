@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import geminga.client as gc
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 
@@ -224,7 +224,7 @@ def test_delayed_messages_come_when_they_are_due(broker, official, topic) -> Non
 
 
 def test_partitioned_and_keyed_messages_keep_their_order_per_key(broker, official, topic) -> None:
-    from support.partitions import set_partitions
+    from support.worlds.partitions import set_partitions
 
     set_partitions(broker.web_service_url, topic, 3)
     producer = official.create_producer(topic)

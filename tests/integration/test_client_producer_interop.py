@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import geminga.client as gc
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import geminga.client as gc
-from support.scripted_broker import Scripted, polite
+from support.worlds.scripted_broker import Scripted, polite
 
 pytestmark = pytest.mark.integration
 

@@ -23,7 +23,7 @@ from tools.chaos.cluster import BrokerProcess, Cluster
 from tools.chaos.plan import ZOOKEEPER, Fault
 
 import geminga.client as gc
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from tools.chaos.__main__ import PROMISED, SETTINGS, Sizes, run
 from tools.chaos.cluster import Cluster
 from tools.chaos.plan import BROKER, ZOOKEEPER, Fault
 
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 

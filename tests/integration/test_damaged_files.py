@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from geminga.runtime import SystemRng
-from support.damage import check, flip, make_images, start_and_read
+from support.stories.damage import check, flip, make_images, start_and_read
 
 pytestmark = pytest.mark.integration
 

@@ -14,9 +14,9 @@ import pytest
 from pulsar import ConsumerDeadLetterPolicy, ConsumerType, InitialPosition
 
 from geminga import Standalone
-from support.cutting_proxy import CuttingProxy
-from support.official import quiet_client
-from support.rest import Rest
+from support.processes.cutting_proxy import CuttingProxy
+from support.processes.official import quiet_client
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

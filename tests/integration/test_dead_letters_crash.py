@@ -10,7 +10,7 @@ import pytest
 from pulsar import ConsumerDeadLetterPolicy, ConsumerType, InitialPosition
 from tools.standalone_process import StandaloneProcess
 
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 

@@ -15,8 +15,8 @@ import pytest
 
 import geminga.client.blocking as gb
 from geminga import Standalone
-from support.cutting_proxy import CuttingProxy
-from support.official import quiet_client
+from support.processes.cutting_proxy import CuttingProxy
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 pytestmark = pytest.mark.integration
 

@@ -15,8 +15,8 @@ from bench.frames import send_frame
 from tools.standalone_process import StandaloneProcess, StartError
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.raw_protocol import RawConnection, producer_frame
-from support.waiting import until
+from support.house.waiting import until
+from support.processes.raw_protocol import RawConnection, producer_frame
 
 pytestmark = pytest.mark.integration
 

@@ -15,9 +15,9 @@ from bench.frames import send_frame
 from tools.standalone_process import StandaloneProcess
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.official import quiet_client
-from support.raw_protocol import RawConnection, producer_frame
-from support.waiting import until
+from support.house.waiting import until
+from support.processes.official import quiet_client
+from support.processes.raw_protocol import RawConnection, producer_frame
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

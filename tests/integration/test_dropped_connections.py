@@ -31,8 +31,8 @@ from geminga.metadata.socket.server import MetadataServer
 from geminga.runtime import Listener, let_go, next_turn, real_runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.bookkeeper import v2
-from support.dropped_connections import OnThread, left_behind
-from support.raw_protocol import RawConnection, frame, producer_frame
+from support.processes.dropped_connections import OnThread, left_behind
+from support.processes.raw_protocol import RawConnection, frame, producer_frame
 
 pytestmark = pytest.mark.integration
 

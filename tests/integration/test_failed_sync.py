@@ -14,8 +14,8 @@ from bench.frames import send_frame
 from tools.standalone_process import ROOT, StandaloneProcess
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.official import quiet_client
-from support.raw_protocol import RawConnection, producer_frame
+from support.processes.official import quiet_client
+from support.processes.raw_protocol import RawConnection, producer_frame
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -31,7 +31,7 @@ class FailingProcess(StandaloneProcess):
 
     def command(self) -> list[str]:
         python, _, _, *arguments = super().command()
-        return [python, str(ROOT / "tests/support/failing_sync.py"), self.pattern, str(self.trigger), *arguments]
+        return [python, str(ROOT / "tests/support/worlds/failing_sync.py"), self.pattern, str(self.trigger), *arguments]
 
 
 def publish_until_closed(port: int, first: int, trigger: Path) -> int:

@@ -7,8 +7,8 @@ import os
 import pulsar
 import pytest
 
-from support.forks import forked
-from support.official import quiet_client
+from support.house.forks import forked
+from support.processes.official import quiet_client
 
 
 @pytest.mark.timeout(20)

@@ -26,9 +26,9 @@ from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.errors import DataDirectoryError
 from geminga.model.txn_id import TxnId
 from geminga.runtime import real_runtime
-from support.official import quiet_client
-from support.rest import Rest
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
+from support.processes.official import quiet_client
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -23,8 +23,8 @@ from tools.standalone_process import StandaloneProcess
 import geminga.client as gc
 from geminga.client import blocking
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.hung_peers import Load, Program, Publishing, soak, stopped
-from support.raw_protocol import RawConnection, frame
+from support.processes.hung_peers import Load, Program, Publishing, soak, stopped
+from support.processes.raw_protocol import RawConnection, frame
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

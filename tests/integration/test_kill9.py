@@ -13,10 +13,10 @@ import threading
 import pytest
 from tools.standalone_process import StandaloneProcess
 
-from support.acknowledging import Acknowledging, MachineStalledError
-from support.crash_load import Consuming, Publishing, drain
-from support.official import quiet_client
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.processes.official import quiet_client
+from support.stories.acknowledging import Acknowledging, MachineStalledError
+from support.stories.crash_load import Consuming, Publishing, drain
 
 pytestmark = pytest.mark.integration
 

@@ -16,9 +16,9 @@ import pulsar
 import pytest
 from tools.process_tree import is_alive, wait_gone
 
-from support.official import quiet_client
-from support.rest import Rest
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
+from support.processes.official import quiet_client
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ import pytest
 from tools.mapped_ports import MappedStandalone, why_not_permitted
 
 from geminga.client import blocking
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 

@@ -16,10 +16,10 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.mutations import is_whole, mutate, valid_frames
-from support.official import quiet_client
-from support.raw_protocol import RawConnection, frame, producer_frame
-from support.waiting import until
+from support.house.waiting import until
+from support.processes.mutations import is_whole, mutate, valid_frames
+from support.processes.official import quiet_client
+from support.processes.raw_protocol import RawConnection, frame, producer_frame
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -11,8 +11,8 @@ from pulsar import CompressionType, ConsumerType, InitialPosition
 
 import geminga
 from geminga.client import blocking
-from support.cutting_proxy import CuttingProxy
-from support.official import quiet_client
+from support.processes.cutting_proxy import CuttingProxy
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.raw_protocol import RawConnection, frame, producer_frame
+from support.processes.raw_protocol import RawConnection, frame, producer_frame
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ import pulsar
 import pytest
 from tools.standalone_process import StandaloneProcess, StartError
 
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from tools.standalone_process import StandaloneProcess
 import geminga.client.blocking as blocking
 from geminga.client import IncompatibleSchema
 from geminga.client import schema as ours
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 

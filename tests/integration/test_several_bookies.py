@@ -13,8 +13,8 @@ import threading
 import pytest
 from tools.standalone_process import StandaloneProcess, StartError
 
-from support.crash_load import Publishing, drain
-from support.official import quiet_client
+from support.processes.official import quiet_client
+from support.stories.crash_load import Publishing, drain
 
 pytestmark = pytest.mark.integration
 

@@ -10,8 +10,8 @@ import pytest
 
 from geminga.client import CompressionType, MessageId
 from geminga.client.blocking import Client, connect
-from support.rest import Rest
-from support.spark_source import Stream, read_batch, values
+from support.connector.spark_source import Stream, read_batch, values
+from support.worlds.rest import Rest
 
 _numbers = count(1)
 

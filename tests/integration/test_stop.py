@@ -14,7 +14,7 @@ from http.client import HTTPException
 
 import pytest
 
-from support.rest import Answer, Rest
+from support.worlds.rest import Answer, Rest
 
 pytestmark = pytest.mark.integration
 

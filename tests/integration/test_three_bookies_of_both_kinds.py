@@ -21,8 +21,8 @@ from tools.chaos.history import judge, undelivered
 from tools.chaos.load import Consuming, Publishing, read_all
 from tools.standalone_process import StandaloneProcess
 
-from support.official import quiet_client
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.processes.official import quiet_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(180)]
 

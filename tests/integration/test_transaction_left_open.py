@@ -12,7 +12,7 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga.client import ConsumerType, InitialPosition, MessageId, Timeout, blocking
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProce
 
 def hang_and_die(url: str, source: str, target: str, kind: str) -> float:
     """When its transaction began at the latest."""
-    command = [sys.executable, str(ROOT / "tests/support/hung_program.py"), url, source, target]
+    command = [sys.executable, str(ROOT / "tests/support/processes/hung_program.py"), url, source, target]
     command += [str(len(INPUTS)), str(TIMEOUT_S), kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as program:
         assert program.stdout is not None

@@ -9,8 +9,8 @@ import pulsar
 import pytest
 from pulsar import ConsumerType, InitialPosition
 
-from support.rest import Rest
-from support.waiting import until
+from support.house.waiting import until
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

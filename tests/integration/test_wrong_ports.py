@@ -15,7 +15,7 @@ import geminga
 import geminga.client as gc
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.foreign import Protocol, refusal
-from support.raw_protocol import RawConnection, frame
+from support.processes.raw_protocol import RawConnection, frame
 
 pytestmark = pytest.mark.integration
 

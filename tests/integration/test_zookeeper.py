@@ -19,8 +19,8 @@ from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore, store
 from geminga.model.errors import MetadataError, MetadataUnavailableError, SessionExpiredError, UnknownOutcomeError
 from geminga.runtime import real_runtime, wait_ms
-from support.cutting_proxy import CuttingProxy
-from support.metadata_stores import Inbox, zookeeper_address
+from support.processes.cutting_proxy import CuttingProxy
+from support.worlds.metadata_stores import Inbox, zookeeper_address
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from tools.chaos.__main__ import SETTINGS
 from tools.chaos.cluster import Cluster
 from tools.chaos.plan import ZOOKEEPER_LEADER, ZOOKEEPER_QUORUM, Fault
 
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

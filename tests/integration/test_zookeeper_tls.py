@@ -18,9 +18,9 @@ from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.errors import MetadataUnavailableError
 from geminga.runtime import real_runtime
-from support.bookie_process import BookieProcess
-from support.certificates import Authority
-from support.metadata_stores import Inbox
+from support.processes.bookie_process import BookieProcess
+from support.processes.certificates import Authority
+from support.worlds.metadata_stores import Inbox
 
 pytestmark = pytest.mark.integration
 

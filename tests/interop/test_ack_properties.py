@@ -10,9 +10,9 @@ from tools.standalone_process import StandaloneProcess
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
-from support.raw_protocol import RawConnection, frame
-from support.rest import Rest
-from support.waiting import until
+from support.house.waiting import until
+from support.processes.raw_protocol import RawConnection, frame
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

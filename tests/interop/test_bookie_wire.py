@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from support.bookie_wire import SAMPLE, lists, request_streams, sample
+from support.processes.bookie_wire import SAMPLE, lists, request_streams, sample
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from geminga.model.bookie_port import BookieInfo, LacResult
 from geminga.model.errors import LedgerFencedError, NoSuchEntryError, NoSuchLedgerError, WrongMasterKeyError
 from geminga.runtime.real import real_runtime
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
-from support.bookies import AllLive, Calls, entries_of
+from support.worlds.bookies import AllLive, Calls, entries_of
 
 pytestmark = pytest.mark.integration
 

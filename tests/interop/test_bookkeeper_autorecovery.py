@@ -26,7 +26,7 @@ from geminga.replication.marks import UnderReplicatedLedgers
 from geminga.replication.registry import MetadataBookieRegistry
 from geminga.runtime import spawn, wait_ms
 from geminga.wire.bookkeeper.under_replication import ELECTION_PATH
-from support.apache_cluster import (
+from support.processes.apache_cluster import (
     COUNT,
     LIMIT_S,
     ApachesAuditor,
@@ -42,7 +42,7 @@ from support.apache_cluster import (
     with_our_client,
     write,
 )
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

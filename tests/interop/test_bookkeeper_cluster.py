@@ -14,7 +14,7 @@ from tools.zookeeper_server import ZooKeeperServer
 
 from geminga.bookkeeper import BookKeeper
 from geminga.model.errors import LedgerFencedError, NoSuchLedgerError
-from support.apache_cluster import (
+from support.processes.apache_cluster import (
     COUNT,
     LIMIT_S,
     apache,
@@ -26,8 +26,8 @@ from support.apache_cluster import (
     with_our_client,
     write,
 )
-from support.ledgers import Appends
-from support.official import quiet_client
+from support.processes.official import quiet_client
+from support.worlds.ledgers import Appends
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

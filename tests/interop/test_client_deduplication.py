@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 import geminga.client as gc
-from support.client_stories import RECEIVE_MS, contents, drain, run
-from support.rest import Rest
+from support.stories.client_stories import RECEIVE_MS, contents, drain, run
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

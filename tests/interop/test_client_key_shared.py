@@ -8,8 +8,8 @@ from collections import defaultdict
 import pytest
 
 import geminga.client as gc
-from support.client_stories import RECEIVE_MS, contents, drain, run
-from support.partitions import stats
+from support.stories.client_stories import RECEIVE_MS, contents, drain, run
+from support.worlds.partitions import stats
 
 pytestmark = pytest.mark.integration
 

@@ -8,10 +8,10 @@ import signal
 import pytest
 
 import geminga.client as gc
-from support.client_stories import KEYS, RECEIVE_MS, contents, drain, publish, run
-from support.partitions import set_partitions
-from support.rest import Rest
-from support.waiting import until
+from support.house.waiting import until
+from support.stories.client_stories import KEYS, RECEIVE_MS, contents, drain, publish, run
+from support.worlds.partitions import set_partitions
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import geminga.client as gc
-from support.client_stories import RECEIVE_MS, contents, drain, publish, run
-from support.rest import Rest
+from support.stories.client_stories import RECEIVE_MS, contents, drain, publish, run
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

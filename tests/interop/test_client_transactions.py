@@ -10,9 +10,9 @@ from tools.standalone_process import StandaloneProcess
 
 import geminga.client as gc
 from geminga.client import TransactionState as State
-from support.client_stories import RECEIVE_MS, contents, drain, publish, run
-from support.partitions import set_partitions
-from support.rest import Rest
+from support.stories.client_stories import RECEIVE_MS, contents, drain, publish, run
+from support.worlds.partitions import set_partitions
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

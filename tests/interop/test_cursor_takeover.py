@@ -21,9 +21,9 @@ from tools.standalone_process import StandaloneProcess
 from tools.zookeeper_server import ZooKeeperServer
 
 import geminga.client as gc
-from support.acknowledging_client import RECEIVE_MS, Client
-from support.apache_broker import CLUSTER, ApacheBroker
-from support.apache_cluster import LIMIT_S, apaches_bookies
+from support.processes.apache_broker import CLUSTER, ApacheBroker
+from support.processes.apache_cluster import LIMIT_S, apaches_bookies
+from support.worlds.acknowledging_client import RECEIVE_MS, Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

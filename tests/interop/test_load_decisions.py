@@ -27,8 +27,8 @@ from geminga.broker.load_rules.histories import UNSEEN, encode_bundle_data
 from geminga.broker.load_rules.placement import LeastMessages, LeastUsage
 from geminga.broker.load_rules.reports import encode_report
 from geminga.broker.load_rules.shedding import shedding_of
-from support.load_scenarios import Scenario, scenarios
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
+from support.stories.load_scenarios import Scenario, scenarios
 
 pytestmark = pytest.mark.integration
 

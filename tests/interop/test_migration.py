@@ -18,12 +18,12 @@ from pulsar.schema import AvroSchema, Integer, Record, String
 from tools.interop.artifacts import pinned_version
 from tools.zookeeper_server import ZooKeeperServer
 
-from support.cluster_yard import LIMIT_S, Yard, apaches_cluster, environment
-from support.mixed_cluster import FollowingRest, eventually
-from support.official import quiet_client
-from support.rest import Rest
-from support.steady_load import SteadyLoad
-from support.transacted_load import TransactedLoad
+from support.clusters.cluster_yard import LIMIT_S, Yard, apaches_cluster, environment
+from support.clusters.transacted_load import TransactedLoad
+from support.processes.mixed_cluster import FollowingRest, eventually
+from support.processes.official import quiet_client
+from support.processes.steady_load import SteadyLoad
+from support.worlds.rest import Rest
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 

@@ -19,8 +19,8 @@ from pulsar.schema import AvroSchema, Integer, Record, String
 from tools.zookeeper_server import running_zookeeper
 
 import geminga.client as gc
-from support.mixed_cluster import BUNDLES, COORDINATORS, MAKES, Make, MixedCluster, eventually, mixed_cluster
-from support.official import quiet_client
+from support.processes.mixed_cluster import BUNDLES, COORDINATORS, MAKES, Make, MixedCluster, eventually, mixed_cluster
+from support.processes.official import quiet_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

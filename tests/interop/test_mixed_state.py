@@ -22,8 +22,8 @@ from tools.zookeeper_server import running_zookeeper
 
 import geminga.client as gc
 from geminga.runtime.clock import SystemClock
-from support.acknowledging_client import QUIET_MS, RECEIVE_MS, Client
-from support.mixed_cluster import BUNDLES, CALM, MAKES, Make, MixedCluster, eventually, mixed_cluster
+from support.processes.mixed_cluster import BUNDLES, CALM, MAKES, Make, MixedCluster, eventually, mixed_cluster
+from support.worlds.acknowledging_client import QUIET_MS, RECEIVE_MS, Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 from tools.zookeeper_server import ZooKeeperServer
 
-from support.mixed_cluster import BUNDLES, mixed_cluster
-from support.mixed_load import Load, PythonLoad, go_load, java_load, seed_from_environment
-from support.mixed_story import PROGRESS_S, Story, check, check_transactions
+from support.processes.mixed_cluster import BUNDLES, mixed_cluster
+from support.processes.mixed_load import Load, PythonLoad, go_load, java_load, seed_from_environment
+from support.processes.mixed_story import PROGRESS_S, Story, check, check_transactions
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1700)]
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 from tools.standalone_process import StandaloneProcess
 
-from support.json_differences import differences
-from support.rest import Rest
-from support.source_tree import ROOT
+from support.house.json_differences import differences
+from support.house.source_tree import ROOT
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

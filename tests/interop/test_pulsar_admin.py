@@ -1,6 +1,6 @@
 """``pulsar-admin`` at the brokers of a mixed cluster: whichever of the two it is run at, it prints the same.
 
-What it prints is compared as JSON where it is some. ``support.mixed_admin`` names what is left out, and why.
+What it prints is compared as JSON where it is some. ``support.processes.mixed_admin`` names what is left out, and why.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pulsar.schema import AvroSchema, Record, String
 from tools.interop.pulsar_admin import PulsarAdmin, pulsar_admin
 from tools.zookeeper_server import running_zookeeper
 
-from support.mixed_admin import Asking
-from support.mixed_cluster import BUNDLES, CALM, MAKES, Make, MixedCluster, eventually, mixed_cluster
-from support.official import quiet_client
+from support.processes.mixed_admin import Asking
+from support.processes.mixed_cluster import BUNDLES, CALM, MAKES, Make, MixedCluster, eventually, mixed_cluster
+from support.processes.official import quiet_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(550)]
 

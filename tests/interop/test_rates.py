@@ -8,9 +8,9 @@ import pytest
 
 import geminga.client as gc
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.client_stories import RECEIVE_MS, run
-from support.raw_protocol import RawConnection, frame
-from support.rest import Rest
+from support.processes.raw_protocol import RawConnection, frame
+from support.stories.client_stories import RECEIVE_MS, run
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

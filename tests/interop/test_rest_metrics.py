@@ -14,10 +14,10 @@ from tools.standalone_process import StandaloneProcess
 
 from geminga.client import ConsumerType
 from geminga.client.blocking import connect
-from support.exposition import Sample, label_names, samples
-from support.official import quiet_client
-from support.rest import Rest
-from support.statistics_stories import Teller, exclusive, not_stored, shared, with_quotas
+from support.house.exposition import Sample, label_names, samples
+from support.processes.official import quiet_client
+from support.stories.statistics_stories import Teller, exclusive, not_stored, shared, with_quotas
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 import pytest
 from tools.standalone_process import StandaloneProcess
 
-from support.json_differences import Difference, differences
-from support.official import quiet_client
-from support.rest import Rest
-from support.statistics_stories import Teller, Told, names_told, recorded_names, tell_all
+from support.house.json_differences import Difference, differences
+from support.processes.official import quiet_client
+from support.stories.statistics_stories import Teller, Told, names_told, recorded_names, tell_all
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

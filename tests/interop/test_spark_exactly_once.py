@@ -17,9 +17,9 @@ from tools.standalone_process import StandaloneProcess
 from geminga.client.blocking import connect
 from geminga.spark.sink import crash_points
 from integration.spark.conftest import spark_session  # noqa: F401 - a fixture
-from support.faulty_sink import FAULT, FaultyPulsar, has_happened, plan
-from support.official import quiet_client
-from support.sink_cases import stored
+from support.connector.faulty_sink import FAULT, FaultyPulsar, has_happened, plan
+from support.connector.sink_cases import stored
+from support.processes.official import quiet_client
 
 #: Before any fixture: a session of Spark takes its time.
 pytestmark = [

@@ -41,9 +41,9 @@ from geminga.wire.pulsar.transaction_log import (
     encode_transaction_record,
     encode_transaction_records,
 )
-from support.client_stories import drain, publish, run
-from support.rest import Rest
-from support.waiting import until
+from support.house.waiting import until
+from support.stories.client_stories import drain, publish, run
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

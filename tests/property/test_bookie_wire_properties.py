@@ -21,7 +21,7 @@ from geminga.wire.bookkeeper.availability import decode_availability, encode_ava
 from geminga.wire.bookkeeper.codes import OperationType, StatusCode, v2_code
 from geminga.wire.bookkeeper.requests import AddRequest, AddRunRequest, BatchReadRequest, ReadRequest, Request
 from geminga.wire.bookkeeper.stream import AnswerDecoder, RequestDecoder
-from support.bookie_wire import request_frames
+from support.processes.bookie_wire import request_frames
 
 IDS = st.one_of(st.integers(0, 300), st.integers(0, ID_MAX))
 READ_IDS = st.one_of(st.just(-1), IDS)

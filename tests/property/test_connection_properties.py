@@ -11,7 +11,7 @@ from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, encode_command
 from geminga.wire.pulsar.frame import encode_frame
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 
 def command(kind: int, **field) -> bytes:

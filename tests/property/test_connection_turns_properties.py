@@ -14,8 +14,8 @@ from geminga.broker.connection.traffic import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.frame import encode_frame
-from support.broker_world import BrokerWorld, Type, run_with_broker, send_frame
-from support.stepping_clock import let_time_pass
+from support.house.stepping_clock import let_time_pass
+from support.worlds.broker_world import BrokerWorld, Type, run_with_broker, send_frame
 
 #: What is drawn for one command of the stream.
 KINDS = st.sampled_from(

@@ -12,7 +12,7 @@ from geminga.broker.core.delayed.heap import DelayedHeap
 from geminga.broker.core.delayed.time_buckets import precision_bits
 from geminga.model import Position
 from geminga.runtime import SystemRng
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
 
 BASE = 1_700_000_000_000
 TICKS = [100, 1000, 5000]

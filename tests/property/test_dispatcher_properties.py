@@ -10,7 +10,7 @@ from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 from geminga.broker.core.dispatch.shared import DispatchLimits, SharedDispatcher
 from geminga.wire.pulsar.keys import murmur3_32
-from support.dispatch_world import DispatchWorld, run_actions
+from support.worlds.dispatch_world import DispatchWorld, run_actions
 
 small = st.integers(min_value=0, max_value=11)
 actions = st.lists(st.tuples(st.integers(min_value=0, max_value=17), small, small, small), min_size=10, max_size=80)

@@ -17,7 +17,7 @@ from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import compress, decompress
 from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, encode_entry, split_entry
-from support.lake_world import MemoryLakeStore
+from support.worlds.lake_world import MemoryLakeStore
 
 UID = "0123456789abcdef" * 2
 uint64 = st.integers(0, 3) | st.integers(0, (1 << 64) - 1)

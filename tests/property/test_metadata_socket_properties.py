@@ -32,7 +32,7 @@ from geminga.metadata.core.socket_messages import (
     Welcome,
 )
 from geminga.metadata.ports import ChangeKind, Node, Notification, PutResult, Stat
-from support.format_docs import documented_bytes
+from support.house.format_docs import documented_bytes
 
 UINT32 = st.integers(0, (1 << 32) - 1)
 UINT64 = st.integers(0, (1 << 64) - 1)

@@ -12,7 +12,7 @@ from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.expressions import columns_of, defect, names_in
 from geminga.spark.pipelines.core.parsing import KEYS, parse_pipeline, read_document
 from geminga.spark.pipelines.core.problems import PipelineError
-from support.pipeline_files import Writer, plain
+from support.connector.pipeline_files import Writer, plain
 
 CHARACTERS = st.characters(blacklist_categories=["Cs"], blacklist_characters="\ufeff\x85\u2028\u2029\r")
 TEXTS = st.text(CHARACTERS, max_size=12)

@@ -10,7 +10,7 @@ from geminga.bookkeeper import MemoryBookie
 from geminga.managed_ledger import Persistence
 from geminga.model.errors import GemingaError, StorageError
 from geminga.model.position import EARLIEST
-from support.ledger_world import LedgerWorld, acknowledge, append, read_all
+from support.worlds.ledger_world import LedgerWorld, acknowledge, append, read_all
 
 BOOKIES = 4
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from geminga.managed_ledger.rules.slowest import FEW_READERS, SlowestReader
 from geminga.model.position import Position
-from support.python_calls import counted_calls
+from support.house.python_calls import counted_calls
 
 READERS = st.integers(0, 3 * FEW_READERS)
 STEPS = st.lists(

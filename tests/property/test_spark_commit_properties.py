@@ -25,7 +25,7 @@ from geminga.spark.sink_rules.decisions import (
     encode,
 )
 from geminga.spark.sink_rules.errors import DecisionLostError, ShutOutError, SinkError
-from support.commit_world import TIMEOUT_MS, Died, Drawn, Driver, Every, Failed, Query, Rules, World, is_told
+from support.worlds.commit_world import TIMEOUT_MS, Died, Drawn, Driver, Every, Failed, Query, Rules, World, is_told
 
 BATCHES = 2
 SEEDS = st.integers(min_value=0, max_value=1 << 32)

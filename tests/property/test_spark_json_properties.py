@@ -20,7 +20,7 @@ from geminga.spark.decoding.part_decoding import RowError, part_of
 from geminga.spark.rules.columns import arrow_schema
 from geminga.spark.source_rules.ddl import parse_columns
 from geminga.spark.source_rules.errors import SchemaError
-from support.dirty_json import literal, seeded, whole_number
+from support.connector.dirty_json import literal, seeded, whole_number
 
 DEFINITION = {
     "type": "record",

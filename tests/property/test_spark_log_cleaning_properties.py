@@ -17,7 +17,7 @@ from geminga.spark.sink_rules import log_survey
 from geminga.spark.sink_rules.decisions import Claim, Kept, SinkState, TaskBegun, encode
 from geminga.spark.sink_rules.errors import ShutOutError, SinkError
 from geminga.spark.sink_rules.log_survey import CLEAN_AFTER_RECORDS, HOLD_MAX_MS, LogSurvey
-from support.commit_world import SINK, TIMEOUT_MS, Died, Drawn, Driver, Every, Failed, Query, Rules, World
+from support.worlds.commit_world import SINK, TIMEOUT_MS, Died, Drawn, Driver, Every, Failed, Query, Rules, World
 
 BATCHES = 3
 SEEDS = st.integers(min_value=0, max_value=1 << 32)

@@ -10,9 +10,9 @@ import asyncio
 import pytest
 
 from geminga.model.topic_name import TopicName
-from support.broker_world import BrokerWorld, Client, Type, run_with_broker
-from support.strange_commands import strange_commands
-from support.weekly_sample import sampled
+from support.house.strange_commands import strange_commands
+from support.house.weekly_sample import sampled
+from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
 
 COMMANDS_PER_SEED = 250
 

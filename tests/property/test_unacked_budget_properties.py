@@ -11,7 +11,7 @@ from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 from geminga.broker.core.dispatch.shared import DispatchLimits, SharedDispatcher
 from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
-from support.dispatch_world import DispatchWorld, run_action
+from support.worlds.dispatch_world import DispatchWorld, run_action
 
 SUBSCRIPTIONS = 3
 LIMIT, SHARE = 12, 4

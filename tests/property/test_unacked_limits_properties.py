@@ -9,8 +9,8 @@ from geminga.broker.core.dispatch.hash_ranges import HashRangeAutoSplit
 from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 from geminga.broker.core.dispatch.shared import DispatchLimits, SharedDispatcher
-from support.dispatch_world import run_actions
-from support.unacked_world import UnackedWorld
+from support.worlds.dispatch_world import run_actions
+from support.worlds.unacked_world import UnackedWorld
 
 small = st.integers(min_value=0, max_value=11)
 actions = st.lists(st.tuples(st.integers(min_value=0, max_value=17), small, small, small), min_size=10, max_size=80)

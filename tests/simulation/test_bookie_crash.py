@@ -8,8 +8,8 @@ import pytest
 
 from geminga.bookie import Defects, crash_points
 from geminga.sim import Report, SimWorld, run_seeds
-from support.bookie_crash import BookieStory, bookie_story
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.stories.bookie_crash import BookieStory, bookie_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "24"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2500"))

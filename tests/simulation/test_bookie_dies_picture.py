@@ -22,7 +22,7 @@ from geminga.replication.config import ReplicationConfig
 from geminga.replication.core.fragments import bookies_of, settled_fragments
 from geminga.replication.registry import LocalBookieRegistry
 from geminga.sim import SimNode, SimWorld
-from support.ledger_world import SMALL, append, read_all
+from support.worlds.ledger_world import SMALL, append, read_all
 
 NAME = "public/default/persistent/topic"
 LOST = "bookie-2"

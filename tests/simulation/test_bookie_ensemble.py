@@ -16,9 +16,9 @@ import pytest
 from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.model.errors import NotEnoughBookiesError, StorageError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld, run_seeds
-from support.bookie_ensemble import Ensemble, completed
-from support.ledgers import payloads
-from support.weekly_sample import run_week
+from support.clusters.bookie_ensemble import Ensemble, completed
+from support.house.weekly_sample import run_week
+from support.worlds.ledgers import payloads
 
 SEEDS = int(os.environ.get("GEMINGA_ENSEMBLE_SEEDS", "6"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_ENSEMBLE_SEEDS_LONG", "600"))

@@ -8,8 +8,8 @@ import pytest
 
 from geminga.replication import crash_points
 from geminga.sim import run_seeds
-from support.repair_story import repair_story
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.stories.repair_story import repair_story
 
 SEEDS = int(os.environ.get("GEMINGA_REPAIR_SEEDS", "10"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_REPAIR_SEEDS_LONG", "500"))

@@ -22,9 +22,9 @@ from geminga.broker.upkeep import policies as upkeep
 from geminga.managed_ledger import trimming
 from geminga.managed_ledger.rules import trim as core_trim
 from geminga.sim import SimWorld, run_in, run_seeds
-from support.broker_story import BrokerStory, broker_story
-from support.noted_seeds import noted_seed
-from support.weekly_sample import run_week
+from support.house.noted_seeds import noted_seed
+from support.house.weekly_sample import run_week
+from support.stories.broker_story import BrokerStory, broker_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "8"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2000"))

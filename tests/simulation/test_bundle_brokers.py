@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 
 from geminga.sim.seeds import run_seeds
-from support.bundle_brokers import bundle_brokers
-from support.weekly_sample import run_week
+from support.clusters.bundle_brokers import bundle_brokers
+from support.house.weekly_sample import run_week
 
 SHORT_SEEDS = 8
 LONG_SEEDS = 500

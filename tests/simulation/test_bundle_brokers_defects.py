@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from support.bundle_brokers import bundle_brokers
-from support.planted_defects import check_is_caught
+from support.clusters.bundle_brokers import bundle_brokers
+from support.house.planted_defects import check_is_caught
 
 #: By what ``tools/mutants/packages/ownership.toml`` says of them.
 DEFECTS: Final = (

@@ -20,10 +20,10 @@ from geminga.sim.seeds import run_seeds
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.client_scenario import ClientScenario
-from support.client_world import SLOW, STRUCK, URL, Stored
-from support.scripted_broker import polite, run_against
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.worlds.client_scenario import ClientScenario
+from support.worlds.client_world import SLOW, STRUCK, URL, Stored
+from support.worlds.scripted_broker import polite, run_against
 
 FAULTS_S = 20.0
 #: Virtual seconds in which everything must have ended once the network is healed.

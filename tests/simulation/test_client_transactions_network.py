@@ -16,9 +16,9 @@ import geminga.client as gc
 from geminga import sim
 from geminga.client import TransactionState as State
 from geminga.sim.seeds import run_seeds
-from support.client_scenario import ClientScenario
-from support.client_world import STRUCK
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.worlds.client_scenario import ClientScenario
+from support.worlds.client_world import STRUCK
 
 FAULTS_S = 25.0
 HEALED_S = 200.0

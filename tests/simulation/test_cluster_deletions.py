@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from geminga.sim.seeds import run_seeds
-from support.cluster_deletions import LABELS, cluster_deletions
-from support.planted_defects import check_is_caught
-from support.weekly_sample import run_week
+from support.clusters.cluster_deletions import LABELS, cluster_deletions
+from support.house.planted_defects import check_is_caught
+from support.house.weekly_sample import run_week
 
 SHORT_SEEDS = 12
 LONG_SEEDS = 400

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from geminga.sim.seeds import run_seeds
-from support.cluster_operations import LABELS, cluster_operations
-from support.weekly_sample import run_week
+from support.clusters.cluster_operations import LABELS, cluster_operations
+from support.house.weekly_sample import run_week
 
 SHORT_SEEDS = 4
 LONG_SEEDS = 150

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from support.cluster_operations import cluster_operations
-from support.planted_defects import check_is_caught
+from support.clusters.cluster_operations import cluster_operations
+from support.house.planted_defects import check_is_caught
 
 #: By what ``tools/mutants/packages`` says of them.
 DEFECTS: Final = (

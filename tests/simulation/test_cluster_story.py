@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from geminga.sim.seeds import run_seeds
-from support.cluster_faults import LABELS
-from support.cluster_story import cluster_story
-from support.weekly_sample import run_week
+from support.clusters.cluster_faults import LABELS
+from support.clusters.cluster_story import cluster_story
+from support.house.weekly_sample import run_week
 
 SHORT_SEEDS = 13
 LONG_SEEDS = 300

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from support.cluster_story import cluster_story
-from support.planted_defects import check_is_caught
-from support.weekly_sample import sampled
+from support.clusters.cluster_story import cluster_story
+from support.house.planted_defects import check_is_caught
+from support.house.weekly_sample import sampled
 
 #: By what ``tools/mutants/packages`` says of them.
 DEFECTS: Final = (

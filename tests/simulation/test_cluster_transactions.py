@@ -18,11 +18,11 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId
 from geminga.sim import SimNode, SimWorld, run
 from geminga.sim.seeds import run_seeds
-from support.client_world import CLIENT
-from support.cluster_peers import SimPeerHttp
-from support.cluster_transactions import COORDINATORS, LABELS, cluster_transactions
-from support.cluster_world import BROKERS, PLAIN, ClusterWorld
-from support.weekly_sample import run_week
+from support.clusters.cluster_peers import SimPeerHttp
+from support.clusters.cluster_transactions import COORDINATORS, LABELS, cluster_transactions
+from support.clusters.cluster_world import BROKERS, PLAIN, ClusterWorld
+from support.house.weekly_sample import run_week
+from support.worlds.client_world import CLIENT
 
 #: Some, and those that failed once. 8, 100: a topic held something for a transaction that its coordinator, at another
 #: broker, had lost, and believed that it would be told.

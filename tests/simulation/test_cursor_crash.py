@@ -11,9 +11,9 @@ from geminga.managed_ledger import Defects
 from geminga.managed_ledger.rules import cursor_format
 from geminga.managed_ledger.shared import crash_points
 from geminga.sim import SimWorld, run_seeds
-from support.cursor_crash import TopicStory, topic_story
-from support.cursor_window import window_story, window_story_of_pulsar
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.stories.cursor_crash import TopicStory, topic_story
+from support.stories.cursor_window import window_story, window_story_of_pulsar
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "12"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))

@@ -17,8 +17,8 @@ from geminga import sim
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.sim.seeds import run_seeds
-from support.client_world import CLIENT, STRUCK, URL, BrokerOnNode, HostileProxy
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.worlds.client_world import CLIENT, STRUCK, URL, BrokerOnNode, HostileProxy
 
 MESSAGES = 200
 FAULTS_S = 20.0

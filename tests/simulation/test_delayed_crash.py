@@ -8,8 +8,8 @@ import pytest
 
 from geminga.broker.topic import delayed_crash_points as crash_points
 from geminga.sim import SimWorld, run_seeds
-from support.delayed_crash import DelayedStory, delayed_story
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.stories.delayed_crash import DelayedStory, delayed_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "12"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "500"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.deletion_story import run_story
+from support.stories.deletion_story import run_story
 
 SHORT_SEEDS = 20
 LONG_SEEDS = 2000

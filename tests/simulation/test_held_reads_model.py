@@ -12,11 +12,11 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST
 from geminga.runtime import SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import BrokerWorld
-from support.held_story import Story
-from support.policy_levels import run_quietly, seconds, set_namespace
-from support.subscriptions import settle
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.stories.held_story import Story
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import run_quietly, seconds, set_namespace
+from support.worlds.subscriptions import settle
 
 T = TypeVar("T")
 Sub = pb.CommandSubscribe

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from geminga.sim import run_seeds
-from support.lake_crash import POINTS, lake_story
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.stories.lake_crash import POINTS, lake_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "24"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from geminga.sim.seeds import run_seeds
-from support.leaks_story import LABELS, leaks
-from support.planted_defects import check_is_caught
-from support.weekly_sample import run_week, sampled
+from support.house.planted_defects import check_is_caught
+from support.house.weekly_sample import run_week, sampled
+from support.stories.leaks_story import LABELS, leaks
 
 SEEDS = 1000
 #: In which each planted defect must be caught.

@@ -6,7 +6,7 @@ import pytest
 
 from geminga.bookkeeper import crash_points
 from geminga.sim import run_seeds
-from support.ledger_life import ledger_life
+from support.stories.ledger_life import ledger_life
 
 
 @pytest.mark.slow

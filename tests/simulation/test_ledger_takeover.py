@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.sim import run_seeds
-from support.ledger_takeover import ledger_takeover
+from support.stories.ledger_takeover import ledger_takeover
 
 
 def test_ledgers_that_are_taken_over_lose_nothing_and_have_one_end():

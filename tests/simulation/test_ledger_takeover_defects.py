@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.ledger_takeover import ledger_takeover
-from support.planted_defects import check_is_caught
+from support.house.planted_defects import check_is_caught
+from support.stories.ledger_takeover import ledger_takeover
 
 #: By what ``tools/mutants/packages/bookkeeper.toml`` says of them.
 DEFECTS = (

@@ -1,6 +1,6 @@
 """64 bundles on one broker, then two more join: who carries how much after ten rounds of shedding.
 
-Settings: ``BALANCED`` in ``support/load_patterns.py``; load is bytes and messages a second, each by itself.
+Settings: ``BALANCED`` in ``support/stories/load_patterns.py``; load is bytes and messages a second, each by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pytest
 
 from geminga.broker.load_rules.config import LoadConfig
 from geminga.broker.load_rules.replay import Replay, TraceRound
-from support.load_patterns import (
+from support.stories.load_patterns import (
     BALANCED_CONFIG,
     BROKERS,
     CAPACITY,

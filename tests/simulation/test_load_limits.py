@@ -18,8 +18,8 @@ from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsa
 from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.model.errors import UnavailableError
 from geminga.sim.clock import SimClock
-from support.load_brokers import LoadedBroker, LoadedCluster, run_cluster
-from support.load_patterns import BALANCED_CONFIG, draws_of, stats_of
+from support.clusters.load_brokers import LoadedBroker, LoadedCluster, run_cluster
+from support.stories.load_patterns import BALANCED_CONFIG, draws_of, stats_of
 
 MINUTE_S = 60
 FAILOVER = {"policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "100"}}

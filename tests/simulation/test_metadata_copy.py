@@ -12,7 +12,7 @@ from geminga.metadata.core.copying import MARKER_PATH
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import DataDirectoryError, StorageError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld, run_seeds
-from support.copied_trees import MemorySource, values_of
+from support.house.copied_trees import MemorySource, values_of
 
 #: One ZooKeeper, written in two ways.
 ADDRESSES = (ZooKeeperAddress(("there:2181",), "/c"), ZooKeeperAddress(("other:2181", "there:2181"), "/c"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from geminga.sim import run_seeds
-from support.misfortune_story import misfortune_story
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.stories.misfortune_story import misfortune_story
 
 KINDS = ("all emptied", "directories changed places", "journal damaged", "journal emptied", "log has another's chunks")
 LABELS = tuple(f"misfortune.{label}" for label in (*KINDS, "nothing", "not told", "refused", "started"))

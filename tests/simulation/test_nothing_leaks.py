@@ -11,8 +11,8 @@ from geminga.bookie import garbage_collection
 from geminga.bookie.core.deletion_guard import Lineage
 from geminga.broker.resources import Resources
 from geminga.sim import run_seeds
-from support.leak_story import leak_story
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.stories.leak_story import leak_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "3"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "200"))

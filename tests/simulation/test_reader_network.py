@@ -15,9 +15,9 @@ import geminga.client as gc
 from geminga import sim
 from geminga.runtime import spawn
 from geminga.sim.seeds import run_seeds
-from support.client_scenario import ClientScenario
-from support.client_world import SLOW, STRUCK
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.worlds.client_scenario import ClientScenario
+from support.worlds.client_world import SLOW, STRUCK
 
 FAULTS_S = 15.0
 #: Virtual seconds in which everything must have come once the network is healed.

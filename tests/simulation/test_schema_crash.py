@@ -8,8 +8,8 @@ import pytest
 
 from geminga.broker.schema import crash_points
 from geminga.sim import SimWorld, run_seeds
-from support.schema_crash import SchemaStory, schema_story
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.stories.schema_crash import SchemaStory, schema_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "15"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "500"))

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from geminga.sim import run_seeds
-from support.storage_story import KINDS, beyond_story, storage_story
-from support.weekly_sample import run_week
+from support.house.weekly_sample import run_week
+from support.stories.storage_story import KINDS, beyond_story, storage_story
 
 SEEDS = int(os.environ.get("GEMINGA_STORAGE_SEEDS", "6"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_STORAGE_SEEDS_LONG", "1000"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from geminga.sim.seeds import Scenario
-from support.bookie_crash import bookie_story
-from support.misfortune_story import misfortune_story
-from support.planted_defects import check_is_caught
-from support.storage_story import storage_story
+from support.house.planted_defects import check_is_caught
+from support.stories.bookie_crash import bookie_story
+from support.stories.misfortune_story import misfortune_story
+from support.stories.storage_story import storage_story
 
 #: By what ``tools/mutants/packages`` says of them.
 DEFECTS = (

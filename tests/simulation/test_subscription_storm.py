@@ -13,8 +13,8 @@ from geminga.broker.handlers import subscription as handlers
 from geminga.managed_ledger.rules import cursor_format
 from geminga.managed_ledger.rules.cursor import CursorState
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.subscriptions import RecordingConnection, Sub, settle, with_topic
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.worlds.subscriptions import RecordingConnection, Sub, settle, with_topic
 
 KEYS = 12
 

@@ -9,9 +9,9 @@ import pytest
 
 from geminga import sim
 from geminga.sim.seeds import run_seeds
-from support.ring_steps import POINTS
-from support.token_ring import ACKNOWLEDGED_MIN, FAULTS_MIN, run_ring
-from support.weekly_sample import run_week
+from support.clusters.ring_steps import POINTS
+from support.clusters.token_ring import ACKNOWLEDGED_MIN, FAULTS_MIN, run_ring
+from support.house.weekly_sample import run_week
 
 #: What clients must have done in every run of some seeds.
 DONE = tuple(

@@ -16,8 +16,8 @@ from geminga import sim
 from geminga.broker.ownership.ports import HERE
 from geminga.model.errors import GemingaError
 from geminga.sim.seeds import run_seeds
-from support.two_brokers import BROKERS, NAMES, Cluster, two_brokers
-from support.weekly_sample import run_week
+from support.clusters.two_brokers import BROKERS, NAMES, Cluster, two_brokers
+from support.house.weekly_sample import run_week
 
 SHORT_SEEDS = 8
 LONG_SEEDS = 500

@@ -8,7 +8,7 @@ from textwrap import indent
 import pytest
 from tools.mutants.batches import BatchLoop, Reason, loops_of, reasons, stopping, unstopped
 
-from support.source_tree import product_modules
+from support.house.source_tree import product_modules
 
 
 def test_every_loop_that_works_in_batches_is_stopped_by_a_change_of_the_list() -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "budgets.md"
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "s": 1, "ms": 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.module_circles import (
+from support.house.module_circles import (
     BUDGETS,
     CIRCLE_GOAL,
     circle_violations,
@@ -13,7 +13,7 @@ from support.module_circles import (
     package_of,
     shortest_cycle,
 )
-from support.source_tree import SourceModule, product_modules
+from support.house.source_tree import SourceModule, product_modules
 
 
 def test_no_circle_is_larger_than_its_budget_and_no_budget_larger_than_its_circle() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client import blocking, schema
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 MODULES = (gc, blocking, schema)
 DOCS = ROOT / "docs"

@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 
-from support.source_tree import ROOT, SourceModule, imports_of, product_modules
+from support.house.source_tree import ROOT, SourceModule, imports_of, product_modules
 
 #: Distribution -> the module it brings, where the names differ.
 MODULES = {"google-re2": "re2", "protobuf": "google", "PyYAML": "yaml"}

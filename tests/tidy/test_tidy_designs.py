@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from fnmatch import filter as filter_paths
 
-from support.source_tree import ROOT, SOURCE, tracked_files
+from support.house.source_tree import ROOT, SOURCE, tracked_files
 
 PACKAGE = SOURCE / "geminga"
 #: Packages that have their page; a new one joins them.

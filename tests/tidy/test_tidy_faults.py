@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.doc_tables import is_long
-from support.source_tree import ROOT
+from support.house.doc_tables import is_long
+from support.house.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "spark-faults.md"
 FOLDER = "tests/integration/spark/"

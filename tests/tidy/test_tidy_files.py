@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.source_tree import ROOT, tracked_files
-from support.tidy_rules import lock_violations, text_violations
+from support.house.source_tree import ROOT, tracked_files
+from support.house.tidy_rules import lock_violations, text_violations
 
 TEXT_SUFFIXES = {"", ".cfg", ".conf", ".in", ".json", ".lock", ".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml"}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.doc_tables import is_long
-from support.source_tree import ROOT
+from support.house.doc_tables import is_long
+from support.house.source_tree import ROOT
 
 TABLE = ROOT / "tests" / "found_54574fd4.tsv"
 COLUMNS = 6

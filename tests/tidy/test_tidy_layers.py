@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from support.floors import FLOORS, crowded_folders, floor_violations
-from support.source_tree import SourceModule, imports_of, product_modules
-from support.tidy_rules import (
+from support.house.floors import FLOORS, crowded_folders, floor_violations
+from support.house.source_tree import SourceModule, imports_of, product_modules
+from support.house.tidy_rules import (
     LAYERS,
     WHOLES,
     import_cycles,

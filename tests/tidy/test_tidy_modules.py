@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from support.source_tree import ROOT, SourceModule, product_modules
-from support.tidy_rules import (
+from support.house.source_tree import ROOT, SourceModule, product_modules
+from support.house.tidy_rules import (
     docstring_violations,
     export_violations,
     header_violations,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from support.doc_tables import is_long
-from support.source_tree import ROOT
+from support.house.doc_tables import is_long
+from support.house.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "order.md"
 PROMISES_MIN = 25

@@ -6,8 +6,8 @@ import re
 import tomllib
 from typing import NamedTuple
 
-from support.doc_tables import is_long
-from support.source_tree import ROOT
+from support.house.doc_tables import is_long
+from support.house.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "storage-faults.md"
 PACKAGES = ROOT / "tools" / "mutants" / "packages"

@@ -1,13 +1,13 @@
 """What ``make test`` may cost: the sum of ``tests/cpu_ledger.json``, which ``make test-ledger`` measures.
 
 A budget that is met can be lowered; one that is not is kept by making something cheaper, or by the weekly sample
-(``tests/support/weekly_sample.py``), not by raising it.
+(``tests/support/house/weekly_sample.py``), not by raising it.
 """
 
 from __future__ import annotations
 
-from support.source_tree import ROOT
-from support.worker_groups import ledger
+from support.house.source_tree import ROOT
+from support.house.worker_groups import ledger
 
 TESTS = ROOT / "tests"
 #: Of the whole suite, on the machine of the ledger; before there was one, it took 1,340.

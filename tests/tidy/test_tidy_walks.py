@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.source_tree import ROOT
-from support.warm_paths import Walk, files_of_a_send, files_of_an_ack, read_page, traced, walk_of, walk_violations
+from support.house.source_tree import ROOT
+from support.house.warm_paths import Walk, files_of_a_send, files_of_an_ack, read_page, traced, walk_of, walk_violations
 
 #: Files that are run through, those that are only called on the way included. A budget only shrinks.
 SEND_FILES = 25

@@ -81,7 +81,7 @@ def _failed(lines: list[dict[str, Any]]) -> list[str]:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """Sums over seeds, and how often each named point was struck."""
-    from support.ring_steps import POINTS
+    from support.clusters.ring_steps import POINTS
 
     good = [line for line in lines if line["ok"]]
     struck: Counter[str] = Counter()

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from geminga.sim import SimWorld
-    from support.token_ring import Ring
+    from support.clusters.token_ring import Ring
 
 #: The one whose faults are struck by name (:func:`_run_ring`).
 TRANSACTIONS: Final = "transactions"
 #: Scenario -> module and function.
 SCENARIOS: Final = {
-    "storage": ("support.storage_story", "storage_story"),
-    "storage-beyond": ("support.storage_story", "beyond_story"),
-    "misfortune": ("support.misfortune_story", "misfortune_story"),
-    "takeover": ("support.ledger_takeover", "ledger_takeover"),
-    "bundles": ("support.bundle_brokers", "bundle_brokers"),
-    "brokers": ("support.two_brokers", "two_brokers"),
-    "cluster": ("support.cluster_story", "cluster_story"),
-    "cluster-deletions": ("support.cluster_deletions", "cluster_deletions"),
-    "leaks": ("support.leaks_story", "leaks"),
-    "cluster-transactions": ("support.cluster_transactions", "cluster_transactions"),
-    "cluster-operations": ("support.cluster_operations", "cluster_operations"),
+    "storage": ("support.stories.storage_story", "storage_story"),
+    "storage-beyond": ("support.stories.storage_story", "beyond_story"),
+    "misfortune": ("support.stories.misfortune_story", "misfortune_story"),
+    "takeover": ("support.stories.ledger_takeover", "ledger_takeover"),
+    "bundles": ("support.clusters.bundle_brokers", "bundle_brokers"),
+    "brokers": ("support.clusters.two_brokers", "two_brokers"),
+    "cluster": ("support.clusters.cluster_story", "cluster_story"),
+    "cluster-deletions": ("support.clusters.cluster_deletions", "cluster_deletions"),
+    "leaks": ("support.stories.leaks_story", "leaks"),
+    "cluster-transactions": ("support.clusters.cluster_transactions", "cluster_transactions"),
+    "cluster-operations": ("support.clusters.cluster_operations", "cluster_operations"),
 }
 #: As lines of the log name transactions, which were there before the others.
 RING_SCENARIO: Final = "token_ring"
@@ -59,7 +59,7 @@ def run_seed(scenario: str, seed: int) -> dict[str, Any]:
 
 def _run_ring(world: SimWorld, told: dict[str, Any]) -> None:
     from geminga.sim import run_in
-    from support.token_ring import Ring
+    from support.clusters.token_ring import Ring
 
     rings: list[Ring] = []
 

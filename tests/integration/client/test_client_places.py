@@ -24,7 +24,7 @@ import geminga
 from geminga.client import Client, Producer, blocking, connect
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from support.scripted_broker import Scripted, polite
+from support.worlds.scripted_broker import Scripted, polite
 
 SOURCE = Path(geminga.__file__).resolve().parents[1]
 

@@ -19,8 +19,8 @@ from geminga.client import (
 )
 from geminga.client import Timeout as ClientTimeout
 from geminga.client.blocking._transaction import Transaction
-from support.partitions import set_partitions
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
+from support.worlds.partitions import set_partitions
 
 
 @pytest.fixture(scope="module")

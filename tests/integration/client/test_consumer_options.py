@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import geminga.client as gc
-from support.client_stories import RECEIVE_MS, contents, drain, publish, run
-from support.partitions import stats
+from support.stories.client_stories import RECEIVE_MS, contents, drain, publish, run
+from support.worlds.partitions import stats
 
 pytestmark = pytest.mark.integration
 

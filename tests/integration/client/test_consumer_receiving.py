@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import geminga.client as gc
-from support.client_stories import RECEIVE_MS, contents, drain, publish, run
+from support.stories.client_stories import RECEIVE_MS, contents, drain, publish, run
 
 pytestmark = pytest.mark.integration
 

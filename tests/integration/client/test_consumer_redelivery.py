@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 import geminga.client as gc
-from support.client_stories import RECEIVE_MS, contents, drain, publish, run
-from support.partitions import stats
+from support.stories.client_stories import RECEIVE_MS, contents, drain, publish, run
+from support.worlds.partitions import stats
 
 pytestmark = pytest.mark.integration
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 import geminga.client as gc
-from support.client_stories import RECEIVE_MS, contents, drain, publish, run
-from support.partitions import delete_topic, set_partitions, stats
+from support.stories.client_stories import RECEIVE_MS, contents, drain, publish, run
+from support.worlds.partitions import delete_topic, set_partitions, stats
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client.schema import BytesSchema
-from support.client_stories import run
+from support.stories.client_stories import run
 
 pytestmark = pytest.mark.integration
 

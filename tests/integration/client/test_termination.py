@@ -10,9 +10,9 @@ import pulsar
 import pytest
 
 import geminga.client as gc
-from support.client_stories import Judge, run
-from support.partitions import set_partitions
-from support.rest import Rest
+from support.stories.client_stories import Judge, run
+from support.worlds.partitions import set_partitions
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

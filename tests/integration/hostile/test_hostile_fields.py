@@ -16,7 +16,7 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.hostile import (
+from support.processes.hostile import (
     PING,
     TOPIC,
     TYPES_ALL,
@@ -28,8 +28,8 @@ from support.hostile import (
     metadata_frame,
     single_metadata_frame,
 )
-from support.hostile_values import Case, cases_of, command_fields
-from support.raw_protocol import RawConnection, frame
+from support.processes.hostile_values import Case, cases_of, command_fields
+from support.processes.raw_protocol import RawConnection, frame
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

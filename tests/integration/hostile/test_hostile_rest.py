@@ -19,8 +19,8 @@ import pytest
 from tools.standalone_process import ROOT, StandaloneProcess
 
 from geminga.broker.rest.families import all_rows
-from support.hostile import COMPLAINTS, Session, Witness
-from support.leaks import LEAKS
+from support.house.leaks import LEAKS
+from support.processes.hostile import COMPLAINTS, Session, Witness
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -13,7 +13,7 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga.app.configuration.core.live_keys import INT, LIVE_KEYS, LONG
-from support.hostile import COMPLAINTS, Session, Witness
+from support.processes.hostile import COMPLAINTS, Session, Witness
 
 pytestmark = pytest.mark.integration
 

@@ -12,9 +12,9 @@ from geminga.app.commands.cli import app_for
 from geminga.broker.rest.topic_routes import lake
 from geminga.broker.topic.offload import LOOK_S
 from geminga.client.blocking import connect
-from support.rest import Rest
-from support.s3_server import S3Server
-from support.waiting import until
+from support.house.waiting import until
+from support.processes.s3_server import S3Server
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import geminga
 from geminga.app.commands.cli import app_for
 from geminga.client import MessageId, blocking
-from support.rest import Rest
-from support.waiting import until
+from support.house.waiting import until
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

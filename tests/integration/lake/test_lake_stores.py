@@ -14,7 +14,7 @@ from geminga.lake.directory_store import DirectoryStore
 from geminga.lake.store import StoredFile
 from geminga.lake.stores import open_store
 from geminga.model.errors import ConfigurationError
-from support.s3_server import S3Server
+from support.processes.s3_server import S3Server
 
 pytestmark = pytest.mark.integration
 

@@ -8,8 +8,8 @@ import pulsar
 import pytest
 
 from geminga import Standalone
-from support.official import quiet_client
-from support.rest import Rest
+from support.processes.official import quiet_client
+from support.worlds.rest import Rest
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

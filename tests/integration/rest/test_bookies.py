@@ -12,8 +12,8 @@ import pytest
 
 from geminga import Standalone
 from geminga.client import Timeout, connect
-from support.official import quiet_client
-from support.rest import Rest
+from support.processes.official import quiet_client
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga import Standalone
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

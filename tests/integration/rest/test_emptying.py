@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.rest import EARLIEST, Rest, backlog_of, publish
+from support.worlds.rest import EARLIEST, Rest, backlog_of, publish
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,7 @@ from geminga.broker.rest.calls.core.patience import Limits
 from geminga.broker.rest.http import server as rest_server
 from geminga.broker.rest.http.server import UNAVAILABLE, HttpServer
 from geminga.runtime import Runtime, frame_room, next_turn, real_runtime
-from support.waiting import until
+from support.house.waiting import until
 
 pytestmark = pytest.mark.integration
 

@@ -10,8 +10,8 @@ import pytest
 
 from geminga import Standalone
 from geminga.broker.rest.families import all_rows
-from support.official import quiet_client
-from support.rest import EARLIEST, Rest, publish
+from support.processes.official import quiet_client
+from support.worlds.rest import EARLIEST, Rest, publish
 
 pytestmark = pytest.mark.integration
 

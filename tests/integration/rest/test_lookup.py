@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -7,7 +7,7 @@ import json
 import pulsar
 import pytest
 
-from support.rest import EARLIEST, Rest, backlog_of, publish
+from support.worlds.rest import EARLIEST, Rest, backlog_of, publish
 
 pytestmark = pytest.mark.integration
 

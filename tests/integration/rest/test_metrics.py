@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from geminga import Standalone
-from support.exposition import samples
-from support.official import quiet_client
-from support.rest import EARLIEST, Rest, publish
+from support.house.exposition import samples
+from support.processes.official import quiet_client
+from support.worlds.rest import EARLIEST, Rest, publish
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ import pytest
 
 from geminga.client import ProducerBusy
 from geminga.client.blocking import connect
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

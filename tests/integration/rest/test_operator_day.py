@@ -6,8 +6,8 @@ import pulsar
 import pytest
 
 from geminga import Standalone
-from support.official import quiet_client
-from support.rest import EARLIEST, Answer, Rest, backlog_of, publish
+from support.processes.official import quiet_client
+from support.worlds.rest import EARLIEST, Answer, Rest, backlog_of, publish
 
 pytestmark = pytest.mark.integration
 

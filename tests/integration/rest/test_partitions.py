@@ -6,7 +6,7 @@ import pulsar
 import pytest
 
 from geminga.broker.rest.calls.targets import UNUSED_LOADED_MAX
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from tools.interop.rest.tables import TABLES, by_settings
 from geminga import Standalone
 from geminga.broker.rest.calls.routing import SegmentRouter
 from geminga.broker.rest.families import all_rows
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from geminga import Standalone
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

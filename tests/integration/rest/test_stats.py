@@ -7,7 +7,7 @@ import time
 import pulsar
 import pytest
 
-from support.rest import EARLIEST, Rest
+from support.worlds.rest import EARLIEST, Rest
 
 pytestmark = pytest.mark.integration
 

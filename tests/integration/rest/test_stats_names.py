@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.official import quiet_client
-from support.rest import Rest
-from support.statistics_stories import Teller, names_told, recorded_names, tell_all
+from support.processes.official import quiet_client
+from support.stories.statistics_stories import Teller, names_told, recorded_names, tell_all
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

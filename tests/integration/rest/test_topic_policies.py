@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulsar
 import pytest
 
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

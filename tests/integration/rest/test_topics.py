@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulsar
 import pytest
 
-from support.rest import Rest, publish
+from support.worlds.rest import Rest, publish
 
 pytestmark = pytest.mark.integration
 

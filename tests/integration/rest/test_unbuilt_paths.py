@@ -15,8 +15,8 @@ import geminga
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.rest.calls.core import unbuilt
 from geminga.broker.rest.families import all_rows
-from support.rest import Rest
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
+from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 

@@ -21,8 +21,16 @@ from demo.events import load_events
 from demo.weekly import WEEK_MS, Sums, WindowKey, differences, is_of_owner, parse_result, split_owner, weekly
 from tools.standalone_process import StandaloneProcess
 
-from support.spark_crash import CrashRun, job, make_topics, publish, publish_to_partitions, read_all, subscribe
-from support.waiting import until
+from support.connector.spark_crash import (
+    CrashRun,
+    job,
+    make_topics,
+    publish,
+    publish_to_partitions,
+    read_all,
+    subscribe,
+)
+from support.house.waiting import until
 
 A1, A2, B = (f"persistent://public/default/{name}" for name in ("a1", "a2", "b"))
 SEED = int(os.environ.get("SPARK_SEED", "0")) or random.randrange(1, 1 << 31)

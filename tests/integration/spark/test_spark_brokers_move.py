@@ -20,11 +20,11 @@ from geminga.runtime.points import set_point_hook
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.commits import TaskCommit
 from geminga.spark.sink.writer import StreamWriter
-from support.official import quiet_client
-from support.sink_cases import arrow_batches, run_task, schema_of, stored
-from support.spark_source import Stream, values
-from support.waiting import until
-from support.weekly_sample import sampled
+from support.connector.sink_cases import arrow_batches, run_task, schema_of, stored
+from support.connector.spark_source import Stream, values
+from support.house.waiting import until
+from support.house.weekly_sample import sampled
+from support.processes.official import quiet_client
 
 PARTITIONS = 4
 #: Messages of a round.

@@ -29,10 +29,10 @@ from geminga.spark.sink.writer import BatchWriter, StreamWriter
 from geminga.spark.sink_rules.decisions import Claim, decode
 from geminga.spark.sink_rules.errors import DecisionLostError, SinkError, SupersededError
 from geminga.transaction.core import coordinator
-from support.killing import Raiser
-from support.rest import Rest
-from support.sink_cases import arrow_batches, run_task, schema_of
-from support.waiting import until
+from support.connector.sink_cases import arrow_batches, run_task, schema_of
+from support.house.waiting import until
+from support.processes.killing import Raiser
+from support.worlds.rest import Rest
 
 VALUE = "value string"
 TASKS = 2

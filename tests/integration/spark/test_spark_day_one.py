@@ -17,8 +17,8 @@ from tools.process_tree import children_of, wait_gone
 
 import geminga.client.blocking
 from geminga.client import MessageId
-from support.source_tree import ROOT
-from support.waiting import until
+from support.house.source_tree import ROOT
+from support.house.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 

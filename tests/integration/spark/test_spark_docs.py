@@ -10,7 +10,7 @@ import pytest
 
 import geminga.client.blocking
 from geminga.client import MessageId
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 
 def examples() -> list[tuple[int, str]]:

@@ -1,8 +1,8 @@
 """The failure matrix of the exactly-once sink with Spark itself: a fault, a query that fails, a start again, each row
 once.
 
-The faults happen in Spark's own Python processes (``support/faulty_sink.py``): a worker with a task, the process that
-commits."""
+The faults happen in Spark's own Python processes (``support/connector/faulty_sink.py``): a worker with a task, the
+process that commits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geminga.spark import inheriting, read_topic
 from geminga.spark.sink import crash_points
-from support.faulty_sink import FAULT, FaultyPulsar, has_happened, plan
-from support.sink_cases import all_stored, stored
-from support.waiting import until
+from support.connector.faulty_sink import FAULT, FaultyPulsar, has_happened, plan
+from support.connector.sink_cases import all_stored, stored
+from support.house.waiting import until
 
 ROWS = 60
 #: Of the stream: a batch holds so many rows at most, in two tasks.

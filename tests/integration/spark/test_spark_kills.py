@@ -20,8 +20,8 @@ from demo.spark_kills import made_input
 from demo.weekly_stage import WeeklyStage
 from tools.standalone_process import StandaloneProcess
 
-from support.source_tree import ROOT
-from support.weekly_sample import sampled
+from support.house.source_tree import ROOT
+from support.house.weekly_sample import sampled
 
 #: Of the two pairs of kinds.
 PAIRS = ("driver and task", "worker and broker")

@@ -17,8 +17,8 @@ from geminga.spark.source_rules.errors import LakeError
 from geminga.spark.source_rules.lake_plan import LakeRange
 from geminga.spark.source_rules.options import LakeChoice
 from pyspark_geminga import DefaultSource
-from support.lake_tables import TOPIC, Table, lake_table
-from support.spark_source import read_batch, rows_of, values
+from support.connector.lake_tables import TOPIC, Table, lake_table
+from support.connector.spark_source import read_batch, rows_of, values
 
 SEED = 14
 

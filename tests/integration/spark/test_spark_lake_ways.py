@@ -18,10 +18,10 @@ from geminga.client.schema import JsonSchema
 from geminga.spark.source_rules.lake_plan import LakeRange
 from geminga.spark.source_rules.planner import TopicRange
 from pyspark_geminga import DefaultSource
-from support.rest import Rest
-from support.s3_server import S3Server
-from support.spark_source import read_batch
-from support.weekly_sample import sampled
+from support.connector.spark_source import read_batch
+from support.house.weekly_sample import sampled
+from support.processes.s3_server import S3Server
+from support.worlds.rest import Rest
 
 TOPIC = "persistent://public/default/lake-parts"
 PARTITIONS = 3

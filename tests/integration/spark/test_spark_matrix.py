@@ -21,12 +21,12 @@ from tools.standalone_process import StandaloneProcess
 import geminga
 from geminga.client.blocking import connect
 from geminga.spark.sink import crash_points
-from support.faulty_sink import FAULT, FaultyPulsar, has_happened, let_go, plan
-from support.official import quiet_client
-from support.rest import Rest
-from support.sink_cases import stored
-from support.spark_crash import job
-from support.waiting import until
+from support.connector.faulty_sink import FAULT, FaultyPulsar, has_happened, let_go, plan
+from support.connector.sink_cases import stored
+from support.connector.spark_crash import job
+from support.house.waiting import until
+from support.processes.official import quiet_client
+from support.worlds.rest import Rest
 
 SOURCE, OUTPUT = (f"persistent://public/default/matrix-{name}" for name in ("source", "output"))
 ROWS = 60

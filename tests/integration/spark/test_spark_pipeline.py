@@ -20,8 +20,8 @@ from geminga.spark.pipelines import Cluster, Guarantee, Pipeline, Sink, Source
 from geminga.spark.pipelines.reporter import Reporter
 from geminga.spark.pipelines.running import PipelineFailedError, run
 from geminga.spark.source_rules.ddl import parse_columns
-from support.dirty_json import FIXED, literal, seeded
-from support.weekly_sample import sampled
+from support.connector.dirty_json import FIXED, literal, seeded
+from support.house.weekly_sample import sampled
 
 
 async def publish(service_url: str, topic: str, contents: list[bytes]) -> None:

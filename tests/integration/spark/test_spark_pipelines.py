@@ -42,7 +42,7 @@ from geminga.spark.pipelines.reporter import Reporter
 from geminga.spark.pipelines.running import PipelineFailedError, Stop, run
 from geminga.spark.pipelines.spark_rows import LATE_REASON_PROPERTY, LATE_TOPIC_PROPERTY
 from geminga.spark.pipelines.table import CURRENT, KEY_COLUMN
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
 
 pytestmark = pytest.mark.timeout(560)
 

@@ -16,7 +16,7 @@ from geminga.runtime.points import set_point_hook
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.writer import StreamWriter
 from geminga.spark.sink_rules.errors import ReplayDiffersError, SinkError
-from support.sink_cases import arrow_batches, run_task, schema_of
+from support.connector.sink_cases import arrow_batches, run_task, schema_of
 
 pytestmark = pytest.mark.geminga_only("its sweep is made to run each second, and its policies are changed")
 

@@ -24,10 +24,10 @@ from geminga.spark.source_rules.file_parts import FILE_COLUMNS, FilePart, column
 from geminga.spark.source_rules.lake_plan import LakeLedger
 from geminga.spark.source_rules.offsets import ReadPosition
 from pyspark_geminga import DefaultSource
-from support.lake_tables import TOPIC, Table, lake_table, offload
-from support.rest import Rest
-from support.spark_source import read_batch
-from support.weekly_sample import sampled
+from support.connector.lake_tables import TOPIC, Table, lake_table, offload
+from support.connector.spark_source import read_batch
+from support.house.weekly_sample import sampled
+from support.worlds.rest import Rest
 
 #: A JVM, a broker and a hundred small tasks.
 pytestmark = pytest.mark.timeout(300)

@@ -16,7 +16,7 @@ from geminga.spark.sink import decision_log, producers
 from geminga.spark.sink.commits import TaskCommit
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
 from geminga.spark.sink_rules.errors import LogLostError, SecondWriteError, ShutOutError, SinkError
-from support.sink_cases import arrow_batches, run_task, schema_of, stored
+from support.connector.sink_cases import arrow_batches, run_task, schema_of, stored
 
 VALUE = "value string"
 TASKS = 2

@@ -26,11 +26,11 @@ from geminga.spark.sink.writer import BatchWriter, StreamWriter
 from geminga.spark.sink_rules.errors import DeduplicationOffError, ReplayDiffersError, SinkError, SupersededError
 from geminga.spark.sink_rules.numbering import TaskIdentity, row_sequence_id
 from geminga.spark.sink_rules.sink_options import ProducerSettings, sink_options
-from support.forks import forked
-from support.killing import Killer
-from support.official import quiet_client
-from support.sink_cases import arrow_batches, run_task, schema_of, stored
-from support.weekly_sample import sampled
+from support.connector.sink_cases import arrow_batches, run_task, schema_of, stored
+from support.house.forks import forked
+from support.house.weekly_sample import sampled
+from support.processes.killing import Killer
+from support.processes.official import quiet_client
 
 COLUMNS = "value string, __key string"
 _queries = count(1)

@@ -33,10 +33,10 @@ from geminga.spark.sink_rules.errors import (
     SinkError,
     SupersededError,
 )
-from support.killing import Killer, Raiser, child, killed
-from support.sink_cases import arrow_batches, run_task, schema_of, stored
-from support.waiting import until
-from support.weekly_sample import sampled
+from support.connector.sink_cases import arrow_batches, run_task, schema_of, stored
+from support.house.waiting import until
+from support.house.weekly_sample import sampled
+from support.processes.killing import Killer, Raiser, child, killed
 
 VALUE = "value string"
 TASKS = 2

@@ -17,8 +17,8 @@ from geminga.client.producer_rules.router import partition_of_key
 from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink.writer import BatchWriter
 from geminga.spark.sink_rules.errors import SinkError
-from support.sink_cases import arrow_batches, run_task, schema_of, stored
-from support.spark_source import read_batch
+from support.connector.sink_cases import arrow_batches, run_task, schema_of, stored
+from support.connector.spark_source import read_batch
 
 UTC = dt.UTC
 

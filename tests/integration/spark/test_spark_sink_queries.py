@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame
 
-from support.sink_cases import stored
+from support.connector.sink_cases import stored
 
 ROWS = 400
 

@@ -20,8 +20,8 @@ from geminga.spark.sink.writer import BatchWriter, StreamWriter
 from geminga.spark.sink_rules.errors import SinkError
 from geminga.spark.sink_rules.sink_columns import sink_columns
 from geminga.spark.sink_rules.sink_options import ProducerSettings, sink_options
-from support.forks import forked
-from support.sink_cases import arrow_batches, run_task, schema_of, stored
+from support.connector.sink_cases import arrow_batches, run_task, schema_of, stored
+from support.house.forks import forked
 
 VALUE = "value string"
 

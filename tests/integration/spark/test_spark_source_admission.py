@@ -15,8 +15,8 @@ from geminga.spark.process.clients import session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.scout import count_entry
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED
-from support.rest import Rest
-from support.spark_source import Stream, values
+from support.connector.spark_source import Stream, values
+from support.worlds.rest import Rest
 
 _numbers = count(1)
 

@@ -15,8 +15,8 @@ import geminga
 from geminga.client.blocking import Client, connect
 from geminga.spark.source_rules.errors import DataLossError, TopicError
 from pyspark_geminga import DefaultSource
-from support.rest import Rest
-from support.spark_source import Stream, values
+from support.connector.spark_source import Stream, values
+from support.worlds.rest import Rest
 
 _names = count(1)
 

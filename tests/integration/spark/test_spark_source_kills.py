@@ -9,7 +9,7 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga.client.blocking import connect
-from support.spark_source import Stream, values
+from support.connector.spark_source import Stream, values
 
 MESSAGES = 6000
 

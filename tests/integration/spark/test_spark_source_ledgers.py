@@ -13,7 +13,7 @@ from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.positions import Probe
 from geminga.spark.source_rules.offsets import StreamOffset
 from pyspark_geminga import DefaultSource
-from support.spark_source import Stream, read_batch, rows_of, values
+from support.connector.spark_source import Stream, read_batch, rows_of, values
 
 TOPIC = "persistent://public/default/ledgers"
 LEDGER_ENTRIES = 50

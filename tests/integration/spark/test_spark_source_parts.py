@@ -29,7 +29,7 @@ from geminga.spark.source_rules.errors import ReadTimeoutError, TopicError
 from geminga.spark.source_rules.offsets import BEGINNING, ReadPosition, StreamOffset
 from geminga.spark.source_rules.options import ReaderConfiguration, SourceOptions, TopicChoice
 from geminga.spark.source_rules.planner import TopicRange
-from support.forks import forked
+from support.house.forks import forked
 
 _numbers = count(1)
 

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 
 import geminga
 from geminga.client.blocking import Client, connect
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 
 @pytest.fixture(scope="module")

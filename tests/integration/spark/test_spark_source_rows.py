@@ -20,8 +20,8 @@ from geminga.spark.pipelines.loading import load
 from geminga.spark.pipelines.sampling import sample
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.raw_protocol import RawConnection, frame, producer_frame
-from support.spark_source import Stream, read_batch, values
+from support.connector.spark_source import Stream, read_batch, values
+from support.processes.raw_protocol import RawConnection, frame, producer_frame
 
 _numbers = count(1)
 
@@ -358,7 +358,7 @@ def test_filters_narrow_what_is_read_and_stay_with_spark(client, topic, options)
     from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan
 
     from pyspark_geminga import DefaultSource
-    from support.spark_source import rows_of
+    from support.connector.spark_source import rows_of
 
     for name in "ab":
         with client.create_producer(f"{topic}-{name}", batching_max_messages=5) as producer:
@@ -411,7 +411,7 @@ def test_topic_that_is_empty_has_no_rows_and_is_read_from_its_first_message(clie
 
 
 def test_partitions_are_read_each_from_its_own_place(broker, client, topic, options):
-    from support.rest import Rest
+    from support.worlds.rest import Rest
 
     name = topic.removeprefix("persistent://")
     assert Rest(broker.web_service_url).put(f"persistent/{name}/partitions", 3).status in (200, 204)

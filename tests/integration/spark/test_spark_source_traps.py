@@ -25,8 +25,8 @@ from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.subscriptions import Cursors
 from geminga.spark.source_rules.errors import DataLossError, SubscriptionBusyError, TopicError
 from pyspark_geminga import DefaultSource
-from support.rest import Rest
-from support.spark_source import Stream, read_batch, rows_of, values
+from support.connector.spark_source import Stream, read_batch, rows_of, values
+from support.worlds.rest import Rest
 
 _numbers = count(1)
 
@@ -570,7 +570,7 @@ def test_driver_that_loses_its_connection_goes_on(broker, client, topic, options
 KILLED = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv[1])
-from support.spark_source import Stream
+from support.connector.spark_source import Stream
 stream = Stream(json.loads(sys.argv[2]))
 stream.batch()
 stream.plan()          # watches stand now

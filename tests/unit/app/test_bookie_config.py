@@ -13,7 +13,7 @@ from geminga.app.servers.core.addresses import WILDCARD_ADDRESSES
 from geminga.bookie import BookieConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import settings_of
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 KEYS = [key for group in GROUPS for key in group.keys]
 REFUSED = [key for group in GROUPS if group.is_refused for key in group.keys]

@@ -10,7 +10,7 @@ from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.model.errors import ConfigurationError, DataDirectoryError, MetadataError
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
-from support.ledgers import Cluster, run_cluster
+from support.worlds.ledgers import Cluster, run_cluster
 
 
 def test_metadata_store_and_directory_must_be_told() -> None:

@@ -14,8 +14,8 @@ from geminga.bookie import BookieConfig
 from geminga.bookie.spread import SpreadBookie
 from geminga.model.errors import ConfigurationError
 from geminga.runtime import MemoryDisk, Runtime, real_runtime
-from support.bookies import AllLive, Calls, entries_of
-from support.exposition import Sample, samples
+from support.house.exposition import Sample, samples
+from support.worlds.bookies import AllLive, Calls, entries_of
 
 
 async def opened(*pairs: tuple[str, str], disk_usage_threshold: float = 0.95) -> tuple[SpreadBookie, Runtime]:

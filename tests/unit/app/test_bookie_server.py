@@ -23,7 +23,7 @@ from geminga.runtime import Runtime, real_runtime
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, READ_ONLY_PATH
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from geminga.wire.bookkeeper.under_replication import REREPLICATION_LAYOUT_PATH
-from support.ledgers import Appends
+from support.worlds.ledgers import Appends
 
 
 def open_descriptors() -> set[str]:

@@ -19,8 +19,8 @@ from geminga.bookie.config import of_part
 from geminga.model.errors import ConfigurationError, DataDirectoryError
 from geminga.wire.bookkeeper.ledger_metadata import decode_ledger_metadata
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.official import quiet_client
-from support.waiting import until
+from support.house.waiting import until
+from support.processes.official import quiet_client
 
 TOPIC = "persistent://public/default/t"
 QUORUMS = ("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum")

@@ -15,7 +15,7 @@ from geminga.app.lifecycle.process_life import LOG_LEVELS, configure_logging, se
 from geminga.app.servers.broker_server import Addresses
 from geminga.app.servers.process import Place, ready_line
 from geminga.model.errors import ConfigurationError
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
 
 ADDRESSES = Addresses("pulsar://127.0.0.1:1", "http://127.0.0.1:2", 1, 2)
 

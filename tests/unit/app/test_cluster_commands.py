@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from geminga import Standalone
-from support.rest import Rest
+from support.worlds.rest import Rest
 
 GIVEN = ("-c", "c1", "-uw", "http://h:8080", "-ub", "pulsar://h:6650")
 

@@ -8,7 +8,7 @@ from tools.zookeeper_server import ZooKeeperServer
 
 from geminga.app.storage.cluster_metadata import initialize, point_to
 from geminga.app.storage.core.cluster_options import ClusterOptions
-from support.metadata_stores import zookeeper_address
+from support.worlds.metadata_stores import zookeeper_address
 
 
 def test_urls_on_this_machine_follow_and_those_that_an_operator_set_stay(zookeeper: ZooKeeperServer) -> None:

@@ -25,7 +25,7 @@ from geminga.model.errors import (
     NotFoundError,
     UnavailableError,
 )
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 TOPIC = "persistent://public/default/embedded"
 

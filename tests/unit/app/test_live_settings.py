@@ -20,7 +20,7 @@ from geminga.metadata.ports import SessionEvent
 from geminga.model.errors import PreconditionFailedError
 from geminga.model.settings import settings_of
 from geminga.sim import SimWorld, run
-from support.policy_levels import seconds
+from support.worlds.policy_levels import seconds
 
 
 class Brokers:

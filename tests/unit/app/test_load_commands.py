@@ -12,8 +12,8 @@ from geminga.app.commands.load_commands import commands
 from geminga.app.commands.load_replay import replayed
 from geminga.broker.load_rules.config import LoadConfig
 from geminga.model.errors import ConfigurationError, CorruptionError
-from support.load_patterns import BALANCED, BALANCED_CONFIG, bundle_names
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
+from support.stories.load_patterns import BALANCED, BALANCED_CONFIG, bundle_names
 
 SETTINGS = [f"{key}={value}" for key, value in BALANCED.items()]
 

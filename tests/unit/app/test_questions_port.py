@@ -15,7 +15,7 @@ from geminga.bookie.serving import BookieServer
 from geminga.bookie.spread import SpreadBookie
 from geminga.model.errors import UnavailableError
 from geminga.runtime import MemoryDisk, Runtime, real_runtime
-from support.bookies import AllLive
+from support.worlds.bookies import AllLive
 
 PLAN = plan_descriptors(None, open_logs=10, web_connections_max=64)
 

@@ -12,7 +12,7 @@ import pytest
 
 from geminga.app.servers.embedded import Standalone
 from geminga.model.crc32c import crc32c
-from support.official import quiet_client
+from support.processes.official import quiet_client
 
 
 def topic(number: int) -> str:

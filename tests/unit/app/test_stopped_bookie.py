@@ -17,7 +17,7 @@ from geminga.app.storage.stopped_bookie import StoppedBookie
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import real_runtime
-from support.bookies import Calls, entries_of
+from support.worlds.bookies import Calls, entries_of
 
 
 def filled(data: Path, *, first: int = 0, also: tuple[str, ...] = ()) -> None:

@@ -12,7 +12,7 @@ from geminga.app.configuration.zookeeper_client import with_client_config
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.core.zookeeper_tls import ZooKeeperTls
 from geminga.model.errors import ConfigurationError
-from support.certificates import Authority
+from support.processes.certificates import Authority
 
 ADDRESS = ZooKeeperAddress(("h:1",))
 

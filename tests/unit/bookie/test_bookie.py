@@ -9,7 +9,7 @@ from geminga.bookie import BookieConfig
 from geminga.model.bookie_port import LacResult
 from geminga.model.errors import DiskFullError, DiskIOError, LedgerFencedError
 from geminga.runtime import next_turn
-from support.bookie_node import BookieNode, entries_of, run_bookie
+from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
 
 def test_adds_beyond_the_write_cache_wait_and_are_all_stored():

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from geminga.bookie.stats import BookieStats
-from support.bookie_node import BookieNode, entries_of, run_bookie
+from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
 
 def test_stats_start_at_zero_and_are_plain_ints():

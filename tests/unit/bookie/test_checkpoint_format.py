@@ -8,7 +8,7 @@ from geminga.bookie.core.checkpoint_format import (
     encode_checkpoint,
     encode_cookie,
 )
-from support.format_docs import documented_bytes
+from support.house.format_docs import documented_bytes
 
 INSTANCE = bytes(range(16))
 DOCUMENTED = Checkpoint(

@@ -12,7 +12,7 @@ from geminga.bookie.registration import cluster_id
 from geminga.bookkeeper.ledger_ids import LedgerIds
 from geminga.metadata import MetadataFaults
 from geminga.model.errors import DataDirectoryError
-from support.ledgers import Cluster, run_cluster
+from support.worlds.ledgers import Cluster, run_cluster
 
 
 def test_a_new_cluster_is_made_once() -> None:

@@ -17,7 +17,7 @@ from geminga.bookie.core.deletion_guard import (
     encode_quarantine,
 )
 from geminga.model.errors import MetadataError
-from support.bookie_node import BookieNode, entries_of, run_bookie
+from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
 ALL = range(1, 41)
 

@@ -6,7 +6,7 @@ import pytest
 
 from geminga.bookie.disk_io import append, is_disk_full, read, unlink_if_there
 from geminga.runtime import ReadRequest, next_turn
-from support.bookie_node import BookieNode, run_bookie
+from support.clusters.bookie_node import BookieNode, run_bookie
 
 
 def test_errors_that_mean_no_space():

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from geminga.bookie.core import entry_log_format as fmt
-from support.format_docs import documented_bytes
+from support.house.format_docs import documented_bytes
 
 INSTANCE = bytes(range(16))
 

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from geminga.bookie.entry_logs import EntryLogs
-from support.bookie_node import BookieNode, run_bookie
+from support.clusters.bookie_node import BookieNode, run_bookie
 
 
 async def make_logs(case: BookieNode, open_file_limit: int = 2) -> EntryLogs:

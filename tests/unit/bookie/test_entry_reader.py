@@ -7,8 +7,8 @@ from geminga.bookie import entry_reader
 from geminga.bookie.entry_reader import VIEW_BYTES_MIN
 from geminga.model.errors import CorruptionError, DiskIOError, NoSuchEntryError
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
-from support.bookie_node import BookieNode, entries_of, run_bookie
-from support.ledgers import turn
+from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
+from support.worlds.ledgers import turn
 
 
 def test_consecutive_entries_come_with_few_reads():

@@ -7,8 +7,8 @@ import pytest
 
 from geminga.bookie import garbage_collection
 from geminga.model.errors import DiskFullError, NoSuchLedgerError
-from support.bookie_node import BookieNode, entries_of, run_bookie
-from support.python_calls import counted_calls
+from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
+from support.house.python_calls import counted_calls
 
 
 async def fill(case: BookieNode, ledger_ids: range) -> None:

@@ -19,7 +19,7 @@ from geminga.runtime import Runtime, real_runtime
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.sim.disk_media import Inode
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, encode_bookie_cookie
-from support.bookies import SMALL_JOURNALS, AllLive, Calls, entries_of
+from support.worlds.bookies import SMALL_JOURNALS, AllLive, Calls, entries_of
 
 CLUSTER = "6a9d2ed3-9f3c-4be2-a0be-b0ea2a7fd3fd"
 J, L = "/data/journal", "/data/ledgers"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from geminga.bookie.core.index import Row, Run, make_location
 from geminga.bookie.core.index_format import decode_run, encode_run
 from geminga.bookie.core.ledger_states import LedgerState
-from support.format_docs import documented_bytes
+from support.house.format_docs import documented_bytes
 
 INSTANCE = bytes(range(16))
 STATES = [LedgerState(7, b"key", True)]

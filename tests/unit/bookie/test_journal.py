@@ -9,7 +9,7 @@ from geminga.bookie.core import journal_format as fmt
 from geminga.bookie.core.group_pacing import ENTRIES_ENOUGH
 from geminga.bookie.journal import Journal, journal_name
 from geminga.model.errors import DiskFullError, DiskIOError, StorageError
-from support.bookie_node import BookieNode, run_bookie
+from support.clusters.bookie_node import BookieNode, run_bookie
 
 INSTANCE = bytes(16)
 

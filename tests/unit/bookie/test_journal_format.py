@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from geminga.bookie.core import journal_format as fmt
-from support.format_docs import documented_bytes
+from support.house.format_docs import documented_bytes
 
 INSTANCE = bytes(range(16))
 SEED = fmt.group_seed(INSTANCE)

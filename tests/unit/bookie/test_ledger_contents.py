@@ -10,8 +10,8 @@ from geminga.bookie.ledger_contents import LAC_BYTES_MAX, joined_runs
 from geminga.model.bookie_port import Availability, BookieInfo, LacResult
 from geminga.model.errors import NoSuchLedgerError, StorageError, UnknownEntryError
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
-from support.bookie_node import KEY, BookieNode, entries_of, run_bookie
-from support.bookies import Calls
+from support.clusters.bookie_node import KEY, BookieNode, entries_of, run_bookie
+from support.worlds.bookies import Calls
 
 DIGEST = digest_for(DigestType.CRC32C, b"")
 

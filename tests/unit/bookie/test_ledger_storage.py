@@ -5,7 +5,7 @@ import pytest
 from geminga.bookie import ledger_storage
 from geminga.bookie.limits import INDEX_RUNS_MAX
 from geminga.model.errors import InvariantError
-from support.bookie_node import BookieNode, entries_of, run_bookie
+from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
 
 def test_mark_never_goes_back():

@@ -9,7 +9,7 @@ import pytest
 
 from geminga.bookie.newcomers import ASK_S, ASKED_AT_ONCE_MAX
 from geminga.model.errors import DiskIOError, MetadataUnavailableError, NoSuchLedgerError
-from support.bookie_node import KEY, BookieNode, entries_of, run_bookie
+from support.clusters.bookie_node import KEY, BookieNode, entries_of, run_bookie
 
 NEXT = 100
 

@@ -6,7 +6,7 @@ import errno
 from geminga.bookie import readmission
 from geminga.bookie.core.index import Run
 from geminga.model.errors import DiskFullError, LedgerFencedError, NoSuchEntryError, NoSuchLedgerError, StorageError
-from support.bookie_node import BookieNode, entries_of, run_bookie
+from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
 KEY = b"key"
 

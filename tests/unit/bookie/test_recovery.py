@@ -14,7 +14,7 @@ from geminga.model.errors import (
     UnknownEntryError,
 )
 from geminga.runtime import ThreadedDisk, real_runtime
-from support.bookie_node import BookieNode, entries_of, run_bookie
+from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
 
 async def kill(case: BookieNode) -> None:

@@ -31,7 +31,7 @@ from geminga.wire.bookkeeper.bookie_registration import (
     encode_service_info,
 )
 from geminga.wire.bookkeeper.ledger_path import HIERARCHICAL_LAYOUT, LAYOUT_PATH
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
 
 WRITABLE, READ_ONLY = f"{AVAILABLE_PATH}/b:1", f"{READ_ONLY_PATH}/b:1"
 INFO = encode_service_info("b", 1)

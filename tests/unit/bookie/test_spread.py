@@ -16,7 +16,7 @@ from geminga.model.bookie_port import Availability, BookieInfo
 from geminga.model.errors import DataDirectoryError, DiskFullError
 from geminga.runtime import real_runtime
 from geminga.sim import SimNode, SimWorld
-from support.bookies import PAIRS, SMALL_JOURNALS, AllLive, Calls, entries_of
+from support.worlds.bookies import PAIRS, SMALL_JOURNALS, AllLive, Calls, entries_of
 
 
 async def opened(node: SimNode) -> SpreadBookie:

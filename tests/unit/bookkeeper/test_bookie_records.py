@@ -10,7 +10,7 @@ import pytest
 from geminga.bookkeeper.bookie_records import RACKS_BYTES_MAX
 from geminga.metadata import MetadataFaults
 from geminga.model.errors import CorruptionError
-from support.ledgers import Cluster, run_cluster
+from support.worlds.ledgers import Cluster, run_cluster
 
 
 def test_all_bookies_are_those_with_cookies():

@@ -20,7 +20,7 @@ from geminga.model.errors import (
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.ledgers import Appends, Cluster, run_cluster
+from support.worlds.ledgers import Appends, Cluster, run_cluster
 
 
 async def create(client, **more):

@@ -23,7 +23,7 @@ from geminga.model.errors import (
 from geminga.wire.bookkeeper.digest import read_header
 from geminga.wire.bookkeeper.ledger_metadata import LedgerState
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.ledgers import Appends, Cluster, error_classes, payloads, run_cluster, turn
+from support.worlds.ledgers import Appends, Cluster, error_classes, payloads, run_cluster, turn
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
 

@@ -15,7 +15,7 @@ from geminga.bookkeeper.ledger_ids import (
 )
 from geminga.metadata import MemoryMetadataStore, MetadataFaults
 from geminga.model.errors import CorruptionError, MetadataError
-from support.ledgers import Cluster, run_cluster, turn
+from support.worlds.ledgers import Cluster, run_cluster, turn
 
 
 async def create(client, **more):

@@ -15,7 +15,7 @@ from geminga.model.errors import DiskIOError, NotEnoughBookiesError, StorageErro
 from geminga.runtime import delay
 from geminga.wire.bookkeeper.isolation import IsolationGroups, encode_isolation, group_names
 from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT
-from support.ledgers import Appends, Cluster, payloads, run_cluster, turn
+from support.worlds.ledgers import Appends, Cluster, payloads, run_cluster, turn
 
 
 async def racks_are(cluster: Cluster, racks: dict[str, str], group: str = "default") -> None:

@@ -20,8 +20,8 @@ from geminga.model.errors import (
     UnknownEntryError,
 )
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
-from support.ledgers import Appends, Cluster, error_classes, payloads, run_cluster, turn
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.worlds.ledgers import Appends, Cluster, error_classes, payloads, run_cluster, turn
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
 

@@ -21,9 +21,9 @@ from geminga.model.bookie_port import Availability, LacResult
 from geminga.model.errors import DiskFullError, NoSuchEntryError, StorageError
 from geminga.sim import SimNode, SimWorld
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
-from support.bookies import KEY, Calls, InNode, entries_of, sized_entries
-from support.old_bookie import OldBookieServer
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.processes.old_bookie import OldBookieServer
+from support.worlds.bookies import KEY, Calls, InNode, entries_of, sized_entries
 
 PORT = 3181
 

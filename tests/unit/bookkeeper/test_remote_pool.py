@@ -13,7 +13,7 @@ from geminga.bookkeeper.remote.kept_connection import RECONNECT_S_MAX
 from geminga.model.bookie_port import Availability, BookiePool
 from geminga.model.errors import StorageError
 from geminga.sim import SimNode, SimWorld
-from support.bookies import InNode, entries_of
+from support.worlds.bookies import InNode, entries_of
 
 PORT = 3181
 W, R, D = Availability.WRITABLE, Availability.READ_ONLY, Availability.DOWN

@@ -10,7 +10,7 @@ from geminga.bookkeeper import BookKeeperConfig, LedgerHandle
 from geminga.bookkeeper.read_op import SPECULATIVE_CALLS_MAX
 from geminga.model.errors import NoSuchEntryError, StorageError
 from geminga.runtime import delay
-from support.ledgers import Appends, Cluster, payloads, run_cluster, turn
+from support.worlds.ledgers import Appends, Cluster, payloads, run_cluster, turn
 
 COUNT = 9
 #: BookKeeper's: ``speculativeReadTimeout``.

@@ -6,7 +6,7 @@ import pytest
 
 from geminga.broker.core.dedup import Deduplication, Verdict
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import BrokerWorld, Type, run_with_broker
+from support.worlds.broker_world import BrokerWorld, Type, run_with_broker
 
 Sub = pb.CommandSubscribe
 

@@ -10,7 +10,7 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, peek_metadata
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 Sub = pb.CommandSubscribe
 

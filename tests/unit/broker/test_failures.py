@@ -20,8 +20,8 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import InvariantError
 from geminga.runtime import set_strict
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
-from support.holding_part import with_parts
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.holding_part import with_parts
 
 Sub = pb.CommandSubscribe
 OTHER = "persistent://public/default/other"

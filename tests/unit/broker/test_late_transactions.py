@@ -7,8 +7,8 @@ import pytest
 from geminga.broker.composition import late_transactions
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
 LOGS = [f"pulsar/system/persistent/__transaction_log_{number}" for number in range(2)]

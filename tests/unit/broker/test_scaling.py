@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from support.broker_world import BrokerWorld
-from support.policy_levels import run_quietly
-from support.python_calls import counted_calls
-from support.scaling_stories import STORIES, Story
+from support.house.python_calls import counted_calls
+from support.stories.scaling_stories import STORIES, Story
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import run_quietly
 
 #: Four times the work is 4; a bit more, since some steps come with the first of many only.
 GROWTH_MAX = 4.9

@@ -8,7 +8,7 @@ from geminga.broker.composition.service import Broker
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 
 def test_broker_is_ready_between_start_and_close() -> None:

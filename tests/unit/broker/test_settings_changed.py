@@ -10,9 +10,9 @@ from geminga.managed_ledger.shared.entry_cache import TailWindow
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld
-from support.live_world import live_settings_of
-from support.policy_levels import run_quietly, seconds
+from support.worlds.broker_world import TOPIC, BrokerWorld
+from support.worlds.live_world import live_settings_of
+from support.worlds.policy_levels import run_quietly, seconds
 
 NAME = TopicName.parse(TOPIC)
 OTHER = TopicName.parse("persistent://public/default/other")

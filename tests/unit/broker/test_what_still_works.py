@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.dependency_features import DEPENDENCIES, FEATURES, PARTLY, WAITS, WORKS, outcomes, reasons
+from support.worlds.dependency_features import DEPENDENCIES, FEATURES, PARTLY, WAITS, WORKS, outcomes, reasons
 
 PAGE = Path(__file__).parents[3] / "docs" / "what-still-works.md"
 

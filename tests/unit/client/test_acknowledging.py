@@ -11,8 +11,8 @@ from geminga.client._messages import acks
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.varint import signed64
-from support.scripted_broker import run_against, run_with_broker
-from support.scripted_consumer import ConsumerScript, entry_bytes
+from support.worlds.scripted_broker import run_against, run_with_broker
+from support.worlds.scripted_consumer import ConsumerScript, entry_bytes
 
 Type = pb.BaseCommand
 SHARED = gc.ConsumerType.Shared

@@ -11,9 +11,9 @@ from geminga.client import TransactionState as State
 from geminga.client._messages import acks_in_transactions
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.scripted_broker import run_against
-from support.scripted_consumer import entry_bytes
-from support.scripted_coordinator import CoordinatorScript, Type
+from support.worlds.scripted_broker import run_against
+from support.worlds.scripted_consumer import entry_bytes
+from support.worlds.scripted_coordinator import CoordinatorScript, Type
 
 TOPIC = "persistent://public/default/topic"
 BATCH = entry_bytes([b"%d" % index for index in range(70)], batched=True)

@@ -15,8 +15,8 @@ from geminga.model import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch, single_message_head
 from geminga.wire.pulsar.metadata import encode_entry
-from support.policy_levels import seconds
-from support.scripted_broker import run_with_broker
+from support.worlds.policy_levels import seconds
+from support.worlds.scripted_broker import run_with_broker
 
 #: Stands for BROKEN, which the generated classes do not take.
 MARK = b"BROKEN"

@@ -13,8 +13,8 @@ from geminga.client._transport.pool import BrokerAddress, ConnectionPool
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from support.client_world import URL
-from support.scripted_broker import polite, run_against, run_with_broker
+from support.worlds.client_world import URL
+from support.worlds.scripted_broker import polite, run_against, run_with_broker
 
 Type = pb.BaseCommand
 

@@ -15,8 +15,8 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.client_world import URL
-from support.scripted_broker import polite, run_against
+from support.worlds.client_world import URL
+from support.worlds.scripted_broker import polite, run_against
 
 Type = pb.BaseCommand
 

@@ -19,8 +19,8 @@ from geminga.client._transport.cluster import Cluster
 from geminga.client.consumer_rules.discards import Discard, Fate, fate
 from geminga.client.producer_rules.producer_state import OPEN, State
 from geminga.runtime import next_turn
-from support.client_world import BrokerOnNode
-from support.scripted_broker import run_with_broker
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import run_with_broker
 
 
 class Open:

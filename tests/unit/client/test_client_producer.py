@@ -18,8 +18,8 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.client_world import BrokerOnNode
-from support.scripted_broker import polite, run_against, run_with_broker
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import polite, run_against, run_with_broker
 
 TOPIC = "persistent://public/default/topic"
 

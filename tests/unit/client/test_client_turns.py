@@ -15,7 +15,7 @@ from geminga.client._transport.connection import TURN_ANSWERS_MAX, TURN_FRAMES_M
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.broker_world import MemoryTransport
+from support.worlds.broker_world import MemoryTransport
 
 BURST = 15_000
 UNHEARD_OF = commands.encode_command(pb.BaseCommand(type=pb.BaseCommand.SEND))

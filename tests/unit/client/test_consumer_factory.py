@@ -11,7 +11,7 @@ import geminga.client as gc
 from geminga.client._consuming.factory import ConsumerFactory
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._messages.consumer_options import ConsumerOptions
-from support.scripted_broker import run_with_broker
+from support.worlds.scripted_broker import run_with_broker
 
 EARLIEST = gc.InitialPosition.Earliest
 

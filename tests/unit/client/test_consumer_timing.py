@@ -18,8 +18,8 @@ from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client.consumer_rules.discards import Discard
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.scripted_broker import run_against, run_with_broker
-from support.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
+from support.worlds.scripted_broker import run_against, run_with_broker
+from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
 
 SHARED = gc.ConsumerType.Shared
 COVERED = (AckSender, Attachment, Receiving, Redelivery, TopicConsumer)

@@ -23,7 +23,7 @@ from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.model import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.scripted_broker import run_with_broker
+from support.worlds.scripted_broker import run_with_broker
 
 EARLIEST = gc.InitialPosition.Earliest
 

@@ -11,8 +11,8 @@ import geminga.client as gc
 from geminga.client._consuming.receiving import Receiving
 from geminga.client.rules.turns import TURN_MESSAGES_FIRST, TURN_MESSAGES_MAX, TURN_MS_MAX, Turns
 from geminga.runtime import next_turn, spawn, wait_ms
-from support.scripted_broker import run_against, run_with_broker
-from support.scripted_consumer import ConsumerScript, entry_bytes
+from support.worlds.scripted_broker import run_against, run_with_broker
+from support.worlds.scripted_consumer import ConsumerScript, entry_bytes
 
 COVERED = (Turns, Receiving)
 COUNT = 2400

@@ -8,7 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.model import TopicName
-from support.scripted_broker import run_with_broker
+from support.worlds.scripted_broker import run_with_broker
 
 PREFIX = "persistent://public/default/"
 OPTIONS: gc.ConsumerArguments = {

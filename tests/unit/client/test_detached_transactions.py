@@ -13,9 +13,9 @@ from geminga.client.producer_rules.encoded_batch import EncodedBatch
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
-from support.client_world import URL, BrokerOnNode
-from support.scripted_broker import run_against, run_with_broker
-from support.scripted_coordinator import CoordinatorScript, Type
+from support.worlds.client_world import URL, BrokerOnNode
+from support.worlds.scripted_broker import run_against, run_with_broker
+from support.worlds.scripted_coordinator import CoordinatorScript, Type
 
 TOPIC = "persistent://public/default/topic"
 

@@ -9,8 +9,8 @@ import pytest
 import geminga.client as gc
 from geminga.client._batch_source import CHUNKED_PENDING_MAX
 from geminga.client._entry_stream import GATHER_MS, WINDOW_BYTES_DEFAULT
-from support.client_world import BrokerOnNode
-from support.scripted_broker import run_with_broker
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import run_with_broker
 
 TOPIC = "persistent://public/default/topic"
 

@@ -11,8 +11,8 @@ from geminga.client._client import Client
 from geminga.client._transport.link import Link
 from geminga.client.schema import StringSchema
 from geminga.runtime import wait_ms
-from support.client_world import BrokerOnNode
-from support.scripted_broker import polite, run_against, run_with_broker
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import polite, run_against, run_with_broker
 
 TOPIC = "persistent://public/default/topic"
 EARLIEST = gc.InitialPosition.Earliest

@@ -9,8 +9,8 @@ import pytest
 
 import geminga.client as gc
 from geminga.runtime import next_turn
-from support.client_world import BrokerOnNode
-from support.scripted_broker import run_with_broker
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import run_with_broker
 
 TOPIC = "persistent://public/default/topic"
 

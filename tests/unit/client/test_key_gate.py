@@ -13,8 +13,8 @@ import geminga.client as gc
 from geminga.client._consuming.key_gate import KeyGate
 from geminga.runtime import wait_ms
 from geminga.sim.threads import SimThreads
-from support.client_world import BrokerOnNode
-from support.scripted_broker import run_with_broker
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import run_with_broker
 
 TOPIC = "persistent://public/default/topic"
 EARLIEST = gc.InitialPosition.Earliest

@@ -10,8 +10,8 @@ import pytest
 import geminga.client as gc
 from geminga.client._api.opening import Opening
 from geminga.runtime import next_turn, spawn
-from support.client_world import BrokerOnNode
-from support.scripted_broker import run_with_broker
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import run_with_broker
 
 TOPIC = "persistent://public/default/topic"
 #: More than opening any of them takes.

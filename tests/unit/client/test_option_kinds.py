@@ -18,8 +18,8 @@ from geminga.client._messages.consumer_options import (
 )
 from geminga.client.rules import option_kinds as kinds
 from geminga.client.schema import StringSchema
-from support.client_world import BrokerOnNode
-from support.scripted_broker import run_with_broker
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import run_with_broker
 
 OPTIONS = [
     (gc.ClientOptions, _CLIENT_KINDS),

@@ -17,8 +17,8 @@ import pytest
 import geminga.client as gc
 from geminga.client.schema import StringSchema
 from geminga.model.errors import GemingaError
-from support.client_world import BrokerOnNode
-from support.scripted_broker import run_with_broker
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import run_with_broker
 
 TOPIC = "persistent://public/default/topic"
 

@@ -10,8 +10,8 @@ from geminga.client import TransactionState as State
 from geminga.client._transport import coordinators
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.scripted_broker import run_against
-from support.scripted_coordinator import CoordinatorScript, Type
+from support.worlds.scripted_broker import run_against
+from support.worlds.scripted_coordinator import CoordinatorScript, Type
 
 TOPIC = "persistent://public/default/topic"
 ADD, SEND, END = Type.ADD_PARTITION_TO_TXN, Type.SEND, Type.END_TXN

@@ -10,8 +10,8 @@ import geminga.client as gc
 from geminga.client import TransactionState as State
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.scripted_broker import run_against
-from support.scripted_coordinator import CoordinatorScript, Type
+from support.worlds.scripted_broker import run_against
+from support.worlds.scripted_coordinator import CoordinatorScript, Type
 
 TOPIC = "persistent://public/default/topic"
 END = Type.END_TXN

@@ -11,8 +11,8 @@ from geminga.client._table_view import TableView
 from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from support.scripted_broker import run_against
-from support.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
+from support.worlds.scripted_broker import run_against
+from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
 
 COVERED = (TableView,)
 

@@ -12,7 +12,7 @@ from demo.spark_kills import control_failures
 from demo.troubled import DAY_MS, Row, Troubled, sent_again, troubled
 from demo.weekly import Sums, WindowKey, weekly
 
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
 
 
 @pytest.fixture(scope="module")

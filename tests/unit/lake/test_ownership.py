@@ -10,7 +10,7 @@ import pytest
 
 from geminga.lake.ownership import DIRECTORY, OWNER_FILE, Owner, claim, read_owner
 from geminga.model.errors import CorruptionError, StorageError
-from support.lake_world import MemoryLakeStore
+from support.worlds.lake_world import MemoryLakeStore
 
 ONE, OTHER = Owner("one", "1" * 32), Owner("other", "2" * 32)
 #: Calls of the store that a first claim makes at most, where the store has no conditions.

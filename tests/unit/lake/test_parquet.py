@@ -10,7 +10,7 @@ from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter
 from geminga.model.errors import StorageError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
-from support.lake_world import MemoryLakeStore
+from support.worlds.lake_world import MemoryLakeStore
 
 UID = "0123456789abcdef" * 2
 

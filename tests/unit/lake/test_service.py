@@ -15,7 +15,7 @@ from geminga.lake.service import Lake, StopSignal
 from geminga.model.errors import ConfigurationError, DiskFullError, DiskIOError, LedgerClosedError
 from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.sim.threads import SimThreads
-from support.lake_world import PROPERTIES, MemoryLakeStore
+from support.worlds.lake_world import PROPERTIES, MemoryLakeStore
 
 DIRECTORY = "public/default/persistent/topic"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga import sim
-from support.ledger_world import SMALL, LedgerWorld
+from support.worlds.ledger_world import SMALL, LedgerWorld
 
 
 @pytest.fixture

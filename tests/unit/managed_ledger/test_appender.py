@@ -17,7 +17,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST, Position
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.ledger_world import NAME, append, read_all
+from support.worlds.ledger_world import NAME, append, read_all
 
 
 def test_append_over_a_rollover_is_split_and_completed_in_order(in_world):

@@ -9,7 +9,7 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.cursor.cursor_reads import READ_AHEAD_BYTES
 from geminga.model.errors import LedgerClosedError
 from geminga.model.position import EARLIEST
-from support.ledger_world import append, read_entries
+from support.worlds.ledger_world import append, read_entries
 
 MEBIBYTE = 1024 * 1024
 TINY = 100

@@ -13,7 +13,7 @@ from geminga.managed_ledger.shared.catch_up_turns import BATCHES_MAX, CatchUpTur
 from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn
 from geminga.sim import run
-from support.ledger_world import append
+from support.worlds.ledger_world import append
 
 
 class WorkClock:

@@ -9,7 +9,7 @@ from geminga.managed_ledger.rules.cursor_format import plan_write
 from geminga.managed_ledger.rules.plain_ranges import PlainRanges
 from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.position import EARLIEST, Position
-from support.ledger_world import acknowledge, read_all, read_entries
+from support.worlds.ledger_world import acknowledge, read_all, read_entries
 
 ONE_LEDGER = ManagedLedgerConfig()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.errors import DiskIOError
 from geminga.model.position import EARLIEST
-from support.ledger_world import acknowledge
+from support.worlds.ledger_world import acknowledge
 
 SMALL = ManagedLedgerConfig(max_entries_per_ledger=100, cursor_max_entries_per_ledger=3, cursor_rollover_seconds=60)
 

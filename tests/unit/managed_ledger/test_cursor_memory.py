@@ -16,7 +16,7 @@ from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import DiskFullError, InvariantError, LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
-from support.ledger_world import NAME, acknowledge, acknowledge_cumulative, read_all, read_entries
+from support.worlds.ledger_world import NAME, acknowledge, acknowledge_cumulative, read_all, read_entries
 
 CONFIG = ManagedLedgerConfig(max_entries_per_ledger=10, min_rollover_minutes=0, max_ranges_in_metadata=4)
 #: Room for the state of some ledgers of ten entries, the index of all included.

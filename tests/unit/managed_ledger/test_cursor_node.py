@@ -7,7 +7,7 @@ from geminga.managed_ledger.cursor.cursor_node import NOTED_USE_MS, CursorNode
 from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.model.position import EARLIEST
 from geminga.wire.managed_ledger import decode_cursor_info
-from support.ledger_world import NAME
+from support.worlds.ledger_world import NAME
 
 TWO_RANGES = ManagedLedgerConfig(max_entries_per_ledger=100, max_ranges_in_metadata=2)
 

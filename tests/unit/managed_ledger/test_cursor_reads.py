@@ -7,7 +7,7 @@ import pytest
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.errors import DiskIOError
 from geminga.model.position import EARLIEST
-from support.ledger_world import append, read_all, read_entries
+from support.worlds.ledger_world import append, read_all, read_entries
 
 
 def test_read_goes_over_ledgers_and_ends_empty(in_world):

@@ -7,7 +7,7 @@ from geminga.managed_ledger.rules.acked_entries import AckedBitmap
 from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.model.position import EARLIEST
 from geminga.wire.managed_ledger import CursorInfoRecord, decode_cursor_info
-from support.ledger_world import NAME, acknowledge
+from support.worlds.ledger_world import NAME, acknowledge
 
 
 async def recovered(w, ml, record):

@@ -8,7 +8,7 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.rules import cursor_format
 from geminga.model.errors import DiskFullError
 from geminga.model.position import EARLIEST
-from support.ledger_world import acknowledge, read_entries
+from support.worlds.ledger_world import acknowledge, read_entries
 
 CONFIG = ManagedLedgerConfig(
     max_entries_per_ledger=10, min_rollover_minutes=0, cursor_max_entries_per_ledger=60, max_ranges_in_metadata=2

@@ -9,7 +9,7 @@ import pytest
 from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.model.errors import LedgerClosedError
 from geminga.model.position import EARLIEST, LATEST
-from support.ledger_world import NAME, read_all
+from support.worlds.ledger_world import NAME, read_all
 
 
 def test_cursor_of_a_name_is_one_however_often_it_is_opened(in_world):

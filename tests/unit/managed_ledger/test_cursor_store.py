@@ -13,7 +13,7 @@ from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, LedgerClosedError
 from geminga.model.position import EARLIEST, Position
 from geminga.wire.managed_ledger import decode_cursor_info, encode_cursor_info
-from support.ledger_world import NAME, acknowledge
+from support.worlds.ledger_world import NAME, acknowledge
 
 #: Room for one range in the node: most states need the cursor ledger.
 NARROW = ManagedLedgerConfig(max_ranges_in_metadata=1)

@@ -11,7 +11,7 @@ from geminga.managed_ledger.shared.metadata_io import cursor_path, ledger_path
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerClosedError, LedgerFencedError, StorageError
 from geminga.model.position import EARLIEST
-from support.ledger_world import NAME, acknowledge, read_all
+from support.worlds.ledger_world import NAME, acknowledge, read_all
 
 BEFORE, AFTER = WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER
 

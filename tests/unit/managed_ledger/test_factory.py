@@ -8,7 +8,7 @@ import pytest
 
 from geminga.model.errors import DiskFullError, LedgerClosedError, StorageError, UnavailableError
 from geminga.model.position import EARLIEST
-from support.ledger_world import NAME, acknowledge, append, read_entries
+from support.worlds.ledger_world import NAME, acknowledge, append, read_entries
 
 
 def test_open_at_the_same_time_shares_one(in_world):

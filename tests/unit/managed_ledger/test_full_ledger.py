@@ -18,7 +18,7 @@ from geminga.model.position import EARLIEST
 from geminga.runtime import spawn
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
-from support.ledger_world import NAME, append, read_all
+from support.worlds.ledger_world import NAME, append, read_all
 
 COVERED = (Appender, NewLedgers, StoredList)
 TEN = ManagedLedgerConfig(max_entries_per_ledger=10, min_rollover_minutes=0)

@@ -7,7 +7,7 @@ import pytest
 from geminga.managed_ledger.holes import find_holes, skip_hole
 from geminga.model.errors import DiskIOError, NotFoundError, PreconditionFailedError
 from geminga.model.position import EARLIEST, Position
-from support.ledger_world import acknowledge, acknowledge_cumulative, read_all
+from support.worlds.ledger_world import acknowledge, acknowledge_cumulative, read_all
 
 
 def lose(w, ledger_id: int) -> None:

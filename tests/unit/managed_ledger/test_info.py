@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from geminga.managed_ledger.info import read_info
 from geminga.model.position import EARLIEST
-from support.ledger_world import NAME
+from support.worlds.ledger_world import NAME
 
 
 def test_info_is_what_is_stored(in_world):

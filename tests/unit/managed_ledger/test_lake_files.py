@@ -12,8 +12,8 @@ from geminga.managed_ledger.offload import lake_files
 from geminga.managed_ledger.rules.offload import record_of
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
-from support.lake_world import POLICY, PROPERTIES, LakeWorld
-from support.ledger_world import NAME
+from support.worlds.lake_world import POLICY, PROPERTIES, LakeWorld
+from support.worlds.ledger_world import NAME
 
 NOW = POLICY._replace(deletion_lag_ms=0)
 

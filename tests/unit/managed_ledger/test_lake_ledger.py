@@ -10,8 +10,8 @@ from geminga.managed_ledger.offload import manifests
 from geminga.managed_ledger.shared.lake_ledger import LakeLedger
 from geminga.model.errors import NoSuchEntryError
 from geminga.model.position import EARLIEST
-from support.lake_world import POLICY, LakeWorld
-from support.ledger_world import read_entries
+from support.worlds.lake_world import POLICY, LakeWorld
+from support.worlds.ledger_world import read_entries
 
 ENTRIES = [f"m{number}".encode() for number in range(10)]
 

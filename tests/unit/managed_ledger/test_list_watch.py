@@ -7,7 +7,7 @@ import pytest
 from geminga.managed_ledger.log.list_watch import ListWatch
 from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.model.errors import LedgerFencedError
-from support.ledger_world import NAME, append
+from support.worlds.ledger_world import NAME, append
 
 COVERED = (ListWatch,)
 

@@ -6,7 +6,7 @@ import pytest
 
 from geminga.model.errors import LedgerClosedError
 from geminga.model.position import EARLIEST, LATEST, Position
-from support.ledger_world import acknowledge, acknowledge_cumulative, read_all, read_entries
+from support.worlds.ledger_world import acknowledge, acknowledge_cumulative, read_all, read_entries
 
 
 def test_acknowledge_moves_mark_delete_over_ledgers(in_world):

@@ -14,7 +14,7 @@ from geminga.model.errors import (
     UnknownOutcomeError,
 )
 from geminga.model.position import EARLIEST, LATEST, Position
-from support.ledger_world import NAME, append, read_all
+from support.worlds.ledger_world import NAME, append, read_all
 
 
 def test_ledger_that_is_new_is_empty_and_has_no_ledger(in_world):

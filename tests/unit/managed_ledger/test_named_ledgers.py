@@ -8,7 +8,7 @@ from geminga.managed_ledger.named_ledgers import all_named_ledgers, named_ledger
 from geminga.managed_ledger.shared.metadata_io import cursor_path, ledger_path
 from geminga.model.errors import CorruptionError
 from geminga.model.position import EARLIEST
-from support.ledger_world import NAME, acknowledge
+from support.worlds.ledger_world import NAME, acknowledge
 
 
 def test_ledgers_of_every_topic_and_cursor_are_named(in_world):

@@ -22,8 +22,8 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.model.position import EARLIEST, Position
-from support.lake_world import POLICY, PROPERTIES, LakeWorld, MemoryLakeStore
-from support.ledger_world import NAME, acknowledge_cumulative, read_all
+from support.worlds.lake_world import POLICY, PROPERTIES, LakeWorld, MemoryLakeStore
+from support.worlds.ledger_world import NAME, acknowledge_cumulative, read_all
 
 NOW = POLICY._replace(deletion_lag_ms=0)
 

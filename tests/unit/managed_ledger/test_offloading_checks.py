@@ -15,8 +15,8 @@ from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import spawn
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
-from support.lake_world import POLICY, PROPERTIES, LakeWorld
-from support.ledger_world import acknowledge_cumulative, read_all
+from support.worlds.lake_world import POLICY, PROPERTIES, LakeWorld
+from support.worlds.ledger_world import acknowledge_cumulative, read_all
 
 NOW = POLICY._replace(deletion_lag_ms=0)
 UID = "ab" * 16

@@ -9,8 +9,8 @@ import pytest
 from geminga.managed_ledger.shared.metadata_io import cursor_path, ledger_path
 from geminga.model.errors import DiskFullError, LedgerFencedError, StorageError
 from geminga.model.position import EARLIEST
-from support.ledger_world import NAME, append
-from support.orphans import collect_now
+from support.house.orphans import collect_now
+from support.worlds.ledger_world import NAME, append
 
 
 def test_reopen_after_a_kill_finds_every_confirmed_entry(in_world):

@@ -13,7 +13,7 @@ from geminga.managed_ledger.shared.services import groups_of, placed_within
 from geminga.model.errors import ConfigurationError, DiskFullError, DiskIOError, NotEnoughBookiesError
 from geminga.model.position import EARLIEST
 from geminga.wire.bookkeeper.isolation import IN_NO_GROUP, IsolationGroups
-from support.ledger_world import NAME, acknowledge, append, read_all
+from support.worlds.ledger_world import NAME, acknowledge, append, read_all
 
 WIDE = Persistence(3, 3, 2, 2.0)
 MINE, NOBODY = IsolationGroups(("mine",)), IsolationGroups(("nobody",))

@@ -10,8 +10,8 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.cursor.cursor_reads import LARGE_ENTRY_BYTES, READ_AHEAD_BYTES, READ_AHEAD_LARGE_BYTES
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
-from support.ledger_world import acknowledge, append, read_entries
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.worlds.ledger_world import acknowledge, append, read_entries
 
 SIZE = 1000
 #: Of some batches.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga.model.position import EARLIEST, LATEST, Position
-from support.ledger_world import acknowledge, acknowledge_cumulative, read_all, read_entries
+from support.worlds.ledger_world import acknowledge, acknowledge_cumulative, read_all, read_entries
 
 
 def test_cursor_stops_at_the_read_limit_and_goes_on_when_it_moves(in_world):

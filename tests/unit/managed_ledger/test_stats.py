@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from geminga.managed_ledger.stats import internal_stats
 from geminga.model.position import EARLIEST
-from support.ledger_world import acknowledge
+from support.worlds.ledger_world import acknowledge
 
 
 def test_stats_tell_ledgers_and_cursors(in_world):

@@ -13,7 +13,7 @@ from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerFencedError, NoSuchLedgerError, UnknownOutcomeError
 from geminga.model.position import Position
 from geminga.wire.managed_ledger import ManagedLedgerRecord, decode_managed_ledger_info
-from support.ledger_world import NAME
+from support.worlds.ledger_world import NAME
 
 
 def a_list(w, told, node=None):

@@ -12,7 +12,7 @@ from geminga.model.errors import (
     NoSuchLedgerError,
 )
 from geminga.model.position import EARLIEST
-from support.ledger_world import NAME, acknowledge_cumulative, read_all
+from support.worlds.ledger_world import NAME, acknowledge_cumulative, read_all
 
 
 def test_trim_deletes_what_every_cursor_passed(in_world):

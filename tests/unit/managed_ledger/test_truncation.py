@@ -8,7 +8,7 @@ import pytest
 
 from geminga.model.position import EARLIEST, LATEST
 from geminga.runtime import spawn
-from support.ledger_world import append, read_all
+from support.worlds.ledger_world import append, read_all
 
 
 @pytest.mark.parametrize("has_cursor", [True, False])

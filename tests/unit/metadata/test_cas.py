@@ -7,8 +7,8 @@ import pytest
 from geminga.metadata import WriteFault, cas
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import BadVersionError, UnknownOutcomeError
-from support.metadata_stores import MemoryCase
-from support.policy_levels import seconds
+from support.worlds.metadata_stores import MemoryCase
+from support.worlds.policy_levels import seconds
 
 
 def run(main):

@@ -10,8 +10,8 @@ from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
 from geminga.metadata.copying import MetadataCopy, refuse_unfinished, scan
 from geminga.metadata.core.copying import MARKER_PATH, Marker, TreeDigest
 from geminga.model.errors import CorruptionError, DataDirectoryError, MetadataError
-from support.copied_trees import MemorySource, values_of
-from support.ledgers import Cluster, run_cluster
+from support.house.copied_trees import MemorySource, values_of
+from support.worlds.ledgers import Cluster, run_cluster
 
 NAME = "zk:there"
 OURS = Marker("1", "/data")

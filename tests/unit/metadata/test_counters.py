@@ -7,7 +7,7 @@ import pytest
 from geminga.metadata import MetadataFaults, counters
 from geminga.metadata.counters import use_up
 from geminga.model.errors import MetadataError
-from support.ledgers import Cluster, run_cluster
+from support.worlds.ledgers import Cluster, run_cluster
 
 
 def test_the_next_child_gets_the_number_and_nothing_is_left_behind():

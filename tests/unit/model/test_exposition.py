@@ -8,7 +8,7 @@ import pytest
 
 from geminga.model.exposition import Page
 from geminga.model.histogram import Latencies
-from support.exposition import Sample, samples
+from support.house.exposition import Sample, samples
 
 
 def test_samples_of_a_name_stand_together_with_their_labels() -> None:

@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from geminga.model.extras import EXTRAS, MissingExtraError, missing_extra, needed_for
-from support.source_tree import ROOT, product_modules
+from support.house.source_tree import ROOT, product_modules
 
 #: Runs ``sys.argv[2]`` as if the packages of ``sys.argv[1]`` were not installed: neither found nor listed.
 PROGRAM = """

@@ -14,7 +14,7 @@ from geminga.replication.counters import ReplicationCounters
 from geminga.replication.registry import LocalBookieRegistry
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from geminga.wire.bookkeeper.under_replication import LOST_BOOKIE_RECOVERY_DELAY_PATH
-from support.replication_world import QUICK, ReplicationWorld, run_replication
+from support.worlds.replication_world import QUICK, ReplicationWorld, run_replication
 
 
 class DeafRegistry(LocalBookieRegistry):

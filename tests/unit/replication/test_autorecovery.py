@@ -11,7 +11,7 @@ from geminga.replication import autorecovery
 from geminga.wire.bookkeeper.isolation import IsolationGroups, encode_isolation
 from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT
 from geminga.wire.bookkeeper.under_replication import ELECTION_PATH, REREPLICATION_LAYOUT_PATH
-from support.replication_world import ReplicationWorld, run_replication
+from support.worlds.replication_world import ReplicationWorld, run_replication
 
 
 def test_what_is_laid_out_for_others_is_refused():

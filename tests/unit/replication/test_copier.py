@@ -11,7 +11,7 @@ from geminga.replication import copier
 from geminga.replication.copier import CopiedLedger
 from geminga.replication.core.fragments import SettledFragment, settled_fragments
 from geminga.runtime import spawn
-from support.replication_world import QUICK, ReplicationWorld, run_replication
+from support.worlds.replication_world import QUICK, ReplicationWorld, run_replication
 
 
 async def written(

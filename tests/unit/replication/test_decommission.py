@@ -9,7 +9,7 @@ from geminga.replication.core.fragments import bookies_of
 from geminga.replication.decommission import decommission_bookie
 from geminga.runtime import spawn
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.replication_world import ReplicationWorld, run_replication
+from support.worlds.replication_world import ReplicationWorld, run_replication
 
 
 def test_everything_of_a_bookie_moves():

@@ -7,7 +7,7 @@ import pytest
 from geminga.metadata.core.faults import WriteFault
 from geminga.replication.election import Election
 from geminga.wire.bookkeeper.under_replication import ELECTION_PATH, decode_vote
-from support.replication_world import ReplicationWorld, run_replication
+from support.worlds.replication_world import ReplicationWorld, run_replication
 
 
 def test_the_oldest_vote_is_the_auditors():

@@ -14,7 +14,7 @@ from geminga.wire.bookkeeper.under_replication import (
     lock_path,
     mark_path,
 )
-from support.replication_world import ReplicationWorld, run_replication
+from support.worlds.replication_world import ReplicationWorld, run_replication
 
 FAR = (1 << 62) + 5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from geminga.replication.registry import LocalBookieRegistry, MetadataBookieRegistry, RegisteredBookies
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, READ_ONLY_PATH
-from support.replication_world import ReplicationWorld, run_replication
+from support.worlds.replication_world import ReplicationWorld, run_replication
 
 
 def test_nodes_of_a_cluster():

@@ -14,8 +14,8 @@ from geminga.replication.worker import HELD_MS_MIN, Outcome
 from geminga.wire.bookkeeper.digest import master_key
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from geminga.wire.bookkeeper.under_replication import UnderReplicatedLedger, encode_mark, mark_path
-from support.ledgers import Appends, payloads
-from support.replication_world import QUICK, ReplicationWorld, run_replication
+from support.worlds.ledgers import Appends, payloads
+from support.worlds.replication_world import QUICK, ReplicationWorld, run_replication
 
 
 @pytest.mark.parametrize("quorums", [(1, 1, 1), (3, 2, 2), (3, 3, 2), (4, 2, 1)])

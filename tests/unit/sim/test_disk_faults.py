@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from geminga import sim
-from support.disks import append, new_file, read
+from support.house.disks import append, new_file, read
 
 
 async def idle():

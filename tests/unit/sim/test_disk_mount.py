@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga import sim
-from support.disks import new_file
+from support.house.disks import new_file
 
 
 def test_write_file_crashed_at_each_step_leaves_old_or_new():

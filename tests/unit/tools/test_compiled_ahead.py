@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.compiled_ahead import stale_files
+from support.house.compiled_ahead import stale_files
 
 
 def test_a_test_file_is_stale_until_its_rewritten_bytecode_is_newer(tmp_path: Path) -> None:

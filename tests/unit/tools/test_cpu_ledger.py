@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from support.cpu_ledger import sums_of_files, tree_cpu_s
+from support.house.cpu_ledger import sums_of_files, tree_cpu_s
 
 BURN = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()\n"
 

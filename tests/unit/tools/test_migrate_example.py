@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 BROKERS = [{"broker": f"b{number}:8080", "stop": "false", "start": "false"} for number in (1, 2)]
 BOOKIES = [{"old": f"old-{n}", "new": f"new-{n}", "start": "a", "read_only": "b", "stop": "c"} for n in (1, 2)]

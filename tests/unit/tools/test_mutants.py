@@ -12,7 +12,7 @@ import pytest
 from tools.mutants.drawing import changes_of, draw
 from tools.mutants.plan import PlanError, find_mutant, load_packages
 
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 SOURCE = '''"""A queue."""
 

@@ -8,8 +8,8 @@ from datetime import date
 import pytest
 
 from geminga import sim
-from support.source_tree import ROOT
-from support.weekly_sample import (
+from support.house.source_tree import ROOT
+from support.house.weekly_sample import (
     SEEDS_VARIABLE,
     TURNS,
     WEEK_VARIABLE,

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from support.source_tree import ROOT
-from support.worker_groups import GROUPS, GroupScheduling, group_of, ledger, share_of
+from support.house.source_tree import ROOT
+from support.house.worker_groups import GROUPS, GroupScheduling, group_of, ledger, share_of
 
 
 def test_tests_with_the_session_are_one_group_and_the_others_of_the_connector_are_none_of_it() -> None:

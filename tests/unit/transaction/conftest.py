@@ -6,8 +6,8 @@ import pytest
 
 from geminga import sim
 from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
-from support.coordinator_world import CoordinatorWorld
-from support.ledger_world import LedgerWorld
+from support.worlds.coordinator_world import CoordinatorWorld
+from support.worlds.ledger_world import LedgerWorld
 
 
 @pytest.fixture(params=["memory", "ledger"])

@@ -30,8 +30,8 @@ from geminga.wire.pulsar.transaction_log import (
     encode_transaction_record,
     encode_transaction_records,
 )
-from support.coordinator_world import CoordinatorWorld
-from support.ledger_world import LedgerWorld
+from support.worlds.coordinator_world import CoordinatorWorld
+from support.worlds.ledger_world import LedgerWorld
 
 MINUTE = 60_000
 SUB = TxnSubscription("t", "s")

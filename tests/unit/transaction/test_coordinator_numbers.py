@@ -18,9 +18,9 @@ from geminga.wire.pulsar.transaction_log import (
     decode_transaction_records,
     encode_transaction_record,
 )
-from support.coordinator_world import CoordinatorWorld
-from support.ledger_world import LedgerWorld
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.worlds.coordinator_world import CoordinatorWorld
+from support.worlds.ledger_world import LedgerWorld
 
 MINUTE = 60_000
 LOG = "pulsar/system/persistent/__transaction_log_3"

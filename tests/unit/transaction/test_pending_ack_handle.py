@@ -26,9 +26,9 @@ from geminga.wire.pulsar.transaction_log import (
     decode_pending_ack_records,
     encode_pending_ack_records,
 )
-from support.acked_entries import BATCH, AckedEntries, Message, messages
-from support.ledger_world import LedgerWorld
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.stories.acked_entries import BATCH, AckedEntries, Message, messages
+from support.worlds.ledger_world import LedgerWorld
 
 ONE, TWO = TxnId(0, 1), TxnId(0, 2)
 

@@ -10,7 +10,7 @@ from geminga.bookkeeper import MemoryBookie
 from geminga.runtime.frame_room import FRAME_S_MAX, HALF_FRAMES_BYTES_MAX, STALL_S
 from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.codes import StatusCode
-from support.served_bookies import KEY, Connect, Wire, pass_by, serve
+from support.processes.served_bookies import KEY, Connect, Wire, pass_by, serve
 
 SIZE = 4 * 1024 * 1024
 #: More than there is room for.

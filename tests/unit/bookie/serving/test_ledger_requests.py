@@ -13,8 +13,8 @@ from geminga.wire.bookkeeper.answers import BookieInfoAnswer, LedgerAnswer, List
 from geminga.wire.bookkeeper.availability import decode_availability
 from geminga.wire.bookkeeper.codes import OperationType, StatusCode
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
-from support.bookies import entries_of
-from support.served_bookies import KEY, Connect, adds_3, serve
+from support.processes.served_bookies import KEY, Connect, adds_3, serve
+from support.worlds.bookies import entries_of
 
 LIST = OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER
 

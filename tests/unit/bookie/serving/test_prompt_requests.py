@@ -17,7 +17,7 @@ from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
 from geminga.wire.bookkeeper import v3
 from geminga.wire.bookkeeper.answers import ReadAnswer
 from geminga.wire.bookkeeper.codes import OperationType
-from support.served_bookies import KEY, Connect, pass_by, serve
+from support.processes.served_bookies import KEY, Connect, pass_by, serve
 
 #: Of the entry that is asked for.
 SIZE = 1 << 20

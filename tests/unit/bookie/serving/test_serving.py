@@ -25,8 +25,8 @@ from geminga.wire.bookkeeper.answers import (
 )
 from geminga.wire.bookkeeper.codes import AUTH_DISABLED_PLUGIN, OperationType, StatusCode
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
-from support.bookies import entries_of, sized_entries
-from support.served_bookies import KEY, Connect, adds_2, adds_3, pass_by, serve
+from support.processes.served_bookies import KEY, Connect, adds_2, adds_3, pass_by, serve
+from support.worlds.bookies import entries_of, sized_entries
 
 
 def test_version_2_adds_reads_and_fences_as_pulsars_brokers_do():

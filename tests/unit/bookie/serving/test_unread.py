@@ -8,7 +8,7 @@ from geminga.bookie.serving import BookieServer, limits
 from geminga.bookkeeper import MemoryBookie
 from geminga.wire.bookkeeper import v2
 from geminga.wire.bookkeeper.codes import StatusCode
-from support.served_bookies import KEY, Connect, pass_by, serve
+from support.processes.served_bookies import KEY, Connect, pass_by, serve
 
 MEBIBYTE = 1024 * 1024
 

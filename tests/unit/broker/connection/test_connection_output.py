@@ -6,7 +6,7 @@ import asyncio
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PONG_FRAME, success
-from support.broker_world import BrokerWorld, Type, run_with_broker
+from support.worlds.broker_world import BrokerWorld, Type, run_with_broker
 
 
 async def turn() -> None:

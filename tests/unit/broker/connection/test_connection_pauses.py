@@ -6,8 +6,8 @@ import asyncio
 
 from geminga.broker.connection.back_pressure import REQUESTS_PENDING_MAX
 from geminga.broker.connection.traffic import PauseReason
-from support.broker_world import BrokerWorld, run_with_broker, send_frame
-from support.policy_levels import seconds
+from support.worlds.broker_world import BrokerWorld, run_with_broker, send_frame
+from support.worlds.policy_levels import seconds
 
 
 def test_too_many_pending_publishes_pause_reading_until_half_are_answered() -> None:

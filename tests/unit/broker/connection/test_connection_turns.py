@@ -11,8 +11,8 @@ from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX, TURN_S_MA
 from geminga.broker.connection.traffic import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
-from support.stepping_clock import let_time_pass
+from support.house.stepping_clock import let_time_pass
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 #: As many as one read of 256 KiB brings.
 BURST = 15_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.runtime import next_turn
-from support.broker_world import BrokerWorld, Client, run_with_broker
+from support.worlds.broker_world import BrokerWorld, Client, run_with_broker
 
 
 @pytest.mark.parametrize("setting", ["connections_max", "connections_per_ip_max"])

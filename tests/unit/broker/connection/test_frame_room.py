@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from geminga.model.limits import FRAME_PADDING_BYTES
-from support.broker_world import BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker, send_frame
 
 MEBIBYTE = 1024 * 1024
 READ_BYTES = 256 * 1024

@@ -13,8 +13,8 @@ from geminga.broker.access.ports import Access
 from geminga.broker.connection.back_pressure import HANDSHAKE_BYTES_MAX
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
-from support.deciding import Denying, Secrets
+from support.house.deciding import Denying, Secrets
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 WORDS = {b"open": "jane", b"gate": "proxy", b"sesame": "joe"}
 

@@ -13,8 +13,8 @@ from geminga.model import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command
 from geminga.wire.pulsar.metadata import encode_entry
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
-from support.turn_probe import TurnProbe
+from support.house.turn_probe import TurnProbe
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 MEBIBYTE = 1024 * 1024
 #: As many ids of messages as a frame takes, with room for what is around them.

@@ -9,7 +9,7 @@ from geminga.broker.connection.members import CLOSED_PRODUCERS_REMEMBERED_MAX, L
 from geminga.broker.core.departure import Departure
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 
 def test_late_messages_of_a_producer_that_the_broker_closed_are_dropped() -> None:

@@ -14,7 +14,7 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
 Sub = pb.CommandSubscribe

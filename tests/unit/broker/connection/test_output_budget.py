@@ -8,7 +8,7 @@ from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.connection.back_pressure import WRITE_BUFFER_HIGH_BYTES
 from geminga.broker.connection.output_budget import TURNS_MAX, OutputBudget
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import BrokerWorld, Client, Type, run_with_broker
+from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
 
 MEBIBYTE = 1024 * 1024
 STUCK = 50

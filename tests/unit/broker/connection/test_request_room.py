@@ -11,7 +11,7 @@ from geminga.broker.connection.request_room import REQUESTS_FEW
 from geminga.broker.connection.traffic import PauseReason
 from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import BrokerWorld, Client, Type, run_with_broker
+from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
 
 LIMIT = 100
 

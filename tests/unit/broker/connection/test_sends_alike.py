@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 
 async def answers(client: Client, count: int) -> list[tuple[int, int]]:

@@ -19,8 +19,8 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
-from support.leaks import LEAKS, leaks_of, texts_of
+from support.house.leaks import LEAKS, leaks_of, texts_of
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 #: As storage says it.
 FAILURES: list[StorageError] = [

@@ -10,7 +10,7 @@ from tests.unit.broker.core.test_delayed_chunks import at_random, packed
 
 from geminga.broker.core.delayed.chunk_record import decode_chunks, encode_chunk
 from geminga.runtime import SystemRng
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
 
 
 def test_chunk_is_read_back_with_what_was_taken_and_discarded():

@@ -11,7 +11,7 @@ from geminga.broker.core.delayed.column import Column
 from geminga.broker.core.delayed.packed_positions import PackedPositions
 from geminga.model import Position
 from geminga.runtime import SystemRng
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
 
 SLOT = 1 << 8
 

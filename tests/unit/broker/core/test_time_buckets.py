@@ -19,7 +19,7 @@ from geminga.broker.core.delayed.snapshot import encode, load
 from geminga.broker.core.delayed.time_buckets import TimeBuckets, precision_bits
 from geminga.model import Position
 from geminga.runtime import SystemRng
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
 
 BASE = 1_700_000_000_000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 
 async def look_up(client: Client, topic: str, listener: str = "") -> pb.CommandLookupTopicResponse:

@@ -7,7 +7,7 @@ import asyncio
 from geminga.broker.handlers.producer_names import ProducerNames
 from geminga.metadata.ports import Node
 from geminga.model.errors import MetadataUnavailableError
-from support.broker_world import BrokerWorld, run_with_broker
+from support.worlds.broker_world import BrokerWorld, run_with_broker
 
 
 def test_names_of_all_runs_differ() -> None:

@@ -25,8 +25,8 @@ from geminga.broker.handlers.rows import Asks, CommandRow, Handshake, SettledBy,
 from geminga.model.errors import InvariantError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
-from support.deciding import Denying
+from support.house.deciding import Denying
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 OTHER = "persistent://public/default/other"
 AUTHORIZATION_ERROR = pb.AuthorizationError

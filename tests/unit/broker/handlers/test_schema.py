@@ -5,8 +5,8 @@ from __future__ import annotations
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
-from support.schemas import B_OPTIONAL, A, record_info
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.schemas import B_OPTIONAL, A, record_info
 
 FIRST, SECOND, UNFIT = (record_info(*fields) for fields in ([A], [A, B_OPTIONAL], [{"name": "a", "type": "long"}]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import BrokerWorld, Client, Type, run_with_broker
+from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
 
 
 def test_unasked_auth_response_changes_nothing() -> None:

@@ -9,8 +9,8 @@ import pytest
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import topics_hash
-from support.broker_world import BrokerWorld, Client, Type, run_with_broker
-from support.cpu_time import cpu_seconds_at_most
+from support.house.cpu_time import cpu_seconds_at_most
+from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
 
 PREFIX = "persistent://public/default/"
 

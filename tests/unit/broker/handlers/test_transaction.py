@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import BrokerWorld, Type, run_with_broker
+from support.worlds.broker_world import BrokerWorld, Type, run_with_broker
 
 TXN = {"request_id": 5, "txnid_most_bits": 1, "txnid_least_bits": 2}
 COMMANDS = [

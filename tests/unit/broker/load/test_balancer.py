@@ -10,8 +10,8 @@ from geminga.broker.load_rules.histories import BROKER_AVERAGES_PATH, BUNDLE_DAT
 from geminga.broker.load_rules.isolation import isolation_path
 from geminga.broker.load_rules.reports import BundleStats, Rates, decode_report, report_path
 from geminga.metadata.core.faults import WriteFault
-from support.load_brokers import LoadedCluster, run_cluster
-from support.load_patterns import BALANCED_CONFIG, stats_of
+from support.clusters.load_brokers import LoadedCluster, run_cluster
+from support.stories.load_patterns import BALANCED_CONFIG, stats_of
 
 MINUTE_S = 60
 

@@ -9,7 +9,7 @@ from geminga.broker.load.measuring import TOPICS_PER_TURN, WINDOW_S, LoadMeter, 
 from geminga.broker.load_rules.reports import BundleStats, Rates
 from geminga.broker.ownership.core.bundles import equal_bundles
 from geminga.runtime import next_turn
-from support.python_calls import counted_calls
+from support.house.python_calls import counted_calls
 
 BUNDLES = equal_bundles("public/default", 4)
 ONE, TWO = "persistent://public/default/one", "persistent://public/default/two"

@@ -18,10 +18,10 @@ from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import CorruptionError, MetadataError, PreconditionFailedError, UnavailableError
 from geminga.model.topic_name import TopicName
-from support.bundle_owners import NAMESPACE, ONE
-from support.owning_pair import BUNDLE, NEXT, OTHER, PATH, Pair, run_pair, split
-from support.python_calls import counted_calls
-from support.weekly_sample import sampled
+from support.clusters.bundle_owners import NAMESPACE, ONE
+from support.clusters.owning_pair import BUNDLE, NEXT, OTHER, PATH, Pair, run_pair, split
+from support.house.python_calls import counted_calls
+from support.house.weekly_sample import sampled
 
 
 def url(owner: object) -> str:

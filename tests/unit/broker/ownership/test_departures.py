@@ -14,7 +14,7 @@ from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, Unknown
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
-from support.python_calls import counted_calls
+from support.house.python_calls import counted_calls
 
 BUNDLES = equal_bundles("t/n", 4).all()
 NEXT = Endpoints(

@@ -12,9 +12,9 @@ from geminga.broker.ownership.core.owner_data import owner_path
 from geminga.broker.ownership.ports import HERE
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import MetadataError, UnavailableError
-from support.bundle_owners import NAMESPACE
-from support.owning_pair import BUNDLE, NEXT, OTHER, Pair, run_pair, split
-from support.weekly_sample import sampled
+from support.clusters.bundle_owners import NAMESPACE
+from support.clusters.owning_pair import BUNDLE, NEXT, OTHER, Pair, run_pair, split
+from support.house.weekly_sample import sampled
 
 
 def test_a_node_that_an_attempt_left_is_taken_away_later():

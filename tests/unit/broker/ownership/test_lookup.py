@@ -9,8 +9,8 @@ from geminga.broker.ownership.ports import Elsewhere
 from geminga.model.errors import ServerError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client, run_with_broker
-from support.ownership import OwnershipTable, endpoints_of
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, run_with_broker
+from support.worlds.ownership import OwnershipTable, endpoints_of
 
 Response = pb.CommandLookupTopicResponse
 

@@ -11,7 +11,7 @@ from geminga import sim
 from geminga.broker.composition.service import Broker
 from geminga.model.errors import TopicNotServedError
 from geminga.model.topic_name import TopicName
-from support.two_brokers import BROKERS, PLAIN, Cluster
+from support.clusters.two_brokers import BROKERS, PLAIN, Cluster
 
 T = TypeVar("T")
 NAME = TopicName.parse(PLAIN[0])

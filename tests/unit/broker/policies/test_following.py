@@ -9,9 +9,9 @@ import pytest
 from geminga.broker.registry.policy_following import TOPICS_PER_TURN
 from geminga.model.topic_name import TopicName
 from geminga.runtime import SystemRng, next_turn, spawn
-from support.broker_world import BrokerWorld
-from support.policy_levels import NAMESPACE, run_quietly
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import NAMESPACE, run_quietly
 
 
 async def load_topics(world: BrokerWorld, count: int) -> None:

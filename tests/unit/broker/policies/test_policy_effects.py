@@ -10,8 +10,8 @@ from geminga.broker.topic.message_size import MessageSize
 from geminga.broker.upkeep.policies import PolicyUpkeep
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
-from support.policy_levels import LEVELS, NAME, run_quietly, seconds, set_namespace, set_topic, topic_of
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.policy_levels import LEVELS, NAME, run_quietly, seconds, set_namespace, set_topic, topic_of
 
 MINUTE_S = 60
 #: Whether a topic behaves as the policy wants: told after every way that the topic can have come to know it.

@@ -17,9 +17,9 @@ from geminga.managed_ledger import AppendResult
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.metadata import split_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
-from support.broker_world import BrokerWorld
-from support.policy_levels import run_quietly, seconds, set_topic
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import run_quietly, seconds, set_topic
 
 SAMPLES = ROOT / "tests" / "samples"
 RECORDED = [

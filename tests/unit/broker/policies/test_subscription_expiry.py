@@ -11,8 +11,8 @@ from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
 from geminga.model.position import EARLIEST
-from support.broker_world import BrokerWorld
-from support.policy_levels import NAMESPACE, seconds, set_namespace, topic_of
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import NAMESPACE, seconds, set_namespace, topic_of
 
 MINUTE_S = 60
 CHECK_MINUTES = 5

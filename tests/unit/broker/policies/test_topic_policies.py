@@ -23,10 +23,10 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, CompactedEntry, encode_compacted
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.ledgers import Appends
-from support.policy_levels import NAME, NAMESPACE, SMALL_LEDGERS, run_quietly, seconds, set_topic, topic_of
-from support.turn_probe import TurnProbe
+from support.house.turn_probe import TurnProbe
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.ledgers import Appends
+from support.worlds.policy_levels import NAME, NAMESPACE, SMALL_LEDGERS, run_quietly, seconds, set_topic, topic_of
 
 EVENTS = TopicName.parse(f"persistent://{NAMESPACE}/__change_events")
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import BrokerWorld
-from support.policy_levels import Publisher, run_quietly, seconds, set_namespace, set_topic, topic_of
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import Publisher, run_quietly, seconds, set_namespace, set_topic, topic_of
 
 BROKER = (7, 11)
 KEYS = (

@@ -22,9 +22,9 @@ from geminga.broker.upkeep.policies import PolicyUpkeep
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import SystemRng, next_turn
-from support.broker_world import BrokerWorld
-from support.holding_part import with_parts
-from support.policy_levels import (
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.holding_part import with_parts
+from support.worlds.policy_levels import (
     LEVELS,
     NAME,
     SMALL_LEDGERS,

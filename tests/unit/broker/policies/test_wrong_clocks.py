@@ -12,8 +12,8 @@ from geminga.broker.upkeep.policies import PolicyUpkeep
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn
-from support.broker_world import BrokerWorld
-from support.policy_levels import (
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import (
     NAME,
     SMALL_LEDGERS,
     Publisher,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from geminga.broker.registry.loaded_topics import LoadedTopics
 from geminga.model.topic_name import TopicName
-from support.broker_world import BrokerWorld
-from support.policy_levels import run_quietly
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import run_quietly
 
 WHOLE = TopicName.parse("persistent://public/default/whole")
 

@@ -12,8 +12,8 @@ from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
 from geminga.metadata import MemoryMetadataStore
 from geminga.model.topic_name import TopicName
 from geminga.wire.bookkeeper.isolation import EVERYWHERE, IN_NO_GROUP, IsolationGroups
-from support.broker_world import BrokerWorld, run_with_broker
-from support.policy_levels import NAMESPACE, run_quietly, seconds, topic_of
+from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.policy_levels import NAMESPACE, run_quietly, seconds, topic_of
 
 
 def test_policies_are_remembered_until_they_change() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from geminga.broker.registry.new_topics import may_be_new, may_have_partitions
 from geminga.model.topic_name import TopicName
-from support.broker_world import BrokerWorld, run_with_broker
+from support.worlds.broker_world import BrokerWorld, run_with_broker
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from geminga.model.errors import GemingaError, ServerError, TopicNotFoundError, 
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.ownership import OwnershipTable
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.ownership import OwnershipTable
 
 NAME = TopicName.parse(TOPIC)
 OTHER = TopicName.parse("persistent://public/default/other")

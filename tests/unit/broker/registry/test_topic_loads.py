@@ -19,8 +19,8 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.sim import SimWorld
 from geminga.sim import run as run_world
-from support.broker_world import BrokerWorld, run_with_broker
-from support.ownership import OwnershipTable
+from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.ownership import OwnershipTable
 
 AT_ONCE = 4
 #: What a load came to.

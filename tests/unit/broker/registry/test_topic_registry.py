@@ -18,8 +18,8 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
-from support.policy_levels import seconds
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.policy_levels import seconds
 
 NAME = TopicName.parse(TOPIC)
 

@@ -13,8 +13,8 @@ from geminga.runtime import SystemRng, next_turn, spawn
 from geminga.runtime.turns import TURN_STEPS_MAX
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import topics_hash
-from support.broker_world import BrokerWorld, Client, Type, run_with_broker
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
 
 PREFIX = "persistent://public/default/"
 LEDGERS = "/managed-ledgers/public/default/persistent/"

@@ -15,8 +15,8 @@ from geminga.broker.load_rules.histories import decode_quota, quota_path
 from geminga.broker.resources.bundle_quotas import INITIAL, NUMBERS, BundleQuotas, checked_quota
 from geminga.broker.resources.documents import DocumentStore, encode
 from geminga.model.errors import NotFoundError, PreconditionFailedError
-from support.broker_world import BrokerWorld
-from support.policy_levels import run_quietly
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import run_quietly
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 OTHER = "public/default/0x40000000_0x80000000"

@@ -15,11 +15,11 @@ from geminga.broker.ownership.core.bundles import equal_bundles
 from geminga.broker.rest.namespace_routes.bundles import unload_topics
 from geminga.model.errors import ConfigurationError
 from geminga.model.topic_name import TopicName
-from support.broker_world import BrokerWorld
-from support.policy_levels import run_quietly
-from support.python_calls import counted_calls
-from support.rest_world import ask, rest_application, rest_context
-from support.story_clients import pause
+from support.house.python_calls import counted_calls
+from support.stories.story_clients import pause
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import run_quietly
+from support.worlds.rest_world import ask, rest_application, rest_context
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 

@@ -18,9 +18,9 @@ from geminga.metadata.ports import Node
 from geminga.model.errors import ConflictError, GemingaError, MetadataError, TopicNotFoundError, UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
-from support.broker_world import BrokerWorld
-from support.metadata_stores import all_paths
-from support.policy_levels import run_quietly, seconds
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.metadata_stores import all_paths
+from support.worlds.policy_levels import run_quietly, seconds
 
 NAMESPACE = "public/going"
 NAME = TopicName.parse(f"persistent://{NAMESPACE}/topic")

@@ -29,9 +29,9 @@ from geminga.broker.rest.calls.routing import DOMAIN, TOPIC_PATH, Route, distinc
 from geminga.broker.rest.families import all_rows
 from geminga.model.errors import InvariantError
 from geminga.model.topic_name import TopicName
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.deciding import Denying
-from support.rest_world import ask, rest_application
+from support.house.deciding import Denying
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.rest_world import ask, rest_application
 
 NAMES = {
     "tenant": "public",

@@ -17,11 +17,11 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import broker_entry_metadata
-from support.broker_world import TOPIC, Client, Type
-from support.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
-from support.policy_levels import seconds
-from support.rest_world import ask
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, Client, Type
+from support.worlds.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
+from support.worlds.policy_levels import seconds
+from support.worlds.rest_world import ask
 
 DEDUP = {"deduplication": True}
 

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from geminga.broker.rest.http.http_connection import HttpConnection
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 
 @pytest.mark.parametrize("package", ["uvicorn", "h11"])

@@ -13,7 +13,7 @@ from geminga.broker.access.core.principal import ANONYMOUS, Principal
 from geminga.broker.access.ports import Access
 from geminga.broker.rest.identity import METHOD_HEADER, ORIGINAL_HEADER, principal_of
 from geminga.model.errors import AuthenticationError
-from support.deciding import Denying, Secrets
+from support.house.deciding import Denying, Secrets
 
 WORDS = {b"Bearer open": "jane", b"Bearer gate": "proxy"}
 

@@ -10,9 +10,9 @@ from starlette.types import ASGIApp
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from support.broker_world import BrokerWorld, Client
-from support.policy_levels import run_quietly
-from support.rest_world import ask, rest_application
+from support.worlds.broker_world import BrokerWorld, Client
+from support.worlds.policy_levels import run_quietly
+from support.worlds.rest_world import ask, rest_application
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 #: As many as two bundles of four have between them for certain.

@@ -11,9 +11,9 @@ from starlette.types import ASGIApp, Message, Scope
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import Elsewhere
 from geminga.model.topic_name import TopicName
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.ownership import OwnershipTable, endpoints_of
-from support.rest_world import rest_application
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.ownership import OwnershipTable, endpoints_of
+from support.worlds.rest_world import rest_application
 
 TOPIC_PATH = "/admin/v2/persistent/public/default/topic"
 Ask = Callable[..., Awaitable[tuple[int, str, object]]]

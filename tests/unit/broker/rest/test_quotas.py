@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from geminga.broker.resources.bundle_quotas import INITIAL
-from support.broker_world import BrokerWorld
-from support.policy_levels import run_quietly
-from support.rest_world import ask, rest_application
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import run_quietly
+from support.worlds.rest_world import ask, rest_application
 
 QUOTAS = "/admin/v2/resource-quotas"
 BUNDLE = f"{QUOTAS}/public/default/0x00000000_0x40000000"

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from geminga.broker.core.coercion import Json
-from support.broker_world import BrokerWorld
-from support.policy_levels import run_quietly
-from support.rest_world import ask, rest_application
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import run_quietly
+from support.worlds.rest_world import ask, rest_application
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 NOWHERE = "/admin/v2/namespaces/public/nowhere"

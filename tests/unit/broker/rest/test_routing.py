@@ -18,8 +18,8 @@ from geminga.broker.rest.calls.core import unbuilt
 from geminga.broker.rest.calls.routing import DOMAIN, TOPIC_PATH, TOPICS_PATH, SegmentRouter, unbuilt_routes
 from geminga.broker.rest.families import FAMILIES, all_rows, family_of, rows_of
 from geminga.broker.rest.loading import application_maker
-from support.broker_world import BrokerWorld, run_with_broker
-from support.rest_world import ask, rest_context
+from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.rest_world import ask, rest_context
 
 
 def telling(name: str) -> object:

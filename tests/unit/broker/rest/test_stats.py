@@ -9,8 +9,8 @@ import pytest
 from geminga.broker.rest.topic_routes.internal_stats import internal_info, internal_stats
 from geminga.broker.statistics.topics import TopicStatistics, add_stored
 from geminga.broker.subscription.stats import iso_time
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.policy_levels import NAME, Publisher, seconds, topic_of
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.policy_levels import NAME, Publisher, seconds, topic_of
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.transaction.logs import LATER_MS
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
-from support.ownership import OwnershipTable
-from support.rest_world import ask, rest_application
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
+from support.worlds.ownership import OwnershipTable
+from support.worlds.rest_world import ask, rest_application
 
 BASE = "/admin/v3/transactions"
 PLACE = "public/default/topic"

@@ -11,9 +11,9 @@ from geminga.broker.schema.registry import schema_id_of
 from geminga.model.errors import CorruptionError, IncompatibleSchemaError, InvalidSchemaError, StorageError
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
-from support.python_calls import counted_calls
-from support.schema_world import ID, SchemaWorld, run_with_schemas
-from support.schemas import B_OPTIONAL, C_OPTIONAL, A, B, record_info
+from support.house.python_calls import counted_calls
+from support.worlds.schema_world import ID, SchemaWorld, run_with_schemas
+from support.worlds.schemas import B_OPTIONAL, C_OPTIONAL, A, B, record_info
 
 FIRST, SECOND, UNFIT = record_info(A), record_info(A, B_OPTIONAL), record_info(A, B)
 STRING = SchemaInfo("", SchemaType.STRING)

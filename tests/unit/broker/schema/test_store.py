@@ -12,8 +12,8 @@ from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import CorruptionError, UnknownOutcomeError
 from geminga.model.position import Position
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
-from support.orphans import collect_now
-from support.schema_world import ID, SchemaWorld, run_with_schemas
+from support.house.orphans import collect_now
+from support.worlds.schema_world import ID, SchemaWorld, run_with_schemas
 
 
 def stored(version: int, definition: bytes = b'"int"') -> StoredSchema:

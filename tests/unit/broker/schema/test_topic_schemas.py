@@ -8,8 +8,8 @@ from geminga.broker.schema.core.strategy import Strategy
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
-from support.schemas import B_OPTIONAL, A, B, record_info
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.schemas import B_OPTIONAL, A, B, record_info
 
 FIRST, SECOND, UNFIT = (record_info(*fields).to_wire() for fields in ([A], [A, B_OPTIONAL], [A, B]))
 WIDER = record_info({"name": "a", "type": "long"}, B_OPTIONAL).to_wire()

@@ -9,7 +9,7 @@ from geminga.broker.subscription import seek
 from geminga.broker.subscription.ack_sets import fitting
 from geminga.model import Position
 from geminga.model.errors import DiskIOError, NotAllowedError
-from support.subscriptions import settle, with_topic
+from support.worlds.subscriptions import settle, with_topic
 
 LONG = [-1] * (WORDS_SHORT + 1)
 

@@ -7,7 +7,7 @@ import pytest
 from geminga.broker.handlers import subscription as handlers
 from geminga.model.errors import ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.subscriptions import Sub, settle, with_topic
+from support.worlds.subscriptions import Sub, settle, with_topic
 
 
 def acknowledge(connection, consumer_id, positions, *, ack_type=pb.CommandAck.Individual, ack_set=(), **fields):

@@ -9,8 +9,8 @@ import pytest
 
 from geminga.broker.subscription.analysis import BacklogAnalysis, analyze
 from geminga.model.position import EARLIEST, LATEST, Position
-from support.stepping_clock import SteppingClock
-from support.subscriptions import with_topic
+from support.house.stepping_clock import SteppingClock
+from support.worlds.subscriptions import with_topic
 
 
 def counts(found: BacklogAnalysis) -> tuple[int, int, int, bool]:

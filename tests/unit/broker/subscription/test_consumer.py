@@ -8,7 +8,7 @@ from geminga.broker.subscription.subscribe import create_subscription
 from geminga.model.errors import ConsumerBusyError, NotAllowedError, SubscriptionNotFoundError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, encode_entry
-from support.subscriptions import Sub, settle, subscribe, with_topic
+from support.worlds.subscriptions import Sub, settle, subscribe, with_topic
 
 
 @pytest.mark.parametrize("supports", [False, True])

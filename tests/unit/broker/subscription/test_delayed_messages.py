@@ -9,9 +9,9 @@ import pytest
 from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription.seek import clear_backlog
 from geminga.runtime import SystemRng
-from support.stepping_clock import let_timers_be_early
-from support.subscriptions import Sub, settle, with_topic
-from support.weekly_sample import sampled
+from support.house.stepping_clock import let_timers_be_early
+from support.house.weekly_sample import sampled
+from support.worlds.subscriptions import Sub, settle, with_topic
 
 
 async def publish_delayed(topic, *texts, delay_ms=None, **fields):

@@ -11,7 +11,7 @@ from geminga.broker.subscription.dispatch_single_active import SingleActiveDispa
 from geminga.model import EARLIEST
 from geminga.model.errors import DiskIOError
 from geminga.runtime import spawn
-from support.subscriptions import Sub, settle, with_topic
+from support.worlds.subscriptions import Sub, settle, with_topic
 
 TEXTS = [f"m{i}" for i in range(10)]
 

@@ -13,7 +13,7 @@ from geminga.managed_ledger import Entry
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 from geminga.wire.pulsar.metadata import peek_metadata
-from support.subscriptions import settle, with_topic
+from support.worlds.subscriptions import settle, with_topic
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from geminga.broker.subscription.messages import (
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, encode_entry
-from support.subscriptions import with_topic
+from support.worlds.subscriptions import with_topic
 
 
 def test_positions_go_through_unsigned_ids_and_back():

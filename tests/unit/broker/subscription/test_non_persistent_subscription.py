@@ -17,7 +17,7 @@ from geminga.model.errors import ConsumerBusyError
 from geminga.runtime import SystemClock, SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
-from support.subscriptions import RecordingConnection, Sub
+from support.worlds.subscriptions import RecordingConnection, Sub
 
 
 class NonPersistentTopicInMemory:

@@ -7,7 +7,7 @@ import pytest
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import backlog_bytes, unacknowledged_bytes
 from geminga.managed_ledger.rules import cursor_format
-from support.subscriptions import Sub, settle, with_topic
+from support.worlds.subscriptions import Sub, settle, with_topic
 
 
 @pytest.fixture(autouse=True)

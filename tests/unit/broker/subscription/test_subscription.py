@@ -8,7 +8,7 @@ from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription.consumer import FIRST_ACTIVE_CHANGE_S
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.subscriptions import Sub, settle, with_topic
+from support.worlds.subscriptions import Sub, settle, with_topic
 
 TEXTS = [f"m{i}" for i in range(10)]
 

@@ -16,7 +16,7 @@ from geminga.model import EARLIEST, LATEST, TopicName
 from geminga.model.errors import NotAllowedError, ServerError
 from geminga.model.topic_name import COMPACTION_CURSOR, DEDUP_CURSOR, EVENTS_CURSOR, SNAPSHOTS_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.subscriptions import Sub, settle, with_topic
+from support.worlds.subscriptions import Sub, settle, with_topic
 
 TEXTS = [f"m{i}" for i in range(10)]
 UINT64_MINUS_ONE = (1 << 64) - 1

@@ -8,7 +8,7 @@ from geminga.broker.rest.topic_routes.internal_stats import log_stats
 from geminga.broker.subscription.stats import subscription_stats
 from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.position import Position
-from support.subscriptions import Sub, with_topic
+from support.worlds.subscriptions import Sub, with_topic
 
 LEDGERS = 400
 ENTRIES = 50_000

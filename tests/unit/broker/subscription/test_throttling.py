@@ -11,8 +11,8 @@ from geminga.broker.handlers import subscription as handlers
 from geminga.model.errors import DiskIOError
 from geminga.runtime import SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.subscriptions import RecordedTopic, RecordingConnection, Sub, settle, with_topic
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.worlds.subscriptions import RecordedTopic, RecordingConnection, Sub, settle, with_topic
 
 TYPES = [Sub.Exclusive, Sub.Failover, Sub.Shared, Sub.Key_Shared]
 #: Whether a rate is the topic's or each subscription's.

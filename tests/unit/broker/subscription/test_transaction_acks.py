@@ -10,8 +10,8 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.transaction.core.pending_acks import WHOLE
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
 

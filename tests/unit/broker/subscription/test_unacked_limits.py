@@ -8,7 +8,7 @@ from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.subscriptions import Sub, settle, with_topic
+from support.worlds.subscriptions import Sub, settle, with_topic
 
 TEXTS = [f"m{i}" for i in range(12)]
 both_types = pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])

@@ -11,8 +11,8 @@ from geminga.metadata import cas
 from geminga.model.errors import DiskIOError, StorageError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from support.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
 
 OTHER = "persistent://public/default/other"
 SNAPSHOTS = ledger_path("public/default/persistent/__transaction_buffer_snapshot")

@@ -11,7 +11,7 @@ from geminga.model.errors import DiskFullError, DiskIOError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 NO_ID = (1 << 64) - 1
 

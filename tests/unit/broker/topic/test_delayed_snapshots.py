@@ -13,8 +13,8 @@ from geminga.model.errors import CorruptionError, DiskFullError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
-from support.broker_world import ENDPOINTS, TOPIC, BrokerWorld, Client, run_with_broker
-from support.subscriptions import settle
+from support.worlds.broker_world import ENDPOINTS, TOPIC, BrokerWorld, Client, run_with_broker
+from support.worlds.subscriptions import settle
 
 NAME = TopicName.parse(TOPIC)
 PATH = f"{ROOT}/{NAME.managed_ledger_name}"

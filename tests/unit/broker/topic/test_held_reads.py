@@ -17,11 +17,11 @@ from geminga.managed_ledger import AppendResult, ManagedLedgerConfig
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Type, send_frame
-from support.held_story import Story, texts
-from support.holding_part import HoldingPart, with_parts
-from support.policy_levels import SMALL_LEDGERS, run_quietly, seconds, set_namespace, topic_of
-from support.subscriptions import settle
+from support.stories.held_story import Story, texts
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, send_frame
+from support.worlds.holding_part import HoldingPart, with_parts
+from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly, seconds, set_namespace, topic_of
+from support.worlds.subscriptions import settle
 
 Sub = pb.CommandSubscribe
 NAME = TopicName.parse(TOPIC)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from geminga.broker.topic.offload import Offload
 from geminga.managed_ledger import ManagedLedgerConfig
-from support.broker_world import BrokerWorld
-from support.policy_levels import NAME, Publisher, run_quietly, set_namespace, topic_of
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import NAME, Publisher, run_quietly, set_namespace, topic_of
 
 
 def test_policies_that_can_not_be_followed_leave_what_was_offloaded_as_they_say():

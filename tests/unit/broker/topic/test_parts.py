@@ -21,9 +21,9 @@ from geminga.managed_ledger import AppendResult
 from geminga.model.errors import DiskFullError, GemingaError, NotAllowedError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
-from support.holding_part import HoldingPart, holder_of, with_parts
-from support.policy_levels import set_namespace, topic_of
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.holding_part import HoldingPart, holder_of, with_parts
+from support.worlds.policy_levels import set_namespace, topic_of
 
 NAME = TopicName.parse(TOPIC)
 

@@ -6,9 +6,9 @@ import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig, Persistence
 from geminga.model.position import EARLIEST
-from support.broker_world import BrokerWorld
-from support.ledger_world import acknowledge
-from support.policy_levels import NAME, Publisher, run_quietly, seconds, set_namespace, set_topic, topic_of
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.ledger_world import acknowledge
+from support.worlds.policy_levels import NAME, Publisher, run_quietly, seconds, set_namespace, set_topic, topic_of
 
 WIDE = {
     "bookkeeperEnsemble": 3,

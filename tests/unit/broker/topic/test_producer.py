@@ -14,7 +14,7 @@ from geminga.model.errors import (
     TopicTerminatedError,
 )
 from geminga.model.topic_name import TopicName
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 
 async def connected(world: BrokerWorld) -> tuple[Client, Producer]:

@@ -7,7 +7,7 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
 from geminga.managed_ledger import AppendResult
 from geminga.wire.pulsar.metadata import broker_entry_metadata
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
 
 
 class Recorder:

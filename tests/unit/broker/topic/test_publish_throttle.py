@@ -9,10 +9,10 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
-from support.broker_world import BrokerWorld, Client, send_frame
-from support.policy_levels import NAME, run_quietly, seconds, set_namespace, set_topic, topic_of
-from support.rated_clients import EagerClient, receipts
-from support.weekly_sample import sampled
+from support.house.weekly_sample import sampled
+from support.processes.rated_clients import EagerClient, receipts
+from support.worlds.broker_world import BrokerWorld, Client, send_frame
+from support.worlds.policy_levels import NAME, run_quietly, seconds, set_namespace, set_topic, topic_of
 
 Type = pb.BaseCommand
 RATES = [(0, 0), (5, 0), (100, 0), (0, 2000), (1000, 1), (3, 10**9)]

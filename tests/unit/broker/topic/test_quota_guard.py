@@ -7,8 +7,8 @@ import pytest
 from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import BrokerWorld
-from support.policy_levels import (
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import (
     LEVELS,
     SMALL_LEDGERS,
     Publisher,

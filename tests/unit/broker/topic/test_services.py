@@ -22,7 +22,7 @@ from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model import EARLIEST, TopicName
 from geminga.model.histogram import Latencies
-from support.source_tree import imports_of, product_modules
+from support.house.source_tree import imports_of, product_modules
 
 #: Parts of the broker that are above a topic, or beside it.
 NOT_FOR_TOPICS = ("connection", "handlers", "registry", "rest", "service", "upkeep", "ownership")

@@ -14,8 +14,8 @@ from geminga.broker.statistics.topics import TopicStatistics
 from geminga.broker.topic.throttling import SUBSCRIBES_TOO_OFTEN, broker_throttles
 from geminga.model.errors import ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client
-from support.policy_levels import run_quietly, seconds, set_namespace, set_topic, topic_of
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client
+from support.worlds.policy_levels import run_quietly, seconds, set_namespace, set_topic, topic_of
 
 Type = pb.BaseCommand
 

@@ -11,7 +11,7 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName, is_internal_cursor
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
 

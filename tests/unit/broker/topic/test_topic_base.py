@@ -8,7 +8,7 @@ from geminga.model.errors import ConflictError, SubscriptionNotFoundError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 TOPICS = [TOPIC, "non-persistent://public/default/topic"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import BrokerWorld, run_with_broker
-from support.policy_levels import set_namespace, topic_of
+from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.policy_levels import set_namespace, topic_of
 
 
 def test_index_is_made_for_the_first_shared_consumer_and_not_when_switched_off() -> None:

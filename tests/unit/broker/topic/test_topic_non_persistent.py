@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga.broker.topic.non_persistent import NonPersistentTopic
-from support.broker_world import BrokerWorld, Type, run_with_broker
+from support.worlds.broker_world import BrokerWorld, Type, run_with_broker
 
 TOPIC = "non-persistent://public/default/topic"
 

@@ -14,8 +14,8 @@ from geminga.model.position import EARLIEST
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
-from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 SMALL_LEDGERS = ManagedLedgerConfig(max_entries_per_ledger=4, min_rollover_minutes=0)
 Sub = pb.CommandSubscribe

@@ -10,8 +10,8 @@ from geminga.broker.system_topics import events, table
 from geminga.broker.topic.written_tables import WrittenTable
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
-from support.broker_world import BrokerWorld, run_with_broker
-from support.policy_levels import NAME, NAMESPACE, seconds, set_topic, topic_of
+from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.policy_levels import NAME, NAMESPACE, seconds, set_topic, topic_of
 
 EVENTS = TopicName.parse(f"persistent://{NAMESPACE}/__change_events")
 

@@ -11,8 +11,8 @@ from geminga.broker.transactions.alarm import HeldNow
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 OTHER = "persistent://public/default/other"
 THRESHOLD_MS = 10_000

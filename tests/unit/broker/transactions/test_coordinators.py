@@ -14,7 +14,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, wait_ms
 from geminga.transaction.coordinator import NUMBER_PROPERTY
 from geminga.transaction.logs import LATER_MS
-from support.broker_world import BrokerWorld, run_with_broker
+from support.worlds.broker_world import BrokerWorld, run_with_broker
 
 
 class Given:

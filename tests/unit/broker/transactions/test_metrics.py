@@ -6,9 +6,9 @@ from geminga.broker.composition.metrics import Metrics
 from geminga.broker.statistics.topics import TopicStatistics
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.exposition import samples
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.house.exposition import samples
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 #: As Pulsar 4.2.4 exposes them with the label ``coordinator_id``.
 OF_COORDINATORS = {

@@ -14,8 +14,8 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import transaction_of
 from geminga.wire.pulsar.metadata import checksum_matches, peek_metadata
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
 

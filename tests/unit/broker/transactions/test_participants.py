@@ -6,7 +6,7 @@ import pytest
 
 from geminga.model.errors import NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
 from geminga.model.txn_id import TxnId, TxnSubscription
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 PLAIN = "non-persistent://public/default/plain"
 

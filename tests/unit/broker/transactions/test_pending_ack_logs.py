@@ -6,9 +6,9 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.transactions.pending_ack_logs import log_name
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.policy_levels import set_namespace
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.policy_levels import set_namespace
 
 NAME = TopicName.parse(TOPIC)
 

@@ -9,8 +9,8 @@ from geminga.transaction.ports import RecordLog
 from geminga.transaction.strays import AGAIN_MAX_MS
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
-from support.broker_world import ENDPOINTS, TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import ENDPOINTS, TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
 

@@ -21,9 +21,9 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.source_tree import ROOT
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.house.source_tree import ROOT
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
 SINGLE, SEGMENTS, INDEXES = (

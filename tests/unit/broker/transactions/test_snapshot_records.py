@@ -38,7 +38,7 @@ from geminga.wire.pulsar.transaction_log import (
     encode_transaction_record,
     encode_transaction_records,
 )
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 RECORDED: dict[str, Any] = json.loads(
     (ROOT / "tests" / "samples" / "transaction-records-4.2.4.json").read_text(encoding="utf-8")

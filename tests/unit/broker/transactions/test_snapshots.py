@@ -23,8 +23,8 @@ from geminga.runtime import next_turn, wait_ms
 from geminga.transaction.ports import BufferSnapshot
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(f"persistent://public/default/{TRANSACTION_SNAPSHOTS}")
 ONE, TWO = "persistent://public/default/one", "persistent://public/default/two"

@@ -11,8 +11,8 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import ABORT, transaction_marker
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
 LOG = "pulsar/system/persistent/__transaction_log_0"

@@ -24,9 +24,9 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.runtime import spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import ENDPOINTS, TOPIC, BrokerWorld, run_with_broker
-from support.ownership import OwnershipTable, TableOwnership
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import ENDPOINTS, TOPIC, BrokerWorld, run_with_broker
+from support.worlds.ownership import OwnershipTable, TableOwnership
 
 NAME = TopicName.parse(TOPIC)
 

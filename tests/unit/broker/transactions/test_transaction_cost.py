@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.transaction.logs import LATER_MS
-from support.broker_world import BrokerWorld, Type, run_with_broker, send_frame
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import BrokerWorld, Type, run_with_broker, send_frame
 
 
 def run(scenario: Callable[[BrokerWorld], Awaitable[None]], **settings) -> None:

@@ -16,8 +16,8 @@ from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, LedgerFencedError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn, wait_ms
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
-from support.transacting import Transacting
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
 

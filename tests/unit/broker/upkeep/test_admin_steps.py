@@ -7,7 +7,7 @@ import pytest
 from geminga.model.errors import UnavailableError
 from geminga.runtime import next_turn, spawn
 from geminga.runtime.turns import TURN_STEPS_MAX
-from support.broker_world import BrokerWorld, run_with_broker
+from support.worlds.broker_world import BrokerWorld, run_with_broker
 
 
 def test_steps_let_others_in_between_and_end_with_a_stop() -> None:

@@ -19,8 +19,8 @@ from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.policy_levels import LEVELS, NAMESPACE, SMALL_LEDGERS, set_namespace, set_topic
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.policy_levels import LEVELS, NAMESPACE, SMALL_LEDGERS, set_namespace, set_topic
 
 T = TypeVar("T")
 

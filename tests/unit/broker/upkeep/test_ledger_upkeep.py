@@ -13,9 +13,9 @@ from geminga.broker.upkeep.ledger_upkeep import ORPHANS_AGAIN_AFTER_S, ORPHANS_F
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.topic_name import TopicName
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.ledger_world import unlisted
-from support.metadata_stores import all_paths
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.ledger_world import unlisted
+from support.worlds.metadata_stores import all_paths
 
 #: Ledgers of two entries, closed as soon as they are full.
 SMALL = ManagedLedgerConfig(max_entries_per_ledger=2, min_rollover_minutes=0)

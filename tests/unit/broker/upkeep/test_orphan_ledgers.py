@@ -19,8 +19,8 @@ from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.ledger_world import unlisted
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.ledger_world import unlisted
 
 HOUR_S = 3600.0
 #: What Pulsar writes at the ledger of a topic.

@@ -6,7 +6,7 @@ import asyncio
 
 from geminga import sim
 from geminga.broker.upkeep.timers import Timers
-from support.policy_levels import seconds
+from support.worlds.policy_levels import seconds
 
 
 def test_work_is_repeated_as_often_as_it_says_and_never_twice_at_a_time() -> None:

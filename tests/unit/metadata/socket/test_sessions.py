@@ -21,7 +21,7 @@ from geminga.model.errors import (
     UnknownOutcomeError,
 )
 from geminga.runtime import wait_ms
-from support.metadata_stores import Inbox, SocketCase, SocketHarness
+from support.worlds.metadata_stores import Inbox, SocketCase, SocketHarness
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
 from geminga.spark.pipelines.core.reading import DURATION_MS_MAX, duration_ms
 from geminga.spark.pipelines.core.ready import READY
 from geminga.spark.pipelines.core.yaml_text import YamlError, parse_yaml
-from support.pipeline_files import plain
-from support.source_tree import ROOT
+from support.connector.pipeline_files import plain
+from support.house.source_tree import ROOT
 
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
 GOOD = """\

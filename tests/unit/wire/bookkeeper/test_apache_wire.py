@@ -37,7 +37,7 @@ from geminga.wire.bookkeeper.requests import (
     WriteLacRequest,
 )
 from geminga.wire.bookkeeper.stream import AnswerDecoder, RequestDecoder
-from support.bookie_wire import ENTRY, KEY, RUNS, lists, request_frames, request_streams, sample
+from support.processes.bookie_wire import ENTRY, KEY, RUNS, lists, request_frames, request_streams, sample
 
 SAMPLE = sample()
 CRC_ENTRY = pack(">qqqq", 7, 9, 8, 5) + bytes.fromhex("96098327") + b"hello"

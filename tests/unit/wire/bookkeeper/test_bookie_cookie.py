@@ -6,7 +6,7 @@ import pytest
 
 from geminga.model.errors import CorruptionError
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie, encode_bookie_cookie
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 CLUSTER = "6a9d2ed3-9f3c-4be2-a0be-b0ea2a7fd3fd"
 COOKIE = BookieCookie("10.0.0.7:3181", ("/journal",), ("/ledgers",), CLUSTER)

@@ -17,7 +17,7 @@ from geminga.wire.bookkeeper.bookie_racks import (
     with_bookie,
     without_bookie,
 )
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 
 def test_example_of_the_page() -> None:

@@ -11,7 +11,7 @@ from geminga.wire.bookkeeper.bookie_registration import (
     encode_local_service_info,
     encode_service_info,
 )
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 #: As documented: endpoints (6) with id (1), port (2), host (3), protocol (4).
 BYTES = bytes.fromhex("32 21 0a06 626f6f6b6965 10ed18 1a08 31302e302e302e37 220a 626f6f6b69652d727063")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from geminga.model.errors import CorruptionError
 from geminga.wire.bookkeeper import under_replication as codec
 from geminga.wire.bookkeeper.under_replication import UnderReplicatedLedger
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 #: As documented.
 MARK = UnderReplicatedLedger(("10.0.0.7:3181", "10.0.0.8:3181"), 1_700_000_000_000)

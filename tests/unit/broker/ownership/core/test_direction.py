@@ -7,7 +7,7 @@ import pytest
 from geminga.broker.ownership.core.direction import Direction, direct_lookup, direct_request
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
-from support.ownership import endpoints_of
+from support.worlds.ownership import endpoints_of
 
 OWNER = Elsewhere(Endpoints(endpoints_of("b")))
 NEXT = Elsewhere(Endpoints(endpoints_of("b")), is_owner=False)

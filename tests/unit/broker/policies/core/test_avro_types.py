@@ -21,7 +21,7 @@ from geminga.broker.policies.core.avro_types import (
 )
 from geminga.broker.system_topics import events
 from geminga.model.errors import CorruptionError
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 SAMPLE = ROOT / "tests" / "samples" / "pulsar-event-schema-4.2.4.json"
 RATE = record("a.b.Rate", {"count": "int", "size": "long"})

@@ -20,7 +20,7 @@ from geminga.broker.policies.rules import broker_levels
 from geminga.broker.resources.policies import new_policies
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.managed_ledger import ManagedLedgerConfig
-from support.source_tree import ROOT
+from support.house.source_tree import ROOT
 
 SETTINGS = {**broker_levels(BrokerConfig()), **broker_levels(ManagedLedgerConfig())}
 #: Members of Pulsar's classes, and the names of its permissions.

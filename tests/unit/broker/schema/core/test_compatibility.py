@@ -13,7 +13,7 @@ from geminga.broker.schema.core.compatibility import (
 )
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.wire.pulsar.schema_info import INLINE, SEPARATED, KeyValueParts, SchemaInfo, SchemaType, key_value_schema
-from support.schemas import B_OPTIONAL, C_OPTIONAL, A, B, native_definition, record_info
+from support.worlds.schemas import B_OPTIONAL, C_OPTIONAL, A, B, native_definition, record_info
 
 BASE = record_info(A)
 #: New schema -> (can read BASE, can be read with BASE).

@@ -8,8 +8,8 @@ from geminga.broker.schema.core import identities
 from geminga.broker.schema.core.compatibility import identity_of, is_same_schema
 from geminga.broker.schema.core.identities import REMEMBERED_ENTRY_BYTES, Identities
 from geminga.wire.pulsar.schema_info import INLINE, KeyValueParts, SchemaInfo, SchemaType, key_value_schema
-from support.python_calls import counted_calls
-from support.schemas import B_OPTIONAL, A, record_info
+from support.house.python_calls import counted_calls
+from support.worlds.schemas import B_OPTIONAL, A, record_info
 
 ONE = record_info(A)
 SCHEMAS = (

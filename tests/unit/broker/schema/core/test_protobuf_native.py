@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.schema.core.protobuf_native import root_message_name
-from support.schemas import native_definition
+from support.worlds.schemas import native_definition
 
 
 @pytest.mark.parametrize("root", ["p.Outer", "p.Outer.Inner"])

@@ -7,7 +7,7 @@ import pytest
 from geminga.broker.schema.core.validity import json_schema_id, why_invalid
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import INLINE, KeyValueParts, SchemaInfo, SchemaType, key_value_schema
-from support.schemas import native_definition
+from support.worlds.schemas import native_definition
 
 RECORD = b'{"type":"record","name":"R","fields":[]}'
 JSON_SCHEMA = b'{"type":"object","id":"urn:x","properties":{}}'

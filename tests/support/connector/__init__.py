@@ -1,0 +1,1 @@
+"""What tests of the data source for Spark share."""

@@ -1,0 +1,1 @@
+"""What the suite is made of itself: rules, ledgers, samples, planted defects."""

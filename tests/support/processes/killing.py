@@ -1,0 +1,59 @@
+"""Processes that get a signal at the n-th hit of a crash point."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from geminga.runtime.points import set_point_hook
+from support.house.forks import forked
+
+
+class Killer:
+    """A point hook that sends a signal at the n-th hit of a label."""
+
+    def __init__(self, label: str, hits: int, signal_number: int = signal.SIGKILL, pid: int = 0) -> None:
+        """``pid`` 0: this process."""
+        self.label = label
+        self.hits = hits
+        self.signal_number = signal_number
+        self.pid = pid
+
+    def crash_point(self, label: str) -> None:
+        if label == self.label:
+            self.hits -= 1
+            if not self.hits:
+                os.kill(self.pid or os.getpid(), self.signal_number)
+
+    def sometimes(self, label: str, percent: float) -> bool:
+        return False
+
+    def is_halted(self) -> bool:
+        return False
+
+
+class Raiser(Killer):
+    """The same with an exception: the process lives on."""
+
+    def crash_point(self, label: str) -> None:
+        if label == self.label:
+            self.hits -= 1
+            if not self.hits:
+                raise ConnectionError(f"planted at {label}")
+
+
+def child(work: Callable[[], object], hook: Killer | None = None) -> int:
+    """A process of its own that does the work under a hook; its id."""
+
+    def run() -> None:
+        set_point_hook(hook)
+        work()
+
+    return forked(run)
+
+
+def killed(work: Callable[[], object], label: str, hits: int = 1) -> None:
+    """Do the work in a process that dies at that point; fails if it does not come there."""
+    _, status = os.waitpid(child(work, Killer(label, hits)), 0)
+    assert os.WIFSIGNALED(status), f"{label} was not hit {hits} times: {status}"

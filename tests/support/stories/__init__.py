@@ -1,0 +1,1 @@
+"""Stories that simulations and crash tests tell, and what judges them."""

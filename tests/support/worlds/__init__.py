@@ -1,0 +1,1 @@
+"""Small worlds for unit tests: a broker, a client, a ledger, with clocks and disks of the simulator."""
