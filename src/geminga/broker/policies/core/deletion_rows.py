@@ -71,7 +71,7 @@ MESSAGE_TTL: Final = PolicyRow(
         {"messageTTLInSeconds": optional("int")},
         Rest("messageTTL", parameter="messageTTL", check=limit_check("Invalid value for message TTL")),
     ),
-    followed_by=("policies/upkeep.py",),
+    followed_by=("upkeep/policies.py",),
     text="Seconds after which messages are acknowledged for every subscription; 0: never.",
 )
 
@@ -147,7 +147,7 @@ SUBSCRIPTION_EXPIRY: Final = PolicyRow(
         {"subscriptionExpirationTimeInMinutes": optional("int")},
         Rest("subscriptionExpirationTime", parameter="subscriptionExpirationTime"),
     ),
-    followed_by=("policies/upkeep.py",),
+    followed_by=("upkeep/policies.py",),
     text="Minutes after which a durable subscription that nobody uses is deleted; 0: never.",
 )
 

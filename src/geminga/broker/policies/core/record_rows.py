@@ -60,7 +60,7 @@ AUTH_POLICIES: Final[PolicyRow[Any]] = PolicyRow(
     otherwise=None,
     check=lambda value: _NOBODY | object_of(value, "auth_policies"),
     namespace=NamespaceLevel("auth_policies", Rest("permissions", is_by_hand=True), new=_NOBODY),
-    followed_by=("rest/namespaces.py",),
+    followed_by=("rest/namespace_routes/namespaces.py",),
     text="Roles and what they may do. Kept; nobody checks them.",
 )
 REPLICATION: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
@@ -70,7 +70,7 @@ REPLICATION: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     otherwise=(),
     check=_names,
     namespace=NamespaceLevel("replication_clusters", Rest("replication", is_by_hand=True)),
-    followed_by=("rest/namespaces.py",),
+    followed_by=("rest/namespace_routes/namespaces.py",),
     text="Clusters that the namespace lives in. This one is kept, others are refused.",
 )
 ALLOWED_CLUSTERS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
@@ -80,7 +80,7 @@ ALLOWED_CLUSTERS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     otherwise=(),
     check=_names,
     namespace=NamespaceLevel("allowed_clusters", Rest("allowedClusters", is_by_hand=True)),
-    followed_by=("rest/namespaces.py",),
+    followed_by=("rest/namespace_routes/namespaces.py",),
     text="Clusters that the namespace may be moved to. This one is kept, others are refused.",
 )
 BUNDLES: Final[PolicyRow[Any]] = PolicyRow(
@@ -110,7 +110,7 @@ PROPERTIES: Final[PolicyRow[Any]] = PolicyRow(
     otherwise=None,
     check=_properties,
     namespace=NamespaceLevel("properties", Rest("properties", is_by_hand=True), new={}),
-    followed_by=("rest/namespace_policies.py",),
+    followed_by=("rest/namespace_routes/policies.py",),
     text="Names and texts that the namespace's owner keeps with it.",
 )
 AUTO_UPDATE_STRATEGY: Final = PolicyRow(
@@ -123,7 +123,7 @@ AUTO_UPDATE_STRATEGY: Final = PolicyRow(
         "schema_auto_update_compatibility_strategy",
         Rest("schemaAutoUpdateCompatibilityStrategy", "PUT", unset_status=204),
     ),
-    followed_by=("policies/core/rows/schemas.py",),
+    followed_by=("policies/core/schema_rows.py",),
     text="The old name of `schemaCompatibilityStrategy`; read where that one is not set.",
 )
 LATENCY_SAMPLES: Final[PolicyRow[Any]] = PolicyRow(

@@ -34,7 +34,7 @@ SCHEMA_COMPATIBILITY: Final = PolicyRow(
         },
         Rest("schemaCompatibilityStrategy", "PUT"),
     ),
-    followed_by=("schema/topic_schemas.py",),
+    followed_by=("admission/topic_schemas.py",),
     text="What a new schema of a topic must keep to.",
 )
 SCHEMA_VALIDATION: Final = PolicyRow(
@@ -54,7 +54,7 @@ SCHEMA_VALIDATION: Final = PolicyRow(
         {"schemaValidationEnforced": optional("boolean")},
         Rest("schemaValidationEnforced", nothing=Nothing.IS_REFUSED, unset=False),
     ),
-    followed_by=("schema/topic_schemas.py",),
+    followed_by=("admission/topic_schemas.py",),
     text="Whether producers without a schema are refused where there is one.",
 )
 ALLOW_SCHEMA_UPDATE: Final = PolicyRow(
@@ -68,7 +68,7 @@ ALLOW_SCHEMA_UPDATE: Final = PolicyRow(
         "is_allow_auto_update_schema",
         Rest("isAllowAutoUpdateSchema", nothing=Nothing.IS_REFUSED, answers_broker=True),
     ),
-    followed_by=("schema/topic_schemas.py",),
+    followed_by=("admission/topic_schemas.py",),
     text="Whether producers may bring new schemas.",
 )
 

@@ -1,0 +1,116 @@
+"""How much one class does, counted along its bases: a class that is cut into files stays as large as it was.
+
+A function counts once, and twice where it only calls the same name of a part: a facade costs a reader two looks.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from support.house.source_tree import SourceModule
+
+#: Functions of a class and of its bases.
+FUNCTIONS_MAX: Final = 40
+
+#: Those that had more when the rule was made, and how many: they only shrink, and leave the list.
+TOWERS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "geminga.bookie.bookie.LocalBookie": 54,
+        "geminga.broker.composition.service.Broker": 50,
+        "geminga.broker.connection.life.ConnectionLife": 52,
+        "geminga.broker.connection.members.ConnectionMembers": 61,
+        "geminga.broker.core.delayed.time_buckets.TimeBuckets": 61,
+        "geminga.broker.ownership.bundle_ownership.BundleOwnership": 41,
+        "geminga.broker.rest.http.http_connection._Parser": 78,
+        "geminga.broker.subscription.dispatch_shared.SharedDispatch": 52,
+        "geminga.broker.subscription.subscription.Subscription": 49,
+        "geminga.broker.topic.base.Topic": 50,
+        "geminga.broker.topic.non_persistent.NonPersistentTopic": 50,
+        "geminga.broker.topic.persistent.PersistentTopic": 79,
+        "geminga.broker.topic.transaction_buffer.TransactionBuffer": 53,
+        "geminga.client._consuming.acknowledging.Acknowledging": 63,
+        "geminga.client._consuming.receiving.Receiving": 54,
+        "geminga.client._consuming.subscription_consumer.SubscriptionConsumer": 78,
+        "geminga.client._consuming.topic_consumer.TopicConsumer": 42,
+        "geminga.client._producing.topic_producer.TopicProducer": 50,
+        "geminga.managed_ledger.cursor.managed_cursor.ManagedCursor": 59,
+        "geminga.managed_ledger.managed_ledger.ManagedLedger": 72,
+        "geminga.sim.disk_mount.MountedDisk": 44,
+    }
+)
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def tower_heights(modules: Iterable[SourceModule]) -> dict[str, int]:
+    """``module.Class`` -> its functions with those of its bases; protocols say what others do, and are left out."""
+    classes: dict[str, ast.ClassDef] = {}
+    named: dict[str, list[str]] = {}
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef):
+                classes[f"{module.name}.{node.name}"] = node
+                named.setdefault(node.name, []).append(f"{module.name}.{node.name}")
+    found = {}
+    for name, node in classes.items():
+        if "Protocol" not in map(_base_name, node.bases):
+            found[name] = sum(_functions(name, classes, named, frozenset()).values())
+    return found
+
+
+def _functions(
+    name: str, classes: Mapping[str, ast.ClassDef], named: Mapping[str, list[str]], below: frozenset[str]
+) -> dict[str, int]:
+    """Name of a function -> what it counts; one that is defined again counts as it is there."""
+    found: dict[str, int] = {}
+    for base in map(_base_name, classes[name].bases):
+        # Two classes of one name: the nearer module is meant.
+        homes = sorted(named.get(base, ()), key=lambda home: -_shared(home, name))
+        if homes and homes[0] not in below:
+            found |= _functions(homes[0], classes, named, below | {name})
+    for node in classes[name].body:
+        if isinstance(node, _Function):
+            found[node.name] = 2 if _only_forwards(node) else 1
+    return found
+
+
+def _shared(one: str, other: str) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one.split("."), other.split("."), strict=False)) if a != b), 99)
+
+
+def _base_name(base: ast.expr) -> str:
+    if isinstance(base, ast.Subscript):
+        base = base.value
+    return base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+
+
+def _only_forwards(function: _Function) -> bool:
+    """``def close(self): return self._part.close()``, awaited or not."""
+    body = [node for node in function.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
+    value = getattr(body[0], "value", None) if len(body) == 1 else None
+    if isinstance(value, ast.Await):
+        value = value.value
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and isinstance(value.func.value, ast.Attribute)
+        and value.func.attr.strip("_") == function.name.strip("_")
+    )
+
+
+def tower_violations(heights: Mapping[str, int], allowed: Mapping[str, int] = TOWERS) -> list[str]:
+    """Classes above the limit that are not on the list or grew, and entries that have shrunk or gone."""
+    found = []
+    for name, height in heights.items():
+        most = allowed.get(name, FUNCTIONS_MAX)
+        if height > most:
+            found.append(
+                f"{name} has {height} functions with its bases, {most} are allowed: take it apart by what decides what"
+            )
+        elif name in allowed and height < most:
+            rest = f"write {height}" if height > FUNCTIONS_MAX else "strike it"
+            found.append(f"{name} has {height} functions, the list says {most}: {rest}")
+    return found + [f"{name} is on the list and is no class" for name in allowed if name not in heights]
