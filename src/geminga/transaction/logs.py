@@ -137,6 +137,8 @@ class LedgerRecordLog:
     async def replay(self, take: Callable[[bytes, Position], None]) -> None:
         """As :class:`RecordLog` says."""
         ledger, cursor = self._ledger, self._cursor
+        # A trim that a kill cut off has no other occasion until the cursor moves on.
+        ledger.trim_later()
         next_position = ledger.next_position(cursor.mark_delete_position)
         last = ledger.last_confirmed_position
         while next_position <= last:

@@ -6,6 +6,7 @@ import pytest
 from bench.guard import callgrind
 from bench.guard.planting import planted, turns_for
 from bench.guard.rows import ROWS
+from bench.guard.trees import differ_by_imports_only
 from bench.guard.verdict import JUDGED, JUDGED_CLUSTER, Verdict, judge, paragraph
 from bench.servers import BenchError
 
@@ -89,3 +90,11 @@ def test_turns_of_a_plant_follow_from_what_a_probe_cost():
 def test_every_row_is_judged_by_instructions():
     assert len(ROWS) == 13
     assert all("instructions" in row.judged for row in ROWS.values())
+
+
+def test_a_base_measures_with_its_own_names_and_no_other_load() -> None:
+    ours = "from geminga.broker.composition.service import Broker\n\nasync def load():\n    await Broker().send()\n"
+    theirs = "from geminga.broker.service import Broker\n\nasync def load():\n    await Broker().send()\n"
+    assert differ_by_imports_only(theirs, ours)
+    assert not differ_by_imports_only(theirs.replace("send()", "send(2)"), ours)
+    assert differ_by_imports_only('HOT = "broker/service.py"', 'HOT = "broker/composition/service.py"')

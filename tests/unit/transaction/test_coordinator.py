@@ -9,6 +9,7 @@ import tracemalloc
 import pytest
 
 from geminga import sim
+from geminga.managed_ledger import ManagedLedger
 from geminga.model.errors import (
     InvalidTxnStatusError,
     LedgerFencedError,
@@ -437,3 +438,35 @@ def test_many_that_are_left_open_are_remembered_cheaply_and_time_out_in_turns() 
         assert loop.steps - steps < 15 * count + 100_000  # type: ignore[attr-defined]
 
     on_slow_log(scenario, 0)
+
+
+def test_a_trim_of_the_log_that_a_kill_cut_off_is_made_up_for_by_the_next_start() -> None:
+    """Nothing moves the cursor of a log whose transactions are all over: its ledgers would stay."""
+
+    async def main(world: sim.SimWorld) -> None:
+        ledgers = LedgerWorld(world)
+
+        async def no_log() -> MemoryRecordLog:
+            return MemoryRecordLog()
+
+        coordinators = CoordinatorWorld(world, no_log)
+        name = "pulsar/system/persistent/__transaction_log_3"
+
+        async def opened() -> tuple[ManagedLedger, LedgerRecordLog]:
+            ledgers.new_process()
+            ledger = await ledgers.open(name, retention_ms=0)
+            return ledger, await LedgerRecordLog.open(ledger, "transaction.subscription", coordinators)
+
+        ledger, log = await opened()
+        positions = [await log.append(b"%d" % number) for number in range(35)]
+        # As if it were killed before it came to that.
+        ledger.is_trimming = True
+        log.delete(positions)
+        await world.sleep(5)
+        assert len(ledger.ledgers) > 3
+        ledger, log = await opened()
+        await log.replay(lambda data, position: None)
+        await world.sleep(5)
+        assert len(ledger.ledgers) <= 1
+
+    sim.run(main)
