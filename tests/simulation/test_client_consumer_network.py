@@ -244,7 +244,7 @@ async def topics_come_and_go(world: sim.SimWorld) -> None:
     async with asyncio.timeout(FAULTS_S + HEALED_S):
         await stage.client_node.run(follow)
     await stage.check_nothing_left()
-    assert not any(connection.watchers for connection in broker.broker.connections.open)
+    assert not any(connection.members.watchers for connection in broker.broker.connections.open)
 
 
 PATTERN_FAULTS = ("network.cut down", "network.silence", "broker.restart", "deleted", "watching")

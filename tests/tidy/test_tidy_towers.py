@@ -23,6 +23,9 @@ class Tower(Base):
         await self._part.three()
     def four(self):
         return self._part.five()
+
+class Foreign(h11.Tower):
+    def one(self): ...
 '''
 
 
@@ -33,7 +36,7 @@ def test_classes_stay_below_the_limit_and_the_listed_ones_only_shrink() -> None:
 
 def test_functions_are_counted_along_the_bases_and_what_only_forwards_twice() -> None:
     heights = tower_heights([SourceModule("geminga.x", SAMPLE)])
-    assert heights == {"geminga.x.Base": 2, "geminga.x.Tower": 5}
+    assert heights == {"geminga.x.Base": 2, "geminga.x.Tower": 5, "geminga.x.Foreign": 1}
 
 
 def test_planted_tower_and_stale_entries_are_caught() -> None:

@@ -20,11 +20,8 @@ TOWERS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "geminga.bookie.bookie.LocalBookie": 54,
         "geminga.broker.composition.service.Broker": 50,
-        "geminga.broker.connection.life.ConnectionLife": 52,
-        "geminga.broker.connection.members.ConnectionMembers": 61,
         "geminga.broker.core.delayed.time_buckets.TimeBuckets": 61,
         "geminga.broker.ownership.bundle_ownership.BundleOwnership": 41,
-        "geminga.broker.rest.http.http_connection._Parser": 78,
         "geminga.broker.subscription.dispatch_shared.SharedDispatch": 52,
         "geminga.broker.subscription.subscription.Subscription": 49,
         "geminga.broker.topic.base.Topic": 50,
@@ -84,7 +81,10 @@ def _shared(one: str, other: str) -> int:
 def _base_name(base: ast.expr) -> str:
     if isinstance(base, ast.Subscript):
         base = base.value
-    return base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+    if isinstance(base, ast.Attribute):
+        # ``h11.Connection``: of another library, whatever ours of that name do.
+        return base.attr if base.attr == "Protocol" else ""
+    return getattr(base, "id", "")
 
 
 def _only_forwards(function: _Function) -> bool:

@@ -86,10 +86,10 @@ def test_a_pattern_is_told_of_topics_at_once() -> None:
         await wait_ms(500)
         assert names(consumer) == ["a-2", "b-1"]
         (connection,) = broker.broker.connections.open
-        assert len(connection.watchers) == 1
+        assert len(connection.members.watchers) == 1
         await consumer.close()
         await wait_ms(100)
-        assert not connection.watchers
+        assert not connection.members.watchers
 
     run_with_broker(scenario)
 

@@ -121,7 +121,7 @@ class Broker:
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
         self.requests = RequestRoom()
         self.frame_room = FrameRoom(runtime.clock.monotonic)
-        self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections.open)
+        self.output_budget = OutputBudget(runtime.clock.monotonic)
         #: Which topics are this broker's.
         self.ownership = ownership if ownership is not None else SoleOwnership()
         self.tables_elsewhere = tables_elsewhere

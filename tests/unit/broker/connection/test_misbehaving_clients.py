@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from geminga.broker.connection.back_pressure import REQUESTS_PENDING_MAX, WRITE_BUFFER_STOP_READING_BYTES
-from geminga.broker.connection.traffic import PauseReason
+from geminga.broker.connection.core.read_gate import PauseReason
 from geminga.broker.core.ack_set import WORDS_MAX
 from geminga.model.errors import StorageError
 from geminga.model.topic_name import TopicName
@@ -76,7 +76,7 @@ def test_client_that_takes_no_answers_is_not_read_until_it_does() -> None:
         client.transport.buffered_bytes = WRITE_BUFFER_STOP_READING_BYTES + 1
         client.send_bytes(PING_FRAME)
         assert client.transport.is_reading_paused
-        assert client.connection.paused == PauseReason.WRITE_BUFFER
+        assert client.connection.gate.reasons == PauseReason.WRITE_BUFFER
         client.transport.buffered_bytes = 0
         client.connection.resume_writing()
         assert not client.transport.is_reading_paused
@@ -99,7 +99,7 @@ def test_client_with_too_many_requests_under_way_is_not_read_until_half_are_answ
             await client.expect(Type.LOOKUP_RESPONSE)
         await turns(2)
         assert not client.transport.is_reading_paused
-        assert client.connection.paused == PauseReason.NONE
+        assert client.connection.gate.reasons == PauseReason.NONE
 
     run_with_broker(scenario)
 
@@ -112,7 +112,7 @@ def test_publisher_that_is_not_read_counts_as_alive() -> None:
         world.bookie.holds_replies = True
         for sequence_id in range(1, 12):
             client.send_message(sequence_id)
-        assert client.connection.paused == PauseReason.PENDING_PUBLISHES
+        assert client.connection.gate.reasons == PauseReason.PENDING_PUBLISHES
         # Its PONG waits behind what is not read.
         assert await client.connection.check_liveness()
         assert not client.is_closed
@@ -148,8 +148,8 @@ def test_consumer_closed_and_made_again_while_it_is_made_is_answered(first_turns
         assert answers_to(client, 2) == [Type.SUCCESS]
         assert answers_to(client, 3) == [Type.SUCCESS]
         (consumer,) = world.broker.topics[TOPIC].subscriptions["s"].consumers
-        assert client.connection.consumers == {1: consumer}
-        assert client.connection.requests == {}
+        assert client.connection.members.consumers == {1: consumer}
+        assert client.connection.members.requests == {}
 
     run_with_broker(scenario)
 
@@ -184,7 +184,7 @@ def test_consumer_made_while_its_topic_is_unloaded_is_refused_or_closed_after_it
             # Closed before it exists would be overheard, and the client would wait for messages for ever.
             assert kinds in ([Type.ERROR], [Type.SUCCESS], [Type.SUCCESS, Type.CLOSE_CONSUMER]), before_unload
             is_open = kinds == [Type.SUCCESS]
-            assert is_open == (1 in client.connection.consumers), before_unload
+            assert is_open == (1 in client.connection.members.consumers), before_unload
             client.lose()
 
     run_with_broker(scenario)
@@ -202,7 +202,7 @@ def test_producer_made_while_its_topic_is_unloaded_is_refused_or_closed_after_it
             kinds = [command.type for command, _ in client.received]
             allowed = ([Type.ERROR], [Type.PRODUCER_SUCCESS], [Type.PRODUCER_SUCCESS, Type.CLOSE_PRODUCER])
             assert kinds in allowed, before_unload
-            assert (kinds == [Type.PRODUCER_SUCCESS]) == (1 in client.connection.producers), before_unload
+            assert (kinds == [Type.PRODUCER_SUCCESS]) == (1 in client.connection.members.producers), before_unload
             client.lose()
 
     run_with_broker(scenario)

@@ -98,7 +98,7 @@ def test_watches_end_with_their_connection() -> None:
         await watch(client, "public/default/.*")
         await client.expect(Type.WATCH_TOPIC_LIST_SUCCESS)
         client.connection.connection_lost(None)
-        assert client.connection.watchers == {}
+        assert client.connection.members.watchers == {}
         await create(world, "a")
 
     run_with_broker(scenario)

@@ -160,7 +160,7 @@ def test_watches_of_a_broker_are_limited(monkeypatch: pytest.MonkeyPatch) -> Non
         watch(client, ".*", 4)
         error = await client.error()
         assert (error.error, "topic list watches" in error.message) == (pb.NotAllowedError, True)
-        assert sorted(client.connection.watchers) == [0, 1, 3]
+        assert sorted(client.connection.members.watchers) == [0, 1, 3]
         end_watch(client, 1)
         await client.expect(Type.SUCCESS)
         watch(client, ".*default/.", 2)
@@ -198,7 +198,7 @@ def test_watch_whose_look_fails_is_refused_and_those_that_stand_are_told_later()
         await create(world, "a")
         watch(client, ".*", 2)
         assert "Metadata can not be read" in (await client.error()).message
-        assert sorted(client.connection.watchers) == [1]
+        assert sorted(client.connection.members.watchers) == [1]
         fails = False
         update = (await client.expect(Type.WATCH_TOPIC_UPDATE)).watchTopicUpdate
         assert list(update.new_topics) == [PREFIX + "a"]

@@ -96,7 +96,7 @@ def test_termination_is_heard_first_by_a_closed_producer_whatever_it_has_under_w
 
         async def send_on() -> None:
             nonlocal sent
-            while client.connection.producers:
+            while client.connection.members.producers:
                 client.send_bytes(send_frame(sent) + send_frame(sent + 1))
                 sent += 2
                 await turns(1)
@@ -153,7 +153,7 @@ def test_unload_waits_for_writes_under_way() -> None:
         topic = await world.broker.get_topic(NAME, create=False)
         assert isinstance(topic, PersistentTopic)
         assert topic.ledger.entry_count == 2
-        assert client.connection.pending_publishes == 0
+        assert client.connection.publishes.pending == 0
 
     run_with_broker(scenario)
 
