@@ -201,7 +201,7 @@ class TransactionStory:
         raise AssertionError(told)
 
     async def _check_topic(self, broker: Broker, name: TopicName) -> None:
-        topic: Any = await broker.get_topic(name, create=True)
+        topic: Any = await broker.registry.get(name, create=True)
         ledger = topic.ledger
         assert ledger.readable_position == ledger.last_confirmed_position, f"{name} is held back: {self._held(topic)}"
         base = str(name).partition("-partition-")[0]

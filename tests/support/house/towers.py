@@ -21,7 +21,6 @@ TOWERS: Final[Mapping[str, int]] = MappingProxyType(
         "geminga.bookie.bookie.LocalBookie": 54,
         # Not counted before: ``asyncio.Protocol`` was taken for a protocol of types.
         "geminga.bookie.serving.connection.BookieConnection": 44,
-        "geminga.broker.composition.service.Broker": 50,
         "geminga.broker.core.delayed.time_buckets.TimeBuckets": 61,
         "geminga.broker.ownership.bundle_ownership.BundleOwnership": 41,
         "geminga.broker.subscription.dispatch_shared.SharedDispatch": 52,

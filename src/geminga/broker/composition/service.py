@@ -26,7 +26,7 @@ from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.policies.rules import broker_levels
-from geminga.broker.registry.namespaces import Namespaces, TopicMode
+from geminga.broker.registry.namespaces import Namespaces
 from geminga.broker.registry.policy_following import PolicyFollowing
 from geminga.broker.registry.ports import Belongings, PartitionedCalls
 from geminga.broker.registry.topic_registry import TopicRegistry
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from geminga.broker.upkeep.policies import PolicyUpkeep
     from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
     from geminga.metadata.ports import MetadataStore
-    from geminga.model.position import Position
 
 _log = get_logger(__name__)
 
@@ -420,7 +419,7 @@ class Broker:
             self._topic_watches = TopicWatches(
                 self.runtime.clock,
                 self.metadata,
-                lambda namespace: self.list_topics(namespace),
+                lambda namespace: self.registry.list(namespace),
                 long_work=self.long_work,
                 part=self,
             )
@@ -480,60 +479,6 @@ class Broker:
     def topics(self) -> Mapping[str, Topic]:
         """The loaded topics by full name."""
         return self.registry.loaded
-
-    def topics_of(self, whole: TopicName) -> Sequence[Topic]:
-        """That topic and its partitions, as many as are loaded."""
-        return self.registry.loaded_of(whole)
-
-    async def get_topic(self, name: TopicName, *, create: bool) -> Topic:
-        """See :meth:`TopicRegistry.get`."""
-        return await self.registry.get(name, create=create)
-
-    async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
-        """See :meth:`TopicRegistry.create`."""
-        return await self.registry.create(name, properties)
-
-    async def topic_exists(self, name: TopicName) -> bool:
-        """See :meth:`TopicRegistry.exists`."""
-        return await self.registry.exists(name)
-
-    async def delete_topic(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
-        """See :meth:`TopicRegistry.delete`."""
-        await self.registry.delete(name, force=force, is_namespace_going=is_namespace_going)
-
-    async def unload_topic(self, name: TopicName) -> None:
-        """See :meth:`TopicRegistry.unload`."""
-        await self.registry.unload(name)
-
-    async def terminate_topic(self, name: TopicName) -> Position:
-        """See :meth:`TopicRegistry.terminate`."""
-        return await self.registry.terminate(name)
-
-    async def list_topics(
-        self, namespace: str, *, mode: TopicMode | str = TopicMode.PERSISTENT, has_system: bool = False
-    ) -> list[str]:
-        """See :meth:`TopicRegistry.list`; ``mode`` may be its text."""
-        return await self.registry.list(namespace, mode=TopicMode(mode), has_system=has_system)
-
-    async def partitioned_count(self, name: TopicName, *, create: bool = False) -> int:
-        """See :meth:`TopicRegistry.partitioned_count`."""
-        return await self.registry.partitioned_count(name, create=create)
-
-    async def create_partitioned_topic(
-        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
-    ) -> None:
-        """See :meth:`Partitions.create`."""
-        await self.partitions.create(name, partitions, properties)
-
-    async def update_partitions(self, name: TopicName, partitions: int) -> None:
-        """See :meth:`Partitions.grow`."""
-        await self.partitions.grow(name, partitions)
-
-    async def delete_partitioned_topic(
-        self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False
-    ) -> None:
-        """See :meth:`Partitions.delete`."""
-        await self.partitions.delete(name, force=force, is_namespace_going=is_namespace_going)
 
     # ---- policies
 

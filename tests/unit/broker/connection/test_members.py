@@ -16,7 +16,7 @@ def test_late_messages_of_a_producer_that_the_broker_closed_are_dropped() -> Non
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer()
-        await world.broker.unload_topic(TopicName.parse(TOPIC))
+        await world.broker.registry.unload(TopicName.parse(TOPIC))
         await client.expect(Type.CLOSE_PRODUCER)
         client.send_message(0)
         assert not client.is_closed

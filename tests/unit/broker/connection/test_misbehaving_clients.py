@@ -175,10 +175,10 @@ def test_consumer_made_while_its_topic_is_unloaded_is_refused_or_closed_after_it
     async def scenario(world: BrokerWorld) -> None:
         for before_unload in range(25):
             client = await world.client()
-            await world.broker.get_topic(NAME, create=True)
+            await world.broker.registry.get(NAME, create=True)
             client.send_bytes(subscribe_frame(1, subscription=f"s{before_unload}"))
             await turns(before_unload)
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
             await turns(TURNS)
             kinds = [command.type for command, _ in client.received]
             # Closed before it exists would be overheard, and the client would wait for messages for ever.
@@ -194,10 +194,10 @@ def test_producer_made_while_its_topic_is_unloaded_is_refused_or_closed_after_it
     async def scenario(world: BrokerWorld) -> None:
         for before_unload in range(25):
             client = await world.client()
-            await world.broker.get_topic(NAME, create=True)
+            await world.broker.registry.get(NAME, create=True)
             client.send_bytes(producer_frame(1))
             await turns(before_unload)
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
             await turns(TURNS)
             kinds = [command.type for command, _ in client.received]
             allowed = ([Type.ERROR], [Type.PRODUCER_SUCCESS], [Type.PRODUCER_SUCCESS, Type.CLOSE_PRODUCER])
@@ -217,7 +217,7 @@ def test_messages_sent_while_the_topic_is_unloaded_are_stored_or_not_acknowledge
             for sequence_id in range(5):
                 client.send_message(sequence_id)
             await turns(before_unload)
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
             await turns(TURNS)
             for command, _ in client.received:
                 if command.type == Type.SEND_RECEIPT:
@@ -410,12 +410,12 @@ def test_topic_deleted_by_force_sends_producers_and_consumers_away_and_keeps_not
         await client.expect(Type.MESSAGE)
         for sequence_id in range(1, 4):
             client.send_message(sequence_id)
-        await world.broker.delete_topic(NAME, force=True)
+        await world.broker.registry.delete(NAME, force=True)
         await turns(TURNS)
         kinds = {command.type for command, _ in client.received}
         assert {Type.CLOSE_PRODUCER, Type.CLOSE_CONSUMER} <= kinds
         assert world.broker.topics == {}
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
         client.received.clear()
         # SENDs still on their way are dropped, and the client makes the topic anew.
         client.send_message(9)
@@ -450,10 +450,10 @@ def test_slow_consumer_of_a_non_persistent_topic_misses_messages_and_costs_nothi
 def test_partitions_added_while_consumers_are_connected_have_their_subscriptions() -> None:
     async def scenario(world: BrokerWorld) -> None:
         name = TopicName.parse("persistent://public/default/growing")
-        await world.broker.create_partitioned_topic(name, 1)
+        await world.broker.partitions.create(name, 1)
         consumer, publisher = await world.client(), await world.client()
         await consumer.subscribe(str(name.with_partition(0)))
-        await world.broker.update_partitions(name, 3)
+        await world.broker.partitions.grow(name, 3)
         request = pb.CommandPartitionedTopicMetadata(topic=str(name), request_id=70)
         consumer.send(pb.BaseCommand(type=Type.PARTITIONED_METADATA, partitionMetadata=request))
         answer = (await consumer.expect(Type.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse

@@ -280,7 +280,7 @@ def test_terminated_topic_refuses_messages_and_producers() -> None:
         client = await world.client()
         await client.create_producer()
         await client.publish(0)
-        position = await world.broker.terminate_topic(TopicName.parse(TOPIC))
+        position = await world.broker.registry.terminate(TopicName.parse(TOPIC))
         assert position.entry_id == 0
         await client.expect(Type.CLOSE_PRODUCER)
         client.request_producer(producer_id=2)

@@ -82,7 +82,7 @@ def test_get_or_create_adds_to_a_topic_that_exists() -> None:
         client = await world.client()
         missing = await get_or_create(client, FIRST)
         assert (missing.error_code, missing.error_message) == (pb.TopicNotFound, f"Topic not found {TOPIC}")
-        await world.broker.create_topic(TopicName.parse(TOPIC))
+        await world.broker.registry.create(TopicName.parse(TOPIC))
         assert (await get_or_create(client, FIRST)).schema_version == bytes(8)
         assert (await get_or_create(client, SECOND)).schema_version == bytes(7) + b"\1"
         answer = await get_or_create(client, UNFIT)

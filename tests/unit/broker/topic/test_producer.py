@@ -74,7 +74,7 @@ def test_fenced_ledger_unloads_the_topic() -> None:
         producer.topic._pending_batches += 1
         batch.appended(AppendResult(-1, -1, 0, 1, LedgerFencedError("another owner")))
         await client.expect(Type.CLOSE_PRODUCER)
-        await world.broker.unload_topic(TopicName.parse(TOPIC))
+        await world.broker.registry.unload(TopicName.parse(TOPIC))
         assert TOPIC not in world.broker.topics
 
     run_with_broker(scenario)

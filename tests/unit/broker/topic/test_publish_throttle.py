@@ -169,7 +169,7 @@ def test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level() -> No
         await set_topic(world, "publishRate", {"publishThrottlingRateInMsg": 0, "publishThrottlingRateInByte": -1})
         await seconds(10)
         assert 98 <= len(receipts(client)) <= 102
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         client = await eager(world, 1000)
         await seconds(10)
         assert 105 <= len(receipts(client)) <= 112
@@ -195,7 +195,7 @@ def test_clients_that_leave_while_they_wait_leave_nothing_behind() -> None:
         assert throttle.waiting_count == 2
         # What it had sent and the broker had read is stored: it was never refused.
         assert topic.messages_in >= stored
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         await seconds(0.1)
         assert throttle.waiting_count == 0
         for client in clients[1:]:
@@ -287,7 +287,7 @@ def test_without_a_rate_nothing_is_counted() -> None:
         assert topic.publish_throttles == ()
         assert topic.dispatch_throttles == ()
         assert (
-            await world.broker.get_topic(TopicName.parse("non-persistent://public/default/x"), create=True)
+            await world.broker.registry.get(TopicName.parse("non-persistent://public/default/x"), create=True)
         ).throttling is None
 
     run_quietly(scenario)
