@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX, TURN_S_MAX
-from geminga.broker.connection.connection import Commands, Connection
+from geminga.broker.connection.connection import Connection
 from geminga.broker.connection.core.read_gate import PauseReason
+from geminga.broker.connection.services import Commands
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.frame import encode_frame
@@ -58,7 +59,7 @@ ENDINGS = {
 class Recorded:
     """The same commands; what reaches them is noted."""
 
-    def __init__(self, commands: Commands, log: list[object]) -> None:
+    def __init__(self, commands: Commands[Connection], log: list[object]) -> None:
         self._commands = commands
         self._log = log
         self.redeliver = commands.redeliver

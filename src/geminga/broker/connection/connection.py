@@ -20,8 +20,8 @@ handler expects; nothing it sends raises further up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from collections.abc import Coroutine
+from typing import Final, cast
 
 from geminga.broker.access.core.handshake import (
     Accept,
@@ -48,10 +48,10 @@ from geminga.broker.connection.large_frame import LargeFrame
 from geminga.broker.connection.liveness import LivenessCheck
 from geminga.broker.connection.members import Members
 from geminga.broker.connection.request_load import RequestLoad
-from geminga.broker.connection.services import ConnectionServices
+from geminga.broker.connection.services import Commands, ConnectionServices
 from geminga.broker.connection.traffic import Output, Publishes
 from geminga.broker.failures import Kind
-from geminga.broker.topic.publish import PublishBatch, gather_sends
+from geminga.broker.topic.publish import gather_sends
 from geminga.model.errors import (
     AuthenticationError,
     GemingaError,
@@ -68,9 +68,6 @@ from geminga.wire.pulsar.commands import UNREQUESTED, decode_command
 from geminga.wire.pulsar.foreign import refusal, spoken_in
 from geminga.wire.pulsar.frame import Frame, FrameDecoder, ImpossibleFrameError
 
-if TYPE_CHECKING:
-    from geminga.broker.topic.producer import Producer
-
 _log = get_logger(__name__)
 
 #: Seconds a closed connection has to write what is buffered.
@@ -78,39 +75,6 @@ CLOSE_GRACE_S: Final = 5.0
 #: What is taken before it is known who is there.
 _OF_HANDSHAKE: Final = (pb.BaseCommand.CONNECT, pb.BaseCommand.AUTH_RESPONSE)
 _NO_PART: Final = Contained(None, "a command")
-
-
-class Commands(Protocol):
-    """What is done with commands; the first five are those that have hand-written codecs, or a payload."""
-
-    @property
-    def flow(self) -> Callable[[Connection, int, int], None]:
-        """FLOW: consumer id and permits."""
-        ...
-
-    @property
-    def ack(self) -> Callable[[Connection, bytes], None]:
-        """ACK as it came."""
-        ...
-
-    @property
-    def redeliver(self) -> Callable[[Connection, bytes], None]:
-        """REDELIVER_UNACKNOWLEDGED_MESSAGES as it came, with very many message ids."""
-        ...
-
-    @property
-    def send(self) -> Callable[[Connection, pb.CommandSend, bytes], None]:
-        """A SEND that is not plain, and its payload."""
-        ...
-
-    @property
-    def publish_in_transaction(self) -> Callable[[Connection, Producer, PublishBatch], None]:
-        """SENDs of one producer in one transaction."""
-        ...
-
-    def run(self, connection: Connection, command: pb.BaseCommand) -> bool:
-        """Any other command; False for one that no client sends."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -155,7 +119,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         services: ConnectionServices,
-        commands: Commands,
+        commands: Commands[Connection],
         listener: str = "",
         *,
         turn_commands_max: int = TURN_COMMANDS_MAX,
