@@ -249,8 +249,7 @@ class TransactionStory:
 
 def _open_coordinators(broker: Broker) -> dict[int, TransactionCoordinator]:
     """Nothing is loaded for it."""
-    late = broker.late_transactions
-    used: Any = None if late is None else late.used
+    used: Any = broker.late_transactions.used
     return {} if used is None else {number: one for number, one in used.coordinators.open.items() if not one._is_closed}
 
 
