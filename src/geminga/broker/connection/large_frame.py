@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from geminga.broker.connection.core.read_gate import PauseReason, ReadGate
-from geminga.runtime.frame_room import FrameRoom
+from geminga.runtime.frame_room import FrameRoom, HalfFrame
 
 
 class LargeFrame:
@@ -18,15 +18,18 @@ class LargeFrame:
         self._room = room
         self._gate = gate
         self._cut_off = cut_off
-        self._half = room.begin(self, size_bytes)
+        self._half: HalfFrame | None = room.begin(self, size_bytes)
 
     def grew(self) -> None:
         """More of it came."""
-        self._room.progress(self._half)
+        if self._half is not None:
+            self._room.progress(self._half)
 
     def end(self) -> None:
-        """It is whole, or will never be."""
-        self._room.end(self._half)
+        """It is whole, or will never be; the two know each other, and no cycle is left."""
+        half, self._half = self._half, None
+        if half is not None:
+            self._room.end(half)
 
     # ---- for the room
 
