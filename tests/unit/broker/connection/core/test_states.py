@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.connection.core.states import Event, State, Takes
+from support.house.source_tree import ROOT
 
 N, H, A = Takes.NOTHING, Takes.HANDSHAKE, Takes.ALL
 NEW, GREETING, SERVING = State.NEW, State.GREETING, State.SERVING
@@ -44,3 +45,18 @@ def test_nothing_is_taken_or_written_once_it_is_closed_and_no_event_opens_it_aga
         assert state.takes is Takes.NOTHING
         assert not state.is_written
         assert all(state.after(event).is_closed for event in Event)
+
+
+def test_table_of_the_design_page_is_that_of_the_code() -> None:
+    page = (ROOT / "src/geminga/broker/connection/DESIGN.md").read_text(encoding="utf-8")
+    lines = [
+        [cell.strip() for cell in line.strip("|\n").split("|")] for line in page.splitlines() if line.startswith("|")
+    ]
+    rows = {name: cells for cells in lines if (name := cells[0].partition(":")[0]) in State.__members__}
+    assert list(rows) == [state.name for state in State]
+    for state in State:
+        _, takes, written, *after = rows[state.name]
+        assert (takes == "nothing") == (state.takes is Takes.NOTHING)
+        assert (takes in ("all commands", "what is left")) == (state.takes is Takes.ALL)
+        assert (written == "yes") == state.is_written
+        assert [name or state.name for name in after] == [state.after(event).name for event in Event]
