@@ -107,7 +107,7 @@ async def _written(directory: Path, kind: str, entries: int) -> Row:
     )
     path = ledger_path(NAME.managed_ledger_name)
     await broker.metadata.put(path, encode_managed_ledger_info(record), expected_version=MUST_NOT_EXIST)
-    topic = await broker.get_topic(NAME, create=True)
+    topic = await broker.registry.get(NAME, create=True)
     assert isinstance(topic, PersistentTopic)
     delays = topic.delays()
     assert delays is not None
@@ -139,7 +139,7 @@ async def _restarted(directory: Path) -> Row:
     assert broker is not None
     before = resident_bytes()
     blocked, began = _Blocked(), time.perf_counter()
-    topic = await broker.get_topic(NAME, create=False)
+    topic = await broker.registry.get(NAME, create=False)
     assert isinstance(topic, PersistentTopic)
     complete_s = time.perf_counter() - began
     entries = topic.delays_stats()["entries"]

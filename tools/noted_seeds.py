@@ -26,12 +26,14 @@ from support.house.planted_defects import planted
 
 #: Test modules with ``DEFECTS``: of one scenario, which has this name in them, or pairs with their scenarios.
 MODULES: Final = {
+    "test_bookie_crash": "bookie_story",
     "test_bundle_brokers_defects": "bundle_brokers",
     "test_cluster_deletions": "cluster_deletions",
     "test_cluster_operations_defects": "cluster_operations",
     "test_cluster_story_defects": "cluster_story",
     "test_cluster_transactions_defects": "cluster_transactions",
     "test_leaks": "leaks",
+    "test_cursor_crash": "segments_story",
     "test_ledger_takeover_defects": "ledger_takeover",
     "test_storage_story_defects": "",
 }

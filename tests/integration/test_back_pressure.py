@@ -13,7 +13,7 @@ from pulsar import InitialPosition
 from geminga import Standalone
 from geminga.broker.connection.back_pressure import WRITE_BUFFER_STOP_READING_BYTES
 from geminga.broker.connection.connection import Connection
-from geminga.broker.connection.traffic import PauseReason
+from geminga.broker.connection.core.read_gate import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.house.waiting import until
 from support.processes.official import quiet_client
@@ -74,12 +74,12 @@ def test_consumer_that_never_reads_is_sent_no_more_than_the_write_buffer_holds(b
         subscribe(client, "stuck", 1_000_000)
         connection = connection_of(broker, client)
         transport = connection._transport
-        until(lambda: not on_loop(broker, lambda: connection.is_writable), "the write buffer is full")
+        until(lambda: not on_loop(broker, lambda: connection.output.is_writable), "the write buffer is full")
         reader = official.subscribe(TOPIC, "reading", initial_position=InitialPosition.Earliest)
         for _ in range(MESSAGES):
             reader.acknowledge(reader.receive(10_000))
         assert on_loop(broker, transport.get_write_buffer_size) <= DISPATCH_BYTES_MAX
-        (consumer,) = connection.consumers.values()
+        (consumer,) = connection.members.consumers.values()
         assert consumer.messages_out < MESSAGES
         # It is read from all the same: closing the consumer is heard, and another one gets everything.
         close = pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER)
@@ -107,7 +107,7 @@ def test_client_that_asks_and_never_reads_is_not_heard_any_more(broker) -> None:
             nonlocal sent
             with suppress(TimeoutError):
                 sent += client.socket.send(questions[sent % len(questions) :])
-            return PauseReason.WRITE_BUFFER in on_loop(broker, lambda: connection.paused)
+            return PauseReason.WRITE_BUFFER in on_loop(broker, lambda: connection.gate.reasons)
 
         until(is_not_heard, "nothing is read any more", PATIENCE_S)
         with pytest.raises(TimeoutError):

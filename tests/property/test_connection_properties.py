@@ -146,8 +146,8 @@ def test_any_stream_of_frames_is_survived(steps, deduplication, turn_commands_ma
         await moment()
         assert not world.broker.connections.open
         assert world.broker.publish_buffer.size_bytes == 0
-        assert fuzzer.connection.pending_publishes == 0
-        assert fuzzer.connection.requests == {}
+        assert fuzzer.connection.publishes.pending == 0
+        assert fuzzer.connection.members.requests == {}
         for topic in world.broker.topics.values():
             topic.check_invariants()
             assert topic.producers == {}

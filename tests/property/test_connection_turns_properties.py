@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX, TURN_S_MAX
-from geminga.broker.connection.connection import Commands, Connection
-from geminga.broker.connection.traffic import PauseReason
+from geminga.broker.connection.connection import Connection
+from geminga.broker.connection.core.read_gate import PauseReason
+from geminga.broker.connection.services import Commands
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.frame import encode_frame
@@ -58,7 +59,7 @@ ENDINGS = {
 class Recorded:
     """The same commands; what reaches them is noted."""
 
-    def __init__(self, commands: Commands, log: list[object]) -> None:
+    def __init__(self, commands: Commands[Connection], log: list[object]) -> None:
         self._commands = commands
         self._log = log
         self.redeliver = commands.redeliver
@@ -107,7 +108,7 @@ def outcome(
         await moment()
         connection = client.connection
         if not client.is_closed:
-            assert connection.paused == PauseReason.NONE
+            assert connection.gate.reasons == PauseReason.NONE
             assert not client.transport.is_reading_paused
         reader = await world.client()
         await reader.subscribe()
@@ -118,7 +119,7 @@ def outcome(
             # One that is closed drops answers that are not written yet: which ones is a matter of time.
             "answers": [] if client.is_closed else sorted(str(answer) for answer, _ in client.received),
             "is closed": client.is_closed,
-            "pending": connection.pending_publishes,
+            "pending": connection.publishes.pending,
             "connections": len(world.broker.connections.open),
         }
 

@@ -20,7 +20,7 @@ COMMANDS_PER_SEED = 250
 @pytest.mark.parametrize("seed", sampled("strange commands properties", range(12), 5))
 def test_strange_commands_never_stop_the_broker(seed: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(TopicName.parse("persistent://public/default/parts"), 2)
+        await world.broker.partitions.create(TopicName.parse("persistent://public/default/parts"), 2)
         client = await world.client()
         for index, frame in enumerate(strange_commands(seed, COMMANDS_PER_SEED)):
             if client.is_closed:

@@ -213,11 +213,11 @@ async def topics_come_and_go(world: sim.SimWorld) -> None:
                 await broker.restart()
             name = f"persistent://public/default/a-{rng.randrange(6)}"
             if name in there:
-                await broker.broker.delete_topic(TopicName.parse(name), force=True)
+                await broker.broker.registry.delete(TopicName.parse(name), force=True)
                 there.discard(name)
                 world.points.hits["deleted"] += 1
             else:
-                await broker.broker.get_topic(TopicName.parse(name), create=True)
+                await broker.broker.registry.get(TopicName.parse(name), create=True)
                 there.add(name)
         stage.proxy.is_hostile = False
 
@@ -233,7 +233,7 @@ async def topics_come_and_go(world: sim.SimWorld) -> None:
             await world.sleep(40)
             world.points.hits["watching"] += consumer.discovery is not None and consumer.discovery.is_watching
             assert set(consumer.topics()) == there
-            assert set(await broker.broker.list_topics("public/default")) == there
+            assert set(await broker.broker.registry.list("public/default")) == there
             for name in sorted(there):
                 async with await client.create_producer(name) as producer:
                     await producer.send(name.encode())
@@ -244,7 +244,7 @@ async def topics_come_and_go(world: sim.SimWorld) -> None:
     async with asyncio.timeout(FAULTS_S + HEALED_S):
         await stage.client_node.run(follow)
     await stage.check_nothing_left()
-    assert not any(connection.watchers for connection in broker.broker.connections.open)
+    assert not any(connection.members.watchers for connection in broker.broker.connections.open)
 
 
 PATTERN_FAULTS = ("network.cut down", "network.silence", "broker.restart", "deleted", "watching")

@@ -177,7 +177,7 @@ async def _broker_of(cluster: ClusterWorld, name: TopicName) -> str:
 
 
 async def _ledger(cluster: ClusterWorld, broker: str, name: TopicName) -> object:
-    return (await cluster.brokers[broker].get_topic(name, create=False)).ledger
+    return (await cluster.brokers[broker].registry.get(name, create=False)).ledger
 
 
 def test_many_transactions_ask_a_coordinator_elsewhere_with_few_requests() -> None:

@@ -90,7 +90,7 @@ async def resend(world: sim.SimWorld) -> None:
     application = Application(world)
 
     async def keep_everything(_: sim.SimNode) -> None:
-        topic = await broker.broker.get_topic(TopicName.parse(TOPIC), create=True)
+        topic = await broker.broker.registry.get(TopicName.parse(TOPIC), create=True)
         await topic.create_subscription("keeper", EARLIEST)
 
     await broker_node.run(keep_everything)

@@ -48,7 +48,7 @@ async def claims_while_loading(world: sim.SimWorld) -> None:
         async def get(_: sim.SimNode) -> None:
             await world.sleep(after_s)
             try:
-                await cluster.brokers[broker].get_topic(name, create=True)
+                await cluster.brokers[broker].registry.get(name, create=True)
             except GemingaError:
                 world.points.hits["not loaded"] += 1
 
@@ -62,7 +62,7 @@ async def claims_while_loading(world: sim.SimWorld) -> None:
             assert topic is None or not topic.ledger.is_fenced, f"{broker} keeps a topic that is another's"
             world.points.hits["given up"] += topic is None
         for broker in BROKERS:
-            await world.node(broker).run(lambda _, broker=broker: cluster.brokers[broker].unload_topic(name))
+            await world.node(broker).run(lambda _, broker=broker: cluster.brokers[broker].registry.unload(name))
 
 
 def test_a_topic_that_is_claimed_while_it_is_loaded_is_not_kept() -> None:

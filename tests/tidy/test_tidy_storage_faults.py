@@ -1,13 +1,18 @@
-"""The table of ``docs/storage-faults.md``: its tests are there and run when it says, its defects are planted."""
+"""The table of ``docs/storage-faults.md``: its tests are there and run when it says, its defects are planted.
+
+The product has no switch for any: a defect is a changed line (``tools/mutants``) or what a simulated disk does.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from support.house.doc_tables import is_long
-from support.house.source_tree import ROOT
+from support.house.source_tree import ROOT, SourceModule, product_modules
 
 PAGE = ROOT / "docs" / "storage-faults.md"
 PACKAGES = ROOT / "tools" / "mutants" / "packages"
@@ -65,3 +70,34 @@ def test_row_that_names_what_is_not_there_is_caught() -> None:
     (row,) = rows_of("| B1. a | b | `bookie`: none | `tests/unit/bookie/test_none.py::test_none` | short |")
     assert (row.package, row.why, row.test) == ("bookie", "none", "test_none")
     assert not (ROOT / row.file).exists()
+
+
+def switches_in(modules: Iterable[SourceModule]) -> Iterator[str]:
+    """Parameters, attributes and classes, outside of the simulator, that say that they make the product wrong."""
+    for module in modules:
+        if module.name.startswith("geminga.sim"):
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.arg):
+                name = node.arg
+            elif isinstance(node, ast.Attribute):
+                name = node.attr
+            elif isinstance(node, ast.ClassDef):
+                name = node.name
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                name = node.target.id
+            else:
+                continue
+            if re.search("defect|planted|sabotage", name, re.IGNORECASE):
+                yield f"{module.name}:{node.lineno} {name}"
+
+
+def test_product_has_no_switch_that_makes_it_wrong() -> None:
+    assert list(switches_in(product_modules())) == []
+
+
+def test_planted_switch_is_caught_and_the_simulators_are_not() -> None:
+    text = "class Defects:\n    planted: bool\ndef open(defects): self._defects = defects\ndef defect(text): ..."
+    found = [line.split()[1] for line in switches_in([SourceModule("geminga.bookie.journal", text)])]
+    assert sorted(found) == ["Defects", "_defects", "defects", "planted"]
+    assert not list(switches_in([SourceModule("geminga.sim.disk", text)]))

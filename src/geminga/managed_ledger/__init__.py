@@ -8,7 +8,6 @@ from geminga.managed_ledger.factory import ManagedLedgerFactory
 from geminga.managed_ledger.rules.persistence import Persistence
 from geminga.managed_ledger.shared.config import ManagedLedgerConfig
 from geminga.managed_ledger.shared.entry import AckDone, AppendDone, AppendResult, Entry
-from geminga.managed_ledger.shared.services import Defects
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.cursor.cursor_reads import EntriesDone
@@ -19,7 +18,6 @@ __all__ = [
     "AckDone",
     "AppendDone",
     "AppendResult",
-    "Defects",
     "EntriesDone",
     "Entry",
     "ManagedCursor",

@@ -20,7 +20,7 @@ from geminga.managed_ledger.shared.cursor_memory import CursorMemory
 from geminga.managed_ledger.shared.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.shared.flush_timers import FlushTimers
 from geminga.managed_ledger.shared.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, cursor_path, ledger_path
-from geminga.managed_ledger.shared.services import CursorServices, Defects, RolledOver, StorageServices
+from geminga.managed_ledger.shared.services import CursorServices, RolledOver, StorageServices
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent
 from geminga.model.byte_budget import ByteBudget
 from geminga.model.errors import (
@@ -73,7 +73,6 @@ class ManagedLedgerFactory:
         bookkeeper: BookKeeper,
         config: ManagedLedgerConfig | None = None,
         *,
-        defects: Defects | None = None,
         entry_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT,
         is_shared: bool = False,
         open_lake_store: OpenStore | None = None,
@@ -105,7 +104,6 @@ class ManagedLedgerFactory:
             metadata,
             bookkeeper,
             config,
-            defects if defects is not None else Defects(),
             RolloverPolicy(
                 max_entries=config.max_entries_per_ledger,
                 max_size_bytes=config.max_size_per_ledger_mb * 1024 * 1024,

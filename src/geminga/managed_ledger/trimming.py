@@ -141,9 +141,6 @@ async def _trim_list(
     going = _trimmable(log, rule())
     if not going:
         return
-    if services.defects.trim_before_metadata:
-        await log.stored.delete_ledgers(going)
-        crash_point(points.TRIM_DELETED)
     for name, cursor in tuple(log.cursors.items()):
         if log.cursors.get(name) is cursor and not cursor.is_closed:
             await cursor.flush()

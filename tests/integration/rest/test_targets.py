@@ -35,7 +35,7 @@ def test_partitioned_topic_means_its_partitions(on_loop, namespace: str) -> None
 
     async def main(broker) -> None:
         assert [each async for each in partitions_or_self(broker.administered, name)] == [name]
-        await broker.create_partitioned_topic(name, 2)
+        await broker.partitions.create(name, 2)
         partitions = [name.with_partition(0), name.with_partition(1)]
         assert [each async for each in partitions_or_self(broker.administered, name)] == partitions
         assert [each async for each in partitions_or_self(broker.administered, partitions[1])] == [partitions[1]]
@@ -52,7 +52,7 @@ def test_topic_and_subscription_must_exist(on_loop, namespace: str) -> None:
     async def main(broker) -> None:
         with pytest.raises(TopicNotFoundError):
             await persistent_topic(broker.administered, name)
-        await broker.create_topic(name)
+        await broker.registry.create(name)
         with pytest.raises(SubscriptionNotFoundError):
             await subscription_of(broker.administered, name, "s")
 
@@ -61,8 +61,8 @@ def test_topic_and_subscription_must_exist(on_loop, namespace: str) -> None:
 
 def test_namespace_is_deleted_with_everything_and_a_second_call_finishes_the_first(on_loop, namespace: str) -> None:
     async def main(broker) -> None:
-        await broker.create_topic(TopicName.parse(f"persistent://{namespace}/t"))
-        await broker.create_partitioned_topic(TopicName.parse(f"non-persistent://{namespace}/n"), 2)
+        await broker.registry.create(TopicName.parse(f"persistent://{namespace}/t"))
+        await broker.partitions.create(TopicName.parse(f"non-persistent://{namespace}/n"), 2)
         assert len(await topics_of_namespace(broker.administered, namespace)) == 3
         assert len(await partitioned_topics_of_namespace(broker.administered, namespace)) == 1
         # As left behind by a deletion that was cut short.

@@ -202,7 +202,7 @@ async def stored(cluster: ClusterWorld, name: TopicName) -> dict[Where, bytes]:
 async def _stored(cluster: ClusterWorld, broker: str, name: TopicName) -> dict[Where, bytes]:
     # As one whom the leader sent: what nobody asked for since it was let go is nobody's.
     await cluster.members[broker].ownership.owner_of(name, is_authoritative=True)
-    ledger = (await cluster.brokers[broker].get_topic(name, create=True)).ledger
+    ledger = (await cluster.brokers[broker].registry.get(name, create=True)).ledger
     found: dict[Where, bytes] = {}
     position = ledger.first_position
     while entries := await ledger.read_range(position, 1000, 1 << 30):

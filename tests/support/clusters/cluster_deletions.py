@@ -126,7 +126,7 @@ class DeletionStory:
     async def _use_at(self, broker: str, name: TopicName, *, is_first: bool) -> bool:
         """As a client that was sent there, and publishes."""
         await self.cluster.members[broker].ownership.owner_of(name, is_authoritative=True)
-        topic = await self.cluster.brokers[broker].get_topic(name, create=True)
+        topic = await self.cluster.brokers[broker].registry.get(name, create=True)
         assert isinstance(topic, PersistentTopic)
         assert not is_first or topic.ledger.entry_count == 0, f"{name} was deleted, and has {topic.ledger.entry_count}"
         done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()

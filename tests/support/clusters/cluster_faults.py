@@ -187,7 +187,7 @@ class Faults(BookieFaults):
         for name in names:
             try:
                 await self.cluster.members[broker].ownership.owner_of(name, is_authoritative=True)
-                await self.cluster.brokers[broker].get_topic(name, create=True)
+                await self.cluster.brokers[broker].registry.get(name, create=True)
             except GemingaError:
                 continue
 

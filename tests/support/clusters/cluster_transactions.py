@@ -201,7 +201,7 @@ class TransactionStory:
         raise AssertionError(told)
 
     async def _check_topic(self, broker: Broker, name: TopicName) -> None:
-        topic: Any = await broker.get_topic(name, create=True)
+        topic: Any = await broker.registry.get(name, create=True)
         ledger = topic.ledger
         assert ledger.readable_position == ledger.last_confirmed_position, f"{name} is held back: {self._held(topic)}"
         base = str(name).partition("-partition-")[0]
@@ -249,8 +249,7 @@ class TransactionStory:
 
 def _open_coordinators(broker: Broker) -> dict[int, TransactionCoordinator]:
     """Nothing is loaded for it."""
-    late = broker.late_transactions
-    used: Any = None if late is None else late.used
+    used: Any = broker.late_transactions.used
     return {} if used is None else {number: one for number, one in used.coordinators.open.items() if not one._is_closed}
 
 

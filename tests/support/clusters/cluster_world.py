@@ -114,7 +114,7 @@ class ClusterWorld:
         if self.keeps:
             retention = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
             await broker.resources.namespaces.set_policy(NAMESPACE, "retention_policies", retention)
-        await broker.create_partitioned_topic(TopicName.parse(PARTITIONED), PARTITIONS)
+        await broker.partitions.create(TopicName.parse(PARTITIONED), PARTITIONS)
 
     # ---- bookies
 

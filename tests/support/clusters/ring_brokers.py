@@ -350,7 +350,7 @@ class RingBrokers:
         assert before is not None
         if roll < 0.35:
             name = TopicName.parse(topic(self.rng.randrange(TOPICS)))
-            await self._at(before, lambda: self.lives[before].broker.unload_topic(name))
+            await self._at(before, lambda: self.lives[before].broker.registry.unload(name))
         elif roll < 0.7:
             other = BROKERS[before == BROKERS[0]]
             await self.ensure(other)

@@ -229,7 +229,7 @@ class Ring:
 
     async def _check_topics(self, broker: Broker) -> None:
         for index in range(TOPICS):
-            loaded: Any = await broker.get_topic(TopicName.parse(topic(index)), create=False)
+            loaded: Any = await broker.registry.get(TopicName.parse(topic(index)), create=False)
             ledger, sub = loaded.ledger, loaded.subscriptions["sub"]
             assert ledger.readable_position == ledger.last_confirmed_position, f"{topic(index)} is held back for good"
             assert not sub.transaction_acks.is_holding, f"{topic(index)} holds acknowledgements for nobody"

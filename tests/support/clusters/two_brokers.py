@@ -95,7 +95,7 @@ class Cluster:
     async def _set_up(self, _: sim.SimNode) -> None:
         broker = self.brokers["a"]
         await initialize_cluster(broker.resources, ClusterSetup("c", {"serviceUrl": "http://a:8080"}))
-        await broker.create_partitioned_topic(TopicName.parse(PARTITIONED), PARTITIONS)
+        await broker.partitions.create(TopicName.parse(PARTITIONED), PARTITIONS)
 
     async def boot(self, name: str) -> None:
         """A broker without memory of a life before."""
@@ -174,7 +174,7 @@ class Cluster:
         return found
 
     async def _stored(self, owner: str, name: TopicName) -> dict[Where, bytes]:
-        ledger = (await self.brokers[owner].get_topic(name, create=True)).ledger
+        ledger = (await self.brokers[owner].registry.get(name, create=True)).ledger
         found: dict[Where, bytes] = {}
         position = ledger.first_position
         while entries := await ledger.read_range(position, 1000, 1 << 30):
@@ -249,7 +249,7 @@ class Changes:
         async def open_all(_: sim.SimNode) -> None:
             for name in names:
                 try:
-                    await self.cluster.brokers[broker].get_topic(name, create=True)
+                    await self.cluster.brokers[broker].registry.get(name, create=True)
                 except GemingaError:
                     continue
 
@@ -298,7 +298,7 @@ class Changes:
         async def unload_all(_: sim.SimNode) -> None:
             for name in names:
                 try:
-                    await self.cluster.brokers[broker].unload_topic(name)
+                    await self.cluster.brokers[broker].registry.unload(name)
                 except GemingaError:
                     continue
 

@@ -110,6 +110,7 @@ PURE: Final = frozenset(
         "bookie.core",
         "bookkeeper.core",
         "broker.access.core",
+        "broker.connection.core",
         "broker.core",
         "broker.core.delayed",
         "broker.core.dispatch",

@@ -13,7 +13,6 @@ import errno
 from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.managed_ledger import (
-    Defects,
     ManagedCursor,
     ManagedLedger,
     ManagedLedgerConfig,
@@ -81,13 +80,12 @@ class CursorOracle:
 class TopicStory:
     """See the module's docstring."""
 
-    def __init__(self, world: SimWorld, *, defects: Defects | None = None, config: ManagedLedgerConfig = TINY) -> None:
+    def __init__(self, world: SimWorld, *, config: ManagedLedgerConfig = TINY) -> None:
         self.world = world
         self.rng = world.rng("topic story")
         self.node = world.node("broker")
         self.server = MemoryMetadata()
         self.config = config
-        self.defects = defects
         self.counter = 0
         #: Entries called durable, and every payload handed in.
         self.confirmed: dict[Position, bytes] = {}
@@ -107,7 +105,7 @@ class TopicStory:
         store = MemoryMetadataStore(node.runtime, self.server, self.faults)
         bookie = await LocalBookie.open(node.runtime, "/data", FLUSHED_OFTEN, ledgers=MetadataLiveLedgers(store))
         bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
-        factory = ManagedLedgerFactory(node.runtime, store, bookkeeper, self.config, defects=self.defects)
+        factory = ManagedLedgerFactory(node.runtime, store, bookkeeper, self.config)
         # Often so little that acknowledgements are put away and brought back all the time.
         factory.cursor_memory.limit_bytes = self.rng.choice((0, 0, 1500, 4000, 1 << 20))
         return bookie, factory

@@ -79,7 +79,7 @@ class DelayedStory:
 
     async def live(self, node: SimNode, *, is_last: bool) -> None:
         await self.open(node)
-        topic = await self.broker.get_topic(TopicName.parse(TOPIC), create=True)
+        topic = await self.broker.registry.get(TopicName.parse(TOPIC), create=True)
         self.loaded = max(self.loaded, len(topic.delays()))
         if self.index_first:
             topic.delays().__class__ = EagerDelays

@@ -131,13 +131,13 @@ class Story:
     async def topic(self) -> PersistentTopic:
         """Loaded, which is a use of it; created anew if it was deleted."""
         await self.settle()
-        if not await self.world.broker.topic_exists(NAME):
+        if not await self.world.broker.registry.exists(NAME):
             assert self.model.is_topic_released, f"the topic is gone: {self.model}"
             assert not self.model.messages, f"gone with {sorted(self.model.messages)}"
             self.deleted += 1
             self.model.forget()
         loaded = self.world.broker.topics.get(str(NAME))
-        topic = await self.world.broker.get_topic(NAME, create=True)
+        topic = await self.world.broker.registry.get(NAME, create=True)
         assert isinstance(topic, PersistentTopic)
         if topic is not loaded:
             self.used()
@@ -259,7 +259,7 @@ class Story:
             if subscription.client is not None:
                 subscription.client, subscription.last_used_ms = None, self.now_ms
         await seconds(0.1)
-        await self.world.broker.unload_topic(NAME)
+        await self.world.broker.registry.unload(NAME)
         await self.topic()
 
     async def sweep(self) -> None:
@@ -289,7 +289,7 @@ class Story:
         """Whatever was promised is there."""
         await self.settle()
         loaded = self.world.broker.topics.get(str(NAME))
-        if loaded is None and not await self.world.broker.topic_exists(NAME):
+        if loaded is None and not await self.world.broker.registry.exists(NAME):
             await self.topic()
             return
         topic = await self.topic()

@@ -97,7 +97,7 @@ class Story:
     async def reload(self) -> None:
         """The topic is unloaded, and loaded again."""
         await self.take()
-        await self.world.broker.unload_topic(NAME)
+        await self.world.broker.registry.unload(NAME)
         self.client.received.clear()
         self.client = await self.world.client()
         self.topic = await topic_of(self.world)

@@ -98,7 +98,7 @@ class LeakStory:
             await namespaces.create(namespace)
 
     async def topic(self, namespace: str, local_name: str, entries: int) -> PersistentTopic:
-        topic = await self.w.broker.get_topic(TopicName.parse(f"persistent://{namespace}/{local_name}"), create=True)
+        topic = await self.w.broker.registry.get(TopicName.parse(f"persistent://{namespace}/{local_name}"), create=True)
         assert isinstance(topic, PersistentTopic)
         for _ in range(entries):
             self.number += 1
@@ -112,7 +112,7 @@ class LeakStory:
         """Many topics that are gone at once."""
         for number in range(BURST):
             topic = await self.topic(namespace, f"burst{number}", 1)
-            await self.w.broker.delete_topic(topic.name, force=True)
+            await self.w.broker.registry.delete(topic.name, force=True)
 
     async def use(self, namespace: str) -> None:
         """A topic with subscriptions, a schema and a policy of its own; some of it goes again."""
@@ -128,7 +128,7 @@ class LeakStory:
         if self.rng.random() < 0.5:
             await topic.delete_subscription("s")
         if self.rng.random() < 0.4:
-            await self.w.broker.delete_topic(topic.name, force=True)
+            await self.w.broker.registry.delete(topic.name, force=True)
 
     async def trim(self, namespace: str) -> None:
         """Ledgers that nobody needs go by themselves."""
@@ -139,7 +139,7 @@ class LeakStory:
     async def partitioned(self, namespace: str) -> None:
         name = TopicName.parse(f"persistent://{namespace}/parts")
         if await self.w.resources.partitioned_topics.find(name) is None:
-            await self.w.broker.create_partitioned_topic(name, 3)
+            await self.w.broker.partitions.create(name, 3)
         else:
             await self.w.broker.administered.partitions.delete(name, force=True)
 

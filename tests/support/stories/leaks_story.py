@@ -238,7 +238,7 @@ class LeaksStory:
         if topic.is_there is None and not topic.is_wanted:
             await self._drop(topic)
         topic.comes()
-        found: Any = await self.broker.get_topic(topic.name, create=True)
+        found: Any = await self.broker.registry.get(topic.name, create=True)
         topic.is_there = True
         return found
 
@@ -378,7 +378,7 @@ class LeaksStory:
     async def _drop(self, topic: Topic) -> None:
         topic.goes()
         try:
-            await self.broker.delete_topic(topic.name, force=True)
+            await self.broker.registry.delete(topic.name, force=True)
         except (TopicNotFoundError, NotFoundError):
             pass
         topic.is_gone()
@@ -430,7 +430,7 @@ class LeaksStory:
             for topic in parts:
                 topic.comes()
             if await self.broker.resources.partitioned_topics.find(name) is None:
-                await self.broker.create_partitioned_topic(name, PARTITIONS)
+                await self.broker.partitions.create(name, PARTITIONS)
             else:
                 await self.broker.partitions.create_missing(name)
             namespace.partitions = PARTITIONS

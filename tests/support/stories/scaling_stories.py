@@ -42,7 +42,7 @@ async def rest(application: ASGIApp, method: str, path: str, body: bytes = b"") 
 
 async def with_topics(world: BrokerWorld, count: int) -> ASGIApp:
     for number in range(count):
-        await world.broker.get_topic(TopicName.parse(f"persistent://public/default/t{number}"), create=True)
+        await world.broker.registry.get(TopicName.parse(f"persistent://public/default/t{number}"), create=True)
     return rest_application(world.broker)
 
 

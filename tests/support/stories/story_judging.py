@@ -18,7 +18,7 @@ class StoryJudging(StoryGround):
         """A topic that is gone took nothing along that was promised."""
         model = self.topics[name]
         self.notice_departures()
-        if not model.exists or await self.broker_world.broker.topic_exists(TopicName.parse(name)):
+        if not model.exists or await self.broker_world.broker.registry.exists(TopicName.parse(name)):
             self.checks["kept"] += model.exists
             return
         self.lapse()
@@ -43,7 +43,7 @@ class StoryJudging(StoryGround):
         if not model.exists:
             return
         try:
-            topic = await self.broker_world.broker.get_topic(TopicName.parse(name), create=False)
+            topic = await self.broker_world.broker.registry.get(TopicName.parse(name), create=False)
         except GemingaError:
             return
         self.lapse()

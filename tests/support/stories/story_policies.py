@@ -24,7 +24,7 @@ class StoryPolicies(StoryGround):
 
     async def unload(self, name: str) -> None:
         try:
-            await self.broker_world.broker.unload_topic(TopicName.parse(name))
+            await self.broker_world.broker.registry.unload(TopicName.parse(name))
             self.tell("unloaded", name)
         except GemingaError:
             return
@@ -47,7 +47,7 @@ class StoryPolicies(StoryGround):
         age_s = self.rng.choice((1, 60, 600))
         model.expired(known, age_s, self.now_ms)
         try:
-            loaded = await self.broker_world.broker.get_topic(TopicName.parse(topic), create=False)
+            loaded = await self.broker_world.broker.registry.get(TopicName.parse(topic), create=False)
             if known.name in loaded.subscriptions:
                 await seek.expire(loaded.subscriptions[known.name], age_s * 1000)
         except GemingaError:
@@ -102,7 +102,7 @@ class StoryPolicies(StoryGround):
 
     async def change_topic_policy(self, name: str) -> None:
         """Retention of the topic's own; only where the topic is there, as the REST path demands."""
-        if not await self.broker_world.broker.topic_exists(TopicName.parse(name)):
+        if not await self.broker_world.broker.registry.exists(TopicName.parse(name)):
             return
         retention = self.rng.choice([None, *RETENTIONS])
         value = None

@@ -144,7 +144,7 @@ class BrokerOnNode:
 
     async def messages(self, topic: str) -> list[Stored]:
         """Everything that is stored, in order."""
-        loaded = await self.broker.get_topic(TopicName.parse(topic), create=True)
+        loaded = await self.broker.registry.get(TopicName.parse(topic), create=True)
         ledger = loaded.ledger
         found: list[Stored] = []
         chunks: dict[str, list[bytes]] = {}

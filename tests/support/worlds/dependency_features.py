@@ -60,7 +60,7 @@ def topic_name(feature: str) -> str:
 
 async def loaded(world: HoleBroker, feature: str) -> PersistentTopic:
     """It, loaded."""
-    topic = await world.broker.get_topic(TopicName.parse(topic_name(feature)), create=True)
+    topic = await world.broker.registry.get(TopicName.parse(topic_name(feature)), create=True)
     assert isinstance(topic, PersistentTopic)
     return topic
 

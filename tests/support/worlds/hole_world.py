@@ -99,7 +99,7 @@ class HoleBroker(BrokerWorld):
 
     async def topic(self) -> PersistentTopic:
         """The topic, loaded."""
-        topic = await self.broker.get_topic(TopicName.parse(TOPIC), create=True)
+        topic = await self.broker.registry.get(TopicName.parse(TOPIC), create=True)
         assert isinstance(topic, PersistentTopic)
         return topic
 

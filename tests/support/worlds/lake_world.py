@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from geminga.bookkeeper import BookKeeper, LocalBookiePool
 from geminga.lake.store import StoredFile
-from geminga.managed_ledger import Defects, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
+from geminga.managed_ledger import ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.managed_ledger.offload.offloading import Offloading
 from geminga.managed_ledger.rules.offload import OffloadPolicy
 from geminga.metadata.memory import MemoryMetadataStore
@@ -117,9 +117,7 @@ class LakeWorld(LedgerWorld):
         self.lake_store = MemoryLakeStore()
         super().__init__(world, config)
 
-    def new_process(
-        self, config: ManagedLedgerConfig | None = None, defects: Defects | None = None, *, is_shared: bool = False
-    ):
+    def new_process(self, config: ManagedLedgerConfig | None = None, *, is_shared: bool = False):
         """As there, with threads that run at once, and the lake."""
         self.runtime = replace(self.runtime, threads=SimThreads(inline=True))
         self.store = MemoryMetadataStore(self.runtime, self.server, self.faults)
@@ -129,7 +127,6 @@ class LakeWorld(LedgerWorld):
             self.store,
             self.bookkeeper,
             config or self.config,
-            defects=defects,
             is_shared=is_shared,
             open_lake_store=lambda driver, properties: self.lake_store,
         )

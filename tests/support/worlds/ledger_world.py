@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MemoryBookie
 from geminga.managed_ledger import (
     AppendResult,
-    Defects,
     Entry,
     ManagedCursor,
     ManagedLedger,
@@ -41,14 +40,12 @@ class LedgerWorld:
         self.runtime = world.node("broker").runtime
         self.factory = self.new_process()
 
-    def new_process(
-        self, config: ManagedLedgerConfig | None = None, defects: Defects | None = None, *, is_shared: bool = False
-    ):
+    def new_process(self, config: ManagedLedgerConfig | None = None, *, is_shared: bool = False):
         """A factory of its own, as after a kill of the one before."""
         self.store = MemoryMetadataStore(self.runtime, self.server, self.faults)
         self.bookkeeper = BookKeeper(self.runtime, self.store, LocalBookiePool(self.bookies))
         self.factory = ManagedLedgerFactory(
-            self.runtime, self.store, self.bookkeeper, config or self.config, defects=defects, is_shared=is_shared
+            self.runtime, self.store, self.bookkeeper, config or self.config, is_shared=is_shared
         )
         return self.factory
 

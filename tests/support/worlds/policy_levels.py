@@ -48,7 +48,7 @@ async def set_topic(world: BrokerWorld, key: str, value: object, name: TopicName
 
 async def topic_of(world: BrokerWorld) -> PersistentTopic:
     """The topic, loaded."""
-    topic = await world.broker.get_topic(NAME, create=True)
+    topic = await world.broker.registry.get(NAME, create=True)
     assert isinstance(topic, PersistentTopic)
     return topic
 

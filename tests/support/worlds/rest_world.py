@@ -41,7 +41,7 @@ def rest_context(broker: Broker, cluster_name: str = "standalone", **settings: A
         cluster=cluster_name,
         version="test",
         access=broker.access,
-        transactions=broker.use_transactions if broker.late_transactions is not None else None,
+        transactions=broker.use_transactions if broker.late_transactions.is_on else None,
         **settings,
     )
 

@@ -55,6 +55,8 @@ class RecordingConnection:
 
     def __init__(self, topic: RecordedTopic):
         self.peer = "/127.0.0.1:4711"
+        #: One object plays all parts of a connection that subscriptions use.
+        self.output = self.members = self
         self.client_version = "test"
         self.supports_broker_entry_metadata = False
         self.consumers: dict[int, Consumer] = {}

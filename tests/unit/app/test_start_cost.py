@@ -73,7 +73,7 @@ with geminga.Standalone(sys.argv[1]) as broker, blocking.connect(broker.service_
     consumer = client.subscribe("plain", "s")
     client.create_producer("plain").send(b"x")
     consumer.acknowledge(consumer.receive(10_000))
-    assert broker._server.broker.late_transactions is not None
+    assert broker._server.broker.late_transactions.is_on
     print(json.dumps(sorted(sys.modules)))
 """
 

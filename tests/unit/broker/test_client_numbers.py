@@ -17,7 +17,7 @@ Sub = pb.CommandSubscribe
 
 async def store(world: BrokerWorld, *entries: bytes) -> None:
     """Put entries into the log past all checks, as another broker may have."""
-    topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=True)
+    topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=True)
     assert isinstance(topic, PersistentTopic)
     stored = asyncio.get_running_loop().create_future()
     topic.ledger.append(entries, stored.set_result)
@@ -146,7 +146,7 @@ def test_stored_sequence_ids_beyond_int64_do_not_keep_deduplication_from_saving(
         await receive_and_acknowledge(client, 4)
         client.lose()
         await world.restart()
-        topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=False)
+        topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=False)
         assert isinstance(topic, PersistentTopic)
         assert topic.dedup is not None
         assert topic.dedup.state.persisted["p"] == 0

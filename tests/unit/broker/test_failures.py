@@ -113,7 +113,7 @@ def test_broken_subscription_is_closed_and_nothing_else(sub_type: int, caplog) -
             acknowledge(client, positions[0], request_id=77)
         await client.expect(Type.CLOSE_CONSUMER)
         assert not client.is_closed
-        assert client.connection.consumers == {}
+        assert client.connection.members.consumers == {}
         assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 1, Kind.TOPIC: 0}
         (line,) = [record.getMessage() for record in caplog.records]
         assert line.startswith(
@@ -268,11 +268,11 @@ def test_command_that_no_handler_expects_closes_its_connection_only() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = await bystander(world)
         client = await world.client()
-        client.connection.consumers = BrokenMap()
+        client.connection.members.consumers = BrokenMap()
         request = pb.CommandCloseConsumer(consumer_id=1, request_id=1)
         client.send(pb.BaseCommand(type=Type.CLOSE_CONSUMER, close_consumer=request))
         assert client.is_closed
-        client.connection.consumers = {}
+        client.connection.members.consumers = {}
         await turns()
         assert world.broker.failures.counts[Kind.CONNECTION] == 1
         await works(other, OTHER, 0)

@@ -36,14 +36,14 @@ def test_who_uses_no_transaction_opens_nothing_of_them() -> None:
         await client.create_producer()
         await client.subscribe()
         await client.publish(1)
-        for again in (world.broker.unload_topic(NAME), world.restart()):
+        for again in (world.broker.registry.unload(NAME), world.restart()):
             await again
-            topic = await world.broker.get_topic(NAME, create=False)
+            topic = await world.broker.registry.get(NAME, create=False)
             assert "transactionBuffer" not in topic.parts.stats()
             assert topic.subscriptions["sub"].used_transaction_acks is None
             assert world.broker.late_transactions.used is None
         assert await world.ledgers.encoded_names("pulsar/system/persistent") == []
-        assert await world.broker.list_topics("public/default", has_system=True) == [TOPIC]
+        assert await world.broker.registry.list("public/default", has_system=True) == [TOPIC]
 
     run(scenario)
 
@@ -56,7 +56,7 @@ def test_after_an_orderly_stop_with_nothing_open_no_log_is_opened() -> None:
         assert world.broker.late_transactions.used is None
         assert [world.ledgers.get(name) for name in LOGS] == [None, None]
         # The topic had transactions, and only its buffer is loaded with it.
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.parts.stats()["transactionBuffer"]["totalAbortedTransactions"] == 1
         assert [world.ledgers.get(name) for name in LOGS] == [None, None]
         client = Transacting(await world.client())
@@ -83,7 +83,7 @@ def test_what_was_left_open_times_out_though_nobody_comes(is_killed: bool) -> No
         await wait_ms(19_000)
         assert list(world.broker.transactions.coordinators.open) == [0], "only the one that left something"
         await wait_ms(2_000)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert not topic.ledger.is_limited
         assert world.broker.transactions.coordinators.open[0].stats.timed_out == 1
         if is_killed:

@@ -37,7 +37,7 @@ def test_close_sends_everybody_away_and_is_done_once() -> None:
         assert not world.broker.is_ready
         assert not world.broker.topics
         with pytest.raises(UnavailableError):
-            await world.broker.get_topic(TopicName.parse(TOPIC), create=True)
+            await world.broker.registry.get(TopicName.parse(TOPIC), create=True)
 
     run_with_broker(scenario)
 

@@ -27,16 +27,16 @@ def topic_of(world: BrokerWorld) -> PersistentTopic:
 def test_creation_limits_and_rules_of_topics_follow() -> None:
     async def scenario(world: BrokerWorld) -> None:
         live = live_settings_of(world)
-        await world.broker.get_topic(NAME, create=True)
+        await world.broker.registry.get(NAME, create=True)
         await live.set("allowAutoTopicCreation", "false")
         with pytest.raises(GemingaError):
-            await world.broker.get_topic(OTHER, create=True)
+            await world.broker.registry.get(OTHER, create=True)
         await live.delete("allowAutoTopicCreation")
         await live.set("maxTopicsPerNamespace", "1")
         with pytest.raises(GemingaError):
-            await world.broker.get_topic(OTHER, create=True)
+            await world.broker.registry.get(OTHER, create=True)
         await live.delete("maxTopicsPerNamespace")
-        await world.broker.get_topic(OTHER, create=True)
+        await world.broker.registry.get(OTHER, create=True)
         await live.set("subscriptionTypesEnabled", "Exclusive,Shared")
         assert topic_of(world).rules.subscription_types == ("Exclusive", "Shared")
         await live.set("maxPublishRatePerTopicInMessages", "7")
@@ -126,7 +126,7 @@ def test_the_cache_shrinks_and_the_publish_buffer_grows() -> None:
         assert (cache.size_bytes, cache.budget_bytes, window.get(0, 0)) == (0, 0, [])
         buffer = world.broker.publish_buffer
         buffer.bytes_max, buffer.size_bytes = 10, 100
-        buffer.hold(client.connection)
+        buffer.hold(client.connection.publishes)
         await live.set("maxMessagePublishBufferSizeInMB", "3")
         assert (buffer.bytes_max, buffer.held) == (3 << 20, {})
         buffer.size_bytes = 0
@@ -137,7 +137,7 @@ def test_the_cache_shrinks_and_the_publish_buffer_grows() -> None:
 def test_an_hour_between_looks_for_inactive_topics_does_not_last_once_it_is_a_minute() -> None:
     async def scenario(world: BrokerWorld) -> None:
         live = live_settings_of(world)
-        await world.broker.get_topic(NAME, create=True)
+        await world.broker.registry.get(NAME, create=True)
         await live.set("brokerDeleteInactiveTopicsEnabled", "true")
         await live.set("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", "1")
         await live.set("brokerDeleteInactiveTopicsFrequencySeconds", "5")

@@ -95,7 +95,7 @@ def test_names_of_encryption_keys_are_read() -> None:
 
 async def store(broker, is_batch: bool) -> None:
     """What another client published; the checksum fits."""
-    topic = await broker.broker.get_topic(TopicName.parse("t"), create=True)
+    topic = await broker.broker.registry.get(TopicName.parse("t"), create=True)
     entry = encode_entry(metadata_of(is_batch), content_of(is_batch))
     rest = broken(entry[6:])
     data = entry[:2] + crc32c.crc32c(rest).to_bytes(4, "big") + rest

@@ -191,7 +191,7 @@ def test_counted_sequence_ids_go_on_behind_the_users_own(batching: bool) -> None
 def test_new_partitions_are_used_once_they_are_there() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         name = TopicName.parse(TOPIC)
-        await broker.broker.create_partitioned_topic(name, 2)
+        await broker.broker.partitions.create(name, 2)
         seen: list[tuple[str, int]] = []
 
         class Watching(gc.ProducerInterceptor):
@@ -203,7 +203,7 @@ def test_new_partitions_are_used_once_they_are_there() -> None:
         )
         assert isinstance(producer, InterceptingProducer)
         assert {(await producer.send(b"x")).partition() for _ in range(4)} == {0, 1}
-        await broker.broker.update_partitions(name, 4)
+        await broker.broker.partitions.grow(name, 4)
         await wait_ms(2500)
         assert seen == [(TOPIC, 4)]
         assert {(await producer.send(b"x")).partition() for _ in range(8)} == {0, 1, 2, 3}
@@ -215,7 +215,7 @@ def test_new_partitions_are_used_once_they_are_there() -> None:
 @pytest.mark.parametrize("lazy", [False, True])
 def test_routing_modes(lazy: bool) -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
-        await broker.broker.create_partitioned_topic(TopicName.parse(TOPIC), 5)
+        await broker.broker.partitions.create(TopicName.parse(TOPIC), 5)
         options: gc.ProducerArguments = {"lazy_start_partitioned_producers": lazy}
         single = await client.create_producer(
             TOPIC, message_routing_mode=gc.PartitionsRoutingMode.UseSinglePartition, **options
@@ -412,7 +412,7 @@ def test_terminated_topic_ends_its_producer_with_the_reason() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         producer = await client.create_producer(TOPIC)
         await producer.send(b"last")
-        await broker.broker.terminate_topic(TopicName.parse(TOPIC))
+        await broker.broker.registry.terminate(TopicName.parse(TOPIC))
         with pytest.raises(gc.TopicTerminated):
             await producer.send(b"too late")
         with pytest.raises(gc.TopicTerminated):
@@ -428,7 +428,7 @@ def test_unloaded_topic_gets_everything_in_order_exactly_once_with_deduplication
         for index in range(200):
             producer.send_nowait(b"%d" % index)
             if index % 40 == 20:
-                await broker.broker.unload_topic(TopicName.parse(TOPIC))
+                await broker.broker.registry.unload(TopicName.parse(TOPIC))
             await producer.drain()
         await producer.flush()
         assert [p for e in await entries(broker) for p in e] == [b"%d" % i for i in range(200)]

@@ -50,7 +50,7 @@ def test_a_pattern_leaves_topics_that_are_gone() -> None:
         consumer = await client.subscribe(re.compile("a-.*"), "s", initial_position=EARLIEST)
         assert await drain(consumer) == [b"1", b"2"]
         assert isinstance(consumer.discovery, PatternTopics)
-        await broker.broker.delete_topic(TopicName.parse("a-1"), force=True)
+        await broker.broker.registry.delete(TopicName.parse("a-1"), force=True)
         await consumer.discovery.discover()
         assert consumer.topics() == ["persistent://public/default/a-2"]
         await publish(client, "a-2", b"3")
@@ -82,14 +82,14 @@ def test_a_pattern_is_told_of_topics_at_once() -> None:
         await wait_ms(500)
         assert names(consumer) == ["a-1", "a-2", "b-1"]
         assert await drain(consumer) == [b"1", b"2", b"3"]
-        await broker.broker.delete_topic(TopicName.parse("a-1"), force=True)
+        await broker.broker.registry.delete(TopicName.parse("a-1"), force=True)
         await wait_ms(500)
         assert names(consumer) == ["a-2", "b-1"]
         (connection,) = broker.broker.connections.open
-        assert len(connection.watchers) == 1
+        assert len(connection.members.watchers) == 1
         await consumer.close()
         await wait_ms(100)
-        assert not connection.watchers
+        assert not connection.members.watchers
 
     run_with_broker(scenario)
 
@@ -101,15 +101,15 @@ def test_a_deleted_topic_of_a_pattern_is_left_and_not_created_again() -> None:
         await publish(client, "a-1", b"1")
         await publish(client, "a-2", b"2")
         consumer = await pattern_consumer(client)
-        await broker.broker.delete_topic(TopicName.parse("a-1"), force=True)
+        await broker.broker.registry.delete(TopicName.parse("a-1"), force=True)
         await wait_ms(5000)
         assert names(consumer) == ["a-2"]
-        listed = await broker.broker.list_topics("public/default")
+        listed = await broker.broker.registry.list("public/default")
         assert [topic.rpartition("/")[2] for topic in listed] == ["a-2"]
         await publish(client, "a-2", b"3")
         assert await drain(consumer) == [b"2", b"3"]
         # Deleted and there again at once: another topic of the same name.
-        await broker.broker.delete_topic(TopicName.parse("a-2"), force=True)
+        await broker.broker.registry.delete(TopicName.parse("a-2"), force=True)
         await publish(client, "a-2", b"4")
         assert (await consumer.receive(5000)).data() == b"4"
 
@@ -170,8 +170,8 @@ def test_what_a_lost_watch_did_not_tell_is_found_when_it_stands_again() -> None:
         for connection in list(client.pool._connections.values()):
             connection.close()
         assert not consumer.discovery.is_watching
-        await broker.broker.get_topic(TopicName.parse("a-3"), create=True)
-        await broker.broker.delete_topic(TopicName.parse("a-2"), force=True)
+        await broker.broker.registry.get(TopicName.parse("a-3"), create=True)
+        await broker.broker.registry.delete(TopicName.parse("a-2"), force=True)
         await wait_ms(1000)
         assert consumer.discovery.is_watching
         assert names(consumer) == ["a-1", "a-3"]
@@ -235,7 +235,7 @@ def test_a_list_of_topics_fails_as_a_whole_and_leaves_nothing() -> None:
             await client.subscribe(["a", "b", "c"], "s")
         await other.close()
         for topic in ("a", "b", "c"):
-            loaded = await broker.broker.get_topic(TopicName.parse(topic), create=False)
+            loaded = await broker.broker.registry.get(TopicName.parse(topic), create=False)
             assert not any(subscription.consumers for subscription in loaded.subscriptions.values())
         with pytest.raises(gc.InvalidConfiguration, match="empty list"):
             await client.subscribe([], "s")

@@ -31,7 +31,7 @@ async def letters(client, topic: str, count: int) -> list[gc.Message[bytes]]:
 
 def test_retries_of_a_partition_carry_what_the_java_client_carries() -> None:
     async def scenario(client, broker):
-        await broker.broker.create_partitioned_topic(TopicName.parse("t"), 2)
+        await broker.broker.partitions.create(TopicName.parse("t"), 2)
         await publish(client, "t", b"m")
         policy = gc.ConsumerDeadLetterPolicy(1)
         consumer = await client.subscribe("t", "s", retry_enabled=True, dead_letter_policy=policy, **OPTIONS)
@@ -85,7 +85,7 @@ def test_each_topic_has_its_own_dead_letter_topic(topics) -> None:
         (other,) = await letters(client, "t2-s-DLQ", 1)
         assert (other.data(), other.properties()["REAL_TOPIC"]) == (b"other", f"{PREFIX}t2")
         assert "RECONSUMETIMES" not in other.properties()
-        dead = await broker.broker.get_topic(TopicName.parse("t1-s-DLQ"), create=False)
+        dead = await broker.broker.registry.get(TopicName.parse("t1-s-DLQ"), create=False)
         assert len(dead.producers) == 1, "several burials at once make one producer"
 
     run_with_broker(scenario)

@@ -19,9 +19,7 @@ class Ledgers:
 def test_ledgers_say_whose_they_are(in_world):
     async def scenario(w):
         ledgers, of = Ledgers(), w.factory._services
-        services = StorageServices(
-            of.clock, of.metadata, ledgers, of.config, of.defects, of.rollover, Persistence(1, 1, 1, 1.0)
-        )
+        services = StorageServices(of.clock, of.metadata, ledgers, of.config, of.rollover, Persistence(1, 1, 1, 1.0))
         await services.create_ledger("a/b/persistent/c", Persistence(3, 2, 1, 0), newer_than=41)
         await services.create_ledger("a/b/persistent/c", services.persistence, cursor_name="s")
         entries, cursor = ledgers.asked

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from geminga.managed_ledger import Defects
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import (
     NoSuchLedgerError,
 )
 from geminga.model.position import EARLIEST
+from support.house.planted_defects import planted
 from support.worlds.ledger_world import NAME, acknowledge_cumulative, read_all
 
 
@@ -107,7 +107,6 @@ def test_trim_that_deletes_before_the_list_loses_the_log_at_a_failure(in_world):
     """The planted defect does what it says: the list still names ledgers that are gone."""
 
     async def scenario(w):
-        w.new_process(defects=Defects(trim_before_metadata=True))
         ml = await w.open()
         positions = await w.fill(ml, 25)
         await w.world.sleep(0.1)
@@ -119,4 +118,5 @@ def test_trim_that_deletes_before_the_list_loses_the_log_at_a_failure(in_world):
         with pytest.raises(NoSuchLedgerError):
             await again.read(positions[:1])
 
-    in_world(scenario)
+    with planted("ledgers are deleted before the list without them is written"):
+        in_world(scenario)

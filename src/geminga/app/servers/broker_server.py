@@ -429,7 +429,7 @@ class BrokerServer(ABC):
             cluster=config.cluster_name,
             version=__version__,
             access=broker.access,
-            transactions=broker.use_transactions if broker.late_transactions is not None else None,
+            transactions=broker.use_transactions if broker.late_transactions.is_on else None,
             body_bytes_max=config.http_body_bytes_max,
             status_file=config.status_file,
             storage_shortage=self._shortage.story,

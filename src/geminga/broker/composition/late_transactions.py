@@ -92,10 +92,31 @@ class Service(Protocol):
         ...
 
 
+class NoTransactions:
+    """Where ``transactionCoordinatorEnabled`` is not set: nothing is begun, followed, forgotten or closed."""
+
+    __slots__ = ()
+    is_on: Final = False
+    used: Final = None
+
+    def start(self) -> None:
+        """As :class:`LateTransactions`."""
+
+    def forget_namespace(self, namespace: str) -> None:
+        """As :class:`LateTransactions`."""
+
+    def table_written(self, name: TopicName) -> None:
+        """As :class:`LateTransactions`."""
+
+    async def close(self) -> None:
+        """As :class:`LateTransactions`."""
+
+
 class LateTransactions:
     """See the module; where ``transactionCoordinatorEnabled`` is set."""
 
     __slots__ = ("_is_closed", "_ledgers", "_make", "_ownership", "_part", "used")
+    is_on: Final = True
 
     def __init__(
         self, ledgers: ManagedLedgerFactory, ownership: Ownership, make: Callable[[], Service], part: Part

@@ -220,7 +220,7 @@ class Metrics:
 
     def _add_transactions(self, page: Page, cluster: Labels) -> None:
         broker = self._broker
-        if broker.late_transactions is None or broker.late_transactions.used is None:
+        if broker.late_transactions.used is None:
             return  # there was none yet
         from geminga.broker.transactions.metrics import pending_ack_metrics, transaction_metrics
 

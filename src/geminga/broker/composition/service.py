@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.access.anonymous import OPEN
-from geminga.broker.composition.late_transactions import LateTransactions
+from geminga.broker.composition.late_transactions import LateTransactions, NoTransactions
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX
 from geminga.broker.connection.connections import Connections
 from geminga.broker.connection.output_budget import OutputBudget
@@ -26,7 +26,7 @@ from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.policies.rules import broker_levels
-from geminga.broker.registry.namespaces import Namespaces, TopicMode
+from geminga.broker.registry.namespaces import Namespaces
 from geminga.broker.registry.policy_following import PolicyFollowing
 from geminga.broker.registry.ports import Belongings, PartitionedCalls
 from geminga.broker.registry.topic_registry import TopicRegistry
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from geminga.broker.upkeep.policies import PolicyUpkeep
     from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
     from geminga.metadata.ports import MetadataStore
-    from geminga.model.position import Position
 
 _log = get_logger(__name__)
 
@@ -99,6 +98,8 @@ class Broker:
         them is refused. ``silent``: those of them that were killed.
         ``access``: who is let in, and to what.
         """
+        # Bottom-up: each part uses those above it. Topics, partitions and policies ask one another: what of them stands
+        # below is reached by a call, when there is something to ask.
         self.runtime = runtime
         self.metadata = metadata
         self.ledgers = ledgers
@@ -110,45 +111,47 @@ class Broker:
         self.is_closing = False
         #: The process is about to stop: what an administrator asked for ends at its next step.
         self.is_stopping = False
-        self.connections = Connections(config, runtime.clock)
-        #: From the arrival of entries to their receipts.
-        self.publish_latency = Latencies()
+        self._endpoints: Endpoints | None = None
         #: What broke above storage, and stays closed for a while.
         self.failures = Failures(runtime.clock)
-        #: What dispatch found out about entries, for the other subscriptions of their topics.
-        self.recent_candidates = RecentCandidates()
-        self.unacked_budget = config.new_unacked_budget()
-        self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
-        self.requests = RequestRoom()
-        self.frame_room = FrameRoom(runtime.clock.monotonic)
-        self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections.open)
-        #: Which topics are this broker's.
-        self.ownership = ownership if ownership is not None else SoleOwnership()
-        self.tables_elsewhere = tables_elsewhere
-        self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
-        self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
-        self.registry = self._new_registry()
-        #: Where clients go for a topic.
-        self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent)
-        self._topic_watches: TopicWatches | None = None
         #: Held by what takes long and many turns of the loop: each of them gets its turn beside everything else, so
         #: that their number must have a bound. Nothing waits for a client while it holds it.
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
-        self._endpoints: Endpoints | None = None
-        #: None: transactions are off.
-        self.late_transactions = self._new_late_transactions()
-        self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), self._levels(), config.cluster_name)
+
+        # Whose topics are whose.
+        self.ownership = ownership if ownership is not None else SoleOwnership()
+        self.tables_elsewhere = tables_elsewhere
+        self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
+
+        # What topics have in common.
+        #: From the arrival of entries to their receipts.
+        self.publish_latency = Latencies()
+        #: What dispatch found out about entries, for the other subscriptions of their topics.
+        self.recent_candidates = RecentCandidates()
+        self.unacked_budget = config.new_unacked_budget()
         self._throttles = broker_throttles(config, runtime.clock.monotonic, self)
-        self._inactive_topics = InactiveTopics(
-            config,
-            self.registry,
-            rules_now=self.policies.rules_now,
-            delete_if_empty=lambda name: self.partitions.delete_if_empty(name),
-            part=self,
-        )
+
+        # Topics, and what holds for them.
+        self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
+        self.registry = self._new_registry()
+        self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), self._levels(), config.cluster_name)
+        self._following = PolicyFollowing(self.registry.loaded, self.namespaces.forget, self)
+        self.late_transactions = self._new_late_transactions()
+
+        # What they need from time to time.
+        self._inactive_topics = self._new_inactive_topics()
         self.ledger_upkeep = LedgerUpkeep(runtime, metadata, ledgers, config, self.registry.loaded, part=self)
         self._policy_upkeep: PolicyUpkeep | None = None
-        self._following = PolicyFollowing(self.registry.loaded, self.namespaces.forget, self)
+
+        # Clients.
+        #: Where they go for a topic.
+        self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent)
+        self._topic_watches: TopicWatches | None = None
+        self.connections = Connections(config, runtime.clock)
+        self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
+        self.requests = RequestRoom()
+        self.frame_room = FrameRoom(runtime.clock.monotonic)
+        self.output_budget = OutputBudget(runtime.clock.monotonic)
         self.connection_services = self._new_connection_services()
 
     # ---- what it is made of
@@ -174,6 +177,15 @@ class Broker:
             dropped=self.recount_unacked,
             part=self,
             others_non_persistent=None if self._elsewhere is None else self._elsewhere.non_persistent,
+        )
+
+    def _new_inactive_topics(self) -> InactiveTopics:
+        return InactiveTopics(
+            self.config,
+            self.registry,
+            rules_now=self.policies.rules_now,
+            delete_if_empty=lambda name: self.partitions.delete_if_empty(name),
+            part=self,
         )
 
     @cached_property
@@ -215,7 +227,7 @@ class Broker:
             admit_consumer=self.schemas.admit_consumer,
             find_schema=self.schemas.find,
             table_written=self._table_written,
-            transactions=self.late_transactions,
+            transactions=self.late_transactions if isinstance(self.late_transactions, LateTransactions) else None,
             publish_latency=self.publish_latency,
             recent_candidates=self.recent_candidates,
             unacked_budget=self.unacked_budget,
@@ -223,9 +235,9 @@ class Broker:
             throttles=lambda: self._throttles,
         )
 
-    def _new_late_transactions(self) -> LateTransactions | None:
+    def _new_late_transactions(self) -> LateTransactions | NoTransactions:
         if not self.config.transaction_coordinator_enabled:
-            return None
+            return NoTransactions()
         return LateTransactions(self.ledgers, self.ownership, self._new_transactions, self)
 
     def _new_transactions(self) -> TransactionService:
@@ -285,8 +297,7 @@ class Broker:
     async def _forget_namespace(self, namespace: str) -> None:
         await self.schemas.forget_namespace(namespace)
         self.policies.topics.forget_namespace(namespace)
-        if self.late_transactions is not None:
-            self.late_transactions.forget_namespace(namespace)
+        self.late_transactions.forget_namespace(namespace)
 
     @cached_property
     def commands(self) -> CommandTable:
@@ -306,7 +317,7 @@ class Broker:
             name_producer=ProducerNames(self.metadata, self.config.cluster_name).next,
             watch_topics=lambda watcher: self.topic_watches.open(watcher),
             long_work=self.long_work,
-            transactions=self.use_transactions if self.late_transactions is not None else None,
+            transactions=self.use_transactions if self.late_transactions.is_on else None,
         )
         return command_table(services)
 
@@ -333,7 +344,7 @@ class Broker:
     def _table_written(self, name: TopicName) -> None:
         if name.local_name == CHANGE_EVENTS:
             self.policies.topics.told(name.namespace)
-        elif self.late_transactions is not None:
+        else:
             self.late_transactions.table_written(name)
 
     async def _policies_of(self, name: TopicName) -> Document:
@@ -356,8 +367,7 @@ class Broker:
         self.namespaces.start(self.metadata)
         self._inactive_topics.start()
         self.ledger_upkeep.start()
-        if self.late_transactions is not None:
-            self.late_transactions.start()
+        self.late_transactions.start()
 
     def begin_stop(self) -> None:
         """Long work of administrators ends at its next step; clients are served until :meth:`close`."""
@@ -379,8 +389,7 @@ class Broker:
         if self._topic_watches is not None:
             self._topic_watches.close()
         self.namespaces.close()
-        if self.late_transactions is not None:
-            await self.late_transactions.close()
+        await self.late_transactions.close()
         await self.registry.close()
         for connection in list(self.connections.open):
             connection.close()
@@ -393,11 +402,11 @@ class Broker:
 
         Raises UnavailableError.
         """
-        return self.use_transactions() if self.late_transactions is not None else None
+        return self.use_transactions() if self.late_transactions.is_on else None
 
     def use_transactions(self) -> TransactionService:
         """:attr:`transactions`, where they are on."""
-        assert self.late_transactions is not None
+        assert isinstance(self.late_transactions, LateTransactions)
         return cast("TransactionService", self.late_transactions.service())
 
     @property
@@ -420,7 +429,7 @@ class Broker:
             self._topic_watches = TopicWatches(
                 self.runtime.clock,
                 self.metadata,
-                lambda namespace: self.list_topics(namespace),
+                lambda namespace: self.registry.list(namespace),
                 long_work=self.long_work,
                 part=self,
             )
@@ -480,60 +489,6 @@ class Broker:
     def topics(self) -> Mapping[str, Topic]:
         """The loaded topics by full name."""
         return self.registry.loaded
-
-    def topics_of(self, whole: TopicName) -> Sequence[Topic]:
-        """That topic and its partitions, as many as are loaded."""
-        return self.registry.loaded_of(whole)
-
-    async def get_topic(self, name: TopicName, *, create: bool) -> Topic:
-        """See :meth:`TopicRegistry.get`."""
-        return await self.registry.get(name, create=create)
-
-    async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
-        """See :meth:`TopicRegistry.create`."""
-        return await self.registry.create(name, properties)
-
-    async def topic_exists(self, name: TopicName) -> bool:
-        """See :meth:`TopicRegistry.exists`."""
-        return await self.registry.exists(name)
-
-    async def delete_topic(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
-        """See :meth:`TopicRegistry.delete`."""
-        await self.registry.delete(name, force=force, is_namespace_going=is_namespace_going)
-
-    async def unload_topic(self, name: TopicName) -> None:
-        """See :meth:`TopicRegistry.unload`."""
-        await self.registry.unload(name)
-
-    async def terminate_topic(self, name: TopicName) -> Position:
-        """See :meth:`TopicRegistry.terminate`."""
-        return await self.registry.terminate(name)
-
-    async def list_topics(
-        self, namespace: str, *, mode: TopicMode | str = TopicMode.PERSISTENT, has_system: bool = False
-    ) -> list[str]:
-        """See :meth:`TopicRegistry.list`; ``mode`` may be its text."""
-        return await self.registry.list(namespace, mode=TopicMode(mode), has_system=has_system)
-
-    async def partitioned_count(self, name: TopicName, *, create: bool = False) -> int:
-        """See :meth:`TopicRegistry.partitioned_count`."""
-        return await self.registry.partitioned_count(name, create=create)
-
-    async def create_partitioned_topic(
-        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
-    ) -> None:
-        """See :meth:`Partitions.create`."""
-        await self.partitions.create(name, partitions, properties)
-
-    async def update_partitions(self, name: TopicName, partitions: int) -> None:
-        """See :meth:`Partitions.grow`."""
-        await self.partitions.grow(name, partitions)
-
-    async def delete_partitioned_topic(
-        self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False
-    ) -> None:
-        """See :meth:`Partitions.delete`."""
-        await self.partitions.delete(name, force=force, is_namespace_going=is_namespace_going)
 
     # ---- policies
 

@@ -2,16 +2,16 @@
 
 What one socket read brought is handled as one batch: consecutive SENDs of a producer reach its topic as one call,
 and receipts that become ready in one turn of the loop leave as one write. No task and no future per entry: a SEND
-costs a slice, a checksum, and two list appends here.
+costs a slice, a checksum, and two list appends (:func:`.gather_sends`).
 
 A read of many small commands takes several turns of the loop, so that others are served in between: a connection's
 turn ends after :data:`TURN_COMMANDS_MAX` commands or :data:`TURN_S_MAX`. What is left keeps its order, and nothing
 more is read before it is handled. A single command that is long is carried out in several turns
-(:meth:`ConnectionTraffic.run_in_turns`), and what follows it waits until then.
+(:meth:`Connection.run_in_turns`), and what follows it waits until then.
 
-A connection is one object in layers, each of which decides one thing: what is written and when nothing is read
-(:mod:`.traffic`), how it begins and ends (:mod:`.life`), what a client has on it (:mod:`.members`), and here, when
-frames are handled and what is done with each.
+How far it is, is one value (:mod:`.core.states`); this is the shell around it, which holds the transport and carries
+out what the handshake says. What is written, why nothing is read, what a client has here, and whether it is there at
+all, are parts with a state of their own.
 
 A client that breaks the protocol is disconnected with one line in the log, and so is one whose command raises what no
 handler expects; nothing it sends raises further up.
@@ -20,101 +20,106 @@ handler expects; nothing it sends raises further up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from struct import Struct
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from collections.abc import Coroutine
+from typing import Final, cast
 
+from geminga.broker.access.core.handshake import (
+    Accept,
+    HandshakeMachine,
+    Refuse,
+    SendChallenge,
+    Step,
+    Violate,
+    Whose,
+)
+from geminga.broker.access.core.principal import ANONYMOUS
+from geminga.broker.access.ports import Exchange
 from geminga.broker.connection.back_pressure import (
     COMMAND_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
     LONG_COMMAND_BYTES,
     TURN_COMMANDS_MAX,
     TURN_S_MAX,
-    WRITE_BUFFER_HIGH_BYTES,
-    WRITE_BUFFER_LOW_BYTES,
 )
-from geminga.broker.connection.members import ConnectionMembers
-from geminga.broker.connection.services import ConnectionServices
-from geminga.broker.connection.traffic import PauseReason
-from geminga.broker.topic.publish import PublishBatch
-from geminga.model.crc32c import crc32c
-from geminga.model.errors import NotAllowedError, ProtocolError, RemoteError
-from geminga.runtime import Contained, let_go
-from geminga.runtime.frame_room import LARGE_FRAME_BYTES, HalfFrame
+from geminga.broker.connection.core.read_gate import PauseReason, ReadGate
+from geminga.broker.connection.core.states import Event, State
+from geminga.broker.connection.keep_alive import KeepAlive
+from geminga.broker.connection.large_frame import LargeFrame
+from geminga.broker.connection.liveness import LivenessCheck
+from geminga.broker.connection.members import Members
+from geminga.broker.connection.request_load import RequestLoad
+from geminga.broker.connection.services import Commands, ConnectionServices
+from geminga.broker.connection.traffic import Output, Publishes
+from geminga.broker.failures import Kind
+from geminga.broker.topic.publish import gather_sends
+from geminga.model.errors import (
+    AuthenticationError,
+    GemingaError,
+    NotAllowedError,
+    ProtocolError,
+    TooManyRequestsError,
+)
+from geminga.runtime import Contained, get_logger, let_go, spawn
+from geminga.runtime.frame_room import LARGE_FRAME_BYTES
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands as wire
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import UNREQUESTED, decode_command
 from geminga.wire.pulsar.foreign import refusal, spoken_in
 from geminga.wire.pulsar.frame import Frame, FrameDecoder, ImpossibleFrameError
-from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
-from geminga.wire.pulsar.numbers import is_suspect, send_refusal
 
-if TYPE_CHECKING:
-    from geminga.broker.topic.producer import Producer
+_log = get_logger(__name__)
 
+#: Seconds a closed connection has to write what is buffered.
+CLOSE_GRACE_S: Final = 5.0
 #: What is taken before it is known who is there.
 _OF_HANDSHAKE: Final = (pb.BaseCommand.CONNECT, pb.BaseCommand.AUTH_RESPONSE)
-#: Payloads up to this size are copied for the checksum: cheaper than a memoryview.
-_CHECKSUM_COPY_BYTES_MAX: Final = 2048
-#: How a payload begins that has a checksum: magic number, checksum, size of the metadata.
-_PAYLOAD_HEAD: Final = Struct(">HII")
-_MAGIC: Final = int.from_bytes(MAGIC_CHECKSUM, "big")
-_NO_HEAD: Final = (0, 0, 0)
 _NO_PART: Final = Contained(None, "a command")
 
 
-class Commands(Protocol):
-    """What is done with commands; the first five are those that have hand-written codecs, or a payload."""
-
-    @property
-    def flow(self) -> Callable[[Connection, int, int], None]:
-        """FLOW: consumer id and permits."""
-        ...
-
-    @property
-    def ack(self) -> Callable[[Connection, bytes], None]:
-        """ACK as it came."""
-        ...
-
-    @property
-    def redeliver(self) -> Callable[[Connection, bytes], None]:
-        """REDELIVER_UNACKNOWLEDGED_MESSAGES as it came, with very many message ids."""
-        ...
-
-    @property
-    def send(self) -> Callable[[Connection, pb.CommandSend, bytes], None]:
-        """A SEND that is not plain, and its payload."""
-        ...
-
-    @property
-    def publish_in_transaction(self) -> Callable[[Connection, Producer, PublishBatch], None]:
-        """SENDs of one producer in one transaction."""
-        ...
-
-    def run(self, connection: Connection, command: pb.BaseCommand) -> bool:
-        """Any other command; False for one that no client sends."""
-        ...
-
-
-class Connection(ConnectionMembers, asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """The server's side of one connection; all of it runs on the loop's thread."""
 
     __slots__ = (
         "_commands_left",
+        "_commands_under_way",
         "_contained",
         "_decoder",
-        "_half_frame",
+        "_first_look_s",
+        "_grace_timer",
+        "_handshake_timer",
         "_has_commands_left",
+        "_keep_alive",
+        "_large_frame",
+        "_liveness",
+        "_loop",
+        "_monotonic",
+        "_transport",
         "_turn",
         "_turn_commands_max",
+        "client_version",
         "commands",
+        "exchanges",
+        "gate",
+        "handshake",
         "listener",
+        "load",
+        "members",
+        "output",
+        "peer",
+        "principal",
+        "protocol_version",
+        "publishes",
+        "services",
+        "state",
+        "supports_broker_entry_metadata",
+        "supports_partial_producer",
     )
 
     def __init__(
         self,
         services: ConnectionServices,
-        commands: Commands,
+        commands: Commands[Connection],
         listener: str = "",
         *,
         turn_commands_max: int = TURN_COMMANDS_MAX,
@@ -123,21 +128,62 @@ class Connection(ConnectionMembers, asyncio.Protocol):
 
         ``turn_commands_max``: another bound than usual; it changes when commands are handled, never their order.
         """
-        super().__init__(services)
+        self.services = services
         #: What is done with commands.
         self.commands = commands
         self.listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._monotonic = services.monotonic
+        self._transport: asyncio.Transport | None = None
+        #: How far it is.
+        self.state = State.NEW
+        #: Why it is not read.
+        self.gate = ReadGate(self._reading_changed)
+        #: What is written to it.
+        self.output = Output(services.output_budget, self.gate, self._loop)
+        #: What is published on it and not answered.
+        self.publishes = Publishes(services.config, services.publish_buffer, self.gate)
+        #: Requests that are under way.
+        self.load = RequestLoad(services.requests, self.gate)
+        #: What the client has here.
+        self.members = Members(self.load, self.publishes)
+        #: One that has begun and is not whole.
+        self._large_frame: LargeFrame | None = None
+        # Who is there.
+        #: ``/address:port``, as Pulsar prints it.
+        self.peer = ""
+        #: Known once the handshake is done.
+        self.principal = ANONYMOUS
+        self.client_version = ""
+        self.protocol_version = 0
+        self.supports_broker_entry_metadata = False
+        #: Its partitioned producers may publish to some of the partitions only.
+        self.supports_partial_producer = False
+        rules = services.access.handshake_rules(services.config.first_check_s)
+        self.handshake = HandshakeMachine(rules, services.monotonic())
+        #: What finds out who is there, as far as it was asked.
+        self.exchanges: dict[Whose, Exchange] = {}
+        #: When the handshake must be done, credentials expire, or an answer is overdue.
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        # Whether it is there.
+        self._first_look_s = self.handshake.deadline_s or 0.0
+        self._keep_alive = KeepAlive(services.config, self.gate, self._loop)
+        self._liveness = LivenessCheck(self._loop)
+        self._grace_timer: asyncio.TimerHandle | None = None
+        # When frames are handled.
         self._decoder = FrameDecoder(min(HANDSHAKE_BYTES_MAX, services.config.message_bytes_max))
-        #: The large frame that has begun and is not whole.
-        self._half_frame: HalfFrame | None = None
         self._turn_commands_max = turn_commands_max
         #: Frames of the last turn that it had no time for; the decoder may hold more behind them.
         self._commands_left: list[Frame] = []
-        #: Whether one of the two has; the same as COMMANDS_LEFT in :attr:`paused`, whose arithmetic costs microseconds.
+        #: Whether one of the two has; the same as COMMANDS_LEFT in the gate, whose arithmetic costs microseconds.
         self._has_commands_left = False
+        #: Commands that are carried out in several turns: one, and what it gives rise to. Those behind it wait.
+        self._commands_under_way = 0
         #: The next turn, while commands are left over and nothing else stops them.
         self._turn: asyncio.Handle | None = None
         self._contained = Contained(self, "a command", is_last=True)
+
+    # ---- what comes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accepted: wait for CONNECT."""
@@ -145,18 +191,20 @@ class Connection(ConnectionMembers, asyncio.Protocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.peer = f"/{address[0]}:{address[1]}" if isinstance(address, tuple) else "/unknown"
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=WRITE_BUFFER_LOW_BYTES)
-        refusal = self.services.connections.opened(self)
-        if refusal:
-            self.send_error(UNREQUESTED, NotAllowedError(refusal))
-            self.close(refusal)
+        self.state = self.state.after(Event.ACCEPTED)
+        self.output.attach(transport, self.abort)
+        self.gate.attach(transport)
+        refused = self.services.connections.opened(self)
+        if refused:
+            self.send_error(UNREQUESTED, NotAllowedError(refused))
+            self.close(refused)
             return
-        self._arm_keep_alive()
+        self._await_handshake()
 
     def data_received(self, data: bytes) -> None:
         """Handle every frame that ``data`` completes, as one batch unless they are too many for one turn."""
         with self._contained:
-            self._awaiting_pong = False
+            self._keep_alive.is_awaited = False
             if self._liveness.is_under_way:
                 self._liveness.answer(True)
             if self._has_commands_left:
@@ -168,124 +216,89 @@ class Connection(ConnectionMembers, asyncio.Protocol):
         """Handle what is left over, or else new frames, as long as a turn may last."""
         decoder = self._decoder
         deadline = self._monotonic() + TURN_S_MAX
-        was_connected = self.is_connected
+        was_connected = self.state.is_connected
         # Before CONNECT one frame at a time: those behind it may be larger.
-        commands_max = self._commands_in_turn() if self._is_rated else self._turn_commands_max
+        commands_max = self._turn_commands_max
+        if self.publishes.is_rated:
+            # As many as the rates have room for, as far as entries are what they were.
+            commands_max = self.publishes.entries_left(self.members.producers.values(), commands_max)
         frames = self._commands_left or decoder.feed(data, commands_max if was_connected else 1)
-        if decoder.incomplete_bytes > LARGE_FRAME_BYTES or self._half_frame is not None:
-            self._mind_half_frame(decoder.incomplete_bytes, has_ended=bool(frames))
+        if decoder.incomplete_bytes > LARGE_FRAME_BYTES or self._large_frame is not None:
+            self._mind_large_frame(decoder.incomplete_bytes, has_ended=bool(frames))
         self._commands_left = self._handle_frames(frames, deadline)
-        if not was_connected and self.is_connected and decoder.has_more:
+        if not was_connected and self.state.is_connected and decoder.has_more:
             self._commands_left = self._handle_frames(decoder.feed(b"", self._turn_commands_max), deadline)
-        if not self.is_closed:
-            if self._commands_left or decoder.has_more or self._is_command_under_way:
+        if not self.state.is_closed:
+            if self._commands_left or decoder.has_more or self._commands_under_way:
                 self._has_commands_left = True
-                self._pause(PauseReason.COMMANDS_LEFT)
-                if self._is_lost or self._paused == PauseReason.COMMANDS_LEFT:
-                    self._schedule_turn()  # else _resume does
+                self.gate.hold(PauseReason.COMMANDS_LEFT)
+                if self.state.has_left or self.gate.reasons == PauseReason.COMMANDS_LEFT:
+                    self._schedule_turn()  # else _reading_changed does
                 return
             if decoder.error is not None:
                 self._end_stream(decoder.error)
         if self._has_commands_left:
             self._has_commands_left = False
-            self._resume(PauseReason.COMMANDS_LEFT)
-        if self._is_lost:
+            self.gate.free(PauseReason.COMMANDS_LEFT)
+        if self.state.has_left:
             self._leave()
 
-    def _commands_in_turn(self) -> int:
-        """As many as the rates of its producers have room for, as far as entries are what they were."""
-        throttles = {throttle for producer in self.producers.values() for throttle in producer.topic.publish_throttles}
-        self._is_rated = bool(throttles)
-        return min([self._turn_commands_max, *(throttle.entries_left() for throttle in throttles)])
+    def _mind_large_frame(self, size_bytes: int, *, has_ended: bool) -> None:
+        """A large frame has begun, grown, or ended: it needs room as long as it is not whole."""
+        frame = self._large_frame
+        if frame is not None and (has_ended or self.state.is_closed):
+            frame.end()
+            frame = self._large_frame = None
+        if frame is not None:
+            frame.grew()
+        elif size_bytes > LARGE_FRAME_BYTES and not self.state.is_closed:
+            self._large_frame = LargeFrame(self.services.frame_room, self.gate, self.abort, size_bytes)
 
     def _handle_frames(self, frames: list[Frame], deadline: float) -> list[Frame]:
         """Handle frames in their order; those the turn had no room for, which ends at ``deadline`` (monotonic)."""
         position, end = 0, len(frames)
-        while position < end and not self.is_closed:
+        while position < end and not self.state.is_closed:
             command, payload = frames[position]
             taken = 0
-            if command[:3] == hot.SEND_PREFIX and self.is_connected:
+            if command[:3] == hot.SEND_PREFIX and self.state.is_connected:
                 taken = self._take_sends(frames[position:] if position else frames)
             if not taken:
                 self._handle_command(command, payload)
             position += taken or 1
-            if position < end and (self._is_command_under_way or self._monotonic() >= deadline):
+            if position < end and (self._commands_under_way or self._monotonic() >= deadline):
                 return frames[position:]
         return []
 
     def _take_sends(self, frames: list[Frame]) -> int:
-        """Publish the first SENDs, which are of one producer and in one transaction or none; how many frames it took.
-
-        It takes none if the first is no plain SEND. Nothing is made for a SEND but what is passed on: those that are
-        like the one before but for the last bits of the sequence id are not even decoded.
-        """
-        producer: Producer | None = None
-        producer_id, txn = -1, None
-        entries: list[bytes] = []
-        sequence_ids: list[tuple[int, int]] = []
-        messages = chunks = markers = plain = before = 0
-        flags = count = 0
-        head, tail = b"", None
-        refusal: RemoteError | None = None
-        unpack_head = _PAYLOAD_HEAD.unpack_from
-        for command, payload in frames:
-            # The eighth byte has the last bits: see hot.send_likeness.
-            if command[8:] == tail and command[:7] == head and (low := command[7]) > 127:
-                sequence_id = highest = before + low
+        """Publish the first SENDs, as many as belong together; how many frames that were: none if it is not plain."""
+        try:
+            gathered = gather_sends(frames, self.members)
+        except ProtocolError as error:
+            self.close(str(error))
+            return 1
+        if gathered is None:
+            return 0
+        producer, batch, refused = gathered
+        if producer is None:
+            return 1
+        taken = 0
+        if batch is not None:
+            taken = len(batch.entries)
+            if batch.transaction is None:
+                producer.publish(batch)
             else:
-                send = hot.decode_send(command)
-                if send is None:
-                    break
-                if producer is None:
-                    producer_id, txn = send[0], send[5]
-                    producer = self.producers.get(producer_id) or self.sending_producer(producer_id)
-                    if producer is None:
-                        return 1
-                    plain = producer.plain_metadata_bytes
-                elif send[0] != producer_id or send[5] != txn:
-                    break
-                _, sequence_id, highest, count, flags, _ = send
-                tail = None
-                if highest < sequence_id:
-                    if entries and not highest and not flags:
-                        tail, head, before = hot.send_likeness(command, sequence_id)
-                    highest = sequence_id
-            size = len(payload)
-            magic, checksum, metadata_bytes = unpack_head(payload) if size >= 10 else _NO_HEAD
-            if (
-                magic != _MAGIC
-                or checksum != crc32c(payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:])
-                or (metadata_bytes > plain and is_suspect(payload, txn is not None))
-            ) and (refusal := send_refusal(payload, txn is not None)) is not None:
-                break
-            entries.append(payload)
-            sequence_ids.append((sequence_id, highest))
-            messages += count
-            if flags:
-                chunks += flags & hot.SEND_IS_CHUNK != 0
-                markers += flags & hot.SEND_IS_MARKER != 0
-        taken = len(entries)
-        if entries and producer is not None:
-            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
-            if self._publish(producer, batch):
-                return taken
-        if refusal is not None and producer is not None:
-            producer.reject(sequence_id, refusal)
+                self.commands.publish_in_transaction(self, producer, batch)
+                if self._commands_under_way:
+                    return taken  # the first of a transaction on its topic: what follows has to wait
+        if refused is not None:
+            producer.reject(*refused)
             taken += 1
         return taken
-
-    def _publish(self, producer: Producer, batch: PublishBatch) -> bool:
-        """Publish what was collected; True: what follows has to wait (the first transaction of a topic)."""
-        if batch.transaction is None:
-            producer.publish(batch)
-            return False
-        self.commands.publish_in_transaction(self, producer, batch)
-        return self._is_command_under_way
 
     def _handle_command(self, command: bytes, payload: bytes) -> None:
         """Handle one command that is no plain SEND."""
         try:
-            if self.is_connected:
+            if self.state.is_connected:
                 if command[:3] == hot.FLOW_PREFIX:
                     flow = hot.decode_flow(command)
                     if flow is not None:
@@ -300,7 +313,7 @@ class Connection(ConnectionMembers, asyncio.Protocol):
             if len(command) > COMMAND_BYTES_MAX:
                 raise ProtocolError(f"a command of {len(command)} bytes")
             decoded = decode_command(command)
-            if not self.is_connected and decoded.type not in _OF_HANDSHAKE:
+            if not self.state.is_connected and decoded.type not in _OF_HANDSHAKE:
                 self.carry_out(self.handshake.other_command(pb.BaseCommand.Type.Name(decoded.type)))
             elif decoded.type == pb.BaseCommand.SEND:
                 self.commands.send(self, decoded.send, payload)
@@ -309,58 +322,237 @@ class Connection(ConnectionMembers, asyncio.Protocol):
         except ProtocolError as error:
             self.close(str(error))
 
-    # ---- the next turn, the end, and what is rare
+    # ---- turns
 
     def _schedule_turn(self) -> None:
-        if self._turn is None and not self._is_command_under_way:
+        if self._turn is None and not self._commands_under_way:
             self._turn = self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         self._turn = None
-        if self.is_closed:
+        if self.state.is_closed:
             self._commands_left = []
-            if self._is_lost:
+            if self.state.has_left:
                 self._leave()
-        elif self._is_lost or self._paused == PauseReason.COMMANDS_LEFT:
+        elif self.state.has_left or self.gate.reasons == PauseReason.COMMANDS_LEFT:
             with self._contained:
                 self._take_turn()
-            if self.is_closed and self._is_lost:
+            if self.state is State.CLOSING_LEFT:
                 self._leave()
+
+    def _reading_changed(self, reasons: PauseReason) -> None:
+        """A reason not to read it has gone; ``reasons`` are those that are left."""
+        if not reasons:
+            # The client was not heard because it was not listened to.
+            self._keep_alive.is_awaited = False
+        elif reasons == PauseReason.COMMANDS_LEFT or self.state.has_left:
+            self._schedule_turn()
+
+    def run(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Work on a request in a task of its own; the client is not read while too many of these are under way."""
+        self.load.begins()
+        spawn(work, name=name, part=self).add_done_callback(self.load.done)
+
+    def run_in_turns(self, work: Coroutine[None, None, None]) -> None:
+        """Carry out the command at hand in several turns of the loop; commands behind it wait until that is done."""
+        self._commands_under_way += 1
+        self.gate.hold(PauseReason.COMMAND_UNDER_WAY)
+        spawn(work, name=f"long command of {self.peer}", part=self).add_done_callback(self._long_command_done)
+
+    def _long_command_done(self, _: object) -> None:
+        self._commands_under_way -= 1
+        if not self._commands_under_way:
+            self.gate.free(PauseReason.COMMAND_UNDER_WAY)
+            if self.state.has_left:
+                self._schedule_turn()
+
+    @property
+    def too_many_requests(self) -> TooManyRequestsError | None:
+        """Why no further request of anybody is worked on now; None: they are."""
+        return self.services.requests.refusal()
+
+    # ---- what is written
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is over its high mark."""
+        self.output.is_over_mark()
+
+    def resume_writing(self) -> None:
+        """The client took what was written."""
+        self.output.was_taken()
+
+    def send_command(self, command: pb.BaseCommand) -> None:
+        """Encode and write a command."""
+        self.output.write(wire.encode_command(command))
+
+    def send_success(self, request_id: int) -> None:
+        """Answer SUCCESS."""
+        self.output.write(wire.success(request_id))
+
+    def send_error(self, request_id: int, error: GemingaError) -> None:
+        """Answer ERROR with the error's code and text."""
+        self.output.write(wire.error(request_id, error.server_error, self.told(error)))
+
+    def told(self, error: GemingaError) -> str:
+        """What the client is told of an error; what it is not told goes to the log."""
+        if error.public_text:
+            self.services.connections.warn_of_hidden(self, error)
+        return error.told
+
+    # ---- the handshake
+
+    @property
+    def is_connected(self) -> bool:
+        """The handshake is done, and commands of the client are taken."""
+        return self.state.is_connected
+
+    def carry_out(self, step: Step | None) -> None:
+        """What the handshake says is to be done, but for verifying: whoever handles its commands does that."""
+        if isinstance(step, Accept):
+            self.principal = step.principal
+            self._welcome()
+        elif isinstance(step, SendChallenge):
+            challenge = pb.CommandAuthChallenge(
+                protocol_version=wire.PROTOCOL_VERSION,
+                challenge=pb.AuthData(auth_method_name=step.method, auth_data=step.data),
+            )
+            self.send_command(pb.BaseCommand(type=pb.BaseCommand.AUTH_CHALLENGE, authChallenge=challenge))
+        elif isinstance(step, Refuse):
+            self.send_error(UNREQUESTED, AuthenticationError(step.reason))
+            self.close(step.reason)
+        elif isinstance(step, Violate):
+            self.close(step.reason)
+        self._await_handshake()
+
+    def _welcome(self) -> None:
+        """It is known who is there: other commands are taken, and large messages."""
+        self.state = self.state.after(Event.WELCOMED)
+        self._decoder.allow(self.services.config.message_bytes_max)
+        self._keep_alive.start(self._first_look_s - self._monotonic(), self._ping, self.abort)
+
+    def _await_handshake(self) -> None:
+        """Look again when the handshake must be done, or credentials expire."""
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
+        deadline_s = self.handshake.deadline_s
+        if deadline_s is not None and not self.state.is_closed:
+            self._handshake_timer = self._loop.call_later(deadline_s - self._monotonic(), self._handshake_due)
+
+    def _handshake_due(self) -> None:
+        self._handshake_timer = None
+        if not self.state.is_closed:
+            self.carry_out(self.handshake.time_passed(self._monotonic()))
+
+    # ---- whether it is there
+
+    def check_liveness(self) -> asyncio.Future[bool]:
+        """Whether the peer answers a PING within ``connectionLivenessCheckTimeoutMillis``; closes it if not.
+
+        One that is not read because it sends so much is alive: its PONG would not be heard.
+        """
+        timeout_ms = self.services.config.liveness_check_timeout_ms
+        reasons = self.gate.reasons
+        if self.state.has_left or reasons & PauseReason.WRITE_BUFFER:
+            # Commands that wait for a client to read tell nothing of it.
+            reasons &= ~(PauseReason.WRITE_BUFFER | PauseReason.COMMANDS_LEFT)
+        if self.state.is_closed or timeout_ms == 0 or reasons:
+            return self._liveness.known(not self.state.is_closed)
+        return self._liveness.ask(self._ping, self._liveness_timeout, timeout_ms / 1000)
+
+    def _ping(self) -> None:
+        self.output.write(wire.PING_FRAME)
+
+    def _liveness_timeout(self) -> None:
+        # Its end answers those who wait, so that its producers are gone when they go on.
+        self.abort("no answer to a liveness check")
+
+    # ---- the end
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing is handled and nothing is written any more."""
+        return self.state.is_closed
+
+    def close(self, reason: str = "") -> None:
+        """Close; a ``reason`` is the one line the log gets, an empty one is no news."""
+        if self.state.is_closed:
+            return
+        if reason:
+            self.services.connections.warn_of_closing(self, reason)
+        self.output.finish()
+        self._end()
+        if self._transport is not None:
+            self._transport.close()
+            # What is still to be written is, but a peer that does not read must not keep its producers here.
+            self._grace_timer = self._loop.call_later(CLOSE_GRACE_S, self._transport.abort)
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """Something unexpected came out of its commands: it is cut off, and its client may come again."""
+        if not self.state.is_closed:
+            self.services.failures.note(Kind.CONNECTION, f"{self.peer} ({self.client_version})", what, error)
+        self.abort()
+
+    def abort(self, reason: str = "") -> None:
+        """Cut it off at once: what was not sent yet is dropped, so nothing is acknowledged any more.
+
+        For a peer that is dead, and for a broker that must not go on.
+        """
+        if reason and not self.state.is_closed:
+            _log.warning("closing connection %s (%s): %s", self.peer, self.client_version, reason)
+        self.output.detach()
+        self._end()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self) -> None:
+        """Nothing more is taken from it."""
+        self.state = self.state.after(Event.CLOSED)
+        self.gate.detach()
+        self.load.closed()
+        self.members.closed()
+        self._keep_alive.stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone: what came before is handled, then producers and consumers leave their topics."""
-        if self._has_commands_left and not self.is_closed:
-            self._is_lost = True
+        if self._has_commands_left and not self.state.is_closed:
+            self.state = self.state.after(Event.LOST)
             self._transport = None
+            self.output.detach()
+            self.gate.detach()
             self._schedule_turn()  # or the command under way does
         else:
             self._leave()
 
     def _leave(self) -> None:
-        self._is_lost = False
+        self.state = self.state.after(Event.DONE)
         self._commands_left = []
-        if self._half_frame is not None:
-            self.services.frame_room.end(self._half_frame)
-            self._half_frame = None
+        if self._large_frame is not None:
+            self._large_frame.end()
+            self._large_frame = None
         if self._transport is not None:
             let_go(self._transport)
             self._transport = None
         # Now, and not when the last request that still knows the connection is done; and no cycle is left.
         self._decoder.drop()
         self._contained = _NO_PART
-        self._forget_life()
-        self._output_budget.forget(self)
-        self._leave_rates()
-        self._out.clear()
-        self._writable_callbacks.clear()
-        self._forget_members()
-        self.services.publish_buffer.forget(self)
-        self.services.requests.held.pop(self, None)
+        self._keep_alive.stop()
+        for timer in (self._handshake_timer, self._grace_timer):
+            if timer is not None:
+                timer.cancel()
+        self._handshake_timer = self._grace_timer = None
+        self.exchanges.clear()
+        self._liveness.answer(False)
+        self.gate.end()
+        self.output.end()
+        self.publishes.end()
+        self.members.leave(self.peer, self)
+        self.load.end()
         self.services.connections.closed(self)
 
     def _end_stream(self, error: ImpossibleFrameError) -> None:
         """Its bytes are no frames; who mixed up the ports is told so in the protocol that came."""
-        spoken = None if self.is_connected else spoken_in(error.head)
+        spoken = None if self.state.is_connected else spoken_in(error.head)
         if spoken is None:
             self.close(str(error))
             return
@@ -368,34 +560,5 @@ class Connection(ConnectionMembers, asyncio.Protocol):
         text = (
             "This is a port of Pulsar's binary protocol (pulsar://HOST:PORT); HTTP is on another one (webServicePort)"
         )
-        self.write(refusal(spoken, text))
+        self.output.write(refusal(spoken, text))
         self.close()
-
-    def _mind_half_frame(self, size_bytes: int, *, has_ended: bool) -> None:
-        """A large frame has begun, grown, or ended: it needs room as long as it is not whole."""
-        room, frame = self.services.frame_room, self._half_frame
-        if frame is not None and (has_ended or self.is_closed):
-            room.end(frame)
-            frame = self._half_frame = None
-        if frame is not None:
-            room.progress(frame)
-        elif size_bytes > LARGE_FRAME_BYTES and not self.is_closed:
-            self._half_frame = room.begin(self, size_bytes)
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether it is read now."""
-        return not self._paused
-
-    def frame_waits(self) -> None:
-        """There is no room for the rest of a large frame now."""
-        self._pause(PauseReason.FRAME_BUFFER)
-
-    def frame_has_room(self) -> None:
-        """There is now."""
-        self._resume(PauseReason.FRAME_BUFFER)
-
-    def handshake_done(self) -> None:
-        """CONNECT succeeded: other commands are taken, and large messages."""
-        super().handshake_done()
-        self._decoder.allow(self.services.config.message_bytes_max)

@@ -17,7 +17,10 @@ class Peer(Protocol):
 
     peer: str
     client_version: str
-    is_connected: bool
+
+    @property
+    def is_connected(self) -> bool:
+        """It has shaken hands."""
 
 
 class OpenConnection(Peer, Protocol):
@@ -31,20 +34,6 @@ class OpenConnection(Peer, Protocol):
 
     def abort(self, reason: str = "") -> None:
         """Cut it off at once."""
-
-    def must_wait(self) -> None:
-        """There is a shortage of room for what clients do not take."""
-
-    def may_write_again(self, *, has_turn: bool = False) -> None:
-        """It is over, or it is its turn."""
-
-    def cut_off(self, reason: str) -> None:
-        """It takes nothing, and others wait."""
-
-    @property
-    def unsent_bytes(self) -> int:
-        """What the client was sent and has not taken."""
-        ...
 
 
 class Connections:

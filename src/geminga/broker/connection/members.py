@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.connection.life import ConnectionLife
-from geminga.broker.connection.services import ConnectionServices
-from geminga.runtime import Contained, next_turn, spawn
+from geminga.broker.connection.request_load import RequestLoad
+from geminga.broker.connection.traffic import Publishes
+from geminga.model.errors import ProtocolError
+from geminga.runtime import Contained, Part, next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -21,29 +22,25 @@ CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 10_000
 LEAVING_AT_ONCE: Final = 50
 
 
-class ConnectionMembers(ConnectionLife):
-    """A connection's producers and consumers, by the client's ids."""
+class Members:
+    """Of one connection, by the client's ids."""
 
     __slots__ = (
         "_closed_producers",
         "_departing",
+        "_load",
+        "_publishes",
         "consumers",
         "list_requests",
         "producers",
-        "protocol_version",
         "requests",
-        "supports_broker_entry_metadata",
-        "supports_partial_producer",
         "waiting_producers",
         "watchers",
     )
 
-    def __init__(self, services: ConnectionServices) -> None:
-        super().__init__(services)
-        self.protocol_version = 0
-        self.supports_broker_entry_metadata = False
-        #: Its partitioned producers may publish to some of the partitions only.
-        self.supports_partial_producer = False
+    def __init__(self, load: RequestLoad, publishes: Publishes) -> None:
+        self._load = load
+        self._publishes = publishes
         #: Producers that are still being created are not here but in ``requests``.
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
@@ -62,18 +59,19 @@ class ConnectionMembers(ConnectionLife):
     def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
         """Take a creation out of :attr:`requests`; whether the client still waits for it.
 
-        It may have closed what was being made, and asked for it again: then the entry is that of the later request.
+        It may have closed what was being made, and asked for it again: then the entry is that of the later request. Of
+        a connection that is closed nobody waits.
         """
         if self.requests.get(key) != request_id:
             return False
         del self.requests[key]
-        return not self.is_closed
+        return True
 
     def sending_producer(self, producer_id: int) -> Producer | None:
-        """The producer of a SEND; None if the SEND is to be dropped, or was for nobody and the connection is closed."""
+        """The producer of a SEND; None if the SEND is to be dropped. Raises ProtocolError where there never was one."""
         producer = self.producers.get(producer_id)
         if producer is None and producer_id not in self._closed_producers:
-            self.close(f"SEND of producer {producer_id}, which is not ready")
+            raise ProtocolError(f"SEND of producer {producer_id}, which is not ready")
         return producer
 
     def producer_closed_by_broker(self, producer_id: int) -> None:
@@ -92,7 +90,7 @@ class ConnectionMembers(ConnectionLife):
                 del self._departing[consumer_id]
             for answer in answers:
                 answer()
-                self.request_done()
+                self._load.done()
 
         return told
 
@@ -105,7 +103,7 @@ class ConnectionMembers(ConnectionLife):
         if answers is None:
             answer()
         else:
-            self.request_begins()
+            self._load.begins()
             answers.append(answer)
 
     def producer_opened(self, producer_id: int) -> None:
@@ -113,10 +111,15 @@ class ConnectionMembers(ConnectionLife):
         self._closed_producers.pop(producer_id, None)
         producer = self.producers.get(producer_id)
         if producer is not None and producer.topic.publish_throttles:
-            self._is_rated = True
+            self._publishes.publish_is_rated()
 
-    def _forget_members(self) -> None:
-        """The connection is gone: so are they."""
+    def closed(self) -> None:
+        """The connection is closed: what is being made is for nobody."""
+        self.requests.clear()
+
+    def leave(self, peer: str, part: Part) -> None:
+        """The connection of ``peer`` is over: they leave. ``part`` is closed if that breaks, which changes nothing."""
+        self.requests.clear()
         for end_watch in list(self.watchers.values()):
             end_watch()
         self.watchers.clear()
@@ -129,7 +132,7 @@ class ConnectionMembers(ConnectionLife):
         self._close_consumers(consumers[:LEAVING_AT_ONCE])
         if len(consumers) > LEAVING_AT_ONCE:
             # Keys move to those who are left, thousands of times: others are served in between.
-            spawn(self._close_in_turns(consumers[LEAVING_AT_ONCE:]), name=f"end of {self.peer}", part=self)
+            spawn(self._close_in_turns(consumers[LEAVING_AT_ONCE:]), name=f"end of {peer}", part=part)
         self.consumers.clear()
 
     @staticmethod

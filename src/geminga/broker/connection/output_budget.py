@@ -10,7 +10,7 @@ wait, or there is more than that, who has taken nothing for some seconds is cut 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final, Protocol
 
 #: Bytes that all connections together were sent and have not taken, before they take turns.
@@ -43,9 +43,6 @@ class Written(Protocol):
     def may_write_again(self, *, has_turn: bool = False) -> None:
         """The shortage is over, or it is its turn."""
 
-    def cut_off(self, reason: str) -> None:
-        """It takes nothing, and others wait: the end."""
-
 
 class Unsent:
     """What a connection has in its write buffer."""
@@ -76,13 +73,12 @@ class OutputBudget:
     def __init__(
         self,
         monotonic: Callable[[], float],
-        connections: Collection[Written],
         limit_bytes: int = UNSENT_BYTES_MAX,
     ) -> None:
-        """``connections``: all there are, kept by the broker."""
         self._monotonic = monotonic
-        self._connections = connections
         self._limit_bytes = limit_bytes
+        #: All there are, and what ends each: it takes nothing, and others wait.
+        self._connections: dict[Written, Callable[[str], None]] = {}
         #: Bytes counted now.
         self.size_bytes = 0
         #: Whether connections take turns.
@@ -93,6 +89,10 @@ class OutputBudget:
         #: Whose turn it is, and when it ends.
         self._turns: dict[Written, asyncio.TimerHandle] = {}
         self._look_timer: asyncio.TimerHandle | None = None
+
+    def join(self, connection: Written, cut_off: Callable[[str], None]) -> None:
+        """It is there, until :meth:`forget`; ``cut_off`` ends it at once."""
+        self._connections[connection] = cut_off
 
     def wait(self, connection: Written) -> None:
         """The connection wants a turn, and hears of it."""
@@ -135,6 +135,7 @@ class OutputBudget:
 
     def forget(self, connection: Written) -> None:
         """The connection is gone."""
+        self._connections.pop(connection, None)
         self._waiting.pop(connection, None)
         self.took(connection)
         self._end_turn(connection)
@@ -206,7 +207,7 @@ class OutputBudget:
         for since_s, _, connection in sorted(stalled) if is_pressing else ():
             if self._has_room_for_turn and (now_s - since_s < STALL_S or self.size_bytes < self._limit_bytes):
                 break
-            connection.cut_off("it takes nothing of what it is sent, and others wait for the room")
+            self._connections[connection]("it takes nothing of what it is sent, and others wait for the room")
             self.took(connection)
         if self.is_short:
             self._look_later()

@@ -11,14 +11,22 @@ from geminga.model.topic_name import TopicName
 Farewell = Callable[[str, str], bytes]
 
 
+class LeavingOutput(Protocol):
+    """What is written to a client."""
+
+    def write_soon(self, data: bytes) -> None:
+        """Send with everything else of this turn of the loop."""
+
+
 class Leaving(Protocol):
     """A client's connection."""
 
     #: The advertised listener through which it came; empty: the default one.
     listener: str
 
-    def write_soon(self, data: bytes) -> None:
-        """Send with everything else of this turn of the loop."""
+    @property
+    def output(self) -> LeavingOutput:
+        """What is written to it."""
 
 
 class DepartingClient(NamedTuple):

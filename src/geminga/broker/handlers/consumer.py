@@ -28,7 +28,7 @@ def _refuse_subscribe(connection: Connection, command: pb.BaseCommand, error: Ge
 
 
 def _of_consumer(connection: Connection, consumer_id: int) -> Resource | None:
-    consumer = connection.consumers.get(consumer_id)
+    consumer = connection.members.consumers.get(consumer_id)
     if consumer is None:
         return None
     return of_topic(consumer.subscription.topic.name, consumer.subscription.name)

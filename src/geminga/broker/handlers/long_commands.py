@@ -15,7 +15,7 @@ from geminga.broker.core.ack_properties import ack_properties
 from geminga.broker.core.ack_set import WORDS_MAX
 from geminga.broker.subscription import acknowledgment
 from geminga.broker.subscription.ack_sets import fitting
-from geminga.broker.subscription.consumer import NO_EPOCH, Consumer, ConsumerConnection
+from geminga.broker.subscription.consumer import NO_EPOCH, Consumer, ConsumerConnection, ConsumerMembers
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model import Position
@@ -56,21 +56,34 @@ class Topics(Protocol):
         ...
 
 
-class CommandConnection(ConsumerConnection, Part, Protocol):
-    """A connection, as its commands see it."""
+class CommandMembers(ConsumerMembers, Protocol):
+    """What a client has on a connection, as its commands see it."""
 
     @property
     def requests(self) -> MutableMapping[tuple[int, int], int]:
         """Ids under creation: (command type, id) -> request id."""
         ...
 
+    def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
+        """Take a creation out of :attr:`requests`; whether the client still waits for it."""
+        ...
+
+    def answer_gone(self, consumer_id: int, answer: Callable[[], None]) -> None:
+        """Give the answer to a command for a consumer that is gone, not before its client is told that it is."""
+        ...
+
+
+class CommandConnection(ConsumerConnection, Part, Protocol):
+    """A connection, as its commands see it."""
+
+    @property
+    def members(self) -> CommandMembers:
+        """What its client has here."""
+        ...
+
     @property
     def is_closed(self) -> bool:
         """Nothing is written to it any more."""
-        ...
-
-    def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
-        """Take a creation out of :attr:`requests`; whether the client still waits for it."""
         ...
 
     def send_success(self, request_id: int) -> None:
@@ -79,10 +92,6 @@ class CommandConnection(ConsumerConnection, Part, Protocol):
 
     def send_error(self, request_id: int, error: GemingaError) -> None:
         """Send ERROR for a request."""
-        ...
-
-    def answer_gone(self, consumer_id: int, answer: Callable[[], None]) -> None:
-        """Give the answer to a command for a consumer that is gone, not before its client is told that it is."""
         ...
 
     def told(self, error: GemingaError) -> str:
@@ -178,7 +187,7 @@ async def _acknowledge_pieces(connection: CommandConnection, raw: bytes, respond
             respond(head.consumer_id, head.request_id, error)
 
     answers = AckAnswers(done)
-    consumer = connection.consumers.get(head.consumer_id)
+    consumer = connection.members.consumers.get(head.consumer_id)
     is_cumulative = head.ack_type == pb.CommandAck.Cumulative
     if consumer is None:
         answers.seal(ConsumerNotFoundError(f"no consumer {head.consumer_id}"))
@@ -218,7 +227,7 @@ async def _acknowledge_pieces_in_transaction(
 
 async def acknowledge_in_transaction(connection: CommandConnection, ack: pb.CommandAck) -> None:
     """Hold what an ACK of a transaction names; durable on return. Raises GemingaError."""
-    consumer = connection.consumers.get(ack.consumer_id)
+    consumer = connection.members.consumers.get(ack.consumer_id)
     if consumer is None:
         raise ConsumerNotFoundError(f"no consumer {ack.consumer_id}")
     subscription = consumer.subscription
@@ -298,7 +307,7 @@ async def redeliver_long(connection: CommandConnection, raw: bytes) -> None:
 
 def redeliver(connection: CommandConnection, request: pb.CommandRedeliverUnacknowledgedMessages) -> bool:
     """Give back the entries named, or all; whether it makes a difference to name more of them."""
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = connection.members.consumers.get(request.consumer_id)
     if consumer is None or not isinstance(consumer.subscription, Subscription):
         return False
     dispatch = consumer.subscription.dispatch

@@ -30,17 +30,17 @@ async def _lookup(services: CommandServices, connection: Connection, request: pb
         wait = await services.lookup.wait_for(place)
         if wait is not None:
             # Thousands of a connection may wait; it is read on meanwhile.
-            connection.request_rests()
+            connection.load.rests()
             try:
                 await wait
             finally:
-                connection.request_goes_on()
+                connection.load.goes_on()
             place = await services.lookup.find(name, listener, is_authoritative=request.authoritative)
     except GemingaError as error:
-        connection.write(commands.lookup_failed(request.request_id, error.server_error, connection.told(error)))
+        connection.output.write(commands.lookup_failed(request.request_id, error.server_error, connection.told(error)))
         return
     urls = place.endpoint.broker_url, place.endpoint.broker_url_tls
-    connection.write(
+    connection.output.write(
         commands.lookup_redirect(request.request_id, *urls, is_authoritative=place.is_authoritative)
         if place.is_to_ask
         else commands.lookup_connect(
@@ -67,9 +67,11 @@ async def _partitioned_metadata(
         if not count and not request.metadata_auto_creation_enabled and not await services.topics.exists(name):
             raise TopicNotFoundError(f"Topic {name} not found")
     except GemingaError as error:
-        connection.write(commands.partitions_failed(request.request_id, error.server_error, connection.told(error)))
+        connection.output.write(
+            commands.partitions_failed(request.request_id, error.server_error, connection.told(error))
+        )
         return
-    connection.write(commands.partitions(request.request_id, count))
+    connection.output.write(commands.partitions(request.request_id, count))
 
 
 def _looked_up(connection: Connection, command: pb.BaseCommand) -> Resource:
@@ -78,7 +80,7 @@ def _looked_up(connection: Connection, command: pb.BaseCommand) -> Resource:
 
 def _refuse_lookup(connection: Connection, command: pb.BaseCommand, error: GemingaError) -> None:
     request_id = command.lookupTopic.request_id
-    connection.write(commands.lookup_failed(request_id, error.server_error, connection.told(error)))
+    connection.output.write(commands.lookup_failed(request_id, error.server_error, connection.told(error)))
 
 
 def _partitioned(connection: Connection, command: pb.BaseCommand) -> Resource:
@@ -87,7 +89,7 @@ def _partitioned(connection: Connection, command: pb.BaseCommand) -> Resource:
 
 def _refuse_partitions(connection: Connection, command: pb.BaseCommand, error: GemingaError) -> None:
     request_id = command.partitionMetadata.request_id
-    connection.write(commands.partitions_failed(request_id, error.server_error, connection.told(error)))
+    connection.output.write(commands.partitions_failed(request_id, error.server_error, connection.told(error)))
 
 
 ROWS: Final = (

@@ -35,16 +35,16 @@ def handle_producer(services: CommandServices, connection: Connection, command: 
     if refusal:
         connection.send_error(request.request_id, NotAllowedError(refusal))
         return
-    existing = connection.producers.get(request.producer_id)
+    existing = connection.members.producers.get(request.producer_id)
     if existing is not None:
         # As Pulsar: the client repeats itself after a timeout of its own.
         _send_success(connection, request.request_id, existing)
         return
     key = (int(pb.BaseCommand.PRODUCER), request.producer_id)
-    if key in connection.requests or request.producer_id in connection.waiting_producers:
+    if key in connection.members.requests or request.producer_id in connection.members.waiting_producers:
         connection.send_error(request.request_id, UnavailableError("Producer is already present on the connection"))
         return
-    connection.requests[key] = request.request_id
+    connection.members.requests[key] = request.request_id
     connection.run(_create_producer(services, connection, request), f"producer of {request.topic}")
 
 
@@ -61,10 +61,10 @@ async def _create_producer(services: CommandServices, connection: Connection, re
         producer.schema_version = schema_version
         is_ready = await topic.add_producer(producer)
     except GemingaError as error:
-        if connection.request_ended(key, request.request_id):
+        if connection.members.request_ended(key, request.request_id):
             connection.send_error(request.request_id, error)
         return
-    if not connection.request_ended(key, request.request_id):
+    if not connection.members.request_ended(key, request.request_id):
         # The client closed it, perhaps to ask again, or is gone, while it was made.
         producer.is_closed = True
         topic.remove_producer(producer)
@@ -79,14 +79,14 @@ def _open(connection: Connection, request_id: int, producer: Producer) -> None:
     if producer.is_closed:
         connection.send_error(request_id, UnavailableError("Producer was disconnected while it was created"))
         return
-    connection.producers[producer.producer_id] = producer
-    connection.producer_opened(producer.producer_id)
+    connection.members.producers[producer.producer_id] = producer
+    connection.members.producer_opened(producer.producer_id)
     _send_success(connection, request_id, producer)
 
 
 def _wait(connection: Connection, request_id: int, producer: Producer) -> None:
     def ready(error: GemingaError | None) -> None:
-        connection.waiting_producers.pop(producer.producer_id, None)
+        connection.members.waiting_producers.pop(producer.producer_id, None)
         if connection.is_closed:
             return
         if error is not None:
@@ -95,8 +95,8 @@ def _wait(connection: Connection, request_id: int, producer: Producer) -> None:
             _open(connection, request_id, producer)
 
     producer.ready = ready
-    connection.waiting_producers[producer.producer_id] = producer
-    connection.write(
+    connection.members.waiting_producers[producer.producer_id] = producer
+    connection.output.write(
         commands.producer_success(
             request_id,
             producer.name,
@@ -141,7 +141,7 @@ async def _create_initial_subscription(topic: Topic, request: pb.CommandProducer
 
 
 def _send_success(connection: Connection, request_id: int, producer: Producer) -> None:
-    connection.write(
+    connection.output.write(
         commands.producer_success(
             request_id,
             producer.name,
@@ -156,20 +156,20 @@ def _send_success(connection: Connection, request_id: int, producer: Producer) -
 def handle_close_producer(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """CLOSE_PRODUCER -> SUCCESS, once everything it sent is answered."""
     request = command.close_producer
-    producer = connection.producers.pop(request.producer_id, None)
+    producer = connection.members.producers.pop(request.producer_id, None)
     if producer is not None:
         producer.close(lambda: connection.send_success(request.request_id))
         return
-    waiting = connection.waiting_producers.pop(request.producer_id, None)
+    waiting = connection.members.waiting_producers.pop(request.producer_id, None)
     if waiting is not None:
         waiting.is_closed = True
         waiting.ready = None
         waiting.topic.remove_producer(waiting)
-    creation = connection.requests.pop((int(pb.BaseCommand.PRODUCER), request.producer_id), None)
+    creation = connection.members.requests.pop((int(pb.BaseCommand.PRODUCER), request.producer_id), None)
     if creation is not None:
         connection.send_error(creation, UnavailableError("Closed producer before creation was complete"))
     # Also for one the broker closed at the same time: the client wants it gone, and it is.
-    connection.producer_opened(request.producer_id)
+    connection.members.producer_opened(request.producer_id)
     connection.send_success(request.request_id)
 
 
@@ -183,7 +183,7 @@ def _numbers_refused(request: pb.CommandSend) -> str:
 
 def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes) -> None:
     """A SEND with a message id of its own, or in an unusual form."""
-    producer = connection.sending_producer(request.producer_id)
+    producer = connection.members.sending_producer(request.producer_id)
     if producer is None:
         return
     is_in_transaction = request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits")

@@ -34,11 +34,11 @@ def handle_get_schema(services: CommandServices, connection: Connection, command
     """GET_SCHEMA -> GET_SCHEMA_RESPONSE: the newest schema, or that of a version."""
     request = command.getSchema
     key = (int(pb.BaseCommand.GET_SCHEMA), request.request_id)
-    if len(connection.requests) >= REQUESTS_MAX:
+    if len(connection.members.requests) >= REQUESTS_MAX:
         error = TooManyRequestsError(f"more than {REQUESTS_MAX} requests under way")
         _send_schema(connection, _schema_error(connection, request.request_id, error))
         return
-    connection.requests[key] = request.request_id
+    connection.members.requests[key] = request.request_id
     connection.run(_get_schema(services, connection, request), f"schema of {request.topic}")
 
 
@@ -47,7 +47,7 @@ async def _get_schema(services: CommandServices, connection: Connection, request
         answer = await _find_schema(services, request)
     except GemingaError as error:
         answer = _schema_error(connection, request.request_id, error)
-    connection.requests.pop((int(pb.BaseCommand.GET_SCHEMA), request.request_id), None)
+    connection.members.requests.pop((int(pb.BaseCommand.GET_SCHEMA), request.request_id), None)
     if not connection.is_closed:
         _send_schema(connection, answer)
 
@@ -85,11 +85,11 @@ def _send_schema(connection: Connection, answer: pb.CommandGetSchemaResponse) ->
 def handle_get_or_create_schema(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """GET_OR_CREATE_SCHEMA -> the schema's version, which is added if it is new and fits."""
     request = command.getOrCreateSchema
-    if len(connection.requests) >= REQUESTS_MAX:
+    if len(connection.members.requests) >= REQUESTS_MAX:
         error = TooManyRequestsError(f"more than {REQUESTS_MAX} requests under way")
         _send_version(connection, _version_error(connection, request.request_id, error))
         return
-    connection.requests[(int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id)] = request.request_id
+    connection.members.requests[(int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id)] = request.request_id
     connection.run(_get_or_create_schema(services, connection, request), f"add schema of {request.topic}")
 
 
@@ -109,7 +109,7 @@ async def _get_or_create_schema(
         answer = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version)
     except GemingaError as error:
         answer = _version_error(connection, request.request_id, error)
-    connection.requests.pop((int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id), None)
+    connection.members.requests.pop((int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id), None)
     if not connection.is_closed:
         _send_version(connection, answer)
 

@@ -94,7 +94,7 @@ def _welcome(services: CommandServices, connection: Connection) -> None:
         geminga_registers_ahead=services.transactions is not None,
         geminga_ack_sets_name_all=services.transactions is not None,
     )
-    connection.write(
+    connection.output.write(
         commands.connected(
             f"Geminga {services.version}".rstrip(),
             connection.protocol_version,
@@ -106,7 +106,7 @@ def _welcome(services: CommandServices, connection: Connection) -> None:
 
 def handle_ping(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """PING -> PONG."""
-    connection.write(commands.PONG_FRAME)
+    connection.output.write(commands.PONG_FRAME)
 
 
 def handle_pong(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:

@@ -42,17 +42,17 @@ def handle_subscribe(topics: Topics, connection: CommandConnection, command: pb.
     """SUBSCRIBE -> SUCCESS or ERROR."""
     request = command.subscribe
     key = (pb.BaseCommand.SUBSCRIBE, request.consumer_id)
-    if request.consumer_id in connection.consumers:
+    if request.consumer_id in connection.members.consumers:
         # As Pulsar: the client repeats itself after a timeout of its own.
         connection.send_success(request.request_id)
         return
-    if key in connection.requests:
+    if key in connection.members.requests:
         connection.send_error(request.request_id, UnavailableError("Consumer is already present on the connection"))
         return
     if not request.subscription:
         connection.send_error(request.request_id, NotAllowedError("Empty subscription name"))
         return
-    connection.requests[key] = request.request_id
+    connection.members.requests[key] = request.request_id
     connection.run(_subscribe(topics, connection, request), f"subscribe {request.topic} {request.subscription}")
 
 
@@ -62,10 +62,10 @@ async def _subscribe(topics: Topics, connection: CommandConnection, request: pb.
         topic = await topics.get(TopicName.parse(request.topic), create=request.force_topic_creation)
         consumer = await topic.subscribe(connection, request)
     except GemingaError as error:
-        if connection.request_ended(key, request.request_id):
+        if connection.members.request_ended(key, request.request_id):
             connection.send_error(request.request_id, error)
         return
-    if not connection.request_ended(key, request.request_id):
+    if not connection.members.request_ended(key, request.request_id):
         consumer.close()  # closed while it was made, perhaps to be made again
         return
     connection.send_success(request.request_id)
@@ -74,7 +74,7 @@ async def _subscribe(topics: Topics, connection: CommandConnection, request: pb.
 
 def handle_flow(connection: CommandConnection, consumer_id: int, permits: int) -> None:
     """FLOW, decoded by the hot codec."""
-    consumer = connection.consumers.get(consumer_id)
+    consumer = connection.members.consumers.get(consumer_id)
     if consumer is not None and 0 < permits <= FLOW_PERMITS_MAX:
         consumer.flow(permits)
 
@@ -132,7 +132,7 @@ def _acknowledge(
     request_id: int | None,
     properties: Mapping[str, int] = NO_PROPERTIES,
 ) -> None:
-    consumer = connection.consumers.get(consumer_id)
+    consumer = connection.members.consumers.get(consumer_id)
     if consumer is None:
         if request_id is not None:
             _respond_to_ack(connection, consumer_id, request_id, ConsumerNotFoundError(f"no consumer {consumer_id}"))
@@ -170,7 +170,7 @@ def _respond_to_ack(
         response.message = connection.told(error)
     answer = partial(connection.send_command, pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response))
     if isinstance(error, ConsumerNotFoundError):
-        connection.answer_gone(consumer_id, answer)
+        connection.members.answer_gone(consumer_id, answer)
     else:
         answer()
 
@@ -188,10 +188,10 @@ def handle_redeliver_bytes(connection: CommandConnection, raw: bytes) -> None:
 def handle_seek(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """SEEK by id or by publish time -> SUCCESS, after the consumers were disconnected."""
     request = command.seek
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = connection.members.consumers.get(request.consumer_id)
     if consumer is None:
         error = ConsumerNotFoundError(f"no consumer {request.consumer_id}")
-        connection.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
+        connection.members.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
         return
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):
@@ -212,10 +212,10 @@ def handle_seek(connection: CommandConnection, command: pb.BaseCommand) -> None:
 def handle_unsubscribe(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """UNSUBSCRIBE: the only consumer deletes the subscription; with ``force``, any consumer does."""
     request = command.unsubscribe
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = connection.members.consumers.get(request.consumer_id)
     if consumer is None:
         error = NotFoundError(f"Consumer not found {request.consumer_id}")
-        connection.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
+        connection.members.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
         return
     _answer_after(
         connection,
@@ -242,10 +242,10 @@ async def _unsubscribe(consumer: Consumer, *, is_forced: bool) -> None:
 def handle_close_consumer(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """CLOSE_CONSUMER -> SUCCESS; also for one that is just being made, or gone already."""
     request = command.close_consumer
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = connection.members.consumers.get(request.consumer_id)
     if consumer is not None:
         consumer.close()
-    elif connection.requests.pop((pb.BaseCommand.SUBSCRIBE, request.consumer_id), None) is None:
+    elif connection.members.requests.pop((pb.BaseCommand.SUBSCRIBE, request.consumer_id), None) is None:
         # Closed by the broker at the same time, perhaps: the client wants it gone and it is.
         connection.send_success(request.request_id)
         return
@@ -255,17 +255,17 @@ def handle_close_consumer(connection: CommandConnection, command: pb.BaseCommand
 def handle_consumer_stats(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """CONSUMER_STATS."""
     request = command.consumerStats
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = connection.members.consumers.get(request.consumer_id)
     connection.send_command(consumer_stats_response(request.request_id, request.consumer_id, consumer))
 
 
 def handle_get_last_message_id(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """GET_LAST_MESSAGE_ID: the last message a consumer of the topic can get, and how far this one is."""
     request = command.getLastMessageId
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = connection.members.consumers.get(request.consumer_id)
     if consumer is None:
         error = NotFoundError("Consumer not found")
-        connection.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
+        connection.members.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
         return
     connection.run(_get_last_message_id(connection, request, consumer), f"last message id {consumer.consumer_id}")
 

@@ -27,23 +27,23 @@ _MODES: Final = {
 def handle_get_topics(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """GET_TOPICS_OF_NAMESPACE -> the names, filtered by the pattern if it is one to be evaluated here."""
     request = command.getTopicsOfNamespace
-    if len(connection.list_requests) >= LISTS_PENDING_MAX:
+    if len(connection.members.list_requests) >= LISTS_PENDING_MAX:
         error = TooManyRequestsError(f"{LISTS_PENDING_MAX} requests for topic lists on this connection already")
         connection.send_error(request.request_id, error)
         return
-    connection.list_requests.append(request)
-    if len(connection.list_requests) == 1:
+    connection.members.list_requests.append(request)
+    if len(connection.members.list_requests) == 1:
         _answer_next(services, connection)
 
 
 def _answer_next(services: CommandServices, connection: Connection) -> None:
-    if not connection.list_requests or connection.is_closed:
+    if not connection.members.list_requests or connection.is_closed:
         return
-    if connection.is_writable:
-        request = connection.list_requests[0]
+    if connection.output.is_writable:
+        request = connection.members.list_requests[0]
         connection.run(_answer(services, connection, request), f"topics of {request.namespace}")
     else:
-        connection.on_writable(lambda: _answer_next(services, connection))
+        connection.output.on_writable(lambda: _answer_next(services, connection))
 
 
 async def _answer(services: CommandServices, connection: Connection, request: pb.CommandGetTopicsOfNamespace) -> None:
@@ -54,7 +54,7 @@ async def _answer(services: CommandServices, connection: Connection, request: pb
     except GemingaError as error:
         connection.send_error(request.request_id, error)
     finally:
-        connection.list_requests.popleft()
+        connection.members.list_requests.popleft()
     _answer_next(services, connection)
 
 
@@ -101,23 +101,26 @@ def handle_watch(services: CommandServices, connection: Connection, command: pb.
         error = NotAllowedError("Unable to create topic list watcher: the pattern is too long")
     elif LinearPattern.compile(text) is None:
         error = NotAllowedError("Unable to create topic list watcher: the pattern is none that the broker evaluates")
-    elif len(connection.watchers) >= WATCHERS_PER_CONNECTION_MAX and request.watcher_id not in connection.watchers:
+    elif (
+        len(connection.members.watchers) >= WATCHERS_PER_CONNECTION_MAX
+        and request.watcher_id not in connection.members.watchers
+    ):
         error = NotAllowedError(f"{WATCHERS_PER_CONNECTION_MAX} topic list watches on this connection already")
     if error is not None:
         connection.send_error(request.request_id, error)
         return
-    previous = connection.watchers.pop(request.watcher_id, None)
+    previous = connection.members.watchers.pop(request.watcher_id, None)
     if previous is not None:
         previous()
     watcher = TopicListWatcher(connection, request, text)
-    connection.watchers[request.watcher_id] = watcher.close
+    connection.members.watchers[request.watcher_id] = watcher.close
     services.watch_topics(watcher)
 
 
 def handle_watch_close(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """WATCH_TOPIC_LIST_CLOSE -> SUCCESS."""
     request = command.watchTopicListClose
-    end_watch = connection.watchers.pop(request.watcher_id, None)
+    end_watch = connection.members.watchers.pop(request.watcher_id, None)
     if end_watch is not None:
         end_watch()
     connection.send_success(request.request_id)

@@ -80,7 +80,7 @@ class Kind(NamedTuple):
             answer.error = cast("pb.ServerError", code)
             answer.message = connection.told(error)
         # With what else this turn answers: many transactions of a client are under way at once.
-        connection.write_soon(encode_command(response))
+        connection.output.write_soon(encode_command(response))
 
 
 CONNECT: Final = Kind(
@@ -179,9 +179,9 @@ def _handle_add_partition(services: CommandServices, connection: Connection, com
 
     def done(error: GemingaError | None) -> None:
         ADD_PARTITION.answered(connection, command, error)
-        connection.request_done()
+        connection.load.done()
 
-    connection.request_begins()
+    connection.load.begins()
     try:
         _check_owner(coordinator.owner(txn_id), connection)
         coordinator.add_partitions_now(txn_id, [_persistent(name) for name in request.partitions], done)
@@ -220,9 +220,9 @@ def _handle_end(services: CommandServices, connection: Connection, command: pb.B
 
     def done(error: GemingaError | None) -> None:
         END.answered(connection, command, error)
-        connection.request_done()
+        connection.load.done()
 
-    connection.request_begins()
+    connection.load.begins()
     try:
         _check_owner(coordinator.owner(txn_id), connection)
         coordinator.end_now(txn_id, commit=request.txn_action == pb.COMMIT, done=done)

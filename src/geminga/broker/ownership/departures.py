@@ -86,7 +86,7 @@ class Departures:
             _log.info("the next owner of bundle %s can not be told: %s", bundle, error)
         finally:
             for client in clients:
-                client.connection.write_soon(client.farewell(*_urls(endpoints, client.connection.listener)))
+                client.connection.output.write_soon(client.farewell(*_urls(endpoints, client.connection.listener)))
                 if client.told is not None:
                     client.told()
 

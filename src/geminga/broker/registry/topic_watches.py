@@ -38,11 +38,19 @@ LOOK_PAUSE_MS: Final = 100
 LOOK_RETRY_MS: Final = 1000
 
 
-class WatchingConnection(Protocol):
-    """The connection of a client that watches."""
+class Watching(Protocol):
+    """Watches of a connection."""
 
     #: Watcher id -> what ends the watch.
     watchers: dict[int, Callable[[], None]]
+
+
+class WatchingConnection(Protocol):
+    """The connection of a client that watches."""
+
+    @property
+    def members(self) -> Watching:
+        """What it watches."""
 
     def send_command(self, command: pb.BaseCommand) -> None:
         """Send it."""
@@ -82,8 +90,8 @@ class TopicListWatcher:
         if self.is_closed:
             return
         connection, watcher_id = self.connection, self.request.watcher_id
-        if connection.watchers.get(watcher_id) == self.close:
-            del connection.watchers[watcher_id]
+        if connection.members.watchers.get(watcher_id) == self.close:
+            del connection.members.watchers[watcher_id]
         self.close()
         connection.send_error(self.request.request_id, error)
 

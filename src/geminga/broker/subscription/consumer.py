@@ -41,6 +41,45 @@ NO_EPOCH: Final = -1
 FIRST_ACTIVE_CHANGE_S: Final = 1.0
 
 
+class ConsumerOutput(Protocol):
+    """What is written to its client."""
+
+    @property
+    def is_writable(self) -> bool:
+        """False while the client takes less than it is sent."""
+        ...
+
+    @property
+    def is_held(self) -> bool:
+        """Whether dispatchers must not write even what they have read: clients take too little."""
+        ...
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once when it is writable again."""
+        ...
+
+    def write_many(self, parts: list[Buffer]) -> None:
+        """Send frames with one call of the transport."""
+        ...
+
+    def write_soon(self, data: bytes) -> None:
+        """Send with everything else of this turn of the loop."""
+        ...
+
+
+class ConsumerMembers(Protocol):
+    """Consumers of its connection."""
+
+    @property
+    def consumers(self) -> MutableMapping[int, Consumer]:
+        """By the client's ids."""
+        ...
+
+    def consumer_departs(self, consumer_id: int) -> Callable[[], None]:
+        """A consumer is gone, and its client will be told; what is returned is called then."""
+        ...
+
+
 class ConsumerConnection(Protocol):
     """The client's connection, as its consumers use it."""
 
@@ -55,18 +94,13 @@ class ConsumerConnection(Protocol):
         ...
 
     @property
-    def consumers(self) -> MutableMapping[int, Consumer]:
-        """Consumers of this connection by their ids."""
+    def output(self) -> ConsumerOutput:
+        """What is written to it."""
         ...
 
     @property
-    def is_writable(self) -> bool:
-        """False while the client takes less than it is sent."""
-        ...
-
-    @property
-    def is_held(self) -> bool:
-        """Whether dispatchers must not write even what they have read: clients take too little."""
+    def members(self) -> ConsumerMembers:
+        """Who consumes on it."""
         ...
 
     @property
@@ -74,16 +108,8 @@ class ConsumerConnection(Protocol):
         """Whether the client understands broker entry metadata in front of an entry."""
         ...
 
-    def on_writable(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once when it is writable again."""
-        ...
-
     def check_liveness(self) -> Awaitable[bool]:
         """Whether the client answers; its connection is closed if not."""
-        ...
-
-    def write_many(self, parts: list[Buffer]) -> None:
-        """Send frames with one call of the transport."""
         ...
 
     def send_command(self, command: pb.BaseCommand) -> None:
@@ -92,14 +118,6 @@ class ConsumerConnection(Protocol):
 
     #: The advertised listener through which it came; empty: the default one.
     listener: str
-
-    def write_soon(self, data: bytes) -> None:
-        """Send with everything else of this turn of the loop."""
-        ...
-
-    def consumer_departs(self, consumer_id: int) -> Callable[[], None]:
-        """A consumer is gone, and its client will be told; what is returned is called then."""
-        ...
 
 
 class ConsumerSubscription(Part, Protocol):
@@ -149,6 +167,7 @@ class Consumer(ConsumerState):
         "_heads",
         "_is_known",
         "_is_waiting",
+        "_output",
         "bytes_out",
         "chunks_out",
         "connected_since_ms",
@@ -186,6 +205,7 @@ class Consumer(ConsumerState):
     ) -> None:
         super().__init__(name, priority_level=request.priority_level)
         self.connection = connection
+        self._output = connection.output
         self.subscription = subscription
         self.consumer_id: int = request.consumer_id
         self.type: pb.CommandSubscribe.SubType = request.subType
@@ -231,11 +251,11 @@ class Consumer(ConsumerState):
         """Whether it has permits, is not blocked, and its connection takes more; else dispatch resumes by itself."""
         if self.permits <= 0 or self.was_blocked:
             return False
-        if self.connection.is_writable:
+        if self._output.is_writable:
             return True
         if not self._is_waiting:
             self._is_waiting = True
-            self.connection.on_writable(self._on_writable)
+            self._output.on_writable(self._on_writable)
         return False
 
     def flow(self, permits: int) -> None:
@@ -284,7 +304,7 @@ class Consumer(ConsumerState):
         self.last_consumed_ms = now_ms
         if not self.first_sent_ms:
             self.first_sent_ms = now_ms
-        self.connection.write_many(parts)
+        self._output.write_many(parts)
 
     def start_epoch(self, epoch: int) -> None:
         """The client counts a redelivery: messages carry ``epoch`` from now on."""
@@ -351,7 +371,7 @@ class Consumer(ConsumerState):
         self.subscription.topic.send_away(self.connection, farewell, self._departs)
 
     def _departs(self) -> Callable[[], None]:
-        return self.connection.consumer_departs(self.consumer_id)
+        return self.connection.members.consumer_departs(self.consumer_id)
 
     def connection_lost(self) -> None:
         """The connection ended."""
@@ -365,8 +385,8 @@ class Consumer(ConsumerState):
         if self._first_change is not None:
             self._first_change[1].cancel()
             self._first_change = None
-        if self.connection.consumers.get(self.consumer_id) is self:
-            del self.connection.consumers[self.consumer_id]
+        if self.connection.members.consumers.get(self.consumer_id) is self:
+            del self.connection.members.consumers[self.consumer_id]
         self.subscription.detach(self)
 
     def _on_writable(self) -> None:

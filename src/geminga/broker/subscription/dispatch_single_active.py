@@ -166,7 +166,7 @@ class SingleActiveDispatch(Dispatch):
             self._read_anew()
             return
         self._failures = 0
-        if result and active.connection.is_held:
+        if result and active.connection.output.is_held:
             # It was read before the shortage, and is read again when there is room: that wakes the consumer.
             self.reader.cursor.go_back_to(result[0].position)
             if active.can_receive():

@@ -281,5 +281,5 @@ async def subscribe_non_persistent(
     finally:
         if not subscription.consumers and not subscription.is_durable:
             subscription._forget()
-    connection.consumers[consumer.consumer_id] = consumer
+    connection.members.consumers[consumer.consumer_id] = consumer
     return consumer

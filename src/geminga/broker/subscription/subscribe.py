@@ -49,7 +49,7 @@ async def subscribe(
         await subscription.require_transaction_acks()
         await subscription.add_consumer(consumer)
         if topic.subscriptions.get(request.subscription) is subscription:
-            connection.consumers[consumer.consumer_id] = consumer
+            connection.members.consumers[consumer.consumer_id] = consumer
             return consumer
         consumer.close()
     raise UnavailableError(f"subscription {request.subscription} is being deleted, try again")

@@ -63,8 +63,8 @@ class NamespaceEvents:
             schema_name=SCHEMA_NAME,
             own_schema=events.SCHEMA,
             parse=events.schema_of,
-            open_topic=broker.get_topic,
-            exists=broker.topic_exists,
+            open_topic=broker.registry.get,
+            exists=broker.registry.exists,
             registry=broker.schemas.registry,
             clock=broker.runtime.clock,
         )

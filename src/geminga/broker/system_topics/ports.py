@@ -76,6 +76,22 @@ class Schemas(Protocol):
         ...
 
 
+class EventsTopics(Protocol):
+    """Topics, as the store of topic policies needs them."""
+
+    def loaded_of(self, whole: TopicName) -> Sequence[Topic]:
+        """That topic and its partitions, as many as are loaded."""
+        ...
+
+    async def get(self, name: TopicName, *, create: bool) -> Topic:
+        """The topic of the events, loaded. Raises GemingaError."""
+        ...
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether there are events."""
+        ...
+
+
 class EventsBroker(LoadedTopics, Protocol):
     """What the store of topic policies needs of the broker that keeps the events."""
 
@@ -104,14 +120,7 @@ class EventsBroker(LoadedTopics, Protocol):
         """Events that another broker serves; None: they are refused."""
         ...
 
-    def topics_of(self, whole: TopicName) -> Sequence[Topic]:
-        """That topic and its partitions, as many as are loaded."""
-        ...
-
-    async def get_topic(self, name: TopicName, *, create: bool) -> Topic:
-        """The topic of the events, loaded. Raises GemingaError."""
-        ...
-
-    async def topic_exists(self, name: TopicName) -> bool:
-        """Whether there are events."""
+    @property
+    def registry(self) -> EventsTopics:
+        """The topics of the events, and those that follow them."""
         ...

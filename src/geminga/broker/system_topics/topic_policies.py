@@ -112,7 +112,7 @@ class TopicPolicyStore:
     async def _changed(self, whole: TopicName) -> None:
         """Loaded topics follow."""
         self.changes += 1
-        for topic in self._broker.topics_of(whole):
+        for topic in self._broker.registry.loaded_of(whole):
             if not topic.is_closing:
                 await topic.apply_policies()
 

@@ -192,7 +192,7 @@ class Topic:
         self.throttling.apply(rates)
         self.publish_throttles = self.throttling.publish
         for producer in self.producers.values():
-            producer.connection.publish_is_rated()
+            producer.connection.publishes.publish_is_rated()
 
     @property
     def publish_limited_times(self) -> int:
@@ -418,7 +418,7 @@ class Topic:
         ``departs`` hears of the latter, and gives what is called then.
         """
         if self.departure is None:
-            connection.write_soon(farewell("", ""))
+            connection.output.write_soon(farewell("", ""))
         else:
             self.departure.add(self.name, connection, farewell, None if departs is None else departs())
 

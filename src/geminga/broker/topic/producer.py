@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.publish import PublishBatch, Refusal
-from geminga.broker.topic.publish_throttle import RatedConnection
+from geminga.broker.topic.publish_throttle import RatedPublishes
 from geminga.model.errors import GemingaError, NotAllowedError, TopicClosingError, TopicTerminatedError
 from geminga.runtime import Contained
 from geminga.wire.pulsar import commands
@@ -25,13 +25,25 @@ if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
 
 
-class ProducerConnection(RatedConnection, Protocol):
-    """The client's connection, as its producers use it."""
+class ProducerOutput(Protocol):
+    """What is written to its client."""
 
-    peer: str
-    client_version: str
-    supports_partial_producer: bool
-    listener: str
+    def write_soon(self, data: bytes) -> None:
+        """Send with everything else of this turn of the loop."""
+
+
+class ProducerPublishes(RatedPublishes, Protocol):
+    """What is published on its connection and not answered."""
+
+    def publish_started(self, count: int, size_bytes: int) -> None:
+        """Entries of so many bytes wait for their answers."""
+
+    def publish_finished(self, count: int, size_bytes: int) -> None:
+        """They are answered."""
+
+
+class ProducerMembers(Protocol):
+    """Producers of its connection."""
 
     @property
     def producers(self) -> MutableMapping[int, Producer]:
@@ -41,20 +53,32 @@ class ProducerConnection(RatedConnection, Protocol):
     def waiting_producers(self) -> MutableMapping[int, Producer]:
         """Those that wait for exclusive access."""
 
-    def check_liveness(self) -> Awaitable[bool]:
-        """Whether the client answers; its connection is closed if not."""
-
-    def write_soon(self, data: bytes) -> None:
-        """Send with everything else of this turn of the loop."""
-
-    def publish_started(self, count: int, size_bytes: int) -> None:
-        """Entries of so many bytes wait for their answers."""
-
-    def publish_finished(self, count: int, size_bytes: int) -> None:
-        """They are answered."""
-
     def producer_closed_by_broker(self, producer_id: int) -> None:
         """The client is told to close a producer: what it still sends for it is dropped."""
+
+
+class ProducerConnection(Protocol):
+    """The client's connection, as its producers use it."""
+
+    peer: str
+    client_version: str
+    supports_partial_producer: bool
+    listener: str
+
+    @property
+    def output(self) -> ProducerOutput:
+        """What is written to it."""
+
+    @property
+    def publishes(self) -> ProducerPublishes:
+        """What is published on it."""
+
+    @property
+    def members(self) -> ProducerMembers:
+        """Who publishes on it."""
+
+    def check_liveness(self) -> Awaitable[bool]:
+        """Whether the client answers; its connection is closed if not."""
 
 
 class Producer:
@@ -63,6 +87,8 @@ class Producer:
     __slots__ = (
         "_batches",
         "_drained",
+        "_output",
+        "_publishes",
         "access_mode",
         "bytes_in",
         "chunks_in",
@@ -103,6 +129,8 @@ class Producer:
     ) -> None:
         self.topic = topic
         self.connection = connection
+        self._output = connection.output
+        self._publishes = connection.publishes
         #: The client's id, unique on its connection.
         self.producer_id = producer_id
         self.name = name
@@ -153,7 +181,7 @@ class Producer:
         if throttles:
             size_bytes = sum(map(len, batch.entries))
             for throttle in throttles:
-                throttle.published(self.connection, len(batch.entries), batch.messages, size_bytes)
+                throttle.published(self._publishes, len(batch.entries), batch.messages, size_bytes)
         if batch.chunks:
             self.chunks_in += batch.chunks
             topic.has_chunks = True
@@ -165,7 +193,7 @@ class Producer:
         batch.since_s = self.topic.services.runtime.clock.monotonic()
         batch.size_bytes = size_bytes
         self._batches.append(batch)
-        self.connection.publish_started(batch.count, size_bytes)
+        self._publishes.publish_started(batch.count, size_bytes)
 
     def refuse(self, batch: PublishBatch, refusal: Refusal) -> None:
         """Answer a batch that is not to be stored, behind the answers of those before it."""
@@ -184,12 +212,11 @@ class Producer:
     def answered(self) -> None:
         """A batch has its answers: write those at the head of the queue."""
         batches = self._batches
-        connection = self.connection
         while batches and batches[0].is_answered:
             batch = batches.popleft()
             if not self.is_closed:
-                connection.write_soon(batch.answers)
-            connection.publish_finished(batch.count, batch.size_bytes)
+                self._output.write_soon(batch.answers)
+            self._publishes.publish_finished(batch.count, batch.size_bytes)
         if not batches and self._drained is not None:
             drained, self._drained = self._drained, None
             drained()
@@ -214,8 +241,8 @@ class Producer:
         self.is_closed = True
         self.topic.remove_producer(self)
         connection = self.connection
-        if connection.producers.get(self.producer_id) is self:
-            connection.producer_closed_by_broker(self.producer_id)
+        if connection.members.producers.get(self.producer_id) is self:
+            connection.members.producer_closed_by_broker(self.producer_id)
             self.topic.send_away(connection, partial(commands.close_producer, self.producer_id, commands.UNREQUESTED))
 
     def disconnect_soon(self) -> None:
@@ -230,7 +257,7 @@ class Producer:
         if self.ready is not None:
             refused, self.ready = self.ready, None
             self.is_closed = True
-            self.connection.waiting_producers.pop(self.producer_id, None)
+            self.connection.members.waiting_producers.pop(self.producer_id, None)
             self.topic.remove_producer(self)
             refused(error)
         else:

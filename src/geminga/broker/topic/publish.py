@@ -1,22 +1,25 @@
 """What is published: a batch of SENDs of one producer, and what the managed ledger is given in one turn of the loop.
 
-What one socket read brought of a producer is a :class:`PublishBatch`: made where frames are decoded, passed whole down
-to the topic, stored with one append, answered with one write. Parts of the topic that look at it may take it apart
+What one socket read brought of a producer is a :class:`PublishBatch`: made of its frames, passed whole down to the
+topic, stored with one append, answered with one write. Parts of the topic that look at it may take it apart
 (:meth:`PublishBatch.cut`), never put it together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from geminga.managed_ledger import AppendResult
-from geminga.model.errors import GemingaError, ServerError, TopicTerminatedError
+from geminga.model.crc32c import crc32c
+from geminga.model.errors import GemingaError, RemoteError, ServerError, TopicTerminatedError
 from geminga.runtime import Contained, Part
-from geminga.wire.pulsar import commands
+from geminga.wire.pulsar import commands, hot
+from geminga.wire.pulsar.frame import Frame
 from geminga.wire.pulsar.hot import encode_send_receipts
-from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, peek_metadata
-from geminga.wire.pulsar.numbers import batch_size
+from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM, encode_broker_entry_metadata, peek_metadata
+from geminga.wire.pulsar.numbers import batch_size, is_suspect, send_refusal
 
 #: Codes of SEND_ERROR that clients treat in a way of their own.
 SEND_ERROR_CODES: Final = frozenset(
@@ -26,6 +29,12 @@ SEND_ERROR_CODES: Final = frozenset(
 SequenceIds = list[tuple[int, int]]
 #: Most and least significant bits of a transaction's id.
 TransactionId = tuple[int, int]
+#: Payloads up to this size are copied for the checksum: cheaper than a memoryview.
+_CHECKSUM_COPY_BYTES_MAX: Final = 2048
+#: How a payload begins that has a checksum: magic number, checksum, size of the metadata.
+_PAYLOAD_HEAD: Final = Struct(">HII")
+_MAGIC: Final = int.from_bytes(MAGIC_CHECKSUM, "big")
+_NO_HEAD: Final = (0, 0, 0)
 
 
 class Refusal(NamedTuple):
@@ -74,6 +83,28 @@ class BatchProducer(Protocol):
 
     def disconnect(self) -> None:
         """Tell the client to connect it again."""
+
+
+class Sender(BatchProducer, Protocol):
+    """A producer whose SENDs are put together."""
+
+    #: Metadata of no more bytes have nothing to look at.
+    plain_metadata_bytes: int
+
+
+P = TypeVar("P", bound=Sender)
+P_co = TypeVar("P_co", bound=Sender, covariant=True)
+
+
+class Senders(Protocol[P_co]):
+    """Who sends on a connection."""
+
+    @property
+    def producers(self) -> Mapping[int, P_co]:
+        """By the client's ids."""
+
+    def sending_producer(self, producer_id: int) -> P_co | None:
+        """None: its SENDs are dropped. Raises ProtocolError where there never was one."""
 
 
 class PublishBatch:
@@ -280,3 +311,64 @@ def message_count(entry: bytes) -> int:
     """Messages in an entry; 1 if that can not be told."""
     metadata = peek_metadata(entry)
     return batch_size(metadata, len(entry)) if metadata is not None else 1
+
+
+def gather_sends(
+    frames: Sequence[Frame], senders: Senders[P]
+) -> tuple[P | None, PublishBatch | None, tuple[int, RemoteError] | None] | None:
+    """The first SENDs, which are of one producer and in one transaction or none; None: the first is no plain SEND.
+
+    Their producer (None: the first is to be dropped), what is to be published, and the sequence id behind it that is
+    refused, and why.
+    Nothing is made for a SEND but what is passed on: those that are like the one before but for the last bits of
+    the sequence id are not even decoded. Raises ProtocolError for one of a producer that never was.
+    """
+    producer: P | None = None
+    producer_id, txn = -1, None
+    entries: list[bytes] = []
+    sequence_ids: list[tuple[int, int]] = []
+    messages = chunks = markers = plain = before = 0
+    flags = count = 0
+    head, tail = b"", None
+    refusal: RemoteError | None = None
+    unpack_head = _PAYLOAD_HEAD.unpack_from
+    for command, payload in frames:
+        # The eighth byte has the last bits: see hot.send_likeness.
+        if command[8:] == tail and command[:7] == head and (low := command[7]) > 127:
+            sequence_id = highest = before + low
+        else:
+            send = hot.decode_send(command)
+            if send is None:
+                break
+            if producer is None:
+                producer_id, txn = send[0], send[5]
+                producer = senders.producers.get(producer_id) or senders.sending_producer(producer_id)
+                if producer is None:
+                    return None, None, None
+                plain = producer.plain_metadata_bytes
+            elif send[0] != producer_id or send[5] != txn:
+                break
+            _, sequence_id, highest, count, flags, _ = send
+            tail = None
+            if highest < sequence_id:
+                if entries and not highest and not flags:
+                    tail, head, before = hot.send_likeness(command, sequence_id)
+                highest = sequence_id
+        size = len(payload)
+        magic, checksum, metadata_bytes = unpack_head(payload) if size >= 10 else _NO_HEAD
+        if (
+            magic != _MAGIC
+            or checksum != crc32c(payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:])
+            or (metadata_bytes > plain and is_suspect(payload, txn is not None))
+        ) and (refusal := send_refusal(payload, txn is not None)) is not None:
+            break
+        entries.append(payload)
+        sequence_ids.append((sequence_id, highest))
+        messages += count
+        if flags:
+            chunks += flags & hot.SEND_IS_CHUNK != 0
+            markers += flags & hot.SEND_IS_MARKER != 0
+    if producer is None:
+        return None
+    batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn) if entries else None
+    return producer, batch, None if refusal is None else (sequence_id, refusal)

@@ -16,8 +16,8 @@ from geminga.broker.core.rate_limit import NS_PER_S, Rate, Throttle
 from geminga.runtime import Contained, Part
 
 
-class RatedConnection(Protocol):
-    """A connection that somebody publishes on."""
+class RatedPublishes(Protocol):
+    """What is published on a connection."""
 
     def publish_is_rated(self) -> None:
         """A topic that is published to on it has another rate from now on."""
@@ -39,7 +39,7 @@ class PublishThrottle:
 
     def __init__(self, rate: Rate, monotonic: Callable[[], float], part: Part) -> None:
         """``part``: whose failure it is if its timer breaks."""
-        self._core: Throttle[RatedConnection] = Throttle(rate, int(monotonic() * NS_PER_S))
+        self._core: Throttle[RatedPublishes] = Throttle(rate, int(monotonic() * NS_PER_S))
         self._monotonic = monotonic
         self._part = part
         self._timer: asyncio.TimerHandle | None = None
@@ -60,27 +60,27 @@ class PublishThrottle:
         """How many entries there is room for, at least 1: whoever asks may go on."""
         return max(1, self._core.entries_left(self._now_ns()))
 
-    def published(self, connection: RatedConnection, entries: int, messages: int, size_bytes: int) -> None:
-        """Entries came with ``connection``: it waits if that was all there is, or more."""
+    def published(self, publishes: RatedPublishes, entries: int, messages: int, size_bytes: int) -> None:
+        """Entries came with ``publishes``: its connection waits if that was all there is, or more."""
         now_ns = self._now_ns()
         self._core.take(entries, messages, size_bytes, now_ns)
         if not self._core.entries_left(now_ns):
-            self._core.wait(connection)
+            self._core.wait(publishes)
             self.times += 1
-            connection.hold_for_rate(self)
+            publishes.hold_for_rate(self)
             self._arm(now_ns)
 
-    def forget(self, connection: RatedConnection, /) -> None:
-        """The connection is gone."""
-        self._core.leave(connection)
+    def forget(self, publishes: RatedPublishes, /) -> None:
+        """Their connection is gone."""
+        self._core.leave(publishes)
 
     def close(self) -> None:
         """The rate holds no more: everybody goes on."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for connection in self._core.everybody():
-            connection.free_of_rate(self)
+        for publishes in self._core.everybody():
+            publishes.free_of_rate(self)
 
     def _now_ns(self) -> int:
         return int(self._monotonic() * NS_PER_S)
@@ -94,6 +94,6 @@ class PublishThrottle:
         self._timer = None
         with Contained(self._part, "a publish rate", is_last=True):
             now_ns = self._now_ns()
-            for connection in self._core.several(now_ns):
-                connection.free_of_rate(self)
+            for publishes in self._core.several(now_ns):
+                publishes.free_of_rate(self)
             self._arm(now_ns)

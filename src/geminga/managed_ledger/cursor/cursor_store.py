@@ -254,8 +254,7 @@ class CursorStore:
         """Segments, then the marker; complete when the marker is durable."""
         segments = self._segments
         plan = self._take_plan(segments.refs if segments is not None and segments.source is handle else NO_REFS)
-        is_marker_first = self._services.defects.marker_before_segments and bool(plan.segments)
-        first = handle.last_add_pushed + 2 if is_marker_first else ledger.append_segments(handle, plan)
+        first = ledger.append_segments(handle, plan)
         refs = plan.refs(first)
 
         def marked(entry_id: int, _count: int, error: StorageError | None) -> None:
@@ -266,8 +265,6 @@ class CursorStore:
         def finish(entry_id: int, error: StorageError | None) -> None:
             if error is None:
                 crash_point(points.CURSOR_MARKER_DURABLE)
-                if is_marker_first:
-                    ledger.append_segments(handle, plan)
                 self._written(handle, plan, refs, entry_id)
                 self._completed(waiters, None)
             else:
@@ -350,9 +347,6 @@ class CursorStore:
         if ledger is None:
             ledger = self._ledger = CursorLedger(self._services)
         ledger.begin()
-        if self._services.defects.index_before_data:
-            await self._node.write_ledger(handle.ledger_id)
-            crash_point(points.CURSOR_LEDGER_NAMED)
         # The whole state as it is now: what comes while it is written makes it dirty again.
         segments = self._segments
         plan = self._take_plan(segments.refs if segments is not None else NO_REFS, is_new_ledger=True)

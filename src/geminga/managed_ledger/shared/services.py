@@ -30,17 +30,6 @@ _META_NAME: Final = "pulsar/managed-ledger"
 _META_CURSOR: Final = "pulsar/cursor"
 
 
-class Defects(NamedTuple):
-    """Planted faults, for the tests that must catch them."""
-
-    #: Ledgers are deleted before the list without them is written.
-    trim_before_metadata: bool = False
-    #: A cursor's marker is appended before the segments it names.
-    marker_before_segments: bool = False
-    #: A cursor's node names its new ledger before the state was written there.
-    index_before_data: bool = False
-
-
 def groups_of(custom_metadata: Mapping[str, bytes]) -> IsolationGroups | None:
     """The groups of bookies that a ledger was made for; None: those of all ledgers."""
     if META_PLACEMENT not in custom_metadata:
@@ -73,7 +62,6 @@ class StorageServices(NamedTuple):
     metadata: MetadataStore
     ledgers: Ledgers
     config: ManagedLedgerConfig
-    defects: Defects
     #: When a ledger is full.
     rollover: RolloverPolicy
     #: Quorums and mark-delete rate without a policy.

@@ -139,8 +139,8 @@ def test_writable_callbacks_wait_for_the_client_to_take_what_was_written() -> No
         client = await world.client()
         called: list[str] = []
         client.connection.pause_writing()
-        client.connection.on_writable(lambda: called.append("first"))
-        assert not client.connection.is_writable
+        client.connection.output.on_writable(lambda: called.append("first"))
+        assert not client.connection.output.is_writable
         assert called == []
         client.connection.resume_writing()
         assert called == ["first"]

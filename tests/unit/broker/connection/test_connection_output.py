@@ -16,11 +16,11 @@ async def turn() -> None:
 def test_what_is_written_soon_leaves_in_order_with_what_is_written_now() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
-        client.connection.write_soon(success(1))
-        client.connection.write_soon(success(2))
+        client.connection.output.write_soon(success(1))
+        client.connection.output.write_soon(success(2))
         assert not client.received
-        client.connection.write(PONG_FRAME)
-        client.connection.write_soon(success(3))
+        client.connection.output.write(PONG_FRAME)
+        client.connection.output.write_soon(success(3))
         await turn()
         await turn()
         kinds = [(command.type, command.success.request_id) for command, _ in client.received]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX, TURN_S_MAX, WRITE_BUFFER_STOP_READING_BYTES
-from geminga.broker.connection.traffic import PauseReason
+from geminga.broker.connection.core.read_gate import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command
 from support.house.stepping_clock import let_time_pass
@@ -29,7 +29,7 @@ async def until_read_again(client: Client, turns_max: int) -> int:
         if not client.transport.is_reading_paused:
             return count
         await turn()
-    raise AssertionError(f"not read again within {turns_max} turns, paused for {client.connection.paused!r}")
+    raise AssertionError(f"not read again within {turns_max} turns, paused for {client.connection.gate.reasons!r}")
 
 
 async def virtual_seconds(seconds: float) -> None:
@@ -62,7 +62,7 @@ def test_others_are_served_in_every_turn_of_a_burst() -> None:
         turns = 0
         while done < BURST:
             assert greedy.transport.is_reading_paused
-            assert greedy.connection.paused == PauseReason.COMMANDS_LEFT
+            assert greedy.connection.gate.reasons == PauseReason.COMMANDS_LEFT
             other.send_bytes(PING_FRAME)
             await other.expect(Type.PONG)
             await turn()
@@ -72,7 +72,7 @@ def test_others_are_served_in_every_turn_of_a_burst() -> None:
         assert turns <= BURST // TURN_COMMANDS_MAX
         assert answered(greedy) == list(range(BURST))
         await until_read_again(greedy, 2)
-        assert greedy.connection.paused == PauseReason.NONE
+        assert greedy.connection.gate.reasons == PauseReason.NONE
 
     run_with_broker(scenario)
 
@@ -104,11 +104,11 @@ def test_sends_of_several_producers_end_the_turn_after_its_time_too() -> None:
         sends = [send_frame(index // 2, producer_id=1 + index % 2) for index in range(9)]
         broken = send_frame(5, b"damaged", producer_id=1)[:-1] + b"!"
         client.send_bytes(b"".join([*sends, broken, PING_FRAME]))
-        assert client.connection.pending_publishes == 1
+        assert client.connection.publishes.pending == 1
         await turn()
-        assert client.connection.pending_publishes <= 2
+        assert client.connection.publishes.pending <= 2
         await client.expect(Type.PONG)
-        assert client.connection.paused == PauseReason.NONE
+        assert client.connection.gate.reasons == PauseReason.NONE
 
     run_with_broker(scenario)
 
@@ -139,8 +139,8 @@ def test_commands_left_wait_for_the_other_reasons_not_to_read() -> None:
         for _ in range(20):
             await turn()
         # Bounded by the bound and one turn, however much one read brings.
-        assert client.connection.pending_publishes <= 10 + 2
-        assert client.connection.paused == PauseReason.PENDING_PUBLISHES | PauseReason.COMMANDS_LEFT
+        assert client.connection.publishes.pending <= 10 + 2
+        assert client.connection.gate.reasons == PauseReason.PENDING_PUBLISHES | PauseReason.COMMANDS_LEFT
         # Its PONG would wait behind them: it counts as alive.
         await virtual_seconds(200)
         assert await client.connection.check_liveness()
@@ -149,7 +149,7 @@ def test_commands_left_wait_for_the_other_reasons_not_to_read() -> None:
         world.bookie.release()
         assert [(await client.receipt()).sequence_id for _ in range(1, 100)] == list(range(1, 100))
         await until_read_again(client, 10)
-        assert client.connection.paused == PauseReason.NONE
+        assert client.connection.gate.reasons == PauseReason.NONE
 
     run_with_broker(scenario, pending_publishes_max=10)
 
@@ -160,7 +160,7 @@ def test_client_that_does_not_read_is_not_alive_for_the_commands_it_left() -> No
         client.connection.pause_writing()
         client.transport.buffered_bytes = WRITE_BUFFER_STOP_READING_BYTES + 1
         client.send_bytes(PING_FRAME * 3)
-        assert client.connection.paused == PauseReason.WRITE_BUFFER | PauseReason.COMMANDS_LEFT
+        assert client.connection.gate.reasons == PauseReason.WRITE_BUFFER | PauseReason.COMMANDS_LEFT
         assert not await client.connection.check_liveness()
         await turn()
         assert not world.broker.connections.open

@@ -100,6 +100,22 @@ def test_commands_behind_connect_wait_until_it_is_known_who_sends_them() -> None
     run_with_broker(scenario, access=access_of(Secrets(WORDS, is_slow=True), denying))
 
 
+def test_commands_behind_connect_wait_while_one_question_leads_to_another() -> None:
+    """The proxy's own word is verified, then that of whom it asks for: the end of the first was taken for the end."""
+    denying = Denying()
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = Client(world.broker)
+        hello = connect_command(b"gate", original_auth_data="sesame", original_auth_method="word")
+        asked = pb.BaseCommand(type=Type.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=TOPIC, request_id=1))
+        client.send_bytes(encode_command(hello) + encode_command(asked))
+        await client.expect(Type.CONNECTED)
+        await client.expect(Type.LOOKUP_RESPONSE)
+        assert [who for who, _, _ in denying.asked] == [Principal("proxy", "joe")]
+
+    run_with_broker(scenario, access=access_of(Secrets(WORDS, is_slow=True), denying))
+
+
 @pytest.mark.parametrize(
     ("commands", "reason"),
     [

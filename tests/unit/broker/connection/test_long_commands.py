@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from geminga.broker.connection.back_pressure import COMMAND_BYTES_MAX
-from geminga.broker.connection.traffic import PauseReason
+from geminga.broker.connection.core.read_gate import PauseReason
 from geminga.model import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command
@@ -103,7 +103,7 @@ def test_acknowledgement_of_very_many_ids_takes_many_turns_and_is_answered_when_
         with TurnProbe() as probe:
             await turn()  # what follows is measured
             client.send_bytes(frame)
-            assert client.connection.paused & PauseReason.COMMAND_UNDER_WAY
+            assert client.connection.gate.reasons & PauseReason.COMMAND_UNDER_WAY
             while not any(command.type == Type.SUCCESS for command, _ in client.received):
                 other.send_bytes(PING_FRAME)
                 await other.expect(Type.PONG)
@@ -115,7 +115,7 @@ def test_acknowledgement_of_very_many_ids_takes_many_turns_and_is_answered_when_
         assert kinds.index(Type.ACK_RESPONSE) < kinds.index(Type.SUCCESS) or sub_type != Shared
         cursor = cursor_of(world)
         assert cursor.backlog_count == HELD // 2
-        assert client.connection.paused == PauseReason.NONE
+        assert client.connection.gate.reasons == PauseReason.NONE
 
     run_with_broker(scenario, max_unacked_messages_per_consumer=0, max_unacked_messages_per_subscription=0)
 
@@ -207,7 +207,7 @@ def test_connection_that_is_lost_behind_a_long_command_leaves_when_it_is_done() 
     async def scenario(world: BrokerWorld) -> None:
         client, ledger_id = await holding(world, HELD)
         client.send_bytes(ack_frame([(ledger_id, i) for i in range(HELD - 1)]) + ack_frame([(ledger_id, HELD - 1)]))
-        assert client.connection.paused & PauseReason.COMMAND_UNDER_WAY
+        assert client.connection.gate.reasons & PauseReason.COMMAND_UNDER_WAY
         client.lose()
         cursor = cursor_of(world)
         while world.broker.topics[next(iter(world.broker.topics))].subscriptions["sub"].consumers:

@@ -16,7 +16,7 @@ def test_late_messages_of_a_producer_that_the_broker_closed_are_dropped() -> Non
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer()
-        await world.broker.unload_topic(TopicName.parse(TOPIC))
+        await world.broker.registry.unload(TopicName.parse(TOPIC))
         await client.expect(Type.CLOSE_PRODUCER)
         client.send_message(0)
         assert not client.is_closed
@@ -30,7 +30,7 @@ def test_closed_producers_are_remembered_up_to_a_number() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         for producer_id in range(CLOSED_PRODUCERS_REMEMBERED_MAX + 1):
-            client.connection.producer_closed_by_broker(producer_id)
+            client.connection.members.producer_closed_by_broker(producer_id)
         client.send_message(0, producer_id=1)
         assert not client.is_closed
         client.send_message(0, producer_id=0)
@@ -47,7 +47,7 @@ def test_what_a_departing_consumer_is_asked_is_answered_behind_its_end() -> None
         departure = Departure(lambda _: True)
         topic = world.broker.topics[TOPIC]
         topic.departure = departure
-        (consumer,) = connection.consumers.values()
+        (consumer,) = connection.members.consumers.values()
         consumer.disconnect()
         for number, request in enumerate(
             (
@@ -57,10 +57,10 @@ def test_what_a_departing_consumer_is_asked_is_answered_behind_its_end() -> None
             )
         ):
             client.send(pb.BaseCommand(**request))
-            assert len(connection._departing[1]) == number + 1
+            assert len(connection.members._departing[1]) == number + 1
         assert not client.received
         (leaving,) = departure.clients
-        connection.write_soon(leaving.farewell("pulsar://next:6650", ""))
+        connection.output.write_soon(leaving.farewell("pulsar://next:6650", ""))
         leaving.told()
         close = (await client.expect(Type.CLOSE_CONSUMER)).close_consumer
         assert (close.consumer_id, close.assignedBrokerServiceUrl) == (1, "pulsar://next:6650")
@@ -76,10 +76,10 @@ def test_what_a_departing_consumer_is_asked_is_answered_behind_its_end() -> None
 def test_creation_that_was_asked_for_again_is_not_ended_by_the_first_one() -> None:
     async def scenario(world: BrokerWorld) -> None:
         connection = (await world.client()).connection
-        connection.requests[5, 1] = 8
-        assert not connection.request_ended((5, 1), 7)
-        assert connection.request_ended((5, 1), 8)
-        assert not connection.requests
+        connection.members.requests[5, 1] = 8
+        assert not connection.members.request_ended((5, 1), 7)
+        assert connection.members.request_ended((5, 1), 8)
+        assert not connection.members.requests
 
     run_with_broker(scenario)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from geminga.broker.connection.back_pressure import REQUESTS_PENDING_MAX, WRITE_BUFFER_STOP_READING_BYTES
-from geminga.broker.connection.traffic import PauseReason
+from geminga.broker.connection.core.read_gate import PauseReason
 from geminga.broker.core.ack_set import WORDS_MAX
 from geminga.model.errors import StorageError
 from geminga.model.topic_name import TopicName
@@ -76,7 +76,7 @@ def test_client_that_takes_no_answers_is_not_read_until_it_does() -> None:
         client.transport.buffered_bytes = WRITE_BUFFER_STOP_READING_BYTES + 1
         client.send_bytes(PING_FRAME)
         assert client.transport.is_reading_paused
-        assert client.connection.paused == PauseReason.WRITE_BUFFER
+        assert client.connection.gate.reasons == PauseReason.WRITE_BUFFER
         client.transport.buffered_bytes = 0
         client.connection.resume_writing()
         assert not client.transport.is_reading_paused
@@ -99,7 +99,7 @@ def test_client_with_too_many_requests_under_way_is_not_read_until_half_are_answ
             await client.expect(Type.LOOKUP_RESPONSE)
         await turns(2)
         assert not client.transport.is_reading_paused
-        assert client.connection.paused == PauseReason.NONE
+        assert client.connection.gate.reasons == PauseReason.NONE
 
     run_with_broker(scenario)
 
@@ -112,7 +112,7 @@ def test_publisher_that_is_not_read_counts_as_alive() -> None:
         world.bookie.holds_replies = True
         for sequence_id in range(1, 12):
             client.send_message(sequence_id)
-        assert client.connection.paused == PauseReason.PENDING_PUBLISHES
+        assert client.connection.gate.reasons == PauseReason.PENDING_PUBLISHES
         # Its PONG waits behind what is not read.
         assert await client.connection.check_liveness()
         assert not client.is_closed
@@ -148,8 +148,8 @@ def test_consumer_closed_and_made_again_while_it_is_made_is_answered(first_turns
         assert answers_to(client, 2) == [Type.SUCCESS]
         assert answers_to(client, 3) == [Type.SUCCESS]
         (consumer,) = world.broker.topics[TOPIC].subscriptions["s"].consumers
-        assert client.connection.consumers == {1: consumer}
-        assert client.connection.requests == {}
+        assert client.connection.members.consumers == {1: consumer}
+        assert client.connection.members.requests == {}
 
     run_with_broker(scenario)
 
@@ -175,16 +175,16 @@ def test_consumer_made_while_its_topic_is_unloaded_is_refused_or_closed_after_it
     async def scenario(world: BrokerWorld) -> None:
         for before_unload in range(25):
             client = await world.client()
-            await world.broker.get_topic(NAME, create=True)
+            await world.broker.registry.get(NAME, create=True)
             client.send_bytes(subscribe_frame(1, subscription=f"s{before_unload}"))
             await turns(before_unload)
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
             await turns(TURNS)
             kinds = [command.type for command, _ in client.received]
             # Closed before it exists would be overheard, and the client would wait for messages for ever.
             assert kinds in ([Type.ERROR], [Type.SUCCESS], [Type.SUCCESS, Type.CLOSE_CONSUMER]), before_unload
             is_open = kinds == [Type.SUCCESS]
-            assert is_open == (1 in client.connection.consumers), before_unload
+            assert is_open == (1 in client.connection.members.consumers), before_unload
             client.lose()
 
     run_with_broker(scenario)
@@ -194,15 +194,15 @@ def test_producer_made_while_its_topic_is_unloaded_is_refused_or_closed_after_it
     async def scenario(world: BrokerWorld) -> None:
         for before_unload in range(25):
             client = await world.client()
-            await world.broker.get_topic(NAME, create=True)
+            await world.broker.registry.get(NAME, create=True)
             client.send_bytes(producer_frame(1))
             await turns(before_unload)
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
             await turns(TURNS)
             kinds = [command.type for command, _ in client.received]
             allowed = ([Type.ERROR], [Type.PRODUCER_SUCCESS], [Type.PRODUCER_SUCCESS, Type.CLOSE_PRODUCER])
             assert kinds in allowed, before_unload
-            assert (kinds == [Type.PRODUCER_SUCCESS]) == (1 in client.connection.producers), before_unload
+            assert (kinds == [Type.PRODUCER_SUCCESS]) == (1 in client.connection.members.producers), before_unload
             client.lose()
 
     run_with_broker(scenario)
@@ -217,7 +217,7 @@ def test_messages_sent_while_the_topic_is_unloaded_are_stored_or_not_acknowledge
             for sequence_id in range(5):
                 client.send_message(sequence_id)
             await turns(before_unload)
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
             await turns(TURNS)
             for command, _ in client.received:
                 if command.type == Type.SEND_RECEIPT:
@@ -410,12 +410,12 @@ def test_topic_deleted_by_force_sends_producers_and_consumers_away_and_keeps_not
         await client.expect(Type.MESSAGE)
         for sequence_id in range(1, 4):
             client.send_message(sequence_id)
-        await world.broker.delete_topic(NAME, force=True)
+        await world.broker.registry.delete(NAME, force=True)
         await turns(TURNS)
         kinds = {command.type for command, _ in client.received}
         assert {Type.CLOSE_PRODUCER, Type.CLOSE_CONSUMER} <= kinds
         assert world.broker.topics == {}
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
         client.received.clear()
         # SENDs still on their way are dropped, and the client makes the topic anew.
         client.send_message(9)
@@ -450,10 +450,10 @@ def test_slow_consumer_of_a_non_persistent_topic_misses_messages_and_costs_nothi
 def test_partitions_added_while_consumers_are_connected_have_their_subscriptions() -> None:
     async def scenario(world: BrokerWorld) -> None:
         name = TopicName.parse("persistent://public/default/growing")
-        await world.broker.create_partitioned_topic(name, 1)
+        await world.broker.partitions.create(name, 1)
         consumer, publisher = await world.client(), await world.client()
         await consumer.subscribe(str(name.with_partition(0)))
-        await world.broker.update_partitions(name, 3)
+        await world.broker.partitions.grow(name, 3)
         request = pb.CommandPartitionedTopicMetadata(topic=str(name), request_id=70)
         consumer.send(pb.BaseCommand(type=Type.PARTITIONED_METADATA, partitionMetadata=request))
         answer = (await consumer.expect(Type.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse

@@ -30,7 +30,7 @@ async def stuck_client(world: BrokerWorld) -> Client:
 
     def on_write(data: bytes) -> None:
         transport.buffered_bytes += len(data)
-        if transport.buffered_bytes > WRITE_BUFFER_HIGH_BYTES and client.connection.is_writable:
+        if transport.buffered_bytes > WRITE_BUFFER_HIGH_BYTES and client.connection.output.is_writable:
             client.connection.pause_writing()
 
     transport.on_write = on_write
@@ -109,10 +109,10 @@ def test_shortage_ends_when_clients_take_what_they_were_sent() -> None:
             await virtual_seconds(0.02)
         assert not budget.is_short
         assert budget.size_bytes == 0
-        assert all(client.connection.is_writable for client in clients)
+        assert all(client.connection.output.is_writable for client in clients)
         topic = next(iter(world.broker.topics.values()))
         for client in clients:
-            [consumer] = client.connection.consumers.values()
+            [consumer] = client.connection.members.consumers.values()
             assert consumer.messages_out == ENTRIES
         assert len(topic.subscriptions) == STUCK
 
@@ -130,7 +130,7 @@ def test_answers_that_nobody_takes_are_bounded_over_all_clients() -> None:
         for _ in range(40):
             for client in clients:
                 # As answers of requests are written.
-                client.connection.write(b"a" * 10_000)
+                client.connection.output.write(b"a" * 10_000)
             await virtual_seconds(0.25)
             most = max(most, unsent(clients))
         assert most > budget._limit_bytes
@@ -140,7 +140,7 @@ def test_answers_that_nobody_takes_are_bounded_over_all_clients() -> None:
         assert sum(client.is_closed for client in clients) < 300
         # And a client that takes its answers is none of them.
         reader = await world.client()
-        reader.connection.write(b"a" * MEBIBYTE)
+        reader.connection.output.write(b"a" * MEBIBYTE)
         await virtual_seconds(10)
         assert not reader.is_closed
 
@@ -162,14 +162,13 @@ class Waiting:
     def may_write_again(self, *, has_turn: bool = False) -> None:
         self.has_turn = has_turn
 
-    def cut_off(self, reason: str) -> None:
-        pass
-
 
 def test_everybody_who_waits_gets_a_turn_as_far_as_there_are_any() -> None:
     async def scenario() -> None:
         full, waiting = Waiting(UNSENT_MAX + 1), [Waiting() for _ in range(TURNS_MAX + 3)]
-        budget = OutputBudget(asyncio.get_running_loop().time, [full, *waiting], UNSENT_MAX)
+        budget = OutputBudget(asyncio.get_running_loop().time, UNSENT_MAX)
+        for one in (full, *waiting):
+            budget.join(one, lambda reason: None)
         budget.note(full, full.unsent_bytes)
         for one in waiting:
             budget.wait(one)

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from geminga.broker.connection import request_room
+from geminga.broker.connection.core.read_gate import PauseReason
 from geminga.broker.connection.request_room import REQUESTS_FEW
-from geminga.broker.connection.traffic import PauseReason
 from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
@@ -51,14 +51,14 @@ def test_who_asks_much_waits_and_who_asks_little_is_served() -> None:
         hanging = Hanging()
         much, little = await world.client(), await world.client()
         await hanging.ask(much, LIMIT + 1)
-        assert much.connection.paused == PauseReason.REQUEST_ROOM
+        assert much.connection.gate.reasons == PauseReason.REQUEST_ROOM
         await hanging.ask(little, REQUESTS_FEW)
-        assert not little.connection.paused
+        assert not little.connection.gate.reasons
         assert not (await partitions(little)).HasField("error")
         hanging.is_over.set()
         await next_turn()
         await next_turn()
-        assert not much.connection.paused
+        assert not much.connection.gate.reasons
         assert world.broker.requests.count == 0
 
     run_with_broker(scenario)
@@ -91,7 +91,7 @@ def test_a_connection_that_is_held_and_goes_is_forgotten() -> None:
         hanging = Hanging()
         client = await world.client()
         await hanging.ask(client, LIMIT + 1)
-        assert list(world.broker.requests.held) == [client.connection]
+        assert list(world.broker.requests.held) == [client.connection.load]
         client.lose()
         await next_turn()
         assert not world.broker.requests.held

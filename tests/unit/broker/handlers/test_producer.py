@@ -79,7 +79,7 @@ def test_newer_epoch_on_the_same_connection_takes_over() -> None:
         client = await world.client()
         await client.create_producer(producer_name="p", epoch=0)
         old = topic_of(world).producers["p"]
-        client.connection.producer_closed_by_broker(1)
+        client.connection.members.producer_closed_by_broker(1)
         await client.create_producer(producer_name="p", epoch=1)
         assert topic_of(world).producers["p"] is not old
         await client.publish(0)
@@ -280,7 +280,7 @@ def test_terminated_topic_refuses_messages_and_producers() -> None:
         client = await world.client()
         await client.create_producer()
         await client.publish(0)
-        position = await world.broker.terminate_topic(TopicName.parse(TOPIC))
+        position = await world.broker.registry.terminate(TopicName.parse(TOPIC))
         assert position.entry_id == 0
         await client.expect(Type.CLOSE_PRODUCER)
         client.request_producer(producer_id=2)
@@ -313,7 +313,7 @@ def test_failed_write_is_answered_and_the_producer_disconnected_then_it_goes_on(
         for sequence_id in (1, 2, 3):
             await publish_patiently(client, sequence_id)
         assert topic_of(world).ledger.entry_count == 4
-        assert client.connection.pending_publishes == 0
+        assert client.connection.publishes.pending == 0
         assert world.broker.publish_buffer.size_bytes == 0
 
     run_with_broker(scenario)

@@ -192,10 +192,10 @@ def state(world: BrokerWorld, client: Client) -> dict[str, object]:
             name: sorted((each.name, each.cursor.mark_delete_position) for each in topic.subscriptions.values())
             for name, topic in world.broker.topics.items()
         },
-        "producers": list(connection.producers),
-        "consumers": list(connection.consumers),
-        "requests": dict(connection.requests),
-        "watchers": list(connection.watchers),
+        "producers": list(connection.members.producers),
+        "consumers": list(connection.members.consumers),
+        "requests": dict(connection.members.requests),
+        "watchers": list(connection.members.watchers),
     }
 
 
@@ -285,7 +285,7 @@ def test_commands_behind_one_that_waits_for_its_decision_keep_their_order() -> N
         first = await answer(client)
         assert first.error.message == "Closed producer before creation was complete"
         assert (await answer(client)).success.request_id == 9
-        assert not client.connection.producers
+        assert not client.connection.members.producers
         assert not client.is_closed
         # And one that is lost while it waits leaves nothing behind.
         lost = await world.client()

@@ -56,7 +56,7 @@ def test_what_is_not_there_is_told() -> None:
         await world.broker.schemas.registry.mark_deleted("public/default/topic")
         assert (await get_schema(client)).error_code == pb.TopicNotFound
         assert (await get_schema(client, schema_version=bytes(7) + b"\1")).error_code == pb.TopicNotFound
-        assert not client.connection.requests
+        assert not client.connection.members.requests
 
     run_with_broker(scenario)
 
@@ -82,12 +82,12 @@ def test_get_or_create_adds_to_a_topic_that_exists() -> None:
         client = await world.client()
         missing = await get_or_create(client, FIRST)
         assert (missing.error_code, missing.error_message) == (pb.TopicNotFound, f"Topic not found {TOPIC}")
-        await world.broker.create_topic(TopicName.parse(TOPIC))
+        await world.broker.registry.create(TopicName.parse(TOPIC))
         assert (await get_or_create(client, FIRST)).schema_version == bytes(8)
         assert (await get_or_create(client, SECOND)).schema_version == bytes(7) + b"\1"
         answer = await get_or_create(client, UNFIT)
         assert answer.error_code == pb.IncompatibleSchema
         assert "long can not be read as int" in answer.error_message
-        assert not client.connection.requests
+        assert not client.connection.members.requests
 
     run_with_broker(scenario)

@@ -17,7 +17,7 @@ PREFIX = "persistent://public/default/"
 
 async def create(world: BrokerWorld, *names: str) -> None:
     for name in names:
-        await world.broker.get_topic(TopicName.parse(name), create=True)
+        await world.broker.registry.get(TopicName.parse(name), create=True)
 
 
 async def topics(client: Client, **fields) -> pb.CommandGetTopicsOfNamespaceResponse:
@@ -79,7 +79,7 @@ def test_watch_tells_of_topics_that_come_and_go() -> None:
         await create(world, "a-2", "b-2")
         update = (await client.expect(Type.WATCH_TOPIC_UPDATE)).watchTopicUpdate
         assert (list(update.new_topics), list(update.deleted_topics)) == ([PREFIX + "a-2"], [])
-        await world.broker.delete_topic(TopicName.parse("a-1"))
+        await world.broker.registry.delete(TopicName.parse("a-1"))
         update = (await client.expect(Type.WATCH_TOPIC_UPDATE)).watchTopicUpdate
         assert (list(update.new_topics), list(update.deleted_topics)) == ([], [PREFIX + "a-1"])
         assert update.topics_hash == topics_hash([PREFIX + "a-2"])
@@ -98,7 +98,7 @@ def test_watches_end_with_their_connection() -> None:
         await watch(client, "public/default/.*")
         await client.expect(Type.WATCH_TOPIC_LIST_SUCCESS)
         client.connection.connection_lost(None)
-        assert client.connection.watchers == {}
+        assert client.connection.members.watchers == {}
         await create(world, "a")
 
     run_with_broker(scenario)

@@ -35,6 +35,7 @@ def topic_in(bundle: Bundle) -> TopicName:
 class Client:
     def __init__(self, listener: str = "") -> None:
         self.listener = listener
+        self.output = self
         self.heard: list[bytes] = []
 
     def write_soon(self, data: bytes) -> None:

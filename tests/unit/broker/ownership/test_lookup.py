@@ -100,6 +100,6 @@ def test_producer_and_consumer_of_a_topic_elsewhere_are_told_to_look_up_again_an
                 assert (await client.error()).error == ServerError.SERVICE_NOT_READY
         assert not world.broker.topics
         # Nothing was made of it in metadata either.
-        assert not await world.broker.topic_exists(TopicName.parse(TOPIC))
+        assert not await world.broker.registry.exists(TopicName.parse(TOPIC))
 
     run(scenario)

@@ -46,7 +46,7 @@ class Stage:
         """Of the loaded topic."""
 
         async def ttl(one: Broker) -> int:
-            return (await one.get_topic(NAME, create=True)).rules.ttl_ms
+            return (await one.registry.get(NAME, create=True)).rules.ttl_ms
 
         return await self.at(broker, ttl)
 

@@ -16,7 +16,7 @@ from support.worlds.policy_levels import NAMESPACE, run_quietly
 
 async def load_topics(world: BrokerWorld, count: int) -> None:
     for number in range(count):
-        await world.broker.get_topic(TopicName.parse(f"persistent://{NAMESPACE}/t{number}"), create=True)
+        await world.broker.registry.get(TopicName.parse(f"persistent://{NAMESPACE}/t{number}"), create=True)
 
 
 def limits(world: BrokerWorld) -> set[int]:

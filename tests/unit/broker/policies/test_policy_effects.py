@@ -28,7 +28,7 @@ async def set_at(world: BrokerWorld, level: str, keys: dict[str, str], value: ob
 async def seen_everywhere(world: BrokerWorld, look: Look) -> list[object]:
     """What is seen at once, after an unload, and after a restart."""
     seen = [await look(world)]
-    await world.broker.unload_topic(NAME)
+    await world.broker.registry.unload(NAME)
     seen.append(await look(world))
     await world.restart()
     return [*seen, await look(world)]
@@ -272,7 +272,7 @@ def test_policy_that_changes_while_its_topic_loads_is_followed() -> None:
         await topic_of(world)
         world.metadata.faults.delay_ms_max = 50
         for number in range(30):
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
             loading = world.client()
             client = await loading
             client.request_producer(TOPIC, producer_id=1)
@@ -340,14 +340,14 @@ def test_topic_goes_when_its_own_policies_say_so(level: str, moment: str) -> Non
         await topic_of(world)
         await set_at(world, level, INACTIVE, inactive())
         if moment == "after an unload":
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
         elif moment == "after a restart":
             await world.restart()
         await topic_of(world)
         await seconds(540)
-        assert await world.broker.topic_exists(NAME)
+        assert await world.broker.registry.exists(NAME)
         await seconds(121)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, **KEEPS)
 
@@ -358,10 +358,10 @@ def test_topic_stays_where_its_own_policies_keep_it_from_the_brokers() -> None:
         await set_namespace(world, "inactive_topic_policies", inactive())
         await set_topic(world, "inactiveTopicPolicies", inactive(is_on=False))
         await seconds(3000)
-        assert await world.broker.topic_exists(NAME)
+        assert await world.broker.registry.exists(NAME)
         await set_topic(world, "inactiveTopicPolicies", None)
         await seconds(700)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, keep_alive_interval_s=1_000_000)
 
@@ -385,7 +385,7 @@ def test_what_a_topic_still_needs_keeps_it_whatever_its_policies_say(hold: str) 
         caught_up = inactive("delete_when_subscriptions_caught_up")
         await set_topic(world, "inactiveTopicPolicies", inactive() if hold == "subscription" else caught_up)
         await seconds(3000)
-        assert await world.broker.topic_exists(NAME)
+        assert await world.broker.registry.exists(NAME)
         # What held it goes.
         if hold == "subscription":
             await set_topic(world, "inactiveTopicPolicies", caught_up)
@@ -394,6 +394,6 @@ def test_what_a_topic_still_needs_keeps_it_whatever_its_policies_say(hold: str) 
         else:
             await subscription.cursor.clear_backlog()
         await seconds(800)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, **KEEPS)

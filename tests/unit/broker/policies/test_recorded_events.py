@@ -58,7 +58,7 @@ def test_an_event_is_encoded_again_to_the_same_bytes(entry: bytes) -> None:
 def test_an_edit_changes_its_policy_and_nothing_else_of_the_message() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.resources.namespaces.create(NAMESPACE, {})
-        topic = await world.broker.get_topic(EVENTS, create=True)
+        topic = await world.broker.registry.get(EVENTS, create=True)
         assert isinstance(topic, PersistentTopic)
         info = SchemaInfo("PulsarEvent", SchemaType.AVRO, SCHEMA)
         registry = world.broker.schemas.registry
@@ -75,7 +75,7 @@ def test_an_edit_changes_its_policy_and_nothing_else_of_the_message() -> None:
         assert found is not None
         assert found.for_all["maxConsumerPerTopic"] == 2
 
-        topic = await world.broker.get_topic(EVENTS, create=False)
+        topic = await world.broker.registry.get(EVENTS, create=False)
         assert isinstance(topic, PersistentTopic)
         *_, newest = await topic.ledger.read_range(topic.ledger.first_position, 10, 1 << 20)
         before, _ = split_entry(RECORDED[0])

@@ -32,7 +32,7 @@ EVENTS = TopicName.parse(f"persistent://{NAMESPACE}/__change_events")
 
 
 async def events_topic(world: BrokerWorld) -> PersistentTopic:
-    topic = await world.broker.get_topic(EVENTS, create=False)
+    topic = await world.broker.registry.get(EVENTS, create=False)
     assert isinstance(topic, PersistentTopic)
     return topic
 
@@ -69,10 +69,10 @@ def test_policies_of_a_topic_survive_a_restart() -> None:
 
 def test_change_is_followed_by_the_partitions_that_are_loaded() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 2)
+        await world.broker.partitions.create(NAME, 2)
         await set_topic(world, "messageTTLInSeconds", 5)
         for index in range(2):
-            partition = await world.broker.get_topic(NAME.with_partition(index), create=False)
+            partition = await world.broker.registry.get(NAME.with_partition(index), create=False)
             assert isinstance(partition, PersistentTopic)
             assert partition.rules.ttl_ms == 5000
         await set_topic(world, "messageTTLInSeconds", None, NAME.with_partition(1))
@@ -86,14 +86,14 @@ def test_change_is_followed_by_the_partitions_that_are_loaded() -> None:
 def test_policies_go_with_their_topic(is_partitioned: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         if is_partitioned:
-            await world.broker.create_partitioned_topic(NAME, 2)
+            await world.broker.partitions.create(NAME, 2)
         else:
             await topic_of(world)
         await set_topic(world, "messageTTLInSeconds", 5)
         if is_partitioned:
-            await world.broker.delete_partitioned_topic(NAME)
+            await world.broker.partitions.delete(NAME)
         else:
-            await world.broker.delete_topic(NAME)
+            await world.broker.registry.delete(NAME)
         assert await document_of(world) is None
         await world.restart()
         assert await document_of(world) is None
@@ -109,7 +109,7 @@ def test_policies_go_with_their_namespace() -> None:
         await world.resources.namespaces.create(NAMESPACE, {})
         await world.broker.policies_changed(NAMESPACE)
         assert await document_of(world) is None
-        assert not await world.broker.topic_exists(EVENTS)
+        assert not await world.broker.registry.exists(EVENTS)
 
     run_quietly(scenario)
 
@@ -120,8 +120,8 @@ def test_events_topic_is_neither_listed_nor_deleted_when_idle() -> None:
         await (await topic_of(world)).create_subscription("sub", (await topic_of(world)).last_position)
         await set_topic(world, "messageTTLInSeconds", 5)
         await seconds(10_000)
-        assert await world.broker.list_topics(NAMESPACE, mode=TopicMode.ALL) == [str(NAME)]
-        assert str(EVENTS) in await world.broker.list_topics(NAMESPACE, has_system=True)
+        assert await world.broker.registry.list(NAMESPACE, mode=TopicMode.ALL) == [str(NAME)]
+        assert str(EVENTS) in await world.broker.registry.list(NAMESPACE, has_system=True)
         assert await document_of(world) == {"messageTTLInSeconds": 5}
 
     run_quietly(scenario, delete_inactive_topics=True)
@@ -245,8 +245,8 @@ def test_policies_of_topics_are_refused_when_switched_off_and_for_the_broker_s_o
 def test_topic_without_policies_in_its_namespace_makes_no_events_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await topic_of(world)
-        await world.broker.delete_topic(NAME)
-        assert not await world.broker.topic_exists(EVENTS)
+        await world.broker.registry.delete(NAME)
+        assert not await world.broker.registry.exists(EVENTS)
 
     run_quietly(scenario)
 
@@ -445,7 +445,7 @@ def test_what_a_newer_version_wrote_is_kept_through_edit_and_rewrite(is_rewritte
         held = {key: value for key, value in found[-1]["topicPoliciesEvent"]["policies"].items() if value is not None}
         assert held == {**policies, "messageTTLInSeconds": 8}
         # With the topic everything of it goes, also what it has for all clusters.
-        await world.broker.delete_topic(NAME)
+        await world.broker.registry.delete(NAME)
         await world.restart()
         assert await world.broker.policies.topics.get(NAME) is None
 

@@ -130,7 +130,7 @@ def test_parts_are_kept_up_as_often_as_their_kind_asks_for() -> None:
     async def scenario(world: BrokerWorld) -> None:
         with_parts(world.broker, KeptPart, UnkeptPart)
         topic = await topic_of(world)
-        other = await world.broker.get_topic(TopicName.parse("persistent://public/default/other"), create=True)
+        other = await world.broker.registry.get(TopicName.parse("persistent://public/default/other"), create=True)
         assert isinstance(other, PersistentTopic)
         await seconds(6)
         part, unkept = topic.parts.find(KeptPart), topic.parts.find(UnkeptPart)

@@ -107,7 +107,7 @@ def test_a_ledgers_own_beginning_is_known_after_the_topic_was_loaded_anew() -> N
         await (await Publisher.open(world)).publish(claimed_ms=1)
         topic = await topic_of(world)
         await topic.create_subscription("sub", EARLIEST)
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         await seconds(LIMIT_S - 10)
         subscription = (await topic_of(world)).subscriptions["sub"]
         assert not await seek.expire(subscription, LIMIT_S * 1000)

@@ -15,15 +15,15 @@ def test_partitions_are_found_while_they_are_open() -> None:
         await world.broker.resources.create_partitioned_topic(WHOLE, 3)
         names = [WHOLE.with_partition(index) for index in range(3)]
         other = TopicName.parse("persistent://public/default/whole-partition-x")
-        first, second, third = [await world.broker.get_topic(name, create=True) for name in names]
-        apart = await world.broker.get_topic(other, create=True)
+        first, second, third = [await world.broker.registry.get(name, create=True) for name in names]
+        apart = await world.broker.registry.get(other, create=True)
         registry = world.broker.registry
         assert registry.loaded_of(WHOLE) == [first, second, third]
         assert registry.loaded_of(names[1]) == [second]
         assert registry.loaded_of(other) == [apart]
         await registry.unload(names[1])
         assert registry.loaded_of(WHOLE) == [first, third]
-        again = await world.broker.get_topic(names[1], create=False)
+        again = await world.broker.registry.get(names[1], create=False)
         assert registry.loaded_of(WHOLE) == [first, third, again]
         for name in names:
             await registry.unload(name)
@@ -36,8 +36,8 @@ def test_partitions_are_found_while_they_are_open() -> None:
 def test_a_name_that_is_a_topic_and_has_partitions_is_both() -> None:
     async def scenario(world: BrokerWorld) -> None:
         loaded = LoadedTopics()
-        alone = await world.broker.get_topic(WHOLE, create=True)
-        part = await world.broker.get_topic(TopicName.parse("non-persistent://public/default/x"), create=True)
+        alone = await world.broker.registry.get(WHOLE, create=True)
+        part = await world.broker.registry.get(TopicName.parse("non-persistent://public/default/x"), create=True)
         loaded.add(alone)
         loaded.add(part)
         loaded.add(alone)

@@ -24,7 +24,7 @@ def test_what_is_deleted_takes_no_new_topics(text: str, is_wanted: bool) -> None
     async def scenario(world: BrokerWorld) -> None:
         resources = world.broker.resources
         for local in ("whole", "going"):
-            await world.broker.create_partitioned_topic(TopicName.parse(f"persistent://public/default/{local}"), 2)
+            await world.broker.partitions.create(TopicName.parse(f"persistent://public/default/{local}"), 2)
         going = TopicName.parse("persistent://public/default/going")
         await resources.partitioned_topics.mark_deleted(going, True, partitions=2)
         await resources.namespaces.create("public/going", {"replication_clusters": ["standalone"]})

@@ -25,13 +25,13 @@ NAME = TopicName.parse(TOPIC)
 
 
 async def stored(world: BrokerWorld) -> list[int]:
-    names = await world.broker.list_topics("public/default")
+    names = await world.broker.registry.list("public/default")
     return sorted(TopicName.parse(name).partition for name in names)
 
 
 def test_partitions_are_made_without_being_loaded() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 300)
+        await world.broker.partitions.create(NAME, 300)
         assert await stored(world) == list(range(300))
         assert not world.broker.topics
         client = await world.client()
@@ -45,21 +45,21 @@ def test_partitions_are_made_without_being_loaded() -> None:
 def test_partition_that_is_used_while_it_is_made_is_made_once() -> None:
     async def scenario(world: BrokerWorld) -> None:
         async def use(index: int) -> None:
-            while not await world.broker.partitioned_count(NAME):
+            while not await world.broker.registry.partitioned_count(NAME):
                 await next_turn()
             for _ in range(index):
                 await next_turn()
-            topic = await world.broker.get_topic(NAME.with_partition(index), create=True)
+            topic = await world.broker.registry.get(NAME.with_partition(index), create=True)
             await topic.create_subscription("sub", EARLIEST)
 
         users = [spawn(use(index), name=f"use {index}") for index in range(40)]
-        await world.broker.create_partitioned_topic(NAME, 40)
+        await world.broker.partitions.create(NAME, 40)
         for user in users:
             await user
         assert await stored(world) == list(range(40))
         await world.restart()
         for index in range(40):
-            topic = await world.broker.get_topic(NAME.with_partition(index), create=False)
+            topic = await world.broker.registry.get(NAME.with_partition(index), create=False)
             assert list(topic.subscriptions) == ["sub"]
 
     run_with_broker(scenario)
@@ -81,17 +81,17 @@ def test_creation_that_a_stop_cuts_off_is_completed_with_the_subscriptions_of_th
 
         world.ledgers.create = counted
         with pytest.raises(UnavailableError, match="stopping"):
-            await world.broker.create_partitioned_topic(NAME, count)
+            await world.broker.partitions.create(NAME, count)
         assert made == 2 * PARTITIONS_AT_ONCE
         await world.restart()
-        assert await world.broker.partitioned_count(NAME) == count
-        first = await world.broker.get_topic(NAME.with_partition(0), create=False)
+        assert await world.broker.registry.partitioned_count(NAME) == count
+        first = await world.broker.registry.get(NAME.with_partition(0), create=False)
         await first.create_subscription("sub", EARLIEST)
         with pytest.raises(ConflictError):
-            await world.broker.create_partitioned_topic(NAME, count)
+            await world.broker.partitions.create(NAME, count)
         await world.broker.partitions.create_missing(NAME)
         assert await stored(world) == list(range(count))
-        last = await world.broker.get_topic(NAME.with_partition(count - 1), create=False)
+        last = await world.broker.registry.get(NAME.with_partition(count - 1), create=False)
         assert list(last.subscriptions) == ["sub"]
         await world.broker.partitions.create_missing(NAME)
         with pytest.raises(TopicNotFoundError):
@@ -109,7 +109,7 @@ def test_partitions_of_a_namespace_that_another_broker_deletes_meanwhile_are_tak
         world.metadata.faults.watch_lost_percent = 100
         await broker.resources.namespaces.set_policy(namespace, "deleted", True)
         with pytest.raises(TopicNotFoundError):
-            await broker.create_partitioned_topic(name, 3)
+            await broker.partitions.create(name, 3)
         assert await broker.ledgers.encoded_names(f"{namespace}/persistent") == []
         assert await broker.resources.partitioned_topics.find_stored(name) is None
 
@@ -118,8 +118,8 @@ def test_partitions_of_a_namespace_that_another_broker_deletes_meanwhile_are_tak
 
 def test_growth_that_a_stop_cuts_off_is_not_seen_and_the_same_request_completes_it() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 2)
-        first = await world.broker.get_topic(NAME.with_partition(0), create=False)
+        await world.broker.partitions.create(NAME, 2)
+        first = await world.broker.registry.get(NAME.with_partition(0), create=False)
         await first.create_subscription("sub", EARLIEST)
         create = world.ledgers.create
 
@@ -129,14 +129,14 @@ def test_growth_that_a_stop_cuts_off_is_not_seen_and_the_same_request_completes_
 
         world.ledgers.create = stopping
         with pytest.raises(UnavailableError):
-            await world.broker.update_partitions(NAME, 10)
+            await world.broker.partitions.grow(NAME, 10)
         await world.restart()
-        assert await world.broker.partitioned_count(NAME) == 2
-        await world.broker.update_partitions(NAME, 10)
-        assert await world.broker.partitioned_count(NAME) == 10
+        assert await world.broker.registry.partitioned_count(NAME) == 2
+        await world.broker.partitions.grow(NAME, 10)
+        assert await world.broker.registry.partitioned_count(NAME) == 10
         assert not world.broker.topics  # a new partition's subscription is a node, too
         for index in range(10):
-            topic = await world.broker.get_topic(NAME.with_partition(index), create=False)
+            topic = await world.broker.registry.get(NAME.with_partition(index), create=False)
             assert list(topic.subscriptions) == (["sub"] if index != 1 else [])
 
     run_with_broker(scenario)
@@ -149,28 +149,28 @@ def test_half_created_topic_is_deleted_by_what_is_there() -> None:
         for index in (0, 5, 9):
             await world.ledgers.create(NAME.with_partition(index).managed_ledger_name)
         other = TopicName.parse(f"{TOPIC}-partition-x")
-        await world.broker.get_topic(other, create=True)
-        used = await world.broker.get_topic(NAME.with_partition(7), create=True)
+        await world.broker.registry.get(other, create=True)
+        used = await world.broker.registry.get(NAME.with_partition(7), create=True)
         await used.create_subscription("sub", EARLIEST)
-        await world.broker.unload_topic(used.name)
-        await world.broker.delete_partitioned_topic(NAME)
-        assert await world.broker.list_topics("public/default") == [str(other)]
-        assert await world.broker.partitioned_count(NAME) == 0
+        await world.broker.registry.unload(used.name)
+        await world.broker.partitions.delete(NAME)
+        assert await world.broker.registry.list("public/default") == [str(other)]
+        assert await world.broker.registry.partitioned_count(NAME) == 0
         with pytest.raises(TopicNotFoundError):
-            await world.broker.delete_partitioned_topic(NAME)
+            await world.broker.partitions.delete(NAME)
 
     run_with_broker(scenario)
 
 
 def test_topic_with_a_client_on_one_partition_is_deleted_only_by_force() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 3)
+        await world.broker.partitions.create(NAME, 3)
         client = await world.client()
         await client.create_producer(f"{TOPIC}-partition-1")
         with pytest.raises(PreconditionFailedError):
-            await world.broker.delete_partitioned_topic(NAME)
+            await world.broker.partitions.delete(NAME)
         assert await stored(world) == [0, 1, 2]
-        await world.broker.delete_partitioned_topic(NAME, force=True)
+        await world.broker.partitions.delete(NAME, force=True)
         assert await stored(world) == []
 
     run_with_broker(scenario)
@@ -183,19 +183,19 @@ def test_limit_of_partitions_holds_everywhere(domain: str) -> None:
     async def scenario(world: BrokerWorld) -> None:
         for count in (5, 0, -1, (1 << 31) - 1):
             with pytest.raises(PreconditionFailedError):
-                await world.broker.create_partitioned_topic(name, count)
-        await world.broker.create_partitioned_topic(name, 4)
+                await world.broker.partitions.create(name, count)
+        await world.broker.partitions.create(name, 4)
         with pytest.raises(PreconditionFailedError):
-            await world.broker.update_partitions(name, 5)
-        assert await world.broker.partitioned_count(name) == 4
+            await world.broker.partitions.grow(name, 5)
+        assert await world.broker.registry.partitioned_count(name) == 4
         # The default that topics are made with on demand is more.
         with pytest.raises(PreconditionFailedError):
-            await world.broker.partitioned_count(TopicName.parse("other"), create=True)
+            await world.broker.registry.partitioned_count(TopicName.parse("other"), create=True)
         override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 7}
         await world.resources.namespaces.set_policy("public/default", "autoTopicCreationOverride", override)
         await world.broker.policies_changed("public/default")
         with pytest.raises(PreconditionFailedError):
-            await world.broker.partitioned_count(TopicName.parse("other"), create=True)
+            await world.broker.registry.partitioned_count(TopicName.parse("other"), create=True)
 
     run_with_broker(scenario, partitions_max=4, auto_topic_creation_type="partitioned", default_partitions=5)
 
@@ -205,18 +205,18 @@ def test_without_a_limit_there_is_one_all_the_same() -> None:
         for domain in ("persistent", "non-persistent"):
             name = TopicName.parse(f"{domain}://public/default/p")
             with pytest.raises(PreconditionFailedError, match=str(PARTITIONS_MAX)):
-                await world.broker.create_partitioned_topic(name, PARTITIONS_MAX + 1)
-            assert await world.broker.partitioned_count(name) == 0
+                await world.broker.partitions.create(name, PARTITIONS_MAX + 1)
+            assert await world.broker.registry.partitioned_count(name) == 0
 
     run_with_broker(scenario)
 
 
 def test_growth_counts_for_the_topics_of_the_namespace() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 3)
+        await world.broker.partitions.create(NAME, 3)
         with pytest.raises(PreconditionFailedError):
-            await world.broker.update_partitions(NAME, 6)
-        await world.broker.update_partitions(NAME, 5)
+            await world.broker.partitions.grow(NAME, 6)
+        await world.broker.partitions.grow(NAME, 5)
 
     run_with_broker(scenario, topics_per_namespace_max=5)
 
@@ -224,7 +224,7 @@ def test_growth_counts_for_the_topics_of_the_namespace() -> None:
 def test_lost_answers_of_the_metadata_store_do_not_stop_the_creation() -> None:
     async def scenario(world: BrokerWorld) -> None:
         world.metadata.faults = MetadataFaults(unknown_before_percent=15, unknown_after_percent=15)
-        await world.broker.create_partitioned_topic(NAME, 200)
+        await world.broker.partitions.create(NAME, 200)
         world.metadata.faults = MetadataFaults()
         assert await stored(world) == list(range(200))
 
@@ -234,7 +234,7 @@ def test_lost_answers_of_the_metadata_store_do_not_stop_the_creation() -> None:
 def test_name_that_no_administrator_could_say_is_not_created() -> None:
     async def scenario(world: BrokerWorld) -> None:
         with pytest.raises(InvalidTopicNameError):
-            await world.broker.get_topic(TopicName.parse("x" * 513), create=True)
+            await world.broker.registry.get(TopicName.parse("x" * 513), create=True)
         client = await world.client()
         client.request_producer("x" * 100_000)
         assert "characters" in (await client.error()).message
@@ -250,9 +250,9 @@ def test_others_are_served_while_many_partitions_are_made_listed_and_deleted() -
         client = await world.client()
         await client.create_producer("persistent://public/default/other")
         works = [
-            world.broker.create_partitioned_topic(NAME, count),
-            world.broker.list_topics("public/default"),
-            world.broker.delete_partitioned_topic(NAME),
+            world.broker.partitions.create(NAME, count),
+            world.broker.registry.list("public/default"),
+            world.broker.partitions.delete(NAME),
         ]
         published = 0
         for work in works:
@@ -274,24 +274,24 @@ def test_others_are_served_while_many_partitions_are_made_listed_and_deleted() -
 
 def test_client_that_reconnects_brings_no_partition_of_a_topic_back_that_is_being_deleted() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 4)
+        await world.broker.partitions.create(NAME, 4)
         for index in range(4):
-            await (await world.broker.get_topic(NAME.with_partition(index), create=True)).create_subscription(
+            await (await world.broker.registry.get(NAME.with_partition(index), create=True)).create_subscription(
                 "sub", EARLIEST
             )
         world.metadata.faults.delay_ms_max = 20
-        deletion = spawn(world.broker.delete_partitioned_topic(NAME, force=True), name="deletion")
-        while await world.broker.topic_exists(NAME.with_partition(0)):
+        deletion = spawn(world.broker.partitions.delete(NAME, force=True), name="deletion")
+        while await world.broker.registry.exists(NAME.with_partition(0)):
             await seconds(0.001)
         with pytest.raises(TopicNotFoundError, match="is being deleted"):
-            await world.broker.get_topic(NAME.with_partition(0), create=True)
+            await world.broker.registry.get(NAME.with_partition(0), create=True)
         with pytest.raises(TopicNotFoundError, match="is being deleted"):
-            await world.broker.partitioned_count(NAME, create=True)
+            await world.broker.registry.partitioned_count(NAME, create=True)
         with pytest.raises(TopicNotFoundError, match="is being deleted"):
-            await world.broker.get_topic(NAME, create=True)
+            await world.broker.registry.get(NAME, create=True)
         await deletion
         assert await stored(world) == []
-        assert await world.broker.partitioned_count(NAME) == 0
+        assert await world.broker.registry.partitioned_count(NAME) == 0
 
     run_with_broker(scenario)
 
@@ -301,13 +301,13 @@ def test_client_that_asks_at_any_moment_of_a_deletion_leaves_no_partition_withou
         outcomes: list[str] = []
 
         async def scenario(world: BrokerWorld) -> None:
-            await world.broker.create_partitioned_topic(NAME, 2)
-            deletion = spawn(world.broker.delete_partitioned_topic(NAME), name="deletion")
+            await world.broker.partitions.create(NAME, 2)
+            deletion = spawn(world.broker.partitions.delete(NAME), name="deletion")
             for _ in range(turns):
                 await next_turn()
             is_over = deletion.done()
             try:
-                await world.broker.get_topic(NAME.with_partition(1), create=True)
+                await world.broker.registry.get(NAME.with_partition(1), create=True)
             except TopicNotFoundError:
                 outcomes.append("refused")
             except UnavailableError:
@@ -317,14 +317,14 @@ def test_client_that_asks_at_any_moment_of_a_deletion_leaves_no_partition_withou
             await deletion
             if outcomes != ["after"]:
                 assert await stored(world) == [], turns
-                assert await world.broker.partitioned_count(NAME) == 0
+                assert await world.broker.registry.partitioned_count(NAME) == 0
 
         run_with_broker(scenario)
         return outcomes[0]
 
     async def length(world: BrokerWorld) -> int:
-        await world.broker.create_partitioned_topic(NAME, 2)
-        deletion = spawn(world.broker.delete_partitioned_topic(NAME), name="deletion")
+        await world.broker.partitions.create(NAME, 2)
+        deletion = spawn(world.broker.partitions.delete(NAME), name="deletion")
         turns = 0
         while not deletion.done():
             await next_turn()
@@ -340,9 +340,9 @@ def test_client_that_asks_at_any_moment_of_a_deletion_leaves_no_partition_withou
 
 async def cut_off(world: BrokerWorld) -> None:
     """A deletion that ended in the middle: one partition is gone."""
-    await world.broker.create_partitioned_topic(NAME, 3)
+    await world.broker.partitions.create(NAME, 3)
     await world.broker.policies.topics.update(NAME, lambda document: {**document, "messageTTLInSeconds": 7})
-    topic = await world.broker.get_topic(NAME.with_partition(2), create=True)
+    topic = await world.broker.registry.get(NAME.with_partition(2), create=True)
     await topic.create_subscription("sub", EARLIEST)
     found = await world.resources.partitioned_topics.find(NAME)
     assert found is not None
@@ -355,9 +355,9 @@ def test_more_partitions_than_go_at_a_time_are_all_deleted(monkeypatch: pytest.M
     monkeypatch.setattr(partitions, "PARTITIONS_AT_ONCE", 2)
 
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 7)
+        await world.broker.partitions.create(NAME, 7)
         assert await stored(world) == list(range(7))
-        await world.broker.delete_partitioned_topic(NAME)
+        await world.broker.partitions.delete(NAME)
         assert await stored(world) == []
 
     run_with_broker(scenario)
@@ -370,17 +370,17 @@ def test_deletion_that_was_cut_off_is_finished_by_the_same_request(force: bool) 
         assert await stored(world) == [1, 2]
         for refused in (
             world.broker.partitions.create_missing(NAME),
-            world.broker.update_partitions(NAME, 5),
-            world.broker.create_partitioned_topic(NAME, 5),
+            world.broker.partitions.grow(NAME, 5),
+            world.broker.partitions.create(NAME, 5),
         ):
             with pytest.raises((TopicNotFoundError, ConflictError)):
                 await refused
         assert await stored(world) == [1, 2]
-        await world.broker.delete_partitioned_topic(NAME, force=force)
+        await world.broker.partitions.delete(NAME, force=force)
         assert await stored(world) == []
         assert await world.broker.policies.topics.get(NAME) is None
-        await world.broker.create_partitioned_topic(NAME, 2)
-        await world.broker.get_topic(NAME.with_partition(1), create=True)
+        await world.broker.partitions.create(NAME, 2)
+        await world.broker.registry.get(NAME.with_partition(1), create=True)
 
     run_with_broker(scenario)
 
@@ -402,7 +402,7 @@ def test_deletion_that_was_cut_off_is_finished_when_a_client_asks() -> None:
 
 def test_deletion_that_fails_half_way_is_not_served_and_finished_by_the_same_request() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 3)
+        await world.broker.partitions.create(NAME, 3)
         delete = world.ledgers.delete_unused
 
         async def failing(name: str) -> bool:
@@ -412,31 +412,31 @@ def test_deletion_that_fails_half_way_is_not_served_and_finished_by_the_same_req
 
         world.ledgers.delete_unused = failing
         with pytest.raises(MetadataError):
-            await world.broker.delete_partitioned_topic(NAME)
+            await world.broker.partitions.delete(NAME)
         world.ledgers.delete_unused = delete
         assert await world.resources.partitioned_topics.find(NAME) is None
         assert 1 in await stored(world)
-        await world.broker.delete_partitioned_topic(NAME)
+        await world.broker.partitions.delete(NAME)
         assert await stored(world) == []
         with pytest.raises(TopicNotFoundError):
-            await world.broker.delete_partitioned_topic(NAME)
+            await world.broker.partitions.delete(NAME)
 
     run_with_broker(scenario)
 
 
 def test_refused_deletion_leaves_the_topic_served() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 3)
+        await world.broker.partitions.create(NAME, 3)
         client = await world.client()
         await client.create_producer(f"{TOPIC}-partition-1")
         with pytest.raises(PreconditionFailedError):
-            await world.broker.delete_partitioned_topic(NAME)
-        assert await world.broker.partitioned_count(NAME) == 3
+            await world.broker.partitions.delete(NAME)
+        assert await world.broker.registry.partitioned_count(NAME) == 3
         await client.create_producer(f"{TOPIC}-partition-2", producer_id=2)
         # Two requests at a time are one deletion.
         await client.close_producer(1)
         await client.close_producer(2)
-        both = [spawn(world.broker.delete_partitioned_topic(NAME), name=f"deletion {n}") for n in range(2)]
+        both = [spawn(world.broker.partitions.delete(NAME), name=f"deletion {n}") for n in range(2)]
         for deletion in both:
             await deletion
         assert await stored(world) == []

@@ -81,7 +81,7 @@ def test_taken_topic_is_closed_before_another_one_has_finished_loading() -> None
         await client.create_producer()
         await client.publish(0)
         world.metadata.faults.delay_ms_max = 20
-        loading = asyncio.ensure_future(world.broker.get_topic(OTHER, create=True))
+        loading = asyncio.ensure_future(world.broker.registry.get(OTHER, create=True))
         while str(OTHER) not in world.broker.registry.loads:
             await pass_ms(1)
         world.metadata.faults.delay_ms_max = 60_000
@@ -100,7 +100,7 @@ def test_taken_topic_is_closed_before_another_one_has_finished_loading() -> None
 def test_topic_that_is_taken_while_it_is_loaded_is_never_registered() -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
         world.metadata.faults.delay_ms_max = 20
-        loading = asyncio.ensure_future(world.broker.get_topic(OTHER, create=True))
+        loading = asyncio.ensure_future(world.broker.registry.get(OTHER, create=True))
         while world.ledgers.get(OTHER.managed_ledger_name) is None:
             await pass_ms(1)
         # Its policies change while it reads them, and again: then they can not be read for long.
@@ -131,7 +131,7 @@ def test_topic_that_ended_loading_is_closed_while_another_one_is_stuck() -> None
         stuck = loads._loads[str(stuck_name)] = Load(stuck_name, create=True, is_for_deletion=False)
         loads._running[str(stuck_name)] = 0.0
         world.metadata.faults.delay_ms_max = 20
-        loading = asyncio.ensure_future(world.broker.get_topic(OTHER, create=True))
+        loading = asyncio.ensure_future(world.broker.registry.get(OTHER, create=True))
         # Its owner was asked already: it will be opened.
         while not any("/other" in path for path in world.ledgers._opening):
             await pass_ms(1)
@@ -153,7 +153,7 @@ def test_taken_topic_is_unloaded_and_its_clients_look_it_up_again() -> None:
         await client.create_producer()
         await client.subscribe(consumer_id=7)
         await client.publish(0)
-        await world.broker.get_topic(OTHER, create=True)
+        await world.broker.registry.get(OTHER, create=True)
         await table.give([NAME], "b")
         assert list(world.broker.topics) == [str(OTHER)]
         assert (await client.expect(pb.BaseCommand.CLOSE_PRODUCER)).close_producer.producer_id == 1
@@ -170,8 +170,8 @@ def test_taken_topic_is_unloaded_and_its_clients_look_it_up_again() -> None:
 @pytest.mark.parametrize("lead_ms", LEADS_MS)
 def test_topic_taken_while_it_is_loaded_is_not_open_when_the_next_owner_begins(lead_ms: int) -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
-        await (await world.broker.get_topic(NAME, create=True)).create_subscription("sub", EARLIEST)
-        await world.broker.unload_topic(NAME)
+        await (await world.broker.registry.get(NAME, create=True)).create_subscription("sub", EARLIEST)
+        await world.broker.registry.unload(NAME)
         world.metadata.faults.delay_ms_max = 100
         client = await world.client()
         client.request_producer()
@@ -194,36 +194,36 @@ def test_topic_taken_while_it_is_unloaded_or_deleted_is_gone_when_the_next_owner
     lead_ms: int, is_deleted: bool
 ) -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
-        topic = await world.broker.get_topic(NAME, create=True)
+        topic = await world.broker.registry.get(NAME, create=True)
         await topic.create_subscription("sub", EARLIEST)
         world.metadata.faults.delay_ms_max = 100
-        ending = world.broker.delete_topic(NAME) if is_deleted else world.broker.unload_topic(NAME)
+        ending = world.broker.registry.delete(NAME) if is_deleted else world.broker.registry.unload(NAME)
         task = asyncio.ensure_future(ending)
         await pass_ms(lead_ms)
         await table.give([NAME], "b")
         assert not world.broker.topics
         try:
             await task
-            assert await world.broker.topic_exists(NAME) is not is_deleted
+            assert await world.broker.registry.exists(NAME) is not is_deleted
         except TopicNotServedError:
             assert is_deleted
-            assert await world.broker.topic_exists(NAME)
+            assert await world.broker.registry.exists(NAME)
 
     run(scenario)
 
 
 def test_topic_given_back_at_once_opens_again() -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
-        first = await world.broker.get_topic(NAME, create=True)
+        first = await world.broker.registry.get(NAME, create=True)
         giving = asyncio.ensure_future(table.give([NAME], "b"))
         while not first.is_closing:
             await pass_ms(0)
-        again = asyncio.ensure_future(world.broker.get_topic(NAME, create=True))
+        again = asyncio.ensure_future(world.broker.registry.get(NAME, create=True))
         await giving
         with pytest.raises(TopicNotServedError):
             await again
         await table.give([NAME], "a")
-        assert await world.broker.get_topic(NAME, create=True) is not first
+        assert await world.broker.registry.get(NAME, create=True) is not first
 
     run(scenario)
 
@@ -231,22 +231,22 @@ def test_topic_given_back_at_once_opens_again() -> None:
 def test_what_only_the_owner_of_each_partition_can_do_is_refused_with_nothing_done() -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
         broker, second = world.broker, NAME.with_partition(1)
-        await broker.create_partitioned_topic(NAME, 3)
-        await broker.get_topic(OTHER, create=True)
+        await broker.partitions.create(NAME, 3)
+        await broker.registry.get(OTHER, create=True)
         await table.give([second], "b")
         with pytest.raises(TopicNotServedError, match="topic-partition-1"):
-            await broker.delete_partitioned_topic(NAME, force=True)
+            await broker.partitions.delete(NAME, force=True)
         with pytest.raises(TopicNotServedError, match="topic-partition-1"):
             await delete_namespace_and_topics(broker.administered, "public/default")
         with pytest.raises(TopicNotServedError, match="topic-partition-1"):
             async for _ in partitions_or_self(broker.administered, NAME):
                 pytest.fail("something was done to the first partition")
-        assert await broker.partitioned_count(NAME) == 3
-        assert len(await broker.list_topics("public/default")) == 4
+        assert await broker.registry.partitioned_count(NAME) == 3
+        assert len(await broker.registry.list("public/default")) == 4
         assert not (await world.resources.namespaces.get("public/default")).is_deleted
         await table.give([second], "a")
-        await broker.delete_partitioned_topic(NAME, force=True)
-        assert await broker.list_topics("public/default") == [str(OTHER)]
+        await broker.partitions.delete(NAME, force=True)
+        assert await broker.registry.list("public/default") == [str(OTHER)]
 
     run(scenario)
 
@@ -255,16 +255,16 @@ def test_partitions_grow_with_their_subscriptions_whoever_will_serve_them() -> N
     async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
         for index in (0, 3):
             table.owners[str(NAME.with_partition(index))] = "b"
-        await a.broker.create_partitioned_topic(NAME, 2)
-        first = await b.broker.get_topic(NAME.with_partition(0), create=False)
+        await a.broker.partitions.create(NAME, 2)
+        first = await b.broker.registry.get(NAME.with_partition(0), create=False)
         for subscription in ("sub", "other / sub"):
             await first.create_subscription(subscription, EARLIEST)
-        await a.broker.update_partitions(NAME, 5)
+        await a.broker.partitions.grow(NAME, 5)
         assert not a.broker.topics
-        assert await b.broker.partitioned_count(NAME) == 5
+        assert await b.broker.registry.partitioned_count(NAME) == 5
         for index in range(2, 5):
             owner = b if index == 3 else a
-            topic = await owner.broker.get_topic(NAME.with_partition(index), create=False)
+            topic = await owner.broker.registry.get(NAME.with_partition(index), create=False)
             assert sorted(topic.subscriptions) == ["other / sub", "sub"]
             assert all(one.cursor.mark_delete_position == EARLIEST for one in topic.subscriptions.values())
 
@@ -325,11 +325,11 @@ def test_watchers_of_both_brokers_hear_of_topics_of_each() -> None:
             client.send(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST, watchTopicList=watch))
             await client.expect(pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
         for world, name in ((a, OTHER), (b, NAME)):
-            await world.broker.get_topic(name, create=True)
+            await world.broker.registry.get(name, create=True)
             for client in clients:
                 update = (await client.expect(pb.BaseCommand.WATCH_TOPIC_UPDATE)).watchTopicUpdate
                 assert list(update.new_topics) == [str(name)]
-        await b.broker.delete_topic(NAME)
+        await b.broker.registry.delete(NAME)
         for client in clients:
             update = (await client.expect(pb.BaseCommand.WATCH_TOPIC_UPDATE)).watchTopicUpdate
             assert list(update.deleted_topics) == [str(NAME)]
@@ -346,11 +346,11 @@ def test_a_topic_of_a_namespace_that_goes_is_deleted_without_the_policies_that_a
             await b.broker.ledgers.create(ledger.managed_ledger_name)
         await table.give([name], "b")
         with pytest.raises(TopicNotServedError, match="__change_events"):
-            await b.broker.get_topic(name, create=False)
+            await b.broker.registry.get(name, create=False)
         await a.broker.resources.namespaces.set_policy(namespace, "deleted", True)
         await pass_ms(100)
-        await b.broker.delete_topic(name, force=True, is_namespace_going=True)
-        assert not await a.broker.topic_exists(name)
+        await b.broker.registry.delete(name, force=True, is_namespace_going=True)
+        assert not await a.broker.registry.exists(name)
 
     run_two(scenario)
 
@@ -363,7 +363,7 @@ def test_who_did_not_hear_of_a_deletion_leaves_no_topic_behind(is_partition: boo
         name = TopicName.parse(f"{whole}-partition-0") if is_partition else whole
         await a.broker.resources.namespaces.create(namespace, {"replication_clusters": ["standalone"]})
         if is_partition:
-            await a.broker.create_partitioned_topic(whole, 2)
+            await a.broker.partitions.create(whole, 2)
         await table.give([name], "b")
         assert await b.broker.registry.require_namespace(name)
         b.metadata.faults.watch_lost_percent = 100
@@ -373,17 +373,17 @@ def test_who_did_not_hear_of_a_deletion_leaves_no_topic_behind(is_partition: boo
             assert found is not None
             await a.broker.ledgers.delete(name.managed_ledger_name)
             b.metadata.faults.delay_ms_max = 20
-            loading = asyncio.ensure_future(b.broker.get_topic(name, create=True))
+            loading = asyncio.ensure_future(b.broker.registry.get(name, create=True))
             while not b.ledgers._opening:
                 await pass_ms(1)
             await a.broker.resources.partitioned_topics.mark_deleted(whole, True, partitions=found.partitions)
         else:
             await delete_namespace_and_topics(a.broker.administered, namespace)
-            loading = asyncio.ensure_future(b.broker.get_topic(name, create=True))
+            loading = asyncio.ensure_future(b.broker.registry.get(name, create=True))
         with pytest.raises(TopicNotFoundError):
             await loading
         assert not b.broker.topics
-        assert not await a.broker.topic_exists(name)
+        assert not await a.broker.registry.exists(name)
 
     run_two(scenario)
 
@@ -394,22 +394,22 @@ def test_two_brokers_create_and_delete_the_same_topic_and_none_sees_half_of_it()
             world.metadata.faults.delay_ms_max = 50
         for _ in range(5):
             results = await asyncio.gather(
-                a.broker.create_partitioned_topic(NAME, 3),
-                b.broker.create_partitioned_topic(NAME, 3),
+                a.broker.partitions.create(NAME, 3),
+                b.broker.partitions.create(NAME, 3),
                 return_exceptions=True,
             )
             assert any(one is None for one in results), results
-            assert [await one.broker.partitioned_count(NAME) for one in (a, b)] == [3, 3]
+            assert [await one.broker.registry.partitioned_count(NAME) for one in (a, b)] == [3, 3]
             await a.broker.partitions.create_missing(NAME)
-            assert len(await b.broker.list_topics("public/default")) == 3
+            assert len(await b.broker.registry.list("public/default")) == 3
             results = await asyncio.gather(
-                a.broker.delete_partitioned_topic(NAME),
-                b.broker.delete_partitioned_topic(NAME),
+                a.broker.partitions.delete(NAME),
+                b.broker.partitions.delete(NAME),
                 return_exceptions=True,
             )
             assert all(one is None or isinstance(one, GemingaError) for one in results), results
-            assert await b.broker.list_topics("public/default") == []
-            assert await b.broker.partitioned_count(NAME) == 0
+            assert await b.broker.registry.list("public/default") == []
+            assert await b.broker.registry.partitioned_count(NAME) == 0
 
     run_two(scenario)
 
@@ -419,7 +419,7 @@ def test_topics_that_are_taken_are_unloaded_in_groups_to_the_last(monkeypatch: p
 
     async def scenario(world: BrokerWorld, _: OwnershipTable) -> None:
         for number in range(5):
-            await world.broker.get_topic(TopicName.parse(f"persistent://public/default/t{number}"), create=True)
+            await world.broker.registry.get(TopicName.parse(f"persistent://public/default/t{number}"), create=True)
         await world.broker.registry.taken(lambda name: name.local_name.startswith("t"))
         assert not [name for name in world.broker.topics if "/t" in name]
 

@@ -188,7 +188,7 @@ def test_broker_that_closes_or_loses_topics_ends_those_that_wait(monkeypatch: py
 
     async def scenario(world: BrokerWorld) -> None:
         world.metadata.faults.delay_ms_max = 20
-        asked = [asyncio.ensure_future(world.broker.get_topic(name, create=True)) for name in names]
+        asked = [asyncio.ensure_future(world.broker.registry.get(name, create=True)) for name in names]
         waiting = "geminga_topic_loads_waiting"
         while world.broker.registry.loads.metrics()[waiting] < len(names) // 3:
             await wait_ms(1)
@@ -199,7 +199,7 @@ def test_broker_that_closes_or_loses_topics_ends_those_that_wait(monkeypatch: py
         assert world.broker.registry.loads.metrics()[waiting] == 0
         world.metadata.faults.delay_ms_max = 0
         await table.give(names, "a")
-        await asyncio.gather(*(world.broker.get_topic(name, create=True) for name in names))
+        await asyncio.gather(*(world.broker.registry.get(name, create=True) for name in names))
         assert len(world.broker.topics) == len(names), "all are loaded, in their turns"
 
     run_with_broker(scenario, ownership=table.brokers["a"])

@@ -26,7 +26,7 @@ NAME = TopicName.parse(TOPIC)
 
 def test_concurrent_gets_share_one_load() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        topics = await asyncio.gather(*(world.broker.get_topic(NAME, create=True) for _ in range(10)))
+        topics = await asyncio.gather(*(world.broker.registry.get(NAME, create=True) for _ in range(10)))
         assert all(topic is topics[0] for topic in topics)
         assert list(world.broker.topics) == [TOPIC]
 
@@ -36,9 +36,9 @@ def test_concurrent_gets_share_one_load() -> None:
 def test_topic_that_is_not_there_is_not_found_and_not_created() -> None:
     async def scenario(world: BrokerWorld) -> None:
         with pytest.raises(TopicNotFoundError):
-            await world.broker.get_topic(NAME, create=False)
-        assert not await world.broker.topic_exists(NAME)
-        assert await world.broker.list_topics("public/default") == []
+            await world.broker.registry.get(NAME, create=False)
+        assert not await world.broker.registry.exists(NAME)
+        assert await world.broker.registry.list("public/default") == []
 
     run_with_broker(scenario)
 
@@ -46,60 +46,60 @@ def test_topic_that_is_not_there_is_not_found_and_not_created() -> None:
 def test_creation_on_demand_follows_broker_then_namespace() -> None:
     async def scenario(world: BrokerWorld) -> None:
         with pytest.raises(TopicNotFoundError):
-            await world.broker.get_topic(NAME, create=True)
+            await world.broker.registry.get(NAME, create=True)
         override = {"allowAutoTopicCreation": True, "topicType": "non-partitioned"}
         await world.resources.namespaces.set_policy("public/default", "autoTopicCreationOverride", override)
         await world.broker.policies_changed("public/default")
-        await world.broker.get_topic(NAME, create=True)
+        await world.broker.registry.get(NAME, create=True)
 
     run_with_broker(scenario, allow_auto_topic_creation=False)
 
 
 def test_partitioned_topics_are_created_on_demand_with_all_partitions() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        assert await world.broker.partitioned_count(NAME) == 0
-        assert await world.broker.partitioned_count(NAME, create=True) == 3
-        assert await world.broker.partitioned_count(NAME, create=True) == 3
-        assert await world.broker.list_topics("public/default") == [f"{TOPIC}-partition-{i}" for i in range(3)]
+        assert await world.broker.registry.partitioned_count(NAME) == 0
+        assert await world.broker.registry.partitioned_count(NAME, create=True) == 3
+        assert await world.broker.registry.partitioned_count(NAME, create=True) == 3
+        assert await world.broker.registry.list("public/default") == [f"{TOPIC}-partition-{i}" for i in range(3)]
         with pytest.raises(NotAllowedError):
-            await world.broker.get_topic(NAME, create=True)
+            await world.broker.registry.get(NAME, create=True)
         with pytest.raises(NotAllowedError):
-            await world.broker.get_topic(NAME.with_partition(3), create=True)
-        await world.broker.get_topic(NAME.with_partition(2), create=True)
+            await world.broker.registry.get(NAME.with_partition(3), create=True)
+        await world.broker.registry.get(NAME.with_partition(2), create=True)
 
     run_with_broker(scenario, auto_topic_creation_type="partitioned", default_partitions=3)
 
 
 def test_more_partitions_get_the_subscriptions_of_the_first() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(NAME, 1)
-        first = await world.broker.get_topic(NAME.with_partition(0), create=False)
+        await world.broker.partitions.create(NAME, 1)
+        first = await world.broker.registry.get(NAME.with_partition(0), create=False)
         await first.create_subscription("sub", EARLIEST)
-        await world.broker.update_partitions(NAME, 3)
-        third = await world.broker.get_topic(NAME.with_partition(2), create=False)
+        await world.broker.partitions.grow(NAME, 3)
+        third = await world.broker.registry.get(NAME.with_partition(2), create=False)
         assert set(third.subscriptions) == {"sub"}
         with pytest.raises(ConflictError):
-            await world.broker.update_partitions(NAME, 2)
+            await world.broker.partitions.grow(NAME, 2)
         with pytest.raises(ConflictError):
-            await world.broker.create_partitioned_topic(NAME, 2)
-        await world.broker.delete_partitioned_topic(NAME)
-        assert await world.broker.list_topics("public/default") == []
-        assert await world.broker.partitioned_count(NAME) == 0
+            await world.broker.partitions.create(NAME, 2)
+        await world.broker.partitions.delete(NAME)
+        assert await world.broker.registry.list("public/default") == []
+        assert await world.broker.registry.partitioned_count(NAME) == 0
 
     run_with_broker(scenario)
 
 
 def test_explicit_creation_refuses_what_exists() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        topic = await world.broker.create_topic(NAME, {"owner": "me"})
+        topic = await world.broker.registry.create(NAME, {"owner": "me"})
         assert isinstance(topic, PersistentTopic)
         assert topic.ledger.properties["owner"] == "me"
         with pytest.raises(ConflictError):
-            await world.broker.create_topic(NAME)
+            await world.broker.registry.create(NAME)
         with pytest.raises(ConflictError):
-            await world.broker.create_partitioned_topic(NAME, 2)
+            await world.broker.partitions.create(NAME, 2)
         with pytest.raises(TopicNotFoundError):
-            await world.broker.create_topic(TopicName.parse("no/where/t"))
+            await world.broker.registry.create(TopicName.parse("no/where/t"))
 
     run_with_broker(scenario, allow_auto_topic_creation=False)
 
@@ -112,7 +112,7 @@ def test_unload_sends_clients_away_and_loses_nothing() -> None:
         await client.publish(0, b"kept")
         await client.expect(Type.MESSAGE)
         before = world.broker.topics[TOPIC]
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         kinds = {command.type for command, _ in client.received}
         assert {Type.CLOSE_PRODUCER, Type.CLOSE_CONSUMER} <= kinds
         assert TOPIC not in world.broker.topics
@@ -132,7 +132,7 @@ def test_more_topics_than_are_unloaded_at_a_time_go_with_their_bundle(monkeypatc
 
     async def scenario(world: BrokerWorld) -> None:
         for index in range(5):
-            await world.broker.get_topic(TopicName.parse(f"topic-{index}"), create=True)
+            await world.broker.registry.get(TopicName.parse(f"topic-{index}"), create=True)
         await world.broker.registry.taken(lambda _: True)
         assert not world.broker.topics
 
@@ -141,8 +141,10 @@ def test_more_topics_than_are_unloaded_at_a_time_go_with_their_bundle(monkeypatc
 
 def test_gets_during_an_unload_wait_for_a_fresh_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        before = await world.broker.get_topic(NAME, create=True)
-        _, after = await asyncio.gather(world.broker.unload_topic(NAME), world.broker.get_topic(NAME, create=False))
+        before = await world.broker.registry.get(NAME, create=True)
+        _, after = await asyncio.gather(
+            world.broker.registry.unload(NAME), world.broker.registry.get(NAME, create=False)
+        )
         assert after is not before
         assert not after.is_closing
 
@@ -154,15 +156,15 @@ def test_topic_in_use_is_deleted_only_by_force() -> None:
         client = await world.client()
         await client.create_producer()
         with pytest.raises(PreconditionFailedError, match="connected producers"):
-            await world.broker.delete_topic(NAME)
+            await world.broker.registry.delete(NAME)
         await client.close_producer()
         await client.subscribe()
         with pytest.raises(PreconditionFailedError, match="connected consumers"):
-            await world.broker.delete_topic(NAME)
-        await world.broker.delete_topic(NAME, force=True)
-        assert not await world.broker.topic_exists(NAME)
+            await world.broker.registry.delete(NAME)
+        await world.broker.registry.delete(NAME, force=True)
+        assert not await world.broker.registry.exists(NAME)
         with pytest.raises(TopicNotFoundError):
-            await world.broker.delete_topic(NAME)
+            await world.broker.registry.delete(NAME)
 
     run_with_broker(scenario)
 
@@ -170,24 +172,24 @@ def test_topic_in_use_is_deleted_only_by_force() -> None:
 def test_lists_tell_persistent_from_non_persistent() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = TopicName.parse("non-persistent://public/default/fleeting")
-        await world.broker.get_topic(NAME, create=True)
-        await world.broker.get_topic(other, create=True)
-        await world.broker.create_partitioned_topic(TopicName.parse("non-persistent://public/default/parts"), 2)
+        await world.broker.registry.get(NAME, create=True)
+        await world.broker.registry.get(other, create=True)
+        await world.broker.partitions.create(TopicName.parse("non-persistent://public/default/parts"), 2)
         parts = [f"non-persistent://public/default/parts-partition-{index}" for index in range(2)]
-        assert await world.broker.list_topics("public/default") == [TOPIC]
-        assert await world.broker.list_topics("public/default", mode="non_persistent") == [str(other), *parts]
-        assert await world.broker.list_topics("public/default", mode=TopicMode.ALL) == [str(other), *parts, TOPIC]
-        assert await world.broker.list_topics("pulsar/system") == []
+        assert await world.broker.registry.list("public/default") == [TOPIC]
+        assert await world.broker.registry.list("public/default", mode=TopicMode.NON_PERSISTENT) == [str(other), *parts]
+        assert await world.broker.registry.list("public/default", mode=TopicMode.ALL) == [str(other), *parts, TOPIC]
+        assert await world.broker.registry.list("pulsar/system") == []
 
     run_with_broker(scenario)
 
 
 def test_topics_of_a_namespace_are_limited() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.get_topic(NAME, create=True)
+        await world.broker.registry.get(NAME, create=True)
         with pytest.raises(PreconditionFailedError):
-            await world.broker.get_topic(TopicName.parse("other"), create=True)
-        await world.broker.get_topic(NAME, create=True)
+            await world.broker.registry.get(TopicName.parse("other"), create=True)
+        await world.broker.registry.get(NAME, create=True)
 
     run_with_broker(scenario, topics_per_namespace_max=1)
 
@@ -195,7 +197,7 @@ def test_topics_of_a_namespace_are_limited() -> None:
 def test_kinds_of_topics_can_be_switched_off() -> None:
     async def scenario(world: BrokerWorld) -> None:
         with pytest.raises(NotAllowedError):
-            await world.broker.get_topic(TopicName.parse("non-persistent://public/default/t"), create=True)
+            await world.broker.registry.get(TopicName.parse("non-persistent://public/default/t"), create=True)
 
     run_with_broker(scenario, enable_non_persistent_topics=False)
 
@@ -203,9 +205,9 @@ def test_kinds_of_topics_can_be_switched_off() -> None:
 def test_termination_of_a_non_persistent_topic_is_not_allowed() -> None:
     async def scenario(world: BrokerWorld) -> None:
         name = TopicName.parse("non-persistent://public/default/t")
-        await world.broker.get_topic(name, create=True)
+        await world.broker.registry.get(name, create=True)
         with pytest.raises(NotAllowedError):
-            await world.broker.terminate_topic(name)
+            await world.broker.registry.terminate(name)
 
     run_with_broker(scenario)
 
@@ -213,17 +215,17 @@ def test_termination_of_a_non_persistent_topic_is_not_allowed() -> None:
 def test_partitions_are_not_added_to_a_partitioned_topic_that_goes() -> None:
     async def scenario(world: BrokerWorld) -> None:
         whole = TopicName.parse("persistent://public/default/whole")
-        await world.broker.create_partitioned_topic(whole, 2)
+        await world.broker.partitions.create(whole, 2)
         world.metadata.faults.delay_ms_max = 20
-        deletion = asyncio.ensure_future(world.broker.delete_partitioned_topic(whole))
-        while await world.broker.topic_exists(whole.with_partition(0)):
+        deletion = asyncio.ensure_future(world.broker.partitions.delete(whole))
+        while await world.broker.registry.exists(whole.with_partition(0)):
             await seconds(0.005)
         with pytest.raises(TopicNotFoundError):
-            await world.broker.update_partitions(whole, 4)
+            await world.broker.partitions.grow(whole, 4)
         await deletion
-        assert await world.broker.list_topics("public/default") == []
+        assert await world.broker.registry.list("public/default") == []
         # Another broker's growth comes before the mark, and the deletion begins anew, or after it, and is refused.
-        await world.broker.create_partitioned_topic(whole, 2)
+        await world.broker.partitions.create(whole, 2)
         topics = world.resources.partitioned_topics
         with pytest.raises(ConflictError, match="other partitions"):
             await topics.mark_deleted(whole, True, partitions=1)

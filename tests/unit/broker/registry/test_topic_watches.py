@@ -83,14 +83,14 @@ def test_one_look_serves_all_watchers_and_lets_others_in_between() -> None:
             watch(clients[watcher_id % 2], f"public/default/(t|u{watcher_id % 5})-7777.?", watcher_id)
         for watcher_id in range(watchers):
             assert len((await begun(clients[watcher_id % 2])).topic) == 1
-        list_topics = world.broker.list_topics
+        list_topics = world.broker.topic_watches.list_topics
 
         async def counted(namespace: str):
             nonlocal looks
             looks += 1
             return await list_topics(namespace)
 
-        world.broker.list_topics = counted
+        world.broker.topic_watches.list_topics = counted
         await pass_ms(topic_watches.LOOK_PAUSE_MS)
         turns = 0
 
@@ -160,7 +160,7 @@ def test_watches_of_a_broker_are_limited(monkeypatch: pytest.MonkeyPatch) -> Non
         watch(client, ".*", 4)
         error = await client.error()
         assert (error.error, "topic list watches" in error.message) == (pb.NotAllowedError, True)
-        assert sorted(client.connection.watchers) == [0, 1, 3]
+        assert sorted(client.connection.members.watchers) == [0, 1, 3]
         end_watch(client, 1)
         await client.expect(Type.SUCCESS)
         watch(client, ".*default/.", 2)
@@ -187,18 +187,18 @@ def test_watch_whose_look_fails_is_refused_and_those_that_stand_are_told_later()
         client = await world.client()
         watch(client, ".*", 1)
         await begun(client)
-        list_topics, fails = world.broker.list_topics, True
+        list_topics, fails = world.broker.topic_watches.list_topics, True
 
         async def failing(namespace: str):
             if fails:
                 raise MetadataError("not now")
             return await list_topics(namespace)
 
-        world.broker.list_topics = failing
+        world.broker.topic_watches.list_topics = failing
         await create(world, "a")
         watch(client, ".*", 2)
         assert "Metadata can not be read" in (await client.error()).message
-        assert sorted(client.connection.watchers) == [1]
+        assert sorted(client.connection.members.watchers) == [1]
         fails = False
         update = (await client.expect(Type.WATCH_TOPIC_UPDATE)).watchTopicUpdate
         assert list(update.new_topics) == [PREFIX + "a"]
@@ -270,7 +270,7 @@ def test_watchers_know_what_matches_whatever_comes_and_goes(seed: int) -> None:
 
 def test_lists_are_answered_one_after_the_other_as_fast_as_the_client_takes_them() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.get_topic(TopicName.parse("a"), create=True)
+        await world.broker.registry.get(TopicName.parse("a"), create=True)
         client = await world.client()
         client.connection.pause_writing()
         for _ in range(50):

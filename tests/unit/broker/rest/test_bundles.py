@@ -29,7 +29,7 @@ def test_a_bundle_of_a_broker_that_is_alone_is_unloaded_and_nothing_of_the_other
         application = rest_application(world.broker)
         names = [TopicName.parse(f"persistent://public/default/{number}") for number in range(8)]
         for name in names:
-            await world.broker.get_topic(name, create=True)
+            await world.broker.registry.get(name, create=True)
         answer = await ask(application, "GET", f"{NAMESPACE}/bundles", b"")
         boundaries = json.loads(answer.body)["boundaries"]
         assert len(boundaries) == 5
@@ -56,7 +56,7 @@ def test_topics_of_very_many_bundles_are_unloaded_without_each_being_held_agains
         inside = [f"persistent://public/default/{number}" for number in range(20)]
         outside = "persistent://public/other/0"
         for name in [*inside, outside]:
-            await world.broker.get_topic(TopicName.parse(name), create=True)
+            await world.broker.registry.get(TopicName.parse(name), create=True)
         bundles = equal_bundles("public/default", 65_536).all()
         with counted_calls() as calls:
             await unload_topics(rest_context(world.broker), bundles)
@@ -77,7 +77,7 @@ def test_a_bundle_of_a_broker_that_is_alone_is_split_and_its_topics_stay_open() 
         second = [name for name in names if index.find(name).lower == 0x40000000][:3]
         third = next(name for name in names if index.find(name).lower == 0x80000000)
         for name in (*second, third):
-            await world.broker.get_topic(name, create=True)
+            await world.broker.registry.get(name, create=True)
         loaded = dict(world.broker.topics)
 
         async def split(bundle: str) -> list[str]:

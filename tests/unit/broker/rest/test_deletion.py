@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources import Resources
 from geminga.broker.resources.remains import BUNDLE_ROOTS, PARENT_ROOTS
 from geminga.broker.rest.namespace_routes.deletion import delete_empty_namespace, delete_namespace_and_topics
@@ -32,7 +33,7 @@ LEADS_MS = (-150, -90, -50, 0, 5, 20, 50, 90, 150, 250, 400, 700)
 async def store(world: BrokerWorld) -> bool:
     """A topic that comes into being with one message; whether that was answered for."""
     try:
-        topic = await world.broker.get_topic(NAME, create=True)
+        topic = await world.broker.registry.get(NAME, create=True)
     except GemingaError:
         return False
     assert isinstance(topic, PersistentTopic)
@@ -71,11 +72,11 @@ def test_topic_that_comes_while_an_empty_namespace_goes_is_refused_or_kept() -> 
             try:
                 await deletion
             except ConflictError:
-                assert await world.broker.topic_exists(NAME)
+                assert await world.broker.registry.exists(NAME)
                 assert not (await world.resources.namespaces.get(NAMESPACE)).is_deleted
                 return "kept"
             if answered:
-                assert await world.broker.topic_exists(NAME), f"{lead_ms} ms: answered for and gone"
+                assert await world.broker.registry.exists(NAME), f"{lead_ms} ms: answered for and gone"
             return "deleted"
 
         return run_quietly_for(scenario)
@@ -119,9 +120,9 @@ PARTITIONED = TopicName.parse(f"persistent://{NAMESPACE}/parts")
 async def fill(world: BrokerWorld) -> None:
     """Topics before and after the events in the order of their names, each with a policy and a schema."""
     await world.resources.namespaces.create(NAMESPACE)
-    await world.broker.create_partitioned_topic(PARTITIONED, 2)
+    await world.broker.partitions.create(PARTITIONED, 2)
     for name in TOPICS:
-        await world.broker.get_topic(name, create=True)
+        await world.broker.registry.get(name, create=True)
     for name in (*TOPICS, PARTITIONED):
         await world.broker.policies.topics.update(name, lambda document: {**document, "messageTTLInSeconds": 7})
         info = SchemaInfo("", SchemaType.STRING, b"")
@@ -131,7 +132,7 @@ async def fill(world: BrokerWorld) -> None:
 async def left(world: BrokerWorld) -> list[str]:
     """What is still stored of the namespace, its own node aside."""
     # A ledger without messages is an empty node.
-    found = await world.broker.list_topics(NAMESPACE, mode="all", has_system=True)
+    found = await world.broker.registry.list(NAMESPACE, mode=TopicMode.ALL, has_system=True)
 
     own = f"/admin/policies/{NAMESPACE}"
     found += [path for path in await all_paths(world.metadata) if NAMESPACE in path and path != own]
@@ -150,8 +151,8 @@ def test_of_a_deleted_namespace_no_node_is_left_and_of_its_tenant_none_when_it_g
         await world.resources.tenants.create("gone", tenant)
         for name in (namespace, "gone/other"):
             await world.resources.namespaces.create(name)
-            await world.broker.create_partitioned_topic(TopicName.parse(f"{domain}://{name}/parts"), 2)
-            await world.broker.get_topic(TopicName.parse(f"{domain}://{name}/one"), create=True)
+            await world.broker.partitions.create(TopicName.parse(f"{domain}://{name}/parts"), 2)
+            await world.broker.registry.get(TopicName.parse(f"{domain}://{name}/one"), create=True)
             info = SchemaInfo("", SchemaType.STRING, b"")
             await world.broker.schemas.registry.put_if_absent(f"{name}/one", info, Strategy.ALWAYS_COMPATIBLE)
             for path in (*BUNDLE_ROOTS, "/namespace", "/geminga/delayed-index"):
@@ -181,9 +182,9 @@ def test_forced_deletion_leaves_nothing_of_topics_with_policies(events: str) -> 
         await fill(world)
         change_events = TopicName.parse(f"persistent://{NAMESPACE}/__change_events")
         if events == "unloaded":
-            await world.broker.unload_topic(change_events)
+            await world.broker.registry.unload(change_events)
         elif events == "deleted":
-            await world.broker.delete_topic(change_events, force=True)
+            await world.broker.registry.delete(change_events, force=True)
         elif events == "after a restart":
             await world.restart()
         await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
@@ -192,7 +193,7 @@ def test_forced_deletion_leaves_nothing_of_topics_with_policies(events: str) -> 
         # What comes by these names later has nothing of theirs.
         await world.resources.namespaces.create(NAMESPACE)
         for name in TOPICS:
-            await world.broker.get_topic(name, create=True)
+            await world.broker.registry.get(name, create=True)
             assert await world.broker.policies.topics.get(name) is None
 
     run_quietly(scenario)
@@ -255,7 +256,7 @@ def test_stop_ends_a_forced_deletion_at_its_next_step() -> None:
         world.broker.begin_stop()
         with pytest.raises(UnavailableError):
             await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
-        assert await world.broker.topic_exists(TOPICS[0])
+        assert await world.broker.registry.exists(TOPICS[0])
 
     run_quietly(scenario)
 
@@ -266,8 +267,8 @@ def test_partitioned_topic_that_is_being_made_goes_with_its_namespace() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.resources.namespaces.create(NAMESPACE)
         world.metadata.faults.delay_ms_max = 20
-        creation = asyncio.ensure_future(world.broker.create_partitioned_topic(PARTITIONED, 1000))
-        while not await world.broker.list_topics(NAMESPACE):
+        creation = asyncio.ensure_future(world.broker.partitions.create(PARTITIONED, 1000))
+        while not await world.broker.registry.list(NAMESPACE):
             await seconds(0.001)
         await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
         await asyncio.wait([creation])

@@ -356,7 +356,7 @@ def test_a_lost_ledger_of_the_topic_of_policies_is_given_up_as_any_other() -> No
         await world.topic()
         for number in range(1, 8):
             assert (await world.ask("POST", "/maxProducers", number)).status == 204
-        topic = await world.broker.get_topic(
+        topic = await world.broker.registry.get(
             TopicName.parse("persistent://public/default/__change_events"), create=False
         )
         ids = [info.ledger_id for info in topic.ledger.ledgers.infos]

@@ -23,7 +23,7 @@ async def published(world: BrokerWorld, subscriptions: tuple[str, ...] = ("s", "
     """Three messages in each topic that nobody of ``subscriptions`` took; all topics are loaded."""
     client = await world.client()
     for number, name in enumerate(NAMES):
-        topic = await world.broker.get_topic(TopicName.parse(name), create=True)
+        topic = await world.broker.registry.get(TopicName.parse(name), create=True)
         for subscription in subscriptions:
             await topic.ensure_subscription(subscription, EARLIEST)
         await client.create_producer(name, number)
@@ -36,7 +36,7 @@ async def published(world: BrokerWorld, subscriptions: tuple[str, ...] = ("s", "
 async def backlogs(world: BrokerWorld, subscription: str) -> dict[str, int]:
     found = {}
     for name in NAMES:
-        topic = await world.broker.get_topic(TopicName.parse(name), create=False)
+        topic = await world.broker.registry.get(TopicName.parse(name), create=False)
         assert isinstance(topic, PersistentTopic)
         if subscription in topic.subscriptions:
             found[name] = topic.subscriptions[subscription].cursor.backlog_count
@@ -76,7 +76,7 @@ def test_topics_without_the_subscription_are_not_loaded_and_so_not_taken_for_unu
     async def scenario(world: BrokerWorld) -> None:
         application = rest_application(world.broker)
         await published(world, ())
-        topic = await world.broker.get_topic(TopicName.parse(NAMES[0]), create=False)
+        topic = await world.broker.registry.get(TopicName.parse(NAMES[0]), create=False)
         await topic.ensure_subscription("s", EARLIEST)
         assert (await ask(application, "PUT", f"{NAMESPACE}/unload", b"")).status == 204
         for path in ("clearBacklog", "clearBacklog/s", "clearBacklog/other", "unsubscribe/other"):

@@ -45,7 +45,7 @@ def test_rates_begin_anew_with_a_topic_that_was_unloaded() -> None:
         await seconds(10)
         stats = await _stats(world)
         assert stats["msgRateIn"] == stats["publishers"][0]["msgRateIn"] == pytest.approx(2.0, rel=0.1)
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         await seconds(10)
         stats = await _stats(world)
         assert (stats["msgInCounter"], stats["msgRateIn"], stats["averageMsgSize"]) == (0, 0.0, 0.0)
@@ -101,7 +101,7 @@ def test_internal_statistics_follow_the_current_ledger() -> None:
         (cursor,) = stats["cursors"].values()
         assert (stats["waitingCursorsCount"], cursor["waitingReadOp"], cursor["active"]) == (1, True, True)
         await seconds(50)
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         topic = await topic_of(world)
         stats = await internal_stats(world.broker.schemas, topic)
         told = stats["state"], stats["currentLedgerEntries"], stats["entriesAddedCounter"], stats["numberOfEntries"]

@@ -84,16 +84,16 @@ def test_consumers_of_bytes_read_every_topic_producers_of_bytes_must_fit() -> No
 
 def test_partitions_share_their_topics_schemas() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.create_partitioned_topic(TopicName.parse(TOPIC), 2)
+        await world.broker.partitions.create(TopicName.parse(TOPIC), 2)
         client = await world.client()
         for index in range(2):
             answer = await client.create_producer(f"{TOPIC}-partition-{index}", producer_id=index, schema=FIRST)
             assert answer.schema_version == version(0)
         registry = world.broker.schemas.registry
         assert len(await registry.live("public/default/topic")) == 1
-        await world.broker.delete_topic(TopicName.parse(f"{TOPIC}-partition-0"), force=True)
+        await world.broker.registry.delete(TopicName.parse(f"{TOPIC}-partition-0"), force=True)
         assert await registry.has_schema("public/default/topic")
-        await world.broker.delete_partitioned_topic(TopicName.parse(TOPIC), force=True)
+        await world.broker.partitions.delete(TopicName.parse(TOPIC), force=True)
         assert not await registry.has_schema("public/default/topic")
 
     run_with_broker(scenario)
@@ -107,7 +107,7 @@ def test_schemas_survive_a_restart_and_die_with_the_topic() -> None:
         client = await world.client()
         client.request_producer(producer_id=1, schema=STRING)
         assert "AVRO, new schema type STRING" in await refused(client)
-        await world.broker.delete_topic(TopicName.parse(TOPIC), force=True)
+        await world.broker.registry.delete(TopicName.parse(TOPIC), force=True)
         assert (await client.create_producer(producer_id=2, schema=STRING)).schema_version == version(0)
 
     run_with_broker(scenario)
@@ -120,9 +120,9 @@ def test_topics_of_both_domains_share_schemas_until_the_last_goes() -> None:
         await client.create_producer(producer_id=1, schema=FIRST)
         await client.create_producer(other, producer_id=2, schema=FIRST)
         registry = world.broker.schemas.registry
-        await world.broker.delete_topic(TopicName.parse(other), force=True)
+        await world.broker.registry.delete(TopicName.parse(other), force=True)
         assert await registry.has_schema("public/default/topic")
-        await world.broker.delete_topic(TopicName.parse(TOPIC), force=True)
+        await world.broker.registry.delete(TopicName.parse(TOPIC), force=True)
         assert not await registry.has_schema("public/default/topic")
 
     run_with_broker(scenario)

@@ -53,7 +53,7 @@ def test_a_batch_is_shared_out_between_transactions(sub_type: int) -> None:
         assert not (await client.acknowledge([part(batch, 0b101)], two)).HasField("error")
         assert (await client.acknowledge([part(batch, 0b100)], two)).error == pb.TransactionConflict
         await client.end(one, commit=True)
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         again = Transacting(await world.client())
         await again.client.subscribe(subType=sub_type)
         await wait_ms(50)
@@ -62,7 +62,7 @@ def test_a_batch_is_shared_out_between_transactions(sub_type: int) -> None:
         again.messages()
         assert not (await again.acknowledge([part(batch, 0b011)])).HasField("error")
         await client.end(two, commit=True)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
@@ -83,7 +83,7 @@ def test_who_names_every_message_does_not_take_what_another_transaction_had() ->
         rest = pb.MessageIdData(ledgerId=batch.ledgerId, entryId=batch.entryId)
         assert not (await client.acknowledge([rest], three)).HasField("error")
         await client.end(three, commit=True)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
@@ -99,7 +99,7 @@ def test_who_names_every_message_of_an_entry_has_all_of_it(is_cumulative: bool) 
             answer = await client.acknowledge([part(batch, 0)], txn_id, is_cumulative=is_cumulative)
             assert not answer.HasField("error")
         await client.end(txn_id, commit=True)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
@@ -125,7 +125,7 @@ def test_cumulative_ones_are_for_one_transaction_and_one_type() -> None:
         assert [payload for _, payload in client.messages()] == [b"a", b"b", b"c"]
         assert not (await client.acknowledge([ids[1]], two, is_cumulative=True)).HasField("error")
         await client.end(two, commit=True)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 1
         shared = Transacting(await world.client())
         await shared.client.subscribe(subscription="shared", subType=pb.CommandSubscribe.Shared)
@@ -176,7 +176,7 @@ def test_an_abort_gives_back_what_the_transaction_held_and_nothing_else_that_the
         for message_id in ids:
             await client.end(await in_transaction(client, [message_id]), commit=True)
         assert await came(client) == []
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 1
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)

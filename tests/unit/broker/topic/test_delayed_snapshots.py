@@ -46,7 +46,7 @@ def texts(client: Client) -> list[str]:
 
 
 async def reads_of(world: BrokerWorld) -> int:
-    await world.broker.get_topic(NAME, create=False)
+    await world.broker.registry.get(NAME, create=False)
     cache = world.ledgers.cache
     return cache.hits + cache.misses
 
@@ -63,12 +63,12 @@ def test_restart_finds_what_waits_without_reading_it(how):
         else:
             # As after a crash: the old broker writes nothing at its end.
             old, world.broker = world.broker, world._new_broker()
-            topic = await old.get_topic(NAME, create=False)
+            topic = await old.registry.get(NAME, create=False)
             await topic.ledger.close()
             await world.broker.start(ENDPOINTS)
         before = await reads_of(world)
         client = await shared(world)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert len(topic.delays()) == COUNT
         assert await reads_of(world) - before < 50
         assert texts(client) == []
@@ -93,7 +93,7 @@ def test_a_snapshot_of_several_records_is_read_to_its_end(monkeypatch):
         await world.restart()
         before = await reads_of(world)
         await shared(world)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert len(topic.delays()) == 7 * 300
         assert await reads_of(world) - before < 50
 
@@ -155,7 +155,7 @@ def test_snapshot_of_a_topic_where_nothing_waits_any_more_is_removed():
         assert await world.metadata.get(PATH) is not None
         await settle(40)
         await world.restart()
-        await world.broker.get_topic(NAME, create=False)
+        await world.broker.registry.get(NAME, create=False)
         await world.restart()
         assert await world.metadata.get(PATH) is None
 
@@ -196,13 +196,13 @@ def test_snapshot_goes_with_its_topic():
         await publish_delayed(world, COUNT, 600_000)
         await settle(SAVE_INTERVAL_S + 1)
         node = SnapshotNode.decode((await world.metadata.get(PATH)).value)
-        stats = (await world.broker.get_topic(NAME, create=False)).delays_stats()
+        stats = (await world.broker.registry.get(NAME, create=False)).delays_stats()
         assert (stats["entries"], stats["notSaved"], stats["bucketMs"], stats["readers"]) == (COUNT, 0, 512, 1)
         assert stats["snapshotLedgerId"] == node.ledger_id >= 0
         assert 0 < stats["memoryBytes"] < 100_000
         client.lose()
         await settle()
-        await world.broker.delete_topic(NAME, force=True)
+        await world.broker.registry.delete(NAME, force=True)
         assert await world.metadata.get(PATH) is None
 
     run_with_broker(scenario, keep_alive_interval_s=100_000)

@@ -26,7 +26,7 @@ def test_policies_that_can_not_be_followed_leave_what_was_offloaded_as_they_say(
             assert "is not in file:///newer/lake" in part.refusal
             policy = part.offloading.policy
             assert (policy.driver, policy.deletion_lag_ms, policy.is_bookkeeper_first) == ("", -1, True)
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
 
     run_quietly(
         scenario,

@@ -146,10 +146,10 @@ def test_part_hears_of_its_topic_in_order(witness: type[Witness]) -> None:
         await client.publish(0)
         assert witness.events == ["load", "policies", "admit 0", "stored 0", "settled"]
         witness.events.clear()
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         assert witness.events == ["close"]
         witness.events.clear()
-        await world.broker.delete_topic(NAME)
+        await world.broker.registry.delete(NAME)
         assert witness.events == ["load", "policies", "delete"]
 
     run_with_broker(scenario)

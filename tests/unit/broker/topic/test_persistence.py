@@ -56,7 +56,7 @@ def test_quorums_and_rate_of_each_level_hold_for_the_next_ledgers(level: str) ->
         assert (await topic_of(world)).ledger.ledgers.last.ledger_id == first
         assert await quorums(world, first) == before[0]
         assert await of_a_new_ledger(world, publisher) == ((3, 3, 2), 0.5)
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         assert await of_a_new_ledger(world, await Publisher.open(world)) == ((3, 3, 2), 0.5)
         await world.restart()
         again = await Publisher.open(world)

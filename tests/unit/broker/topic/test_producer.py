@@ -37,7 +37,7 @@ def test_later_decision_waits_for_earlier_answers() -> None:
         third = begun(producer, 3)
         third.stored(7, 9, 1)
         assert producer.pending_batches == 3
-        assert client.connection.pending_publishes == 4
+        assert client.connection.publishes.pending == 4
         first.stored(7, 5, 1)
         assert producer.pending_batches == 3
         first.stored(8, 0, 1)
@@ -74,7 +74,7 @@ def test_fenced_ledger_unloads_the_topic() -> None:
         producer.topic._pending_batches += 1
         batch.appended(AppendResult(-1, -1, 0, 1, LedgerFencedError("another owner")))
         await client.expect(Type.CLOSE_PRODUCER)
-        await world.broker.unload_topic(TopicName.parse(TOPIC))
+        await world.broker.registry.unload(TopicName.parse(TOPIC))
         assert TOPIC not in world.broker.topics
 
     run_with_broker(scenario)
@@ -91,7 +91,7 @@ def test_closed_producer_is_silent_and_drops_what_comes() -> None:
         batch.stored(1, 1, 1)
         assert producer.pending_batches == 0
         assert not client.received
-        assert client.connection.pending_publishes == 0
+        assert client.connection.publishes.pending == 0
         assert producer.access_mode is AccessMode.SHARED
 
     run_with_broker(scenario)

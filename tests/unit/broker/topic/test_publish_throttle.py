@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.connection.traffic import PauseReason
+from geminga.broker.connection.core.read_gate import PauseReason
 from geminga.model.topic_name import TopicName
 from geminga.runtime import SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -110,7 +110,7 @@ def test_batches_count_by_their_messages_and_pass_whole() -> None:
         assert receipts(client) == [1]
         await seconds(1000)
         assert receipts(client) == [2]
-        assert client.connection.paused == PauseReason.PUBLISH_RATE
+        assert client.connection.gate.reasons == PauseReason.PUBLISH_RATE
 
     run_quietly(scenario, topic_publish_rate_messages=1)
 
@@ -124,7 +124,7 @@ def test_byte_rate_smaller_than_a_message_slows_down_and_stops_nothing() -> None
             got = receipts(client)
             assert len(got) <= 2
         await seconds(size / 100)
-        assert client.connection.paused in (PauseReason.PUBLISH_RATE, PauseReason.NONE)
+        assert client.connection.gate.reasons in (PauseReason.PUBLISH_RATE, PauseReason.NONE)
         assert world.broker.topics[str(NAME)].messages_in == 5
 
     run_quietly(scenario, topic_publish_rate_bytes=100)
@@ -149,7 +149,7 @@ def test_changed_rate_holds_at_once_and_without_one_everybody_goes_on() -> None:
         topic = await topic_of(world)
         assert topic.messages_in == 5000
         assert topic.publish_throttles == ()
-        assert client.connection.paused == PauseReason.NONE
+        assert client.connection.gate.reasons == PauseReason.NONE
 
     async def with_namespace(world: BrokerWorld) -> None:
         await set_namespace(world, "publishMaxMessageRate", {"standalone": RATE, "other": {}})
@@ -169,7 +169,7 @@ def test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level() -> No
         await set_topic(world, "publishRate", {"publishThrottlingRateInMsg": 0, "publishThrottlingRateInByte": -1})
         await seconds(10)
         assert 98 <= len(receipts(client)) <= 102
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         client = await eager(world, 1000)
         await seconds(10)
         assert 105 <= len(receipts(client)) <= 112
@@ -195,11 +195,11 @@ def test_clients_that_leave_while_they_wait_leave_nothing_behind() -> None:
         assert throttle.waiting_count == 2
         # What it had sent and the broker had read is stored: it was never refused.
         assert topic.messages_in >= stored
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         await seconds(0.1)
         assert throttle.waiting_count == 0
         for client in clients[1:]:
-            assert client.connection.paused == PauseReason.NONE
+            assert client.connection.gate.reasons == PauseReason.NONE
             await client.expect(Type.CLOSE_PRODUCER)
             await client.create_producer(producer_id=9)
             break
@@ -247,7 +247,7 @@ def test_whatever_rates_come_and_go_every_message_is_stored_once_and_in_order(se
         await seconds(1)
         topic = await topic_of(world)
         assert [feed.is_done for feed in feeds] == [True] * 3
-        assert [client.connection.paused for client in clients] == [PauseReason.NONE] * 3
+        assert [client.connection.gate.reasons for client in clients] == [PauseReason.NONE] * 3
         reader = await world.client()
         await reader.subscribe(permits=10_000)
         found: dict[bytes, list[int]] = {}
@@ -287,7 +287,7 @@ def test_without_a_rate_nothing_is_counted() -> None:
         assert topic.publish_throttles == ()
         assert topic.dispatch_throttles == ()
         assert (
-            await world.broker.get_topic(TopicName.parse("non-persistent://public/default/x"), create=True)
+            await world.broker.registry.get(TopicName.parse("non-persistent://public/default/x"), create=True)
         ).throttling is None
 
     run_quietly(scenario)

@@ -77,7 +77,7 @@ def test_termination_stores_what_came_before_it() -> None:
         await client.create_producer()
         await client.publish(0)
         client.send_message(1)
-        assert (await world.broker.terminate_topic(NAME)).entry_id == 1
+        assert (await world.broker.registry.terminate(NAME)).entry_id == 1
         assert (await client.receipt()).sequence_id == 1
         assert topic_of(world).is_terminated
 
@@ -96,14 +96,14 @@ def test_termination_is_heard_first_by_a_closed_producer_whatever_it_has_under_w
 
         async def send_on() -> None:
             nonlocal sent
-            while client.connection.producers:
+            while client.connection.members.producers:
                 client.send_bytes(send_frame(sent) + send_frame(sent + 1))
                 sent += 2
                 await turns(1)
 
         async def end() -> Position:
             await turns(head_start)
-            return await world.broker.terminate_topic(NAME)
+            return await world.broker.registry.terminate(NAME)
 
         _, position = await asyncio.gather(send_on(), end())
         client.send_message(sent)
@@ -124,7 +124,7 @@ def test_producer_that_waits_for_access_hears_that_the_topic_was_terminated() ->
         first, second = await world.client(), await world.client()
         await first.create_producer(producer_access_mode=pb.Exclusive)
         await second.create_producer(producer_access_mode=pb.WaitForExclusive)
-        await world.broker.terminate_topic(NAME)
+        await world.broker.registry.terminate(NAME)
         assert (await second.error()).error == pb.TopicTerminatedError
         await first.expect(Type.CLOSE_PRODUCER)
 
@@ -136,7 +136,7 @@ def test_end_of_topic_is_told_to_consumers_that_acknowledged_everything() -> Non
         client = await world.client()
         await client.subscribe()
         await client.create_producer()
-        await world.broker.terminate_topic(NAME)
+        await world.broker.registry.terminate(NAME)
         await client.expect(Type.REACHED_END_OF_TOPIC)
 
     run_with_broker(scenario)
@@ -149,11 +149,11 @@ def test_unload_waits_for_writes_under_way() -> None:
         await topic_of(world).create_subscription("keeper", EARLIEST)
         await client.publish(0)
         client.send_message(1)
-        await world.broker.unload_topic(NAME)
-        topic = await world.broker.get_topic(NAME, create=False)
+        await world.broker.registry.unload(NAME)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert isinstance(topic, PersistentTopic)
         assert topic.ledger.entry_count == 2
-        assert client.connection.pending_publishes == 0
+        assert client.connection.publishes.pending == 0
 
     run_with_broker(scenario)
 

@@ -16,7 +16,7 @@ TOPICS = [TOPIC, "non-persistent://public/default/topic"]
 @pytest.mark.parametrize("text", TOPICS)
 def test_subscriptions_are_created_once_and_deleted(text: str) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        topic = await world.broker.get_topic(TopicName.parse(text), create=True)
+        topic = await world.broker.registry.get(TopicName.parse(text), create=True)
         await topic.create_subscription("s", EARLIEST)
         await topic.ensure_subscription("s", EARLIEST)
         with pytest.raises(ConflictError):
@@ -55,7 +55,7 @@ def test_creation_of_subscriptions_on_demand_can_be_switched_off() -> None:
         assert (await client.error()).error == pb.SubscriptionNotFound
         client.request_producer(initial_subscription_name="init")
         assert (await client.error()).error == pb.NotAllowedError
-        topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=True)
+        topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=True)
         await topic.create_subscription("s", EARLIEST)
         client.send(subscribe_command(pb.CommandSubscribe.Exclusive))
         await client.expect(Type.SUCCESS)

@@ -31,7 +31,7 @@ def test_unload_sends_everybody_away() -> None:
         client = await world.client()
         await client.create_producer(TOPIC)
         await client.subscribe(TOPIC)
-        await world.broker.unload_topic(world.broker.topics[TOPIC].name)
+        await world.broker.registry.unload(world.broker.topics[TOPIC].name)
         kinds = {command.type for command, _ in client.received}
         assert {Type.CLOSE_PRODUCER, Type.CLOSE_CONSUMER} <= kinds
         assert TOPIC not in world.broker.topics

@@ -58,7 +58,7 @@ def test_event_is_heard_of_though_the_topic_was_unloaded_between() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await topic_of(world)
         await set_topic(world, "messageTTLInSeconds", 5)
-        await world.broker.unload_topic(EVENTS)
+        await world.broker.registry.unload(EVENTS)
         await published(world, ttl=8, is_connected=False)
         await seconds(1)
         assert topic.rules.ttl_ms == 8000
@@ -84,6 +84,6 @@ def test_other_topics_have_no_such_part() -> None:
     async def scenario(world: BrokerWorld) -> None:
         assert (await topic_of(world)).parts.find(WrittenTable) is None
         await set_topic(world, "messageTTLInSeconds", 5)
-        assert (await world.broker.get_topic(EVENTS, create=False)).parts.find(WrittenTable) is not None
+        assert (await world.broker.registry.get(EVENTS, create=False)).parts.find(WrittenTable) is not None
 
     run_with_broker(scenario)

@@ -101,7 +101,7 @@ def test_transaction_that_was_open_when_its_topic_was_loaded_is_told_of(caplog) 
         assert alarm.now() == (0, 0, 0), "what is not loaded is held by nobody"
         assert not alarm.is_looking
         for topic in (TOPIC, OTHER):
-            await world.broker.get_topic(TopicName.parse(topic), create=False)
+            await world.broker.registry.get(TopicName.parse(topic), create=False)
         await wait_ms(2 * THRESHOLD_MS)
         (line,) = told(caplog)
         assert TOPIC in line

@@ -67,18 +67,18 @@ async def is_over(world: BrokerWorld, txn_id: TxnId) -> bool:
 def test_topic_with_an_open_transaction_is_not_inactive() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, txn_id = await holding(world)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         await topic.subscriptions["sub"].delete(force=True)
         client.client.lose()
         await wait_ms(300_000)
         assert NAME.managed_ledger_name in world.ledgers._open
         assert not (await (await transacting(world)).end(txn_id, commit=True)).HasField("error")
         assert await everything(world, "later") == [b"a", b"b", b"c", b"in it"]
-        await (await world.broker.get_topic(NAME, create=False)).subscriptions["later"].delete(force=True)
+        await (await world.broker.registry.get(NAME, create=False)).subscriptions["later"].delete(force=True)
         await wait_ms(300_000)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
         snapshots = TopicName.parse("persistent://public/default/__transaction_buffer_snapshot")
-        assert await world.broker.topic_exists(snapshots), "the broker's own is never inactive"
+        assert await world.broker.registry.exists(snapshots), "the broker's own is never inactive"
 
     run(scenario, delete_inactive_topics_frequency_s=60, delete_inactive_topics_after_s=60)
 
@@ -87,7 +87,7 @@ def test_topic_with_an_open_transaction_is_not_inactive() -> None:
 def test_messages_that_expire_while_a_transaction_holds_them_are_gone_either_way(commit: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, txn_id = await holding(world)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         subscription = topic.subscriptions["sub"]
         await wait_ms(20_000)
         await seek.expire(subscription, 1_000, is_wanted=lambda: True)
@@ -100,7 +100,9 @@ def test_messages_that_expire_while_a_transaction_holds_them_are_gone_either_way
         await world.restart()
         expected = [b"in it", b"later"] if commit else [b"later"]
         assert await everything(world) == expected
-        assert not (await world.broker.get_topic(NAME, create=False)).subscriptions["sub"].transaction_acks.is_holding
+        assert (
+            not (await world.broker.registry.get(NAME, create=False)).subscriptions["sub"].transaction_acks.is_holding
+        )
 
     run(scenario)
 
@@ -109,7 +111,7 @@ def test_messages_that_expire_while_a_transaction_holds_them_are_gone_either_way
 def test_seek_back_across_what_a_transaction_holds(commit: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, txn_id = await holding(world)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         await seek.seek(topic.subscriptions["sub"], EARLIEST)
         assert await everything(world) == [b"b", b"c"], "what is held is nobody's"
         assert not (await client.end(txn_id, commit=commit)).HasField("error")
@@ -125,7 +127,7 @@ def test_seek_back_across_what_a_transaction_holds(commit: bool) -> None:
 def test_unsubscribed_with_acknowledgements_in_a_transaction(commit: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, txn_id = await holding(world)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         await topic.delete_subscription("sub", force=True)
         names = await world.ledgers.encoded_names("public/default/persistent")
         assert [name for name in names if name.endswith("pending_ack")] == []
@@ -149,7 +151,7 @@ def test_acknowledgement_that_meets_the_deletion_of_its_subscription_leaves_no_l
         ((first, _),) = client.messages()
         txn_id = await client.begin()
         await client.add_subscription(txn_id)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         acks = topic.subscriptions["sub"].transaction_acks
         consumer = topic.subscriptions["sub"].consumers[0]
         acknowledging = asyncio.ensure_future(acks.acknowledge(consumer, txn_id, [first], is_cumulative=False))
@@ -172,7 +174,7 @@ def test_acknowledgement_that_meets_the_deletion_of_its_subscription_leaves_no_l
 def test_topic_deleted_with_a_transaction_in_it(commit: bool, comes_back: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, txn_id = await holding(world)
-        await world.broker.delete_topic(NAME, force=True)
+        await world.broker.registry.delete(NAME, force=True)
         names = await world.ledgers.encoded_names("public/default/persistent")
         assert names == ["__transaction_buffer_snapshot"]
         if comes_back:
@@ -234,10 +236,10 @@ def test_what_transactions_store_is_no_topic(name: str) -> None:
         assert (await stranger.error()).error == pb.NotAllowedError
         parsed = TopicName.parse(name)
         for call in (
-            world.broker.get_topic(parsed, create=True),
-            world.broker.create_topic(parsed),
-            world.broker.delete_topic(parsed, force=True),
-            world.broker.terminate_topic(parsed),
+            world.broker.registry.get(parsed, create=True),
+            world.broker.registry.create(parsed),
+            world.broker.registry.delete(parsed, force=True),
+            world.broker.registry.terminate(parsed),
         ):
             with pytest.raises(GemingaError):
                 await call
@@ -253,7 +255,7 @@ def test_what_transactions_store_is_no_topic(name: str) -> None:
 def test_topic_terminated_with_a_transaction_in_it(commit: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, txn_id = await holding(world)
-        await world.broker.terminate_topic(NAME)
+        await world.broker.registry.terminate(NAME)
         assert not (await client.end(txn_id, commit=commit)).HasField("error")
         client.client.lose()
         expected = [b"b", b"c", b"in it"] if commit else [b"a", b"b", b"c"]
@@ -266,7 +268,7 @@ def test_unloaded_between_decision_and_marker_everything_ends() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, txn_id = await holding(world)
         client.ask_end(txn_id, commit=True)
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         await wait_ms(5_000)
         assert await is_over(world, txn_id)
         assert await everything(world) == [b"b", b"c", b"in it"]

@@ -69,7 +69,7 @@ async def everything(world: BrokerWorld) -> list[bytes]:
 
 
 async def topic_of(world: BrokerWorld) -> PersistentTopic:
-    topic = await world.broker.get_topic(NAME, create=False)
+    topic = await world.broker.registry.get(NAME, create=False)
     assert isinstance(topic, PersistentTopic)
     return topic
 

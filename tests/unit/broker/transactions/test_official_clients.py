@@ -29,7 +29,7 @@ async def transacting(world: BrokerWorld) -> Transacting:
 
 
 async def subscription(world: BrokerWorld) -> Subscription:
-    topic = await world.broker.get_topic(NAME, create=False)
+    topic = await world.broker.registry.get(NAME, create=False)
     found = topic.subscriptions["sub"]
     assert isinstance(found, Subscription)
     return found
@@ -65,7 +65,7 @@ def test_a_transaction_that_only_the_command_names_is_known_to_readers_and_after
         await send_as_go(writer, 1, b"hidden", aborts, {})
         await send_as_go(writer, 2, b"shown", commits, {"partition_key": "k"})
         if is_unloaded:
-            await world.broker.unload_topic(NAME)
+            await world.broker.registry.unload(NAME)
             reader = await transacting(world)
             await reader.client.subscribe()
             assert await read(reader) == [], "both are open"

@@ -28,12 +28,12 @@ def test_a_log_comes_with_the_first_acknowledgement_and_goes_with_its_subscripti
         txn_id = await client.begin()
         await client.add_subscription(txn_id)
         assert not await logs.exists(NAME, "sub")
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         first = topic.ledger.first_position
         message_id = pb.MessageIdData(ledgerId=first.ledger_id, entryId=first.entry_id)
         assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
         assert await logs.exists(NAME, "sub")
-        assert await world.broker.list_topics("public/default") == [TOPIC]
+        assert await world.broker.registry.list("public/default") == [TOPIC]
         await topic.delete_subscription("sub", force=True)
         assert not await logs.exists(NAME, "sub")
         assert not (await client.end(txn_id, commit=True)).HasField("error"), "nobody is left who could hear"
@@ -51,10 +51,10 @@ def test_a_deleted_topic_leaves_no_log() -> None:
         await client.add_subscription(txn_id)
         await client.add_partition(txn_id)
         await client.publish(b"b", txn_id)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         first = topic.ledger.first_position
         await client.acknowledge([pb.MessageIdData(ledgerId=first.ledger_id, entryId=first.entry_id)], txn_id)
-        await world.broker.delete_topic(NAME, force=True)
+        await world.broker.registry.delete(NAME, force=True)
         assert not await world.broker.transactions.pending_ack_logs.exists(NAME, "sub")
         assert await world.broker.transactions.snapshots.find(TOPIC) is None
         assert not (await client.end(txn_id, commit=True)).HasField("error")
@@ -83,7 +83,7 @@ def test_a_log_has_as_many_copies_as_its_topic_and_follows_when_that_changes() -
         await client.client.create_producer()
         await client.client.subscribe()
         await set_namespace(world, "persistence", wide)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert isinstance(topic, PersistentTopic)
         for expected in (3, 1):
             await client.publish(b"a")

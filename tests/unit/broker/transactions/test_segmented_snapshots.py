@@ -49,7 +49,7 @@ async def transacting(world: BrokerWorld) -> Transacting:
 
 
 async def stored(world: BrokerWorld, name: TopicName) -> PersistentTopic:
-    topic = await world.broker.get_topic(name, create=True)
+    topic = await world.broker.registry.get(name, create=True)
     assert isinstance(topic, PersistentTopic)
     return topic
 
@@ -145,7 +145,7 @@ def run(scenario: Callable[[BrokerWorld], Awaitable[None]]) -> None:
 
 async def only_in_segments(world: BrokerWorld) -> None:
     """As a broker leaves it that never wrote in one piece: without those of the last unload, too."""
-    await world.broker.unload_topic(NAME)
+    await world.broker.registry.unload(NAME)
     await append(world, SINGLE, TOPIC, None)
 
 
@@ -173,7 +173,7 @@ def test_what_is_aborted_or_open_is_not_shown(is_recent: bool) -> None:
         # What is written from now on is in one piece, and counts, for it is of later.
         writer = await transacting(world)
         assert not (await writer.end(txns[4], commit=True)).HasField("error")
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         await world.restart()
         assert await shown(world) == [b"2", b"4"]
         found = await world.broker.transactions.snapshots.find(TOPIC)
@@ -218,7 +218,7 @@ def test_they_go_with_their_topic() -> None:
         places = [await append_segment(world, number, markers[1], [txns[number]]) for number in (0, 1)]
         await append_index(world, markers[1], places, [])
         await world.restart()
-        await world.broker.delete_topic(NAME)
+        await world.broker.registry.delete(NAME)
         for name, keys in ((SEGMENTS, [f"multiple-{n}-{TOPIC}" for n in (0, 1)]), (INDEXES, [TOPIC])):
             topic = await stored(world, name)
             *_, last = entries = await topic.ledger.read_range(topic.ledger.first_position, 100, 1 << 20)
@@ -232,7 +232,7 @@ def test_they_go_with_their_topic() -> None:
             assert removed == keys
         await world.restart()
         assert await world.broker.transactions.snapshots.find(TOPIC) is None
-        assert await world.broker.list_topics("public/default") == []
+        assert await world.broker.registry.list("public/default") == []
 
     run(scenario)
 

@@ -49,11 +49,11 @@ def test_snapshots_outlive_a_restart_and_the_newest_counts(monkeypatch: pytest.M
     async def scenario(world: BrokerWorld) -> None:
         snapshots = world.broker.transactions.snapshots
         assert await snapshots.find(ONE) is None
-        assert not await world.broker.topic_exists(NAME), "asking makes nothing"
+        assert not await world.broker.registry.exists(NAME), "asking makes nothing"
         await snapshots.put(TWO, SNAPSHOT)
         for number in range(40):
             await snapshots.put(ONE, BufferSnapshot(Position(number, 0)))
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert isinstance(topic, PersistentTopic)
         (cursor,) = topic.ledger.cursors.values()
         assert cursor.backlog_count < 15, "what is superseded goes"
@@ -65,7 +65,7 @@ def test_snapshots_outlive_a_restart_and_the_newest_counts(monkeypatch: pytest.M
         await snapshots.remove(ONE)
         await world.restart()
         assert await world.broker.transactions.snapshots.find(ONE) is None
-        assert await world.broker.list_topics("public/default") == []
+        assert await world.broker.registry.list("public/default") == []
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -73,7 +73,7 @@ def test_snapshots_outlive_a_restart_and_the_newest_counts(monkeypatch: pytest.M
 def test_one_that_can_not_be_read_means_that_its_topic_is_read_as_a_whole() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.broker.transactions.snapshots.put(TWO, SNAPSHOT)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert isinstance(topic, PersistentTopic)
         results: list[AppendResult] = []
         metadata = pb.MessageMetadata(producer_name="x", sequence_id=1, publish_time=1, partition_key=ONE)
@@ -98,7 +98,7 @@ def test_who_closes_or_gives_up_its_topics_saves_where_they_stand(how: str, capl
             await writer.add_partition(txn_id)
             await writer.publish(b"x", txn_id)
             await writer.end(txn_id, commit=commit)
-        end = (await world.broker.get_topic(TopicName.parse(TOPIC), create=False)).ledger.last_confirmed_position
+        end = (await world.broker.registry.get(TopicName.parse(TOPIC), create=False)).ledger.last_confirmed_position
         if how == "close":
             await world.broker.close()
         else:
@@ -141,7 +141,7 @@ def test_a_snapshot_of_very_many_is_written_and_read_in_turns_and_soon_supersede
         counting.cancel()
         for number in range(20):
             await snapshots.put(ONE, many(10_000 + number))
-        (cursor,) = (await world.broker.get_topic(NAME, create=False)).ledger.cursors.values()
+        (cursor,) = (await world.broker.registry.get(NAME, create=False)).ledger.cursors.values()
         assert cursor.backlog_count < 20, "by their bytes, long before there are very many of them"
         await world.restart()
         assert await world.broker.transactions.snapshots.find(ONE) == many(10_019)
@@ -158,7 +158,7 @@ def test_a_million_aborted_transactions_outlive_a_restart_though_no_message_may_
         await world.restart()
         assert await world.broker.transactions.snapshots.find(ONE) == many(1_000_000)
         assert await world.broker.transactions.snapshots.find(TWO) == SNAPSHOT
-        stored = (await world.broker.get_topic(NAME, create=False)).ledger.size_bytes
+        stored = (await world.broker.registry.get(NAME, create=False)).ledger.size_bytes
         assert stored > 5 << 20
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
@@ -176,13 +176,13 @@ def test_snapshots_of_a_topic_with_very_many_aborted_transactions_are_rare() -> 
             await client.end(txn_id, commit=False)
 
         await abort()
-        topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=False)
+        topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=False)
         for txn_id, marker in many(300_000).aborts:
             topic.transaction_buffer.state.restored(txn_id, marker)
         for _ in range(25):
             await abort()
             await wait_ms(1_000)
-        stored = (await world.broker.get_topic(NAME, create=False)).ledger.last_confirmed_position.entry_id + 1
+        stored = (await world.broker.registry.get(NAME, create=False)).ledger.last_confirmed_position.entry_id + 1
         assert stored <= 2, "one when it began, and by then one of what changed; each is of 3 MB"
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)

@@ -76,7 +76,7 @@ def test_a_message_that_comes_after_the_end_is_refused_also_after_a_restart() ->
         await writer.end(ended[0], commit=True)
         await writer.end(ended[1], commit=False)
         # Saved when it is closed: the markers are not read again.
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         await world.restart()
         writer, reader = await transacting(world), await transacting(world)
         await writer.client.create_producer()
@@ -114,7 +114,7 @@ def test_a_topic_is_not_held_back_by_what_its_coordinator_does_not_know() -> Non
         reader = await transacting(world)
         await reader.client.subscribe()
         assert await read(reader) == [b"plain"]
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.transaction_buffer.stats()["ongoingTxnSize"] == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
@@ -148,7 +148,7 @@ def test_what_was_aborted_stays_hidden_though_somebody_deletes_the_snapshots() -
             await writer.publish(b"%d" % txn_id.number, txn_id)
         await writer.end(aborted, commit=False)
         await writer.end(committed, commit=True)
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         await world.broker.registry.delete(TopicName.parse(f"persistent://public/default/{SNAPSHOTS}"), force=True)
         await world.restart()
         reader = await transacting(world)
@@ -207,7 +207,7 @@ def test_very_many_messages_are_acknowledged_in_one_command() -> None:
         await client.client.create_producer()
         for _ in range(count):
             await client.publish(b"x")
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         ids = [
             pb.MessageIdData(ledgerId=topic.ledger.first_position.ledger_id, entryId=entry) for entry in range(count)
         ]
@@ -242,7 +242,7 @@ def test_message_ids_of_nothing_are_refused(fields: dict) -> None:
         assert (await client.acknowledge([strange], txn_id)).HasField("error")
         assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
         await client.end(txn_id, commit=True)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
@@ -256,7 +256,7 @@ def test_a_size_that_no_batch_has_is_not_believed() -> None:
         part = pb.MessageIdData(ledgerId=message_id.ledgerId, entryId=message_id.entryId, batch_size=(1 << 31) - 1)
         part.ack_set.append(1)
         assert not (await client.acknowledge([part], txn_id)).HasField("error")
-        subscription = (await world.broker.get_topic(NAME, create=False)).subscriptions["sub"]
+        subscription = (await world.broker.registry.get(NAME, create=False)).subscriptions["sub"]
         assert subscription.transaction_acks.held(subscription.topic.ledger.first_position).bit_length() <= 1
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
@@ -329,7 +329,7 @@ def test_what_was_sent_behind_a_message_that_must_come_again_is_not_stored_befor
         fields = {"txnid_most_bits": txn_id.coordinator, "txnid_least_bits": txn_id.number}
         writer.client.send_bytes(send_frame(2, b"second", 1, metadata=dict(fields), **fields))
         await wait_ms(100)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.ledger.last_confirmed_position.entry_id == -1
         assert [each.type for each, _ in writer.client.received] == [Type.CLOSE_PRODUCER]
 

@@ -57,7 +57,7 @@ def test_an_end_that_was_called_off_counts_once_its_marker_is_stored() -> None:
 
     async def scenario(world: BrokerWorld) -> None:
         _, txn_id = await publishing(world)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         world.bookie.holds_replies = True
         ending = spawn(topic.end_transaction(txn_id, commit=True, low_watermark=-1), name="end")
         await wait_ms(10)
@@ -86,7 +86,7 @@ def test_a_coordinator_that_stops_leaves_the_end_under_way_to_its_topic() -> Non
         await wait_ms(5)
         world.bookie.release()
         await wait_ms(50)
-        assert not (await world.broker.get_topic(NAME, create=False)).is_closing
+        assert not (await world.broker.registry.get(NAME, create=False)).is_closing
 
     run(scenario)
 
@@ -261,7 +261,7 @@ def test_a_topic_that_could_not_be_loaded_is_read_anew_by_the_next_load() -> Non
         two.bookie.read_error = StorageError("no reads")
         two.table.default = "a"
         with pytest.raises(GemingaError):
-            await a.broker.get_topic(NAME, create=False)
+            await a.broker.registry.get(NAME, create=False)
         two.bookie.read_error = None
         assert a.ledgers.get(NAME.managed_ledger_name) is None
 
@@ -283,7 +283,7 @@ def test_acknowledgements_taken_by_a_broker_that_had_lost_the_topic_count() -> N
         txn_id = await client.begin()
         await client.add_subscription(txn_id)
         two.table.default = "b"  # and nobody tells the one before
-        await b.broker.get_topic(NAME, create=False)
+        await b.broker.registry.get(NAME, create=False)
         coordinator = await b.broker.transactions.coordinators.find(0)
         assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
         await coordinator.end(txn_id, commit=True)
@@ -342,7 +342,7 @@ def test_a_topic_whose_cursor_another_broker_changed_is_loaded_anew() -> None:
         await client.client.subscribe()
         await client.client.create_producer()
         await client.publish(b"message")
-        topic = await a.broker.get_topic(NAME, create=False)
+        topic = await a.broker.registry.get(NAME, create=False)
         # One that believes for a moment that it has the topic, and writes a cursor before it is told.
         path = "/managed-ledgers/public/default/persistent/topic/sub"
         value, stat = await a.metadata.get(path)
@@ -354,7 +354,7 @@ def test_a_topic_whose_cursor_another_broker_changed_is_loaded_anew() -> None:
         await again.client.subscribe()
         await wait_ms(50)
         assert [payload for _, payload in again.messages()] == [b"message"]
-        loaded = await a.broker.get_topic(NAME, create=False)
+        loaded = await a.broker.registry.get(NAME, create=False)
         assert loaded is not topic
         await loaded.subscriptions["sub"].set_properties({"a": "b"})
         await b.broker.close()

@@ -41,7 +41,7 @@ def test_what_one_read_brings_of_a_transaction_is_one_batch() -> None:
         one, two = await writer.begin(), await writer.begin()
         for txn_id in (one, two):
             await writer.add_partition(txn_id)
-        producer = writer.client.connection.producers[1]
+        producer = writer.client.connection.members.producers[1]
         # The first transaction of the topic: what is behind it waits, and keeps its order.
         first = [frame(0, one), frame(1, one), frame(2, two), frame(3, None), frame(4, None, producer_id=1)]
         writer.client.send_bytes(b"".join(first))

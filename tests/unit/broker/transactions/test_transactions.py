@@ -65,7 +65,7 @@ def test_readers_see_committed_messages_and_nothing_else(sub_type: int) -> None:
         answer = await writer.send(b"late", one)
         assert answer.send_error.error == pb.NotAllowedError
         assert "has been ended" in answer.send_error.message
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert topic.ledger.readable_position == topic.ledger.last_confirmed_position
 
     run(scenario)
@@ -84,7 +84,7 @@ def test_an_unload_and_a_restart_in_the_middle_change_nothing() -> None:
         await writer.publish(b"perhaps", open_one)
         await writer.end(committed, commit=True)
         await writer.publish(b"plain")
-        for again in (world.broker.unload_topic(NAME), world.restart()):
+        for again in (world.broker.registry.unload(NAME), world.restart()):
             await again
             reader = await transacting(world)
             await reader.client.subscribe(subscription=f"sub-{id(again)}")
@@ -133,7 +133,7 @@ def test_acknowledgements_count_with_the_commit_and_come_again_with_the_abort(
         one, two = await writer.begin(), await writer.begin()
         for txn_id in (one, two):
             assert not (await writer.add_subscription(txn_id)).HasField("error")
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         ids = [pb.MessageIdData(ledgerId=topic.ledger.first_position.ledger_id, entryId=entry) for entry in range(3)]
         assert not (await reader.acknowledge([ids[0]], one)).HasField("error")
         assert not (await reader.acknowledge([ids[1]], two)).HasField("error")
@@ -148,7 +148,7 @@ def test_acknowledgements_count_with_the_commit_and_come_again_with_the_abort(
         assert not (await writer.end(two, commit=False)).HasField("error")
         came = await read(reader)
         assert came in ([b"b"], [b"b", b"c"]), came
-        await world.broker.unload_topic(NAME)
+        await world.broker.registry.unload(NAME)
         reader = await transacting(world)
         await reader.client.subscribe(subType=sub_type)
         assert await read(reader) == [b"b", b"c"]
@@ -199,7 +199,7 @@ def test_a_snapshot_is_taken_some_time_after_a_change_and_forgets_what_is_trimme
         saved = await snapshots.find(TOPIC)
         assert saved is not None
         assert [each for each, _ in saved.aborts] == [txn_id]
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         await topic.ledger.truncate()
         await writer.publish(b"another ledger")
         again = await writer.begin()
@@ -227,8 +227,8 @@ def test_what_is_open_on_a_topic_that_is_terminated_ends_all_the_same(first_comm
         for payload, txn_id in ((b"1a", one), (b"2a", two), (b"1b", one), (b"2b", two)):
             await writer.publish(payload, txn_id)
         await writer.publish(b"plain")
-        await world.broker.terminate_topic(NAME)
-        topic = await world.broker.get_topic(NAME, create=False)
+        await world.broker.registry.terminate(NAME)
+        topic = await world.broker.registry.get(NAME, create=False)
         writer.ask_end(two, commit=not first_commits)
         assert await read(reader) == []
         writer.ask_end(one, commit=first_commits)
@@ -239,8 +239,8 @@ def test_what_is_open_on_a_topic_that_is_terminated_ends_all_the_same(first_comm
             command.endTxnResponse for command, _ in writer.client.received if command.type == Type.END_TXN_RESPONSE
         ]
         assert {(each.txnid_least_bits, each.HasField("error")) for each in answers} == {(0, False), (1, False)}
-        assert await world.broker.get_topic(NAME, create=False) is topic, "nobody was sent away"
-        await world.broker.unload_topic(NAME)
+        assert await world.broker.registry.get(NAME, create=False) is topic, "nobody was sent away"
+        await world.broker.registry.unload(NAME)
         again = await transacting(world)
         await again.client.subscribe(subscription="other")
         assert await read(again) == seen, "a restart knows it too"
@@ -254,7 +254,7 @@ def test_entries_are_looked_at_for_hidden_ones_only_where_there_are_any() -> Non
     async def scenario(world: BrokerWorld) -> None:
         writer = await transacting(world)
         await writer.client.create_producer()
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         for commit, is_hiding in ((True, False), (False, True)):
             txn_id = await writer.begin()
             await writer.add_partition(txn_id)
@@ -262,8 +262,8 @@ def test_entries_are_looked_at_for_hidden_ones_only_where_there_are_any() -> Non
             assert topic.hides == ()
             assert not (await writer.end(txn_id, commit=commit)).HasField("error")
             assert bool(topic.hides) is is_hiding
-        await world.broker.unload_topic(NAME)
-        topic = await world.broker.get_topic(NAME, create=False)
+        await world.broker.registry.unload(NAME)
+        topic = await world.broker.registry.get(NAME, create=False)
         assert len(topic.hides) == 1
         reader = await transacting(world)
         await reader.client.subscribe()

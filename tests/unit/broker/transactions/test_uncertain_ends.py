@@ -73,7 +73,7 @@ def test_end_waits_for_the_message_of_its_transaction_that_is_being_stored() -> 
         writer = await committed(world, b"before")
         txn_id = await writer.begin()
         await writer.add_partition(txn_id)
-        topic = await world.broker.get_topic(NAME, create=False)
+        topic = await world.broker.registry.get(NAME, create=False)
         world.bookie.holds_replies = True
         bits = {"txnid_most_bits": txn_id.coordinator, "txnid_least_bits": txn_id.number}
         writer.client.send_bytes(send_frame(99, b"coming", metadata=bits, **bits))
@@ -96,7 +96,7 @@ def test_broker_that_lost_the_topic_does_not_say_that_a_transaction_has_nothing_
         two = TwoOwners(first)
         a, b = await two.start()
         await committed(a, b"before")
-        stale = await a.broker.get_topic(NAME, create=False)
+        stale = await a.broker.registry.get(NAME, create=False)
         two.table.default = "b"  # and nobody tells the one before
         writer = Transacting(await b.client())
         await writer.client.create_producer()
@@ -124,7 +124,7 @@ def test_broker_that_lost_the_subscription_does_not_say_that_a_transaction_holds
             await client.publish(payload)
         await wait_ms(50)
         await acknowledged(client, b"one", commit=True)
-        stale = (await a.broker.get_topic(NAME, create=False)).subscriptions["sub"]
+        stale = (await a.broker.registry.get(NAME, create=False)).subscriptions["sub"]
         two.table.default = "b"  # and nobody tells the one before
         other = await reader_of(b)
         txn_id = await acknowledged(other, b"two", commit=None)

@@ -39,7 +39,7 @@ async def seconds(count: float) -> None:
 
 
 async def opened(world: BrokerWorld, name: TopicName = NAME) -> PersistentTopic:
-    topic = await world.broker.get_topic(name, create=True)
+    topic = await world.broker.registry.get(name, create=True)
     assert isinstance(topic, PersistentTopic)
     return topic
 
@@ -62,8 +62,8 @@ async def fill(topic: PersistentTopic, count: int) -> None:
 
 async def stored_entries(world: BrokerWorld, name: TopicName = NAME) -> int:
     """Entries that can be read from the beginning by a broker that loads the topic now."""
-    await world.broker.unload_topic(name)
-    ledger = (await world.broker.get_topic(name, create=False)).ledger
+    await world.broker.registry.unload(name)
+    ledger = (await world.broker.registry.get(name, create=False)).ledger
     count, position = 0, Position(-1, -1)
     while entries := await ledger.read_range(position, 5000, 1 << 30):
         count += len(entries)
@@ -84,9 +84,9 @@ def broker_retention(level: str, minutes: int, mb: int) -> dict[str, int]:
 
 def test_topic_nobody_uses_is_deleted() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.get_topic(NAME, create=True)
+        await world.broker.registry.get(NAME, create=True)
         await seconds(125)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario)
 
@@ -96,7 +96,7 @@ def test_topics_behind_those_of_one_turn_are_deleted_by_the_same_sweep(monkeypat
 
     async def scenario(world: BrokerWorld) -> None:
         for index in range(5):
-            await world.broker.get_topic(TopicName.parse(f"topic-{index}"), create=True)
+            await world.broker.registry.get(TopicName.parse(f"topic-{index}"), create=True)
         await seconds(SWEEP_S - 1)
         assert len(world.broker.topics) == 5
         await seconds(SWEEP_S)
@@ -107,13 +107,13 @@ def test_topics_behind_those_of_one_turn_are_deleted_by_the_same_sweep(monkeypat
 
 def test_topic_with_a_subscription_or_a_producer_stays() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        topic = await world.broker.get_topic(NAME, create=True)
+        topic = await world.broker.registry.get(NAME, create=True)
         await topic.create_subscription("sub", EARLIEST)
         other = TopicName.parse("other")
         await (await world.client()).create_producer(str(other))
         await seconds(50)
-        assert await world.broker.topic_exists(NAME)
-        assert await world.broker.topic_exists(other)
+        assert await world.broker.registry.exists(NAME)
+        assert await world.broker.registry.exists(other)
 
     run_with_broker(scenario, **QUIET)
 
@@ -122,35 +122,35 @@ def test_subscription_named_like_a_cursor_of_the_broker_keeps_its_topic_over_a_r
     """Every name that begins with "pulsar." was taken for a cursor of the broker: the topic went, and its position."""
 
     async def scenario(world: BrokerWorld) -> None:
-        topic = await world.broker.get_topic(NAME, create=True)
+        topic = await world.broker.registry.get(NAME, create=True)
         await topic.create_subscription("pulsar.billing", EARLIEST)
         await world.restart()
-        assert list((await world.broker.get_topic(NAME, create=False)).subscriptions) == ["pulsar.billing"]
+        assert list((await world.broker.registry.get(NAME, create=False)).subscriptions) == ["pulsar.billing"]
         await seconds(200)
-        assert await world.broker.topic_exists(NAME)
+        assert await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, **QUIET)
 
 
 def test_caught_up_subscriptions_do_not_keep_a_topic_in_that_mode() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        topic = await world.broker.get_topic(NAME, create=True)
+        topic = await world.broker.registry.get(NAME, create=True)
         await topic.create_subscription("sub", EARLIEST)
         behind = await opened(world, TopicName.parse("behind"))
         await behind.create_subscription("sub", EARLIEST)
         await fill(behind, 1)
         await seconds(25)
-        assert not await world.broker.topic_exists(NAME)
-        assert await world.broker.topic_exists(behind.name)
+        assert not await world.broker.registry.exists(NAME)
+        assert await world.broker.registry.exists(behind.name)
 
     run_with_broker(scenario, **QUIET, delete_inactive_topics_mode="delete_when_subscriptions_caught_up")
 
 
 def test_nothing_is_deleted_when_switched_off() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        await world.broker.get_topic(NAME, create=True)
+        await world.broker.registry.get(NAME, create=True)
         await seconds(1000)
-        assert await world.broker.topic_exists(NAME)
+        assert await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, delete_inactive_topics=False)
 
@@ -166,7 +166,7 @@ def test_idle_topic_under_retention_without_limit_keeps_its_20000_messages(level
         await set_retention(world, level, FOR_EVER)
         await fill(await opened(world), 20_000)
         await seconds(100 * SWEEP_S)
-        assert await world.broker.topic_exists(NAME), "deleted with 20000 messages under retention -1/-1"
+        assert await world.broker.registry.exists(NAME), "deleted with 20000 messages under retention -1/-1"
         assert await stored_entries(world) == 20_000
 
     run_with_broker(scenario, **QUIET, **broker_retention(level, -1, -1))
@@ -182,9 +182,9 @@ def test_idle_topic_goes_when_its_retention_time_has_passed_since_its_last_use(l
         await client.create_producer()
         await client.close_producer()
         await seconds(3600 - 1)
-        assert await world.broker.topic_exists(NAME)
+        assert await world.broker.registry.exists(NAME)
         await seconds(2 * SWEEP_S)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, **QUIET, **broker_retention(level, 60, -1))
 
@@ -194,10 +194,10 @@ def test_empty_topic_under_retention_without_limit_stays_and_goes_when_the_polic
         await set_namespace(world, "retention_policies", FOR_EVER)
         await opened(world)
         await seconds(10 * SWEEP_S)
-        assert await world.broker.topic_exists(NAME)
+        assert await world.broker.registry.exists(NAME)
         await set_namespace(world, "retention_policies", None)
         await seconds(2 * SWEEP_S)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, **QUIET)
 
@@ -208,7 +208,7 @@ def test_retention_of_the_topic_wins_over_that_of_its_namespace() -> None:
         await set_topic(world, "retentionPolicies", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
         await fill(await opened(world), 1)
         await seconds(3 * SWEEP_S)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, **QUIET)
 
@@ -248,7 +248,7 @@ def test_policy_that_no_watch_told_of_holds_at_the_moment_of_deletion() -> None:
         await world.resources.namespaces.set_policy(NAMESPACE, "retention_policies", FOR_EVER)
         assert topic.rules.retention.limits == (0, 0)
         await seconds(10 * SWEEP_S)
-        assert await world.broker.topic_exists(NAME), "deleted under a policy that was stored before"
+        assert await world.broker.registry.exists(NAME), "deleted under a policy that was stored before"
         assert await stored_entries(world) == 10
 
     run_with_broker(scenario, **QUIET)
@@ -291,7 +291,7 @@ def test_reader_that_leaves_after_hours_does_not_make_a_topic_idle_for_hours() -
         await seconds(250)
         assert world.broker.topics.get(TOPIC) is topic, "the time with a Reader counted as idle"
         await seconds(400)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, **QUIET, delete_inactive_topics_after_s=300)
 
@@ -321,7 +321,7 @@ def test_cursor_of_another_cluster_that_is_behind_keeps_the_topic() -> None:
         assert world.broker.topics.get(TOPIC) is topic
         cursor.acknowledge_cumulative(topic.ledger.last_confirmed_position)
         await seconds(3 * SWEEP_S)
-        assert not await world.broker.topic_exists(NAME)
+        assert not await world.broker.registry.exists(NAME)
 
     run_with_broker(scenario, **QUIET)
 
@@ -437,17 +437,17 @@ def test_partitions_go_one_by_one_and_their_topic_stays_unless_it_is_configured(
     whole = TopicName.parse("persistent://public/default/whole")
 
     async def story(world: BrokerWorld) -> int:
-        await world.broker.create_partitioned_topic(whole, 3)
+        await world.broker.partitions.create(whole, 3)
         for index in range(3):  # what is never used is never loaded, and looked at only then
             await opened(world, whole.with_partition(index))
         await (await opened(world, whole.with_partition(1))).create_subscription("sub", EARLIEST)
         await seconds(5 * SWEEP_S)
-        exist = [await world.broker.topic_exists(whole.with_partition(index)) for index in range(3)]
+        exist = [await world.broker.registry.exists(whole.with_partition(index)) for index in range(3)]
         assert exist == [False, True, False]
-        assert await world.broker.partitioned_count(whole) == 3
+        assert await world.broker.registry.partitioned_count(whole) == 3
         await world.broker.topics[str(whole.with_partition(1))].delete_subscription("sub")
         await seconds(5 * SWEEP_S)
-        assert not await world.broker.topic_exists(whole.with_partition(1))
+        assert not await world.broker.registry.exists(whole.with_partition(1))
         found = await world.broker.resources.partitioned_topics.find(whole)
         return found.partitions if found is not None else 0
 

@@ -102,7 +102,7 @@ def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
         await seconds(600)
         assert not await world.metadata.exists(ledger_path(orphan.ledger_id))
         assert not await world.metadata.exists(ledger_path(schema_orphan.ledger_id))
-        topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=False)
+        topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=False)
         assert isinstance(topic, PersistentTopic)
         assert topic.ledger.entry_count == 1
 

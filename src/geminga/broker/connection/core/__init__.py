@@ -1,0 +1,1 @@
+"""What a connection's states are, and why it is not read: no loop, no socket, no clock."""
