@@ -58,6 +58,18 @@ class EntryAcks(Protocol):
         ...
 
 
+class PermitsBack(Protocol):
+    """Gives the permits of a topic's entries back."""
+
+    def send(self, permits: int) -> None:
+        """Tell the broker that so many more messages are wanted."""
+        ...
+
+    def give_back(self, count: int) -> None:
+        """So many messages were received or dropped."""
+        ...
+
+
 class EntrySource(Protocol):
     """The consumer of one topic, as its entries and whoever receives them know it."""
 
@@ -77,16 +89,13 @@ class EntrySource(Protocol):
         ...
 
     @property
+    def permits(self) -> PermitsBack:
+        """Takes what ``flow`` gives."""
+        ...
+
+    @property
     def acks(self) -> EntryAcks:
         """Takes acknowledgements."""
-        ...
-
-    def send_permits(self, permits: int) -> None:
-        """Tell the broker that so many more messages are wanted."""
-        ...
-
-    def give_back(self, count: int) -> None:
-        """So many messages were received or dropped."""
         ...
 
     def first_received(self, entry: EntryBatch) -> None:
@@ -127,8 +136,4 @@ class Delivery(Protocol):
 
     def on_topic_failed(self, topic: TopicName, error: PulsarException, *, is_found: bool) -> None:
         """One can not go on; ``is_found``: a pattern found its topic."""
-        ...
-
-    def on_end_of_topic(self) -> None:
-        """A topic was terminated and everything of it was delivered."""
         ...
