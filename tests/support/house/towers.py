@@ -31,7 +31,6 @@ TOWERS: Final[Mapping[str, int]] = MappingProxyType(
         "geminga.broker.topic.non_persistent.NonPersistentTopic": 50,
         "geminga.broker.topic.persistent.PersistentTopic": 79,
         "geminga.broker.topic.transaction_buffer.TransactionBuffer": 53,
-        "geminga.client._producing.topic_producer.TopicProducer": 50,
         "geminga.managed_ledger.cursor.managed_cursor.ManagedCursor": 59,
         "geminga.managed_ledger.managed_ledger.ManagedLedger": 72,
         "geminga.sim.disk_mount.MountedDisk": 44,

@@ -114,8 +114,8 @@ class TopicProducer(Sending[T]):
         if answer.HasField("topic_epoch"):
             self._access_epoch = answer.topic_epoch
         if self._state is State.NEW:
-            self._stored_sequence_id = answer.last_sequence_id
-            self._begin(answer.last_sequence_id)
+            self.batching.stored_sequence_id = answer.last_sequence_id
+            self._framing.begin(answer.last_sequence_id)
         elif answer.last_sequence_id < 0 and self._buffer.queue.was_written:
             self._unsure_resends += 1
         self._link.connection = connection
@@ -127,11 +127,6 @@ class TopicProducer(Sending[T]):
                 self._early.refuse(message, callback, as_client_error(sent.error, "sending"))
             elif message.txn is not None:
                 message.txn.settle(None)
-
-    def _begin(self, last_sequence_id: int) -> None:
-        if self._next_sequence_id < 0:
-            self._next_sequence_id = last_sequence_id + 1
-        self._buffer.last_sequence_id = max(last_sequence_id, self._next_sequence_id - 1)
 
     def _create_command(self, request_id: int) -> pb.BaseCommand:
         epoch = self._epoch
@@ -151,12 +146,8 @@ class TopicProducer(Sending[T]):
     def on_receipt(self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int) -> None:
         """A frame was stored."""
         self._buffer.receipt(sequence_id, ledger_id, entry_id)
-        if (
-            self._is_batching
-            and not self._buffer.queue.in_flight
-            and (self.batch if self._keyed is None else self._keyed).is_awaited
-        ):
-            self._close_batch()
+        if self._is_batching and not self._buffer.queue.in_flight:
+            self.batching.close_awaited()
 
     def on_send_error(self, sequence_id: int, error: PulsarException) -> None:
         """A frame was refused."""
@@ -229,7 +220,7 @@ class TopicProducer(Sending[T]):
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._close_batch()
+        self.batching.close()
         connection = self._link.connection
         try:
             if self._state is State.READY and connection is not None:
@@ -267,13 +258,11 @@ class TopicProducer(Sending[T]):
         self._link.close()
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._batch_timer is not None:
-            self._batch_timer.cancel()
-            self._batch_timer = None
+        self.batching.stop()
         self._on_closed(self)
         self._early.fail(error)
         self._buffer.disconnected()
-        self._close_batch()
+        self.batching.close()
         self._buffer.fail_all(error)
 
     # ---- what it is
