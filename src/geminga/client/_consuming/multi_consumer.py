@@ -108,8 +108,13 @@ class TopicSet:
             str(topic), auto_create=self._subscription.options.force_topic_creation and not self.is_by_pattern
         )
 
-    async def _open(self, names: list[TopicName], total: int) -> None:
-        options = self._subscription.options
+    async def _open(self, names: list[TopicName], total: int, *, are_added: bool = False) -> None:
+        """``are_added``: partitions that there were not before."""
+        subscription, start = self._subscription, self._start_message_id
+        if are_added:
+            subscription = subscription.of_added_partition()
+            start = None if start is None else MessageId.earliest
+        options = subscription.options
         capacity = options.receiver_queue_size
         if total > 1:
             if capacity == 0:
@@ -124,12 +129,12 @@ class TopicSet:
                 )
                 topic = TopicConsumer(
                     self._cluster,
-                    self._subscription,
+                    subscription,
                     self._delivery,
                     name,
                     capacity=capacity,
                     decoder=decoder,
-                    start_message_id=self._start_message_id,
+                    start_message_id=start,
                     is_found=self.is_by_pattern,
                 )
                 made.append(topic)
@@ -172,9 +177,8 @@ class TopicSet:
             name = TopicName.parse(topic)
             now = await self._cluster.lookup.partitions(topic, auto_create=False)
             if now > count:
-                # From the beginning: nothing of a new partition may be missed.
                 names = _partition_names(name, count, now)
-                await self._open(names, len(self._held) + len(names))
+                await self._open(names, len(self._held) + len(names), are_added=True)
                 self._partitions[topic] = now
                 if self._subscription.interceptors is not None:
                     self._subscription.interceptors.partitions_changed(topic, now)
