@@ -15,13 +15,17 @@ from geminga.client._consuming.permits import Permits
 from geminga.client._consuming.receiving import Receiving
 from geminga.client._consuming.reporting import Reporting
 from geminga.client._consuming.subscription import Subscription
+from geminga.client._consuming.topic_consumer import Phase
 from geminga.client._messages.consumer_options import ConsumerOptions
 from geminga.client.rules.stats import ConsumerCounters
 from geminga.model import TopicName
+from geminga.model.errors import ServerError
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
 from support.worlds.client_world import BrokerOnNode
-from support.worlds.scripted_broker import run_with_broker
+from support.worlds.scripted_broker import run_against, run_with_broker
+from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
 
 COVERED = (Condition, HeldTopics, Permits, Receiving, Reporting)
 
@@ -140,6 +144,11 @@ def test_the_topics_of_a_consumer_are_found_by_the_ids_of_their_messages() -> No
         assert held.source_of(gc.MessageId(1, 1, 2, -1)) is held.all()[2], "a partition's number is enough"
         with pytest.raises(gc.OperationNotSupported, match="names no topic"):
             held.source_of(gc.MessageId(-1, 1, 2, -1))
+        await broker.broker.resources.create_partitioned_topic(TopicName.parse("other"), 2)
+        (other, _) = (await client.subscribe("other", "s")).held.all()
+        held.add(other)
+        with pytest.raises(gc.OperationNotSupported, match="names no topic"):
+            held.source_of(gc.MessageId(0, 1, 2, -1))  # two have this partition
         for topic in held.all()[1:]:
             held.remove(topic)
         assert len(held) == 1
@@ -190,9 +199,15 @@ def test_who_waits_hears_of_the_end_and_a_gone_topic_of_a_pattern_is_no_end() ->
         for one in waiting:
             with pytest.raises(gc.AuthorizationError, match="not you"):
                 await one
-        condition.error, condition.is_closed = None, True
+        condition.error = None
+        last = asyncio.ensure_future(receiving.next())
+        await next_turn()
+        assert receiving.is_open
+        condition.is_closed = True
         receiving.close()
-        assert receiving.count == 0
+        with pytest.raises(gc.AlreadyClosed):
+            await asyncio.wait_for(last, 5)
+        assert (receiving.count, receiving.is_open) == (0, False)
         with pytest.raises(StopAsyncIteration):
             await receiving.next_or_end()
         with pytest.raises(gc.AlreadyClosed):
@@ -247,14 +262,53 @@ def test_a_line_is_written_after_each_interval_with_news_until_it_is_closed(capl
             await wait_ms(1000)
             waiting.count = 3
             await wait_ms(1000)
-        lines = [record.getMessage() for record in caplog.records]
-        assert [line[:36] for line in lines] == [
-            "t, subscription s: prefetched 0 mess",
-            "t, subscription s: prefetched 3 mess",
-        ]
-        assert (reporting.stats().messages_received, reporting.stats().pending_acks) == (10, 2)
-        reporting.close()
-        await wait_ms(5000)
-        assert len(caplog.records) == 2
+            lines = [record.getMessage() for record in caplog.records]
+            assert [line[19:36] for line in lines] == ["prefetched 0 mess", "prefetched 3 mess"]
+            assert (reporting.stats().messages_received, reporting.stats().pending_acks) == (10, 2)
+            reporting.close()
+            about.counters.messages_received += 1
+            await wait_ms(5000)
+            assert len(caplog.records) == 2
 
     run_with_broker(scenario)
+
+
+# ---- the phase of one topic
+
+
+class Seeking(ConsumerScript):
+    """Sends a message with its answer to SEEK, which is an error; and another one once that is asked for again."""
+
+    def __call__(self, command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEEK:
+            refused = commands.error(command.seek.request_id, ServerError.NOT_ALLOWED_ERROR, "not now")
+            return [message_frame(command.seek.consumer_id, 5, entry_bytes([b"unwanted"])), refused]
+        if command.type == Type.REDELIVER_UNACKNOWLEDGED_MESSAGES:
+            request = command.redeliverUnacknowledgedMessages
+            return [message_frame(request.consumer_id, 6, entry_bytes([b"again"]))]
+        return super().__call__(command)
+
+
+def test_what_comes_while_a_consumer_is_moved_is_not_handed_out_and_comes_again_if_that_fails() -> None:
+    async def scenario(client: gc.Client) -> None:
+        consumer = await client.subscribe("t", "s", consumer_type=gc.ConsumerType.Shared)
+        (topic,) = consumer.held.all()
+        assert topic._phase is Phase.SUBSCRIBED
+        receiving = asyncio.ensure_future(consumer.receive(5000))
+        await next_turn()
+        moving = asyncio.ensure_future(consumer.seek(gc.MessageId.earliest))
+        await next_turn()
+        assert topic._phase is Phase.SEEKING
+        with pytest.raises(gc.NotAllowedError, match="not now"):
+            await moving
+        assert topic._phase is Phase.SUBSCRIBED
+        assert (await receiving).data() == b"again"
+        connection = topic._attachment.connection
+        await consumer.close()
+        assert topic._phase is Phase.CLOSED
+        with pytest.raises(gc.AlreadyClosed):
+            await topic._attach(connection)
+        topic._attached(connection)  # it was closed while the broker answered
+        assert topic._phase is Phase.CLOSED
+
+    run_against(Seeking(), scenario)

@@ -119,9 +119,11 @@ def test_a_batch_leaves_its_delay_after_it_was_opened() -> None:
         await wait_ms(6)
         assert room.left == [[b"1"], [b"2"]]
         room.add(b"3")
+        room.batching.close()
+        room.add(b"4")
         room.batching.stop()
         await wait_ms(100)
-        assert len(room.left) == 2
+        assert room.left[2:] == [[b"3"]]
 
     in_virtual_time(scenario)
 
@@ -148,6 +150,9 @@ def test_what_somebody_awaits_leaves_when_nothing_is_in_flight(type_) -> None:
         room.add(b"4")
         room.batching.close_awaited()
         assert len(room.left) == 2, "nobody waits for the next one"
+        room.batching.want_receipt(is_idle=True)
+        await next_turn()
+        assert room.left[2:] == [[b"4"]]
         room.batching.stop()
 
     in_virtual_time(scenario)

@@ -172,6 +172,7 @@ def test_a_batch_is_as_large_as_its_policy_says() -> None:
         waiting = asyncio.ensure_future(stage.receiving.take_batch())
         await next_turn()
         assert not waiting.done(), "two are here"
+        assert stage.source.flow.owed == 0, "all of the queue may be needed for one batch"
         stage.entry(b"6")
         assert [message.data() for message in await waiting] == [b"4", b"5", b"6"]
         small = Stage(batch_receive_policy=gc.BatchReceivePolicy(0, 10, 0))

@@ -37,7 +37,6 @@ class Receiving(Generic[T]):
         "_arrivals",
         "_condition",
         "_counters",
-        "_has_listener",
         "_interceptors",
         "_loop",
         "_options",
@@ -46,6 +45,7 @@ class Receiving(Generic[T]):
         "_topic",
         "_topics",
         "_turns",
+        "is_open",
     )
 
     def __init__(
@@ -63,7 +63,8 @@ class Receiving(Generic[T]):
         self._arrivals = Arrivals(self._loop)
         self._topics = topics
         self._interceptors = subscription.interceptors
-        self._has_listener = subscription.options.message_listener is not None
+        #: Whether the application may receive, else :meth:`check` says why not; whoever takes many looks at it alone.
+        self.is_open = subscription.options.message_listener is None
 
     @property
     def count(self) -> int:
@@ -72,13 +73,13 @@ class Receiving(Generic[T]):
 
     def check(self) -> None:
         """Whether the application may receive; raises OperationNotSupported, AlreadyClosed."""
-        if self._has_listener:
+        if self._options.message_listener is not None:
             raise OperationNotSupported("the consumer has a message_listener: it gets the messages")
-        if self._condition.is_closed:
-            self._condition.check_not_closed()
+        self._condition.check_not_closed()
 
     def close(self) -> None:
         """The consumer is closed: nothing is left, and whoever waits hears of it."""
+        self.is_open = False
         self._queue.drop(lambda _: True)
         self._arrivals.wake_all()
 
@@ -156,7 +157,7 @@ class Receiving(Generic[T]):
         return message if self._interceptors is None else self._interceptors.consumed(message)
 
     def take_now(self) -> Message[T] | None:
-        """As :meth:`take`, for who sees to the loop's turns itself."""
+        """As :meth:`take`, and another turn of the loop begins if that is due: the caller sees to the loop."""
         if self._turns.left <= 0:
             self._turns.begin(self._loop.time())
         return self.take()

@@ -103,7 +103,8 @@ class SubscriptionConsumer(Consumer[T]):
     async def receive(self, timeout_millis: int | None = None) -> Message[T]:
         """See :meth:`Consumer.receive`."""
         receiving = self.receiving
-        receiving.check()
+        if not receiving.is_open:
+            receiving.check()
         if timeout_millis is not None:
             check_argument("timeout_millis", timeout_millis, TIME_MS)
         message = receiving.take()
@@ -113,8 +114,11 @@ class SubscriptionConsumer(Consumer[T]):
 
     def receive_nowait(self) -> Message[T] | None:
         """See :meth:`Consumer.receive_nowait`."""
-        self.receiving.check()
-        return self.receiving.take_now()  # nobody waits here: the caller sees to the loop
+        receiving = self.receiving
+        if not receiving.is_open:
+            receiving.check()
+        message = receiving.take()
+        return message if message is not None else receiving.take_now()
 
     async def batch_receive(self) -> list[Message[T]]:
         """See :meth:`Consumer.batch_receive`."""
