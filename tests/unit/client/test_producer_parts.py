@@ -1,4 +1,4 @@
-"""The parts that a producer joins, each by itself: its open batches, and the frames that what is sent becomes."""
+"""The parts that a producer joins, each by itself: open batches, frames, and how it comes to be on its broker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import geminga.client as gc
 from geminga.client._api.options import ProducerOptions
 from geminga.client._producing.batching import Batching
 from geminga.client._producing.framing import Framing
+from geminga.client._producing.registration import Registration
 from geminga.client._producing.send_buffer import SendBuffer
 from geminga.client.producer_rules.batcher import Batch
 from geminga.client.producer_rules.encoded_batch import EncodedBatch
@@ -18,10 +19,12 @@ from geminga.client.producer_rules.frame_maker import FrameMaker
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.runtime import Clock, next_turn, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.batch import encode_batch
 from support.worlds.scripted_broker import polite, run_against
 
-COVERED = (Batching, Framing)
+COVERED = (Batching, Framing, Registration)
 
 
 def in_virtual_time(scenario: Callable[[Clock], Awaitable[None]]) -> None:
@@ -244,3 +247,87 @@ def test_what_is_too_big_is_told_to_who_sends_it_or_who_waits_for_it() -> None:
         assert ids(buffer) == [(0, 0), (1, 1)], "the others of its batch go alone, and none of the ids is left out"
 
     in_virtual_time(scenario)
+
+
+# ---- being on the broker
+
+
+class Handler:
+    """A producer that may be closed while it waits."""
+
+    def __init__(self, registration: Registration) -> None:
+        self.registration = registration
+
+    def on_receipt(self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int) -> None: ...
+
+    def on_send_error(self, sequence_id: int, error: gc.PulsarException) -> None: ...
+
+    def on_closed_by_broker(self, assigned_url: str) -> None:
+        self.registration.lost()
+
+    def on_connection_lost(self, error: gc.PulsarException) -> None:
+        self.registration.lost()
+
+    def on_writable(self) -> None: ...
+
+
+def registration(**options) -> Registration:
+    return Registration("t", 3, ProducerOptions(**options), is_encrypted=False, schema=None, timeout_s=5)
+
+
+def test_each_producer_command_has_a_higher_epoch_and_the_access_that_was_granted() -> None:
+    heard: list[tuple[int, int | None, str]] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type != pb.BaseCommand.PRODUCER:
+            return polite(command)
+        said = command.producer
+        heard.append((said.epoch, said.topic_epoch if said.HasField("topic_epoch") else None, said.producer_name))
+        answer = {"last_sequence_id": 4, "schema_version": b"", "topic_epoch": 7 if len(heard) > 1 else None}
+        return [commands.producer_success(said.request_id, "p", is_ready=True, **answer)]
+
+    async def scenario(client: gc.Client) -> None:
+        connection = await client.pool.service_connection()
+        made = registration()
+        assert (await made.make(connection, Handler(made), "")).last_sequence_id == 4
+        for name in ("p", "p"):
+            await made.make(connection, Handler(made), name)
+        assert heard == [(0, None, ""), (1, None, "p"), (2, 7, "p")]
+        assert connection.listeners.has_producer(3)
+        connection.listeners.unregister_producer(3)
+
+    run_against(script, scenario)
+
+
+def test_who_waits_for_access_hears_that_it_was_closed_and_leaves_nothing_on_the_broker_if_it_gives_up() -> None:
+    left: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.PRODUCER:
+            answer = {"last_sequence_id": -1, "schema_version": b"", "topic_epoch": None}
+            return [commands.producer_success(command.producer.request_id, "p", is_ready=False, **answer)]
+        if command.type == pb.BaseCommand.CLOSE_PRODUCER:
+            left.append(command.close_producer.producer_id)
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        connection = await client.pool.service_connection()
+        made = registration(access_mode=gc.ProducerAccessMode.WaitForExclusive)
+        made.lost()  # nobody waits
+        waiting = asyncio.ensure_future(made.make(connection, Handler(made), ""))
+        await wait_ms(60_000)  # for as long as it takes
+        assert not waiting.done()
+        made.lost()
+        made.lost()
+        with pytest.raises(gc.NotConnected, match="while it waited for access"):
+            await waiting
+        assert (connection.listeners.has_producer(3), left) == (False, [])
+        again = asyncio.ensure_future(made.make(connection, Handler(made), ""))
+        await wait_ms(10)
+        again.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await again
+        await wait_ms(10)
+        assert (connection.listeners.has_producer(3), left) == (False, [3])
+
+    run_against(script, scenario)
