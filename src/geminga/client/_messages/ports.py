@@ -1,7 +1,7 @@
 """What the parts of a consumer need of each other: protocols, so that none knows the consumer as a whole.
 
-An entry knows the consumer of the topic that it came from as an :class:`EntrySource`; that one knows the consumer that
-users see as a :class:`Delivery`.
+An entry knows the consumer of the topic that it came from as an :class:`EntrySource`; that one knows the place where
+the messages of all topics meet as a :class:`Delivery`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class EntrySource(Protocol):
 
 
 class Delivery(Protocol):
-    """Where the consumers of single topics hand over their entries: the consumer that users see."""
+    """Where the consumers of single topics hand over their entries, and tell what becomes of them."""
 
     def on_entries(self, entries: Sequence[EntryBatch]) -> None:
         """Entries arrived."""
