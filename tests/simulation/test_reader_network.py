@@ -71,7 +71,7 @@ class Reading:
         hits = self.world.points.hits
         dice = self.rng.random()
         was_connected = consumer.is_connected()
-        was_asked = any(topic._attachment.is_subscribing for topic in consumer.topic_consumers())
+        was_asked = any(topic._attachment.is_subscribing for topic in consumer.held.all())
         before = self.count
         try:
             if dice < 0.6:

@@ -186,7 +186,7 @@ def test_receipts_of_a_consumer_that_can_not_go_on_end() -> None:
             ack_receipt_enabled=True,
             force_topic_creation=False,
         )
-        (topic,) = consumer.topic_consumers()
+        (topic,) = consumer.held.all()
         message = await consumer.receive(5000)
         topic._on_failed(gc.TopicNotFound("gone"))
         with pytest.raises(gc.TopicNotFound):

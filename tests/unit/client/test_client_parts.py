@@ -85,7 +85,7 @@ def test_a_client_numbers_its_consumers_and_producers_over_all_their_topics() ->
         assert all(isinstance(one, Sending) for one in producers)
         assert len({one._producer_id for one in producers}) == 2
         assert all(isinstance(one, SubscriptionConsumer) for one in consumers)
-        topics = [topic for one in consumers for topic in one.topic_consumers()]
+        topics = [topic for one in consumers for topic in one.held.all()]
         assert len({topic.consumer_id for topic in topics}) == 4
         assert all(isinstance(topic._intake, Intake) and isinstance(topic.standing, Standing) for topic in topics)
 

@@ -410,7 +410,7 @@ def test_redelivery_asked_for_at_any_moment_of_a_reconnect_does_not_lose_message
         async with await client.create_producer("t") as producer:
             await producer.send(b"0")
         consumer = await client.subscribe("t", "s", initial_position=gc.InitialPosition.Earliest)
-        (topic,) = consumer.topic_consumers()
+        (topic,) = consumer.held.all()
         attaching = 0
         for step in range(160):
             assert (await consumer.receive(5000)).data() == b"0"

@@ -253,7 +253,7 @@ def test_topics_share_the_total_of_prefetched_messages() -> None:
     async def scenario(client, broker):
         topics = [f"t{number}" for number in range(10)]
         consumer = await client.subscribe(topics, "s", max_total_receiver_queue_size_across_partitions=50)
-        assert [topic.flow.capacity for topic in consumer.topic_consumers()] == [5] * 10
+        assert [topic.flow.capacity for topic in consumer.held.all()] == [5] * 10
         assert isinstance(consumer.topic_set, TopicSet)
         assert consumer.topic_set.topics == [f"persistent://public/default/{topic}" for topic in topics]
         assert consumer.is_connected()
@@ -272,7 +272,7 @@ def test_a_listener_may_close_its_consumer() -> None:
 
         await publish(client, "t", b"1", b"2")
         consumer = await client.subscribe("t", "s", message_listener=listener, initial_position=EARLIEST)
-        assert isinstance(consumer._listening, Listening)
+        assert isinstance(consumer.listening, Listening)
         await wait_ms(1000)
         assert closed == [b"1"]
         assert consumer.is_closed
@@ -334,7 +334,7 @@ class SlowSchema:
 def test_messages_are_available_from_where_a_consumer_stands() -> None:
     async def scenario(client, broker):
         consumer = await client.subscribe("t", "s")
-        (topic,) = consumer.topic_consumers()
+        (topic,) = consumer.held.all()
         assert not await has_message_available(topic)
         await publish(client, "t", b"1", b"2")
         last, marked = await last_message_ids(topic)
@@ -347,7 +347,7 @@ def test_messages_are_available_from_where_a_consumer_stands() -> None:
         assert not await has_message_available(topic)
         await consumer.close()
         # Another consumer of the subscription goes by what is acknowledged.
-        (topic,) = (await client.subscribe("t", "s")).topic_consumers()
+        (topic,) = (await client.subscribe("t", "s")).held.all()
         assert not await has_message_available(topic)
 
     run_with_broker(scenario)
@@ -360,7 +360,7 @@ def test_messages_wait_for_their_schema_in_order() -> None:
         consumer = await client.subscribe("t", "s", schema=schema, initial_position=EARLIEST)
         assert [(await consumer.receive(5000)).value() for _ in range(3)] == [f"{n} of b'k'" for n in (1, 2, 3)]
         assert len(schema.decoder.asked) == 2
-        assert all(isinstance(topic._intake._gate, SchemaGate) for topic in consumer.topic_consumers())
+        assert all(isinstance(topic._intake._gate, SchemaGate) for topic in consumer.held.all())
 
     run_with_broker(scenario)
 

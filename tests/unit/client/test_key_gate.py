@@ -97,7 +97,7 @@ def test_messages_keep_their_order_while_a_key_is_read(pair, kind) -> None:
         messages = [await first, *[await consumer.receive(5000) for _ in range(7)]]
         assert [message.data() for message in messages] == [b"%d" % number for number in range(8)]
         assert reader.asked == 1
-        (topic,) = consumer.topic_consumers()
+        (topic,) = consumer.held.all()
         assert isinstance(topic._intake.key_gate, KeyGate)
         assert not topic._intake.key_gate.is_holding
 

@@ -83,7 +83,8 @@ class ConsumerFactory:
             await consumer.close()
             raise
         self.lifetime.remember(consumer)
-        consumer.start_listening()
+        if consumer.listening is not None:
+            consumer.listening.start()
         return consumer
 
     def _subscription(
@@ -121,7 +122,16 @@ class ConsumerFactory:
     ) -> None:
         options = subscription.options
         start = None if options.is_durable else options.start_message_id
-        topics = TopicSet(self.cluster, subscription, consumer, schema, self.schemas, start)
+        topics = TopicSet(
+            self.cluster,
+            subscription,
+            held=consumer.held,
+            delivery=consumer.receiving,
+            condition=consumer.condition,
+            schema=schema,
+            schemas=self.schemas,
+            start_message_id=start,
+        )
         consumer.topic_set = topics
         dead_letters = subscription.dead_letters
         if dead_letters is not None:
@@ -132,6 +142,7 @@ class ConsumerFactory:
         if pattern is not None:
             discovery = PatternTopics(self.cluster, options, topics, pattern)
             consumer.discovery = discovery
+            consumer.held.on_gone = discovery.on_topic_gone
             await discovery.discover()
             discovery.start()
         topics.start_updates()

@@ -185,7 +185,7 @@ class Intake:
         source = entry.source = self._source
         key = entry.key
         if self._acks.sender.tracker.is_pending(key):
-            source.give_back(max(1, entry.batch_size))
+            source.permits.give_back(max(1, entry.batch_size))
             return False
         if entry.is_batch:
             self._acks.adopt(entry)
@@ -195,15 +195,15 @@ class Intake:
             entry.order = self.returned.wanted(key, entry.order, is_batch=entry.is_batch)
         kept = len(entry.order)
         if kept < entry.batch_size:
-            source.give_back(entry.batch_size - kept)
+            source.permits.give_back(entry.batch_size - kept)
         elif not kept:
-            source.give_back(1)
+            source.permits.give_back(1)
         if not kept:
             if entry.acker is not None and entry.acker.is_complete:
                 self._acks.acknowledge_entry(key)  # nothing of it will ever be acknowledged by the application
             return False
         if self._subscription.dead_letters is not None and not self._redelivery.may_deliver(entry):
-            source.give_back(kept)
+            source.permits.give_back(kept)
             return False
         return True
 
@@ -227,7 +227,7 @@ class Intake:
 
     def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
         source = self._source
-        source.give_back(max(1, permits))
+        source.permits.give_back(max(1, permits))
         action = self._subscription.options.crypto_failure_action
         then = fate(
             why,

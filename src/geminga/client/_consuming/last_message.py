@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from geminga.client._api.message_id import MessageId
@@ -56,6 +57,14 @@ async def last_message_ids(consumer: Asked) -> tuple[MessageId, MessageId | None
         MessageId.from_data(answer.last_message_id, topic),
         None if marked is None else MessageId.from_data(marked, topic),
     )
+
+
+async def is_any_left(consumers: Iterable[Asked]) -> bool:
+    """Whether a broker has a message of any of these topics that is still to come; raises its error."""
+    for consumer in consumers:
+        if await has_message_available(consumer):
+            return True
+    return False
 
 
 async def has_message_available(consumer: Asked) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from geminga.client._api.errors import PulsarException
 from geminga.client._consuming.receiving import Receiving
+from geminga.client._messages.consumer import Consumer
 from geminga.client._messages.consumer_options import MessageListener
 from geminga.runtime import get_logger, spawn
 
@@ -21,10 +22,12 @@ _log = get_logger(__name__)
 class Listening:
     """One listener's task, started when the consumer is open."""
 
-    __slots__ = ("_consumer", "_listener", "_resumed", "_running", "_task")
+    __slots__ = ("_consumer", "_listener", "_receiving", "_resumed", "_running", "_task")
 
-    def __init__(self, consumer: Receiving[Any], listener: MessageListener) -> None:
+    def __init__(self, consumer: Consumer[Any], receiving: Receiving[Any], listener: MessageListener) -> None:
+        """``consumer``: what the listener is called with; ``receiving``: where its messages are."""
         self._consumer = consumer
+        self._receiving = receiving
         self._listener = listener
         self._resumed = asyncio.Event()
         self._resumed.set()
@@ -61,7 +64,7 @@ class Listening:
         while not consumer.is_closed:
             await self._resumed.wait()
             try:
-                message = await consumer.next_for_listener()
+                message = await self._receiving.next()
             except PulsarException as error:
                 if not consumer.is_closed:
                     _log.warning("listener of %s ends: %s", consumer.topic(), error)

@@ -8,56 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from geminga.client._api.condition import Condition
 from geminga.client._api.errors import InvalidConfiguration, PulsarException
 from geminga.client._api.message_id import MessageId
+from geminga.client._consuming.held_topics import HeldTopics
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.topic_consumer import TopicConsumer
+from geminga.client._messages.ports import Delivery
 from geminga.client._transport.cluster import Cluster
-from geminga.client.schema._protocol import MessageDecoder, SchemaSource, TopicSchema
+from geminga.client.schema._protocol import SchemaSource, TopicSchema
 from geminga.model import TopicName
 from geminga.runtime import get_logger, spawn, wait_ms
 
 _log = get_logger(__name__)
-
-
-class TopicHolder(Protocol):
-    """The consumer whose topics these are."""
-
-    @property
-    def is_closed(self) -> bool:
-        """No topic is added any more."""
-        ...
-
-    def topic(self) -> str:
-        """What was subscribed to, as text."""
-        ...
-
-    def topic_consumers(self) -> list[TopicConsumer]:
-        """One for each topic or partition."""
-        ...
-
-    def make_topic(
-        self,
-        topic: TopicName,
-        capacity: int,
-        decoder: MessageDecoder[object] | None,
-        start_message_id: MessageId | None,
-        *,
-        is_found: bool,
-        is_added: bool,
-    ) -> TopicConsumer:
-        """One more, not open yet; ``is_found``: by a pattern; ``is_added``: a partition that there was not before."""
-        ...
-
-    def add_topic(self, consumer: TopicConsumer) -> None:
-        """It is open, or about to."""
-        ...
-
-    def remove_topic(self, consumer: TopicConsumer) -> None:
-        """Its topic is gone or it could not be opened."""
-        ...
 
 
 class TopicSet:
@@ -65,7 +30,9 @@ class TopicSet:
 
     __slots__ = (
         "_cluster",
-        "_consumer",
+        "_condition",
+        "_delivery",
+        "_held",
         "_partitions",
         "_schema",
         "_schemas",
@@ -79,14 +46,21 @@ class TopicSet:
         self,
         cluster: Cluster,
         subscription: Subscription,
-        consumer: TopicHolder,
+        *,
+        held: HeldTopics,
+        delivery: Delivery,
+        condition: Condition,
         schema: TopicSchema[Any] | None,
         schemas: SchemaSource,
         start_message_id: MessageId | None,
     ) -> None:
+        """``held``: where the consumers of its topics come to; ``delivery``: who gets what they receive;
+        ``condition``: of the consumer whose topics they are."""
         self._cluster = cluster
         self._subscription = subscription
-        self._consumer = consumer
+        self._held = held
+        self._delivery = delivery
+        self._condition = condition
         self._schema = schema
         self._schemas = schemas
         #: What is added from now on was found by a pattern.
@@ -116,18 +90,18 @@ class TopicSet:
             count = 0 if topic.is_partition else await self._count(topic)
             found.append((topic, count))
         names = [name for topic, count in found for name in _partition_names(topic, 0, count)]
-        await self._open(names, len(self._consumer.topic_consumers()) + len(names))
+        await self._open(names, len(self._held) + len(names))
         for topic, count in found:
             self._partitions[str(topic)] = count
 
     async def remove(self, topic: str) -> None:
         """Close the consumers of a topic that is gone."""
         self._partitions.pop(topic, None)
-        for consumer in self._consumer.topic_consumers():
+        for consumer in self._held.all():
             if str(consumer.topic.partitioned_topic) == topic or str(consumer.topic) == topic:
                 # Closed before it is removed: cut off in between, the whole consumer's end closes it.
                 await consumer.close()
-                self._consumer.remove_topic(consumer)
+                self._held.remove(consumer)
 
     async def _count(self, topic: TopicName) -> int:
         return await self._cluster.lookup.partitions(
@@ -135,8 +109,12 @@ class TopicSet:
         )
 
     async def _open(self, names: list[TopicName], total: int, *, are_added: bool = False) -> None:
-        consumer = self._consumer
-        options = self._subscription.options
+        """``are_added``: partitions that there were not before."""
+        subscription, start = self._subscription, self._start_message_id
+        if are_added:
+            subscription = subscription.of_added_partition()
+            start = None if start is None else MessageId.earliest
+        options = subscription.options
         capacity = options.receiver_queue_size
         if total > 1:
             if capacity == 0:
@@ -149,20 +127,22 @@ class TopicSet:
                 decoder = (
                     None if schema is None else await schema.bind_consumer(str(name.partitioned_topic), self._schemas)
                 )
-                topic = consumer.make_topic(
+                topic = TopicConsumer(
+                    self._cluster,
+                    subscription,
+                    self._delivery,
                     name,
-                    capacity,
-                    decoder,
-                    self._start_message_id,
+                    capacity=capacity,
+                    decoder=decoder,
+                    start_message_id=start,
                     is_found=self.is_by_pattern,
-                    is_added=are_added,
                 )
                 made.append(topic)
-                consumer.add_topic(topic)
+                self._held.add(topic)
             await _open_all(made)
         except BaseException:
             for topic in made:
-                consumer.remove_topic(topic)
+                self._held.remove(topic)
                 await topic.close()
             raise
 
@@ -170,10 +150,10 @@ class TopicSet:
 
     def start_updates(self) -> None:
         """Look for new partitions from time to time, if any topic has partitions; harmless twice."""
-        if self._task is not None or self._consumer.is_closed:
+        if self._task is not None or self._condition.is_closed:
             return
         if self._subscription.options.auto_update_partitions_interval_ms and any(self._partitions.values()):
-            self._task = spawn(self._update(), name=f"partitions of {self._consumer.topic()}")
+            self._task = spawn(self._update(), name=f"partitions of {self._condition.name}")
 
     def close(self) -> None:
         """Stop looking."""
@@ -187,7 +167,7 @@ class TopicSet:
             try:
                 await self.update_partitions()
             except PulsarException as error:
-                _log.info("partitions of %s: %s", self._consumer.topic(), error)
+                _log.info("partitions of %s: %s", self._condition.name, error)
 
     async def update_partitions(self) -> None:
         """Look for new partitions now; raises what goes wrong."""
@@ -198,7 +178,7 @@ class TopicSet:
             now = await self._cluster.lookup.partitions(topic, auto_create=False)
             if now > count:
                 names = _partition_names(name, count, now)
-                await self._open(names, len(self._consumer.topic_consumers()) + len(names), are_added=True)
+                await self._open(names, len(self._held) + len(names), are_added=True)
                 self._partitions[topic] = now
                 if self._subscription.interceptors is not None:
                     self._subscription.interceptors.partitions_changed(topic, now)

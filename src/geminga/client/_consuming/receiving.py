@@ -1,4 +1,4 @@
-"""The receiving half of a consumer: the prefetch queue, and how messages are taken from it.
+"""``Receiving``: the messages a consumer has prefetched, of all its topics, and how they are taken and waited for.
 
 Nothing leaves the queue before it is returned, so a cancelled ``receive`` loses nothing: whoever waits
 (:mod:`.arrivals`) takes from the queue itself. Who takes one message after the other gives the loop its turns
@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
-from geminga.client._api.errors import AlreadyClosed, OperationNotSupported, PulsarException, Timeout
-from geminga.client._api.options import check_argument
+from geminga.client._api.condition import Condition
+from geminga.client._api.errors import AlreadyClosed, OperationNotSupported, PulsarException, Timeout, TopicNotFound
 from geminga.client._api.place import Place, running_loop
 from geminga.client._consuming.arrivals import Arrivals
+from geminga.client._consuming.held_topics import HeldTopics
 from geminga.client._consuming.subscription import Subscription
-from geminga.client._consuming.topic_consumer import TopicConsumer
-from geminga.client._messages.consumer import Consumer
 from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._messages.message import Message, make_message
 from geminga.client.consumer_rules.batch_receive import fitting
 from geminga.client.consumer_rules.prefetch import PrefetchQueue
-from geminga.client.rules.option_kinds import TIME_MS
 from geminga.client.rules.turns import Turns
+from geminga.model import TopicName
 from geminga.runtime import next_turn
 
 T = TypeVar("T")
@@ -31,72 +30,88 @@ T = TypeVar("T")
 _MS: Final = 1000
 
 
-class Receiving(Consumer[T]):
-    """The receiving half of a :class:`Consumer`; not for use on its own."""
+class Receiving(Generic[T]):
+    """See the module; it is the :class:`Delivery` of the consumer's topics."""
 
-    def __init__(self, topic: str, subscription: Subscription, place: Place) -> None:
-        self._subscription = subscription
-        self.options = options = subscription.options
+    __slots__ = (
+        "_arrivals",
+        "_condition",
+        "_counters",
+        "_interceptors",
+        "_loop",
+        "_options",
+        "_place",
+        "_queue",
+        "_topic",
+        "_topics",
+        "_turns",
+        "is_open",
+    )
+
+    def __init__(
+        self, topic: str, subscription: Subscription, place: Place, condition: Condition, topics: HeldTopics
+    ) -> None:
+        """``topic``: what was subscribed to, as text; ``condition``: the consumer's."""
+        self._options = subscription.options
         self._place = place
-        self.counters = subscription.counters
-        #: What was subscribed to, as text.
+        self._condition = condition
+        self._counters = subscription.counters
         self._topic = topic
         self._loop = asyncio.get_running_loop()
         self._queue: PrefetchQueue[EntryBatch] = PrefetchQueue()
         self._turns = Turns(self._loop.time())
         self._arrivals = Arrivals(self._loop)
-        self._topics: dict[str, TopicConsumer] = {}
+        self._topics = topics
         self._interceptors = subscription.interceptors
-        self._has_listener = options.message_listener is not None
-        #: Why it can not go on; None while it can.
-        self._error: PulsarException | None = None
-        self._is_closed = False
+        #: Whether the application may receive, else :meth:`check` says why not; whoever takes many looks at it alone.
+        self.is_open = subscription.options.message_listener is None
 
-    # ---- what users call
+    @property
+    def count(self) -> int:
+        """Messages that were prefetched and not received."""
+        return self._queue.total_count
 
-    async def receive(self, timeout_millis: int | None = None) -> Message[T]:
-        """See :meth:`Consumer.receive`."""
-        self._check_receiving()
-        if timeout_millis is not None:
-            check_argument("timeout_millis", timeout_millis, TIME_MS)
-        message = self._take()
+    def check(self) -> None:
+        """Whether the application may receive; raises OperationNotSupported, AlreadyClosed."""
+        if self._options.message_listener is not None:
+            raise OperationNotSupported("the consumer has a message_listener: it gets the messages")
+        self._condition.check_not_closed()
+
+    def close(self) -> None:
+        """The consumer is closed: nothing is left, and whoever waits hears of it."""
+        self.is_open = False
+        self._queue.drop(lambda _: True)
+        self._arrivals.wake_all()
+
+    # ---- one after the other
+
+    async def next(self) -> Message[T]:
+        """The next message; raises AlreadyClosed, or why the consumer failed."""
+        message = self.take()
+        return message if message is not None else await self.wait(None)
+
+    async def next_or_end(self) -> Message[T]:
+        """The next message; raises StopAsyncIteration once the consumer is closed, or why it failed."""
+        message = self.take()
         if message is None:
-            message = await self._wait_for_message(timeout_millis)
+            if self._condition.is_closed:
+                raise StopAsyncIteration
+            self.check()
+            try:
+                message = await self.wait(None)
+            except AlreadyClosed:
+                raise StopAsyncIteration from None
         return message
 
-    def receive_nowait(self) -> Message[T] | None:
-        """See :meth:`Consumer.receive_nowait`."""
-        self._check_receiving()
-        if self._turns.left <= 0:
-            self._turns.begin(self._loop.time())  # nobody waits here: the caller sees to the loop
-        return self._take()
-
-    async def batch_receive(self) -> list[Message[T]]:
-        """See :meth:`Consumer.batch_receive`."""
-        self._check_receiving()
+    async def messages(self) -> AsyncIterator[Message[T]]:
+        """All of them, until the consumer is closed."""
         self._place.check()
-        await self._rest()
-        policy = self.options.batch_receive_policy
-        queue = self._queue
-        count_max = max(1, sum(topic.flow.capacity for topic in self._topics.values()))
-        if not policy.is_enough(queue.total_count, queue.total_bytes, count_max):
-            await self._wait_for_batch(count_max)
-        self.counters.batch_receives += 1
-        wanted = policy.max_num_message if policy.max_num_message > 0 else count_max
-        return self._take_many(wanted, policy.max_num_bytes)
-
-    def __aiter__(self) -> AsyncIterator[Message[T]]:
-        # A generator is resumed for less than a coroutine is made, a message each.
-        return self._messages()
-
-    async def _messages(self) -> AsyncIterator[Message[T]]:
-        self._place.check()
-        queue, counters, make = self._queue, self.counters, make_message
+        queue, counters, make = self._queue, self._counters, make_message
         has_interceptors = self._interceptors is not None
         while True:
             if has_interceptors or (queue.at >= queue.stop and not self._run_on()):
                 try:
-                    message = await self.__anext__()
+                    message = await self.next_or_end()
                 except StopAsyncIteration:
                     return
                 yield message
@@ -106,7 +121,7 @@ class Receiving(Consumer[T]):
             source = entry.source
             assert source is not None
             order, flow = entry.order, source.flow
-            # As _take, with what does not change within a run looked up once. Others may take from it meanwhile.
+            # As take, with what does not change within a run looked up once. Others may take from it meanwhile.
             while (at := queue.at) < queue.stop and queue.entry is entry:
                 queue.at = at + 1
                 message = make(Message)
@@ -115,25 +130,13 @@ class Receiving(Consumer[T]):
                 counters.messages_received += 1
                 flow.owed += 1
                 if flow.owed >= flow.threshold:
-                    source.send_permits(flow.take())
+                    source.permits.send(flow.take())
                 yield message
-
-    async def __anext__(self) -> Message[T]:
-        message = self._take()
-        if message is None:
-            if self._is_closed:
-                raise StopAsyncIteration
-            self._check_receiving()
-            try:
-                message = await self._wait_for_message(None)
-            except AlreadyClosed:
-                raise StopAsyncIteration from None
-        return message
 
     # ---- taking
 
-    def _take(self) -> Message[T] | None:
-        """None: there is none, or it is the loop's turn."""
+    def take(self) -> Message[T] | None:
+        """A message that was prefetched; None: there is none, or it is the loop's turn."""
         queue = self._queue
         if queue.at >= queue.stop and not self._run_on():
             return None
@@ -144,14 +147,32 @@ class Receiving(Consumer[T]):
         message: Message[T] = make_message(Message)
         message._entry = entry
         message._index = entry.order[at]
-        self.counters.messages_received += 1
+        self._counters.messages_received += 1
         source = entry.source
         assert source is not None
         flow = source.flow
         flow.owed += 1
         if flow.owed >= flow.threshold:
-            source.send_permits(flow.take())
+            source.permits.send(flow.take())
         return message if self._interceptors is None else self._interceptors.consumed(message)
+
+    def take_now(self) -> Message[T] | None:
+        """As :meth:`take`, and another turn of the loop begins if that is due: the caller sees to the loop."""
+        if self._turns.left <= 0:
+            self._turns.begin(self._loop.time())
+        return self.take()
+
+    async def take_batch(self) -> list[Message[T]]:
+        """As many as the policy says, or as came in its time; raises AlreadyClosed, or why the consumer failed."""
+        await self._rest()
+        policy = self._options.batch_receive_policy
+        queue = self._queue
+        count_max = max(1, self._topics.capacity)
+        if not policy.is_enough(queue.total_count, queue.total_bytes, count_max):
+            await self._wait_for_batch(count_max)
+        self._counters.batch_receives += 1
+        wanted = policy.max_num_message if policy.max_num_message > 0 else count_max
+        return self._take_many(wanted, policy.max_num_bytes)
 
     def _run_on(self) -> bool:
         """Whether a message can be taken in this turn; raises WrongLoop, ForkedProcess."""
@@ -180,13 +201,13 @@ class Receiving(Consumer[T]):
 
     def _next_entry(self) -> bool:
         queue = self._queue
-        if self._is_closed or not queue.advance():
+        if self._condition.is_closed or not queue.advance():
             return False
         entry = queue.entry
         assert entry is not None
         assert entry.source is not None
         entry.source.first_received(entry)
-        self.counters.bytes_received += entry.size_bytes
+        self._counters.bytes_received += entry.size_bytes
         return True
 
     def _take_many(self, count_max: int, bytes_max: int) -> list[Message[T]]:
@@ -211,7 +232,7 @@ class Receiving(Consumer[T]):
                 flow = entry.source.flow
                 flow.owed += 1
                 if flow.owed >= flow.threshold:
-                    entry.source.send_permits(flow.take())
+                    entry.source.permits.send(flow.take())
                 continue
             at, end = queue.at, min(queue.end, queue.at + count_max - len(messages))
             if bytes_max > 0 and size + entry.size_bytes > bytes_max:
@@ -220,11 +241,11 @@ class Receiving(Consumer[T]):
             queue.at = end
             messages += [Message(entry, index) for index in entry.order[at:end]]
             self._turns.left -= end - at
-            entry.source.give_back(end - at)
+            entry.source.permits.give_back(end - at)
             size += entry.size_bytes * (end - at) // max(1, len(entry.order))
             if end < queue.end:
                 break
-        self.counters.messages_received += len(messages)
+        self._counters.messages_received += len(messages)
         if self._interceptors is None:
             return messages
         return [self._interceptors.consumed(message) for message in messages]
@@ -237,11 +258,11 @@ class Receiving(Consumer[T]):
             return False
         return size + entry.payload_size(entry.order[0]) > bytes_max
 
-    async def _wait_for_message(self, timeout_millis: int | None) -> Message[T]:
-        """After :meth:`_take` gave none."""
+    async def wait(self, timeout_millis: int | None) -> Message[T]:
+        """A message, after :meth:`take` gave none; raises Timeout (None: never), AlreadyClosed, or why it failed."""
         if self._turns.left <= 0:
             await self._rest()
-            message = self._take()
+            message = self.take()
             if message is not None:
                 return message
         if timeout_millis is None:
@@ -250,73 +271,55 @@ class Receiving(Consumer[T]):
             async with asyncio.timeout(timeout_millis / _MS):
                 return await self._next_message()
         except TimeoutError:
-            self.counters.receive_timeouts += 1
+            self._counters.receive_timeouts += 1
             raise Timeout(f"no message of {self._topic} within {timeout_millis} ms") from None
 
     async def _next_message(self) -> Message[T]:
         while True:
-            await self._wait()
-            message = self._take()
+            await self._arrive()
+            message = self.take()
             if message is not None:
                 return message
 
-    async def _wait(self) -> None:
+    async def _arrive(self) -> None:
         """Until something arrived, or the consumer ended; raises AlreadyClosed or why it failed."""
         self._ask()
         await self._arrivals.wait()
         self._turns.begin(self._loop.time())
 
-    async def _watch(self) -> None:
-        """Until something arrived or was passed over, whoever takes it; raises AlreadyClosed or why it failed."""
-        self._ask()
-        await self._arrivals.watch()
+    async def has_arrived(self, timeout_s: float) -> bool:
+        """Wait until entries arrive or are passed over; False: none within ``timeout_s``. Raises AlreadyClosed, or
+        why the consumer failed."""
+        if self._queue.total_count:
+            return True
+        try:
+            async with asyncio.timeout(timeout_s):
+                self._ask()
+                # Not in the line of those who receive: one of them may be given what comes.
+                await self._arrivals.watch()
+        except TimeoutError:
+            return False
+        return True
 
     def _ask(self) -> None:
         """Somebody waits; raises AlreadyClosed or why the consumer failed."""
-        self._check_open()
-        if not self.options.receiver_queue_size:
-            for topic in self._topics.values():
-                topic.ask_for_one()
+        self._condition.check_open()
+        if not self._options.receiver_queue_size:
+            self._topics.ask_for_one()
 
     async def _wait_for_batch(self, count_max: int) -> None:
-        policy = self.options.batch_receive_policy
+        policy = self._options.batch_receive_policy
         queue = self._queue
-        for topic in self._topics.values():
-            topic.send_permits(topic.flow.take())  # all of the queue may be needed for one batch
+        self._topics.send_owed()  # all of the queue may be needed for one batch
         timeout_s = policy.timeout_ms / _MS if policy.timeout_ms > 0 else None
         try:
             async with asyncio.timeout(timeout_s):
                 while not policy.is_enough(queue.total_count, queue.total_bytes, count_max):
-                    await self._wait()
+                    await self._arrive()
         except TimeoutError:
             pass
 
-    def _check_open(self) -> None:
-        if running_loop() is not self._loop:
-            self._place.check()
-        if self._is_closed:
-            raise AlreadyClosed(f"the consumer of {self._topic} is closed")
-        if self._error is not None:
-            raise self._error
-
-    def _check_alive(self) -> None:
-        """Not closed, and the client's loop; one that failed may still acknowledge what it got of other topics."""
-        self._place.check()
-        if self._is_closed:
-            raise AlreadyClosed(f"the consumer of {self._topic} is closed")
-
-    def _check_receiving(self) -> None:
-        if self._has_listener:
-            raise OperationNotSupported("the consumer has a message_listener: it gets the messages")
-        if self._is_closed:
-            raise AlreadyClosed(f"the consumer of {self._topic} is closed")
-
-    # ---- for the client's own parts
-
-    async def next_for_listener(self) -> Message[T]:
-        """The next message; for the listener's task."""
-        message = self._take()
-        return message if message is not None else await self._wait_for_message(None)
+    # ---- what its topics tell
 
     def on_entries(self, entries: Sequence[EntryBatch]) -> None:
         """Entries arrived."""
@@ -334,9 +337,23 @@ class Receiving(Consumer[T]):
                 continue
             if count < len(entry.order):
                 source.cut_off(entry, entry.order[-count - 1])
-            source.give_back(count)
+            source.permits.give_back(count)
 
     def last_index(self, entry: EntryBatch) -> int:
         """Index of the last message of ``entry`` that was received; of it nothing was dropped."""
         queue = self._queue
         return entry.order[queue.at - 1] if queue.entry is entry and queue.at else entry.order[-1]
+
+    def on_subscribed(self, topic: TopicName) -> None:
+        """See :meth:`Delivery.on_subscribed`."""
+        consumer = self._topics.get(topic)
+        if self._arrivals.are_awaited and not self._options.receiver_queue_size and consumer is not None:
+            consumer.permits.ask_for_one()
+
+    def on_topic_failed(self, topic: TopicName, error: PulsarException, *, is_found: bool) -> None:
+        """One topic can not go on: receiving fails with its error. A pattern's topic may be deleted."""
+        if self._topics.on_gone is not None and is_found and isinstance(error, TopicNotFound):
+            self._topics.on_gone(topic)
+            return
+        self._condition.error = error
+        self._arrivals.wake_all()

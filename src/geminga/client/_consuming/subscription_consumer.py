@@ -1,31 +1,54 @@
-"""The consumer of one subscription over its topics: listening, moving, its end, and what its parts tell it."""
+"""The consumer of one subscription over its topics: what users call, and what of it may be called when.
+
+What it has prefetched and who waits for it is in :mod:`.receiving`, whose message is acknowledged in
+:mod:`.acknowledging`, its topics in :mod:`.held_topics`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Final, TypeVar
 
-from geminga.client._api.errors import InvalidConfiguration, OperationNotSupported, PulsarException, TopicNotFound
+from geminga.client._api.condition import Condition
+from geminga.client._api.errors import (
+    CumulativeAcknowledgementNotAllowedError,
+    InvalidConfiguration,
+    InvalidMessage,
+    NotAllowedError,
+    OperationNotSupported,
+)
 from geminga.client._api.message_id import MessageId
 from geminga.client._api.opening import Closable
 from geminga.client._api.options import check_argument
-from geminga.client._consuming.acknowledging import Acknowledging
-from geminga.client._consuming.last_message import has_message_available
+from geminga.client._api.place import running_loop
+from geminga.client._api.transaction import Transaction
+from geminga.client._consuming.acknowledging import Acknowledging, along, one_of
+from geminga.client._consuming.held_topics import HeldTopics
+from geminga.client._consuming.last_message import is_any_left
 from geminga.client._consuming.listening import Listening
 from geminga.client._consuming.multi_consumer import TopicSet, close_all
 from geminga.client._consuming.pattern_consumer import PatternTopics
+from geminga.client._consuming.receiving import Receiving
+from geminga.client._consuming.reporting import Reporting
 from geminga.client._consuming.subscription import Subscription
-from geminga.client._consuming.topic_consumer import TopicConsumer
+from geminga.client._messages.consumer import Consumer
 from geminga.client._messages.consumer_options import ConsumerType
+from geminga.client._messages.message import Message
 from geminga.client._transport.cluster import Cluster
-from geminga.client.rules.option_kinds import FLAG, INT64_MAX, Either, Instance, Number
-from geminga.client.rules.stats import ConsumerStats, StatsRecorder, summary
-from geminga.client.schema._protocol import MessageDecoder
-from geminga.model import TopicName
-from geminga.runtime import get_logger
-
-_log = get_logger(__name__)
+from geminga.client.rules.option_kinds import (
+    FLAG,
+    INT64_MAX,
+    NOTHING,
+    TEXTS,
+    TIME_MS,
+    TIME_MS_MAX,
+    Either,
+    Instance,
+    Number,
+)
+from geminga.client.rules.stats import ConsumerStats
 
 T = TypeVar("T")
 
@@ -33,13 +56,12 @@ _TARGET: Final = Either(
     Instance(MessageId, "a MessageId that can be", holds="is_possible"),
     Number(0, INT64_MAX, "a time in milliseconds since the epoch"),
 )
-
-#: Seconds between two looks at the statistics' interval are the interval itself.
+_PROPERTIES: Final = Either(NOTHING, TEXTS)
 _MS: Final = 1000
 
 
-class SubscriptionConsumer(Acknowledging[T]):
-    """See :class:`Consumer`; receiving and acknowledging are in the halves it stands on."""
+class SubscriptionConsumer(Consumer[T]):
+    """See :class:`Consumer`."""
 
     def __init__(
         self,
@@ -50,70 +72,215 @@ class SubscriptionConsumer(Acknowledging[T]):
         on_closed: Callable[[Closable], None],
     ) -> None:
         """Use :meth:`Client.subscribe`. ``topic``: what was subscribed to, as text; ``on_closed`` hears of the end."""
-        super().__init__(topic, subscription, cluster.place)
-        if subscription.interceptors is not None:
-            subscription.interceptors.speak_for(self)
-        options = subscription.options
+        self.options = options = subscription.options
+        self.counters = subscription.counters
         self._cluster = cluster
+        self._subscription = subscription
+        self._place = cluster.place
+        self._topic = topic
         self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._interceptors = subscription.interceptors
+        if self._interceptors is not None:
+            self._interceptors.speak_for(self)
+        self._by_index = options.batch_index_ack_enabled
+        self.condition = Condition(cluster.place, f"the consumer of {topic}")
+        #: Its topics and partitions; whoever makes it looks for them.
+        self.held = HeldTopics()
+        self.receiving: Receiving[T] = Receiving(topic, subscription, cluster.place, self.condition, self.held)
+        self._acknowledging = Acknowledging(subscription, cluster.place, self.held)
+        self._reporting = Reporting(cluster.runtime.clock, subscription, topic, self.receiving, self.held)
+        #: Calls the listener; whoever makes it starts it once it is open. None: there is none.
+        self.listening: Listening | None = None
+        if options.message_listener is not None:
+            self.listening = Listening(self, self.receiving, options.message_listener)
         #: Who looks for its topics and partitions; set by whoever makes it.
         self.topic_set: TopicSet | None = None
         self.discovery: PatternTopics | None = None
-        self._is_paused = False
-        self._recorder = StatsRecorder(options.stats_interval_ms, self._now_ms())
-        self._stats_timer: asyncio.TimerHandle | None = None
-        if options.stats_interval_ms:
-            self._stats_timer = self._loop.call_later(options.stats_interval_ms / _MS, self._on_stats_interval)
-        self._listening = Listening(self, options.message_listener) if options.message_listener is not None else None
-        #: Called at each end of a topic's queue, by table views.
-        self.end_of_topic: asyncio.Event = asyncio.Event()
+
+    # ---- receive
+
+    async def receive(self, timeout_millis: int | None = None) -> Message[T]:
+        """See :meth:`Consumer.receive`."""
+        receiving = self.receiving
+        if not receiving.is_open:
+            receiving.check()
+        if timeout_millis is not None:
+            check_argument("timeout_millis", timeout_millis, TIME_MS)
+        message = receiving.take()
+        if message is None:
+            message = await receiving.wait(timeout_millis)
+        return message
+
+    def receive_nowait(self) -> Message[T] | None:
+        """See :meth:`Consumer.receive_nowait`."""
+        receiving = self.receiving
+        if not receiving.is_open:
+            receiving.check()
+        message = receiving.take()
+        return message if message is not None else receiving.take_now()
+
+    async def batch_receive(self) -> list[Message[T]]:
+        """See :meth:`Consumer.batch_receive`."""
+        self.receiving.check()
+        self._place.check()
+        return await self.receiving.take_batch()
+
+    def __aiter__(self) -> AsyncIterator[Message[T]]:
+        # A generator is resumed for less than a coroutine is made, a message each.
+        return self.receiving.messages()
+
+    async def __anext__(self) -> Message[T]:
+        return await self.receiving.next_or_end()
+
+    # ---- acknowledge
+
+    async def acknowledge(
+        self,
+        message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId],
+        txn: Transaction | None = None,
+        *,
+        properties: Mapping[str, int] | None = None,
+    ) -> None:
+        """See :meth:`Consumer.acknowledge`."""
+        if self.condition.is_closed:
+            self.condition.check_alive()
+        # One comparison for all: that there are no interceptors, no transaction and no properties.
+        if type(message) is Message and self._interceptors is txn is properties:  # type: ignore[comparison-overlap]
+            entry = message._entry
+            source = entry.source
+            if source is None:
+                raise OperationNotSupported("the message does not come from a consumer")
+            acker = entry.acker
+            self.counters.acks_sent += 1
+            # As Acknowledgement.acknowledge, one call shorter: most messages are in batches, and not the last of them.
+            if acker is not None and not acker.acknowledge(message._index):
+                if not self._by_index or acker.is_waiting:
+                    return
+                if running_loop() is not self._loop:
+                    self._place.check()
+                receipt = source.acks.sender.add_partial(entry.key, acker)
+            else:
+                if running_loop() is not self._loop:
+                    self._place.check()
+                receipt = source.acks.acknowledge_entry(entry.key)
+            if receipt is not None:
+                await source.acks.sender.heard(receipt)
+            return
+        self.condition.check_alive()
+        given = along(properties, txn)
+        if txn is None:
+            await self._acknowledging.all(self._acknowledging.checked(message), given)
+        else:
+            await self._acknowledging.all_in(txn, self._acknowledging.checked(message))
+
+    async def acknowledge_cumulative(
+        self,
+        message: Message[Any] | MessageId,
+        txn: Transaction | None = None,
+        *,
+        properties: Mapping[str, int] | None = None,
+    ) -> None:
+        """See :meth:`Consumer.acknowledge_cumulative`."""
+        if self.condition.is_closed or running_loop() is not self._loop:
+            self.condition.check_alive()
+        if self.options.shares_messages:
+            raise CumulativeAcknowledgementNotAllowedError(
+                f"{self.options.consumer_type.name} subscriptions can not be acknowledged cumulatively: messages "
+                "before this one may be with other consumers; acknowledge each message"
+            )
+        checked = self._acknowledging.checked(one_of(message))
+        given = along(properties, txn)
+        if txn is None:
+            await self._acknowledging.up_to(checked[0], given)
+        else:
+            await self._acknowledging.all_in(txn, checked, is_cumulative=True)
+
+    async def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+        """See :meth:`Consumer.negative_acknowledge`."""
+        self.condition.check_open()
+        self._acknowledging.refuse(one_of(message))
+
+    async def reconsume_later(
+        self,
+        message: Message[Any],
+        delay: timedelta | float = 0,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """See :meth:`Consumer.reconsume_later`."""
+        self.condition.check_open()
+        dead_letters = self._subscription.dead_letters
+        if not self.options.retry_enabled or dead_letters is None:
+            raise NotAllowedError("reconsume_later: the consumer was not made with retry_enabled=True")
+        if not isinstance(message, Message):
+            raise InvalidMessage(f"{message!r:.100}: expected a message")
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not abs(seconds) < TIME_MS_MAX / _MS:
+            raise InvalidMessage(f"delay={delay!r:.100}: expected seconds or a timedelta")
+        if not _PROPERTIES.takes(properties):
+            raise InvalidMessage(f"properties={properties!r:.100}: expected {_PROPERTIES.expected}")
+        await dead_letters.reconsume_later(message, int(seconds * _MS), properties)
+        await self.acknowledge(message)
+
+    async def redeliver_unacknowledged_messages(self) -> None:
+        """See :meth:`Consumer.redeliver_unacknowledged_messages`."""
+        self.condition.check_open()
+        for topic in self.held:
+            topic.redeliver_all()
+
+    async def flush_acknowledgements(self) -> None:
+        """See :meth:`Consumer.flush_acknowledgements`."""
+        self.condition.check_open()
+        for topic in self.held:
+            topic.acks.sender.flush()
+        for topic in self.held.all():
+            await topic.acks.sender.flushed()
 
     # ---- listener, pause
 
     def pause(self) -> None:
         """See :meth:`Consumer.pause`."""
         self._place.check()
-        self._is_paused = True
-        for topic in self._topics.values():
-            topic.pause()
-        if self._listening is not None:
-            self._listening.pause()
+        self.held.pause()
+        if self.listening is not None:
+            self.listening.pause()
 
     def resume(self) -> None:
         """See :meth:`Consumer.resume`."""
         self._place.check()
-        self._is_paused = False
-        for topic in self._topics.values():
-            topic.resume()
-        if self._listening is not None:
-            self._listening.resume()
+        self.held.resume()
+        if self.listening is not None:
+            self.listening.resume()
 
     def pause_message_listener(self) -> None:
         """See :meth:`Consumer.pause_message_listener`."""
         self._place.check()
-        if self._listening is None:
+        if self.listening is None:
             raise InvalidConfiguration("the consumer has no message_listener")
-        self._listening.pause()
+        self.listening.pause()
 
     def resume_message_listener(self) -> None:
         """See :meth:`Consumer.resume_message_listener`."""
         self._place.check()
-        if self._listening is None:
+        if self.listening is None:
             raise InvalidConfiguration("the consumer has no message_listener")
-        self._listening.resume()
+        self.listening.resume()
 
     # ---- moving
 
     async def seek(self, target: MessageId | int) -> None:
         """See :meth:`Consumer.seek`."""
-        self._check_open()
+        self.condition.check_open()
         check_argument("target", target, _TARGET)
         if not isinstance(target, MessageId):
-            await self._each(lambda topic: topic.seek(None, target))
+            for topic in self.held.all():
+                await topic.seek(None, target)
         elif target in (MessageId.earliest, MessageId.latest):
-            await self._each(lambda topic: topic.seek(target))
+            for topic in self.held.all():
+                await topic.seek(target)
         else:
-            await self._source_of(target).seek(target)
+            await self.held.source_of(target).seek(target)
 
     async def get_last_message_id(self) -> MessageId:
         """See :meth:`Consumer.get_last_message_id`."""
@@ -124,16 +291,17 @@ class SubscriptionConsumer(Acknowledging[T]):
 
     async def get_last_message_ids(self) -> list[MessageId]:
         """See :meth:`Consumer.get_last_message_ids`."""
-        self._check_open()
-        return [(await topic.last_message_ids())[0] for topic in list(self._topics.values())]
+        self.condition.check_open()
+        return [(await topic.last_message_ids())[0] for topic in self.held.all()]
 
     async def has_message_available(self) -> bool:
         """See :meth:`Consumer.has_message_available`."""
-        self._check_open()
-        while not self._queue.total_count:
-            if not await self._is_left_on_brokers():
-                return self._queue.total_count > 0
-            if not self._gets_everything() or not await self._has_arrived():
+        self.condition.check_open()
+        receiving = self.receiving
+        while not receiving.count:
+            if not await is_any_left(self.held.all()):
+                return receiving.count > 0
+            if not self._gets_everything() or not await receiving.has_arrived(self._cluster.timeout_s):
                 return True
         return True
 
@@ -141,64 +309,39 @@ class SubscriptionConsumer(Acknowledging[T]):
         """Whether what the brokers have comes here by itself, and to nobody else."""
         options = self.options
         is_alone = not options.is_durable and options.consumer_type is ConsumerType.Exclusive
-        return is_alone and not self._is_paused and not self._has_listener
-
-    async def _is_left_on_brokers(self) -> bool:
-        for topic in list(self._topics.values()):
-            if await has_message_available(topic):
-                return True
-        return False
-
-    async def _has_arrived(self) -> bool:
-        """Wait until entries arrive; False: none did within the operation timeout."""
-        if self._queue.total_count:
-            return True
-        try:
-            async with asyncio.timeout(self._cluster.timeout_s):
-                # Not in the line of those who receive: one of them may be given what comes.
-                await self._watch()
-        except TimeoutError:
-            return False
-        return True
-
-    async def _each(self, do: Callable[[TopicConsumer], Awaitable[None]]) -> None:
-        for topic in list(self._topics.values()):
-            await do(topic)
+        return is_alone and not self.held.is_paused and self.listening is None
 
     async def mark_delete_positions(self) -> list[MessageId | None]:
         """See :meth:`Consumer.mark_delete_positions`."""
-        self._check_open()
-        return [(await topic.last_message_ids())[1] for topic in list(self._topics.values())]
+        self.condition.check_open()
+        return [(await topic.last_message_ids())[1] for topic in self.held.all()]
 
     # ---- life
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         """See :meth:`Consumer.unsubscribe`."""
-        self._check_open()
+        self.condition.check_open()
         check_argument("force", force, FLAG)
-        for topic in list(self._topics.values()):
+        for topic in self.held.all():
             await topic.unsubscribe(is_forced=force)
         await self.close()
 
     async def close(self) -> None:
         """See :meth:`Consumer.close`."""
         self._place.check()
-        if self._is_closed:
+        if self.condition.is_closed:
             return
-        self._is_closed = True
+        self.condition.is_closed = True
         self._on_closed(self)
-        if self._stats_timer is not None:
-            self._stats_timer.cancel()
-        if self._listening is not None:
-            self._listening.close()
+        self._reporting.close()
+        if self.listening is not None:
+            self.listening.close()
         if self.topic_set is not None:
             self.topic_set.close()
         if self.discovery is not None:
             self.discovery.close()
-        self._queue.drop(lambda _: True)
-        self._arrivals.wake_all()
-        self.end_of_topic.set()
-        await close_all(list(self._topics.values()))
+        self.receiving.close()
+        await close_all(self.held.all())
         if self._subscription.dead_letters is not None:
             await self._subscription.dead_letters.close()
         if self._interceptors is not None:
@@ -212,7 +355,7 @@ class SubscriptionConsumer(Acknowledging[T]):
 
     def topics(self) -> list[str]:
         """See :meth:`Consumer.topics`."""
-        return list(self._topics)
+        return self.held.names()
 
     def subscription_name(self) -> str:
         """See :meth:`Consumer.subscription_name`."""
@@ -224,93 +367,17 @@ class SubscriptionConsumer(Acknowledging[T]):
 
     def is_connected(self) -> bool:
         """See :meth:`Consumer.is_connected`."""
-        return not self._is_closed and all(topic.is_connected for topic in self._topics.values())
+        return not self.condition.is_closed and all(topic.is_connected for topic in self.held)
 
     @property
     def is_closed(self) -> bool:
         """See :attr:`Consumer.is_closed`."""
-        return self._is_closed
+        return self.condition.is_closed
 
     def is_active(self) -> bool:
         """See :meth:`Consumer.is_active`."""
-        return any(topic.is_active is not False for topic in self._topics.values())
+        return any(topic.is_active is not False for topic in self.held)
 
     def stats(self) -> ConsumerStats:
         """See :meth:`Consumer.stats`."""
-        return self._recorder.stats(
-            self.counters,
-            prefetched_messages=self._queue.total_count,
-            pending_acks=sum(topic.acks.sender.tracker.pending_count for topic in self._topics.values()),
-        )
-
-    def _on_stats_interval(self) -> None:
-        self._stats_timer = self._loop.call_later(self.options.stats_interval_ms / _MS, self._on_stats_interval)
-        if self._recorder.tick(self.counters, self._now_ms()) and (self._recorder.has_news or self._queue.total_count):
-            _log.info("%s, subscription %s: %s", self._topic, self._subscription.name, summary(self.stats()))
-
-    def _now_ms(self) -> float:
-        return self._cluster.runtime.clock.monotonic() * _MS
-
-    # ---- for the client's own parts
-
-    def start_listening(self) -> None:
-        """The consumer is open: its listener gets messages now."""
-        if self._listening is not None:
-            self._listening.start()
-
-    def make_topic(
-        self,
-        topic: TopicName,
-        capacity: int,
-        decoder: MessageDecoder[object] | None,
-        start_message_id: MessageId | None,
-        *,
-        is_found: bool,
-        is_added: bool,
-    ) -> TopicConsumer:
-        """A consumer of one more topic, not open yet; ``is_found``: by a pattern; ``is_added``: a new partition."""
-        if is_added and start_message_id is not None:
-            start_message_id = MessageId.earliest
-        consumer = TopicConsumer(
-            self._cluster,
-            self._subscription.of_added_partition() if is_added else self._subscription,
-            self,
-            topic,
-            capacity=capacity,
-            decoder=decoder,
-            start_message_id=start_message_id,
-            is_found=is_found,
-        )
-        if self._is_paused:
-            consumer.pause()
-        return consumer
-
-    def topic_consumers(self) -> list[TopicConsumer]:
-        """Those of its topics and partitions."""
-        return list(self._topics.values())
-
-    def add_topic(self, consumer: TopicConsumer) -> None:
-        """It is open, or about to."""
-        self._topics[str(consumer.topic)] = consumer
-
-    def remove_topic(self, consumer: TopicConsumer) -> None:
-        """Its topic is gone or it could not be opened."""
-        self._topics.pop(str(consumer.topic), None)
-
-    def on_subscribed(self, topic: TopicName) -> None:
-        """See :meth:`Delivery.on_subscribed`."""
-        consumer = self._topics.get(str(topic))
-        if self._arrivals.are_awaited and not self.options.receiver_queue_size and consumer is not None:
-            consumer.ask_for_one()
-
-    def on_topic_failed(self, topic: TopicName, error: PulsarException, *, is_found: bool) -> None:
-        """One topic can not go on: receiving fails with its error. A pattern's topic may be deleted."""
-        if self.discovery is not None and is_found and isinstance(error, TopicNotFound):
-            self.discovery.on_topic_gone(topic)
-            return
-        self._error = error
-        self._arrivals.wake_all()
-
-    def on_end_of_topic(self) -> None:
-        """A topic was terminated and everything of it was delivered."""
-        self.end_of_topic.set()
+        return self._reporting.stats()

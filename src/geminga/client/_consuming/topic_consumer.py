@@ -1,7 +1,8 @@
 """``TopicConsumer``: one consumer of one topic or partition on its broker. A :class:`Consumer` has one or many.
 
-It subscribes (again after each loss), gives permits back, moves the subscription, and joins the parts that do the rest:
-what comes (:mod:`.intake`), what is acknowledged (:mod:`.acknowledgement`), what comes again (:mod:`.redelivery`).
+It subscribes (again after each loss), moves the subscription, and joins the parts that do the rest: what comes
+(:mod:`.intake`) and how much of it (:mod:`.permits`), what is acknowledged (:mod:`.acknowledgement`), what comes again
+(:mod:`.redelivery`).
 
 After a reconnect the broker delivers everything again that was not acknowledged, so what was prefetched is dropped and
 the trackers start over; acknowledgements that waited go out first. The batch ackers stay: a message of a batch that
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from enum import Enum
 
 from geminga.client._api.errors import AlreadyClosed, PulsarException
 from geminga.client._api.message_id import MessageId
@@ -21,6 +22,7 @@ from geminga.client._consuming import last_message, requests
 from geminga.client._consuming.acknowledgement import Acknowledgement
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.intake import Intake
+from geminga.client._consuming.permits import Permits
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.standing import Standing
 from geminga.client._consuming.subscription import Subscription
@@ -30,21 +32,27 @@ from geminga.client._messages.ports import Delivery
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
-from geminga.client.consumer_rules.prefetch import FlowControl
 from geminga.client.consumer_rules.returned import Returned
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.model import TopicName
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.consumer_codec import encode_flow
 from geminga.wire.pulsar.frame import Frame
 
 _log = get_logger(__name__)
 
 EntryKey = tuple[int, int]
 
-#: A consumer without prefetching asks for messages one by one and never gives permits back.
-_NO_PREFETCH: Final = 1 << 62
+
+class Phase(Enum):
+    """How far a consumer of one topic is; its connection comes and goes all the while."""
+
+    #: It was not subscribed yet.
+    NEW = 0
+    SUBSCRIBED = 1
+    #: The subscription is being moved: what comes is not wanted any more, or comes again.
+    SEEKING = 2
+    CLOSED = 3
 
 
 class TopicConsumer:
@@ -54,15 +62,12 @@ class TopicConsumer:
         "_attachment",
         "_delivery",
         "_intake",
-        "_is_asked",
-        "_is_closed",
-        "_is_seeking",
         "_link",
         "_options",
+        "_phase",
         "_received_before",
         "_redelivery",
         "_subscription",
-        "_was_attached",
         "acks",
         "cluster",
         "consumer_id",
@@ -70,9 +75,9 @@ class TopicConsumer:
         "epoch",
         "error",
         "flow",
-        "has_ended",
         "is_active",
         "is_found",
+        "permits",
         "standing",
         "topic",
     )
@@ -99,16 +104,13 @@ class TopicConsumer:
         self._delivery = delivery
         self._attachment = Attachment(cluster, self, str(topic))
         self.consumer_id: int = self._attachment.consumer_id
-        self.flow = FlowControl(capacity)
-        if capacity == 0:
-            self.flow.threshold = _NO_PREFETCH
+        self.permits = Permits(self._attachment, capacity)
+        self.flow = self.permits.flow
         #: -1 on Shared and Key_Shared, which have none.
         self.epoch = -1 if options.shares_messages else 0
         #: On Failover: whether the broker made this consumer the active one; None: it did not say.
         self.is_active: bool | None = None
         self.is_found = is_found
-        #: The topic was terminated and everything was delivered.
-        self.has_ended = False
         #: Why it can not go on; None while it can.
         self.error: PulsarException | None = None
         #: What was received last, and where it starts again.
@@ -127,11 +129,7 @@ class TopicConsumer:
         self._intake = Intake(cluster, subscription, delivery, self, self._attachment, self.acks, self._redelivery)
         self._intake.set_epoch(self.epoch)
         self._intake.start = self.standing.start_at(start_message_id)
-        self._was_attached = False
-        self._is_closed = False
-        self._is_seeking = False
-        #: Without prefetching: a message was asked for.
-        self._is_asked = False
+        self._phase = Phase.NEW
         self._link = Link(cluster, str(topic), attach=self._attach, on_failed=self._on_failed)
 
     # ---- connection
@@ -146,9 +144,9 @@ class TopicConsumer:
         await self._link.connect()
 
     async def _attach(self, connection: ClientConnection) -> None:
-        if self._is_closed:
+        if self._phase is Phase.CLOSED:
             raise AlreadyClosed(f"the consumer of {self.topic} is closed")
-        if self.epoch >= 0 and self._was_attached:
+        if self.epoch >= 0 and self._phase is not Phase.NEW:
             self._set_epoch(self.epoch + 1)
         await self._subscribe_at(connection, self.standing.restart_message_id())
         if self.standing.wants_newest and self.topic.is_persistent:
@@ -181,23 +179,20 @@ class TopicConsumer:
             schema=None if self.decoder is None else self.decoder.info,
             # What a pattern found exists, or was deleted and is to stay so; of a partitioned topic a partition may be
             # without its log until somebody comes.
-            may_create=not self.is_found or (self.topic.is_partition and not self._was_attached),
+            may_create=not self.is_found or (self.topic.is_partition and self._phase is Phase.NEW),
             protocol_version=protocol_version,
         )
 
     def _attached(self, connection: ClientConnection) -> None:
-        self._was_attached = True
+        if self._phase is not Phase.CLOSED:
+            self._phase = Phase.SUBSCRIBED
         self._intake.connected(connection.max_message_size)
-        self._is_seeking = False
         self.start_over()
         if not self._options.is_durable:
             # Not what the broker was asked for: messages were received from the queue while it answered.
             self._intake.start = self.standing.start_at(self.standing.restart_message_id())
         self.acks.connected(connection)
-        self._is_asked = False
-        permits = self.flow.restart()
-        if permits:
-            connection.write(encode_flow(self.consumer_id, permits))
+        self.permits.start_over()
         self._delivery.on_subscribed(self.topic)
 
     def start_over(self) -> None:
@@ -238,7 +233,7 @@ class TopicConsumer:
     async def close(self) -> None:
         """Send what is acknowledged, leave the broker; harmless twice. A broker that does not answer is waited for at
         most for the operation timeout, once for acknowledgements and once for the end."""
-        if self._is_closed:
+        if self._phase is Phase.CLOSED:
             return
         error = AlreadyClosed(f"the consumer of {self.topic} is closed")
         self.acks.sender.flush()
@@ -264,7 +259,7 @@ class TopicConsumer:
 
     def _end(self, error: PulsarException) -> ClientConnection | None:
         """Nothing comes any more, and whoever waits gets ``error``; the connection it had."""
-        self._is_closed = True
+        self._phase = Phase.CLOSED
         self._link.close()
         connection = self._attachment.detach()
         self.start_over()
@@ -278,43 +273,14 @@ class TopicConsumer:
 
     def on_messages(self, frames: list[Frame]) -> None:
         """MESSAGE frames of one socket read."""
-        if self._is_seeking or self._attachment.connection is None:
+        if self._phase is Phase.SEEKING or self._attachment.connection is None:
             return  # they come again, or are not wanted any more
         if self._intake.take(frames):
-            self._is_asked = False
+            self.permits.is_asked = False
 
     def has_passed_over(self, message_id: MessageId) -> bool:
         """See :meth:`Intake.has_passed_over`."""
         return self._intake.has_passed_over(message_id)
-
-    # ---- permits
-
-    def give_back(self, count: int) -> None:
-        """Messages were received or dropped: their permits go back, by half of the queue at a time."""
-        permits = self.flow.received(count)
-        if permits:
-            self.send_permits(permits)
-
-    def send_permits(self, permits: int) -> None:
-        """FLOW; without a connection there is a fresh start later."""
-        if permits:
-            self._attachment.write(encode_flow(self.consumer_id, permits))
-
-    def ask_for_one(self) -> None:
-        """Without prefetching: a message is wanted now."""
-        if not self._is_asked and self._attachment.connection is not None and not self.flow.is_paused:
-            self._is_asked = True
-            self.send_permits(1)
-
-    def pause(self) -> None:
-        """No more permits; what was asked for still comes."""
-        self.flow.is_paused = True
-
-    def resume(self) -> None:
-        """Permits again."""
-        self.flow.is_paused = False
-        if self.flow.capacity:
-            self.send_permits(self.flow.take())
 
     # ---- received
 
@@ -370,7 +336,7 @@ class TopicConsumer:
         """Transactions were aborted in which the application had acknowledged: that comes again, and before what was
         prefetched. Nothing else of what it received does."""
         connection = self._attachment.connection
-        if connection is None or self._is_seeking:
+        if connection is None or self._phase is Phase.SEEKING:
             return  # everything comes again
         kept, last = self._intake.returned, self.standing.last_entry
         if last is not None and last is not self._received_before:
@@ -423,14 +389,15 @@ class TopicConsumer:
         """Move the subscription to a message, or to the first one published at a time; raises the broker's error."""
         await self._attachment.connected()
         self.acks.sender.flush()
-        self._is_seeking = True
+        self._phase = Phase.SEEKING
         standing = self.standing
         before = (self._intake.start, standing.start_message_id, standing.last_entry)
         try:
             await self._seek(message_id, timestamp_ms)
         except BaseException:
             self._intake.start, standing.start_message_id, standing.last_entry = before
-            self._is_seeking = False
+            if self._phase is Phase.SEEKING:
+                self._phase = Phase.SUBSCRIBED
             if self._attachment.connection is not None:
                 self.redeliver_all()  # what came meanwhile was dropped
             raise
@@ -447,7 +414,7 @@ class TopicConsumer:
         await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
         self.start_over()
         if self._attachment.connection is not None:
-            self._is_seeking = False
+            self._phase = Phase.SUBSCRIBED
         else:
             self._link.hurry()  # the broker closed it for the seek alone
 
@@ -463,5 +430,4 @@ class TopicConsumer:
 
     def on_end_of_topic(self) -> None:
         """The topic was terminated and everything was delivered."""
-        self.has_ended = True
-        self._delivery.on_end_of_topic()
+        _log.debug("%s was terminated, and all of it is here", self.topic)

@@ -1,7 +1,7 @@
 """What the parts of a consumer need of each other: protocols, so that none knows the consumer as a whole.
 
-An entry knows the consumer of the topic that it came from as an :class:`EntrySource`; that one knows the consumer that
-users see as a :class:`Delivery`.
+An entry knows the consumer of the topic that it came from as an :class:`EntrySource`; that one knows the place where
+the messages of all topics meet as a :class:`Delivery`.
 """
 
 from __future__ import annotations
@@ -58,6 +58,18 @@ class EntryAcks(Protocol):
         ...
 
 
+class PermitsBack(Protocol):
+    """Gives the permits of a topic's entries back."""
+
+    def send(self, permits: int) -> None:
+        """Tell the broker that so many more messages are wanted."""
+        ...
+
+    def give_back(self, count: int) -> None:
+        """So many messages were received or dropped."""
+        ...
+
+
 class EntrySource(Protocol):
     """The consumer of one topic, as its entries and whoever receives them know it."""
 
@@ -77,16 +89,13 @@ class EntrySource(Protocol):
         ...
 
     @property
+    def permits(self) -> PermitsBack:
+        """Takes what ``flow`` gives."""
+        ...
+
+    @property
     def acks(self) -> EntryAcks:
         """Takes acknowledgements."""
-        ...
-
-    def send_permits(self, permits: int) -> None:
-        """Tell the broker that so many more messages are wanted."""
-        ...
-
-    def give_back(self, count: int) -> None:
-        """So many messages were received or dropped."""
         ...
 
     def first_received(self, entry: EntryBatch) -> None:
@@ -103,7 +112,7 @@ class EntrySource(Protocol):
 
 
 class Delivery(Protocol):
-    """Where the consumers of single topics hand over their entries: the consumer that users see."""
+    """Where the consumers of single topics hand over their entries, and tell what becomes of them."""
 
     def on_entries(self, entries: Sequence[EntryBatch]) -> None:
         """Entries arrived."""
@@ -127,8 +136,4 @@ class Delivery(Protocol):
 
     def on_topic_failed(self, topic: TopicName, error: PulsarException, *, is_found: bool) -> None:
         """One can not go on; ``is_found``: a pattern found its topic."""
-        ...
-
-    def on_end_of_topic(self) -> None:
-        """A topic was terminated and everything of it was delivered."""
         ...

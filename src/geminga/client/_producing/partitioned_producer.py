@@ -82,7 +82,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
     ) -> None:
         """See :meth:`Producer.send_nowait`."""
         current = self._current
-        if fields or current is None or not current.batch.payloads:
+        if fields or current is None or not current.batching.batch.payloads:
             current = self._route(content, fields)
         current.send_nowait(content, callback, **fields)
 

@@ -1,8 +1,8 @@
-"""What sending has in common with nothing else of a producer: batches, their timer, and the checks for room.
+"""What sending has in common with nothing else of a producer: which way a message goes, and the checks for room.
 
 The fast path is :meth:`Sending.send_nowait` with bytes alone: an append, an addition, two comparisons; no task, no
-future, no object per message. A batch is encoded, checksummed and written when it is full, when its delay is over, on
-``flush``, or, if somebody awaits a receipt, as soon as nothing is in flight.
+future, no object per message. Batches gather in :mod:`.batching`; they and messages alone become frames in
+:mod:`.framing`.
 """
 
 from __future__ import annotations
@@ -13,31 +13,27 @@ from typing import Final, TypeVar, Unpack, cast
 from geminga.client._api.errors import (
     AlreadyClosed,
     MemoryBufferIsFull,
-    MessageTooBig,
     ProducerQueueIsFull,
     PulsarException,
-    UnexpectedError,
-    as_client_error,
 )
 from geminga.client._api.message_id import MessageId
-from geminga.client._api.options import BatchingType, ProducerOptions
+from geminga.client._api.options import ProducerOptions
 from geminga.client._api.place import Place
 from geminga.client._api.producer import EntryProducer, MessageFields
 from geminga.client._api.producer import SendCallback as UserCallback
 from geminga.client._api.transaction import Transaction, begin_in
+from geminga.client._producing.batching import Batching
 from geminga.client._producing.early_messages import EarlyMessages
+from geminga.client._producing.framing import Framing
 from geminga.client._producing.messages import MessageBuilder, check_callback
 from geminga.client._producing.send_buffer import SendBuffer
-from geminga.client.producer_rules.batcher import Batch
 from geminga.client.producer_rules.encoded_batch import EncodedBatch
-from geminga.client.producer_rules.frame_maker import FrameMaker, TooBig
-from geminga.client.producer_rules.key_batcher import KeyBatcher
+from geminga.client.producer_rules.frame_maker import FrameMaker
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.client.producer_rules.producer_state import OPEN, State
-from geminga.client.producer_rules.send_queue import PendingSend, SendCallback
-from geminga.client.rules.transaction import TransactionCore
-from geminga.runtime import Clock, Raised, attempt, get_logger, next_turn
+from geminga.client.producer_rules.send_queue import SendCallback
+from geminga.runtime import Clock, get_logger, next_turn
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -50,33 +46,24 @@ class Sending(EntryProducer[T]):
     """The sending half of a :class:`TopicProducer`; not for use on its own."""
 
     __slots__ = (
-        "_batch_bytes_max",
-        "_batch_messages_max",
-        "_batch_timer",
         "_buffer",
         "_builder",
         "_clock",
         "_connecting",
-        "_delay_s",
         "_early",
         "_failure",
-        "_flush_scheduled",
         "_frames",
+        "_framing",
         "_is_batching",
-        "_is_plain",
-        "_keyed",
         "_loop",
         "_memory",
         "_name",
-        "_next_sequence_id",
         "_options",
         "_place",
         "_state",
-        "_stored_sequence_id",
-        "_target",
         "_topic",
         "_unsure_resends",
-        "batch",
+        "batching",
     )
 
     def __init__(
@@ -95,8 +82,6 @@ class Sending(EntryProducer[T]):
         self._place = place
         self._memory = memory
         self._topic = topic
-        #: As transactions know it.
-        self._target = (topic,)
         self._options = options
         self._builder = builder
         self._loop = asyncio.get_running_loop()
@@ -122,23 +107,16 @@ class Sending(EntryProducer[T]):
         self._early = EarlyMessages(clock, self._buffer, options.send_timeout_millis)
         #: The first connection, in the background.
         self._connecting: asyncio.Task[None] | None = None
-        initial = options.initial_sequence_id
-        #: The last one that the broker had when the producer was made: batches of the user's own ids end there.
-        self._stored_sequence_id = -1
-        self._next_sequence_id = -1 if initial is None else initial + 1
         self._is_batching = options.batching_enabled
-        # A batch passes the check for room once, with its first message.
-        limit = options.max_pending_messages or options.batching_max_messages
-        self._batch_messages_max = min(options.batching_max_messages, limit)
-        self._batch_bytes_max = options.batching_max_allowed_size_in_bytes
-        self._delay_s = options.batching_max_publish_delay_ms / 1000
-        #: The open batch; closed ones are frames.
-        self.batch = Batch(0.0)
-        self._keyed = KeyBatcher() if options.batching_type is BatchingType.KeyBased else None
-        #: The fast path may append to the open batch.
-        self._is_plain = False
-        self._batch_timer: asyncio.TimerHandle | None = None
-        self._flush_scheduled = False
+        self._framing = Framing(clock, self._frames, self._buffer, topic, options.initial_sequence_id)
+        #: The open batches; partitioned producers look at them.
+        self.batching = Batching(
+            clock,
+            options,
+            takes_plain=builder.is_plain,
+            check_room=self._check_may_open,
+            on_batch=self._framing.add_batch,
+        )
 
     # ---- sending
 
@@ -146,18 +124,19 @@ class Sending(EntryProducer[T]):
         self, content: T | None, callback: UserCallback | None = None, **fields: Unpack[MessageFields]
     ) -> None:
         """See :meth:`Producer.send_nowait`."""
-        if self._is_plain and not fields and type(content) is bytes:
-            batch = self.batch
+        batching = self.batching
+        batch = batching.plain
+        if batch is not None and not fields and type(content) is bytes:
             size = batch.size_bytes + len(content)
-            if size <= self._batch_bytes_max:
+            if size <= batching.bytes_max:
                 payloads = batch.payloads
                 if callback is not None:
                     check_callback(callback)
                     batch.add_callback(callback)
                 payloads.append(content)
                 batch.size_bytes = size
-                if len(payloads) >= self._batch_messages_max:
-                    self._close_batch()
+                if len(payloads) >= batching.messages_max:
+                    batching.close()
                 return
         if fields and fields.get("txn") is not None:
             self._send_in_transaction(content, callback, fields)
@@ -166,7 +145,8 @@ class Sending(EntryProducer[T]):
         self._send(self._builder.build(content, fields), callback)
 
     def _send_in_transaction(self, content: T | None, callback: UserCallback | None, fields: MessageFields) -> None:
-        batch = self.batch
+        batching = self.batching
+        batch = batching.batch
         txn = fields["txn"]
         # An open batch of an open transaction, and nothing but bytes: as quick as without one.
         is_plain = len(fields) == 1 and type(content) is bytes and callback is None and self._builder.is_plain
@@ -179,7 +159,7 @@ class Sending(EntryProducer[T]):
         ):
             payload = cast("bytes", content)
             size = batch.size_bytes + len(payload)
-            if size <= self._batch_bytes_max and len(batch.payloads) < self._batch_messages_max - 1:
+            if size <= batching.bytes_max and len(batch.payloads) < batching.messages_max - 1:
                 batch.payloads.append(payload)
                 batch.size_bytes = size
                 return
@@ -187,14 +167,7 @@ class Sending(EntryProducer[T]):
             now_s = self._clock.monotonic()
             core = txn.check_takes(self._place, now_s)
             self._check_may_send()
-            payload = cast("bytes", content)
-            sequence_id = self._next_sequence_id
-            pending = self._frames.plain_message(payload, core, sequence_id, now_s, self._clock.wall_ms())
-            if pending is None:
-                self._add_alone(EncodedMessage(payload, txn=core), None)
-                return
-            self._next_sequence_id = sequence_id + 1
-            self._buffer.add_in(core, self._target, pending)
+            self._framing.add_plain(cast("bytes", content), core, now_s)
             return
         check_callback(callback)
         core = begin_in(txn, self._place)
@@ -222,17 +195,11 @@ class Sending(EntryProducer[T]):
 
     def _send_encoded(self, entry: EncodedBatch | EncodedMessage, callback: UserCallback | None) -> None:
         self._check_may_send()
-        self._close_batch()
+        self.batching.close()
         if isinstance(entry, EncodedMessage):
-            self._add_alone(entry, callback)
-            return
-        clock = self._clock
-        try:
-            pending = self._frames.encoded(entry, callback, clock.monotonic(), clock.wall_ms())
-        except TooBig as error:
-            raise MessageTooBig(str(error)) from None
-        self._next_sequence_id = max(self._next_sequence_id, entry.highest_sequence_id + 1)
-        self._add_frame(pending, entry.txn)
+            self._framing.add_alone(entry, callback)
+        else:
+            self._framing.add_encoded(entry, callback)
 
     async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
         """See :meth:`Producer.send`."""
@@ -247,8 +214,8 @@ class Sending(EntryProducer[T]):
         finally:
             if core is not None:
                 core.settle(None)
-        if self._is_batching:
-            self._flush_when_idle()
+        if self._is_batching and self.open_messages:
+            self.batching.want_receipt(is_idle=not self._buffer.queue.in_flight)
         try:
             return await receipt
         except RuntimeError:
@@ -264,41 +231,10 @@ class Sending(EntryProducer[T]):
         elif not (self._is_batching and message.is_batchable):
             self._check_may_send()
             if self._is_batching:
-                self._close_batch()
-            self._add_alone(message, callback)
-        elif self._keyed is not None:
-            self._send_keyed(self._keyed, message, callback)
+                self.batching.close()
+            self._framing.add_alone(message, callback)
         else:
-            batch = self.batch
-            if batch.payloads and not batch.fits(message, self._batch_bytes_max, self._stored_sequence_id):
-                self._close_batch()
-                batch = self.batch
-            if not batch.payloads:
-                self._check_may_send()
-                self._place.check()
-                is_custom = message.sequence_id is not None
-                txn = message.txn
-                batch = self.batch = Batch(self._clock.monotonic(), is_custom=is_custom, txn=txn)
-                self._is_plain = not is_custom and txn is None and self._builder.is_plain
-                if txn is not None:
-                    self._opened_in(txn)
-                self._arm_batch_timer(self._delay_s)
-            batch.add(message, callback)
-            if len(batch.payloads) >= self._batch_messages_max or batch.size_bytes >= self._batch_bytes_max:
-                self._close_batch()
-
-    def _send_keyed(self, keyed: KeyBatcher, message: EncodedMessage, callback: SendCallback | None) -> None:
-        if keyed.messages and not keyed.fits(message, self._batch_bytes_max, self._stored_sequence_id):
-            self._close_batch()
-        if not keyed.messages:
-            self._check_may_send()
-            self._place.check()
-            if message.txn is not None:
-                self._opened_in(message.txn)
-            self._arm_batch_timer(self._delay_s)
-        keyed.add(message, callback, self._clock.monotonic())
-        if keyed.messages >= self._batch_messages_max or keyed.size_bytes >= self._batch_bytes_max:
-            self._close_batch()
+            self.batching.add(message, callback)
 
     def _check_may_send(self) -> None:
         if self._state not in OPEN:
@@ -312,106 +248,20 @@ class Sending(EntryProducer[T]):
         if self._is_full():
             raise ProducerQueueIsFull(f"{self.pending_messages} messages of {self._name} wait for their receipts")
 
+    def _check_may_open(self) -> None:
+        """A batch is about to: the messages behind its first are not looked at any more."""
+        self._check_may_send()
+        self._place.check()
+
     def _is_full(self) -> bool:
         if self._state is State.NEW and self._early.is_full:
             return True
         return self._buffer.is_full(self.open_messages)
 
-    # ---- batches
-
     @property
     def open_messages(self) -> int:
         """Messages that are no frames yet."""
-        return len(self._early) + (self._keyed.messages if self._keyed is not None else len(self.batch.payloads))
-
-    def _flush_when_idle(self) -> None:
-        """Somebody waits for the receipt of what was sent last: do not let it wait for the batch's delay alone."""
-        open_ = self.batch if self._keyed is None else self._keyed
-        if self.open_messages:
-            open_.is_awaited = True
-            if not self._buffer.queue.in_flight and not self._flush_scheduled:
-                # At the end of this turn, so that all that are sent in it become one batch.
-                self._flush_scheduled = True
-                self._loop.call_soon(self._flush_awaited)
-
-    def _flush_awaited(self) -> None:
-        self._flush_scheduled = False
-        if (self.batch if self._keyed is None else self._keyed).is_awaited and self._state is not State.NEW:
-            self._close_batch()
-
-    def _arm_batch_timer(self, delay_s: float) -> None:
-        if self._batch_timer is None:
-            self._batch_timer = self._loop.call_later(delay_s, self._batch_due)
-
-    def _batch_due(self) -> None:
-        self._batch_timer = None
-        if self.open_messages:
-            opened_s = self.batch.opened_s if self._keyed is None else self._keyed.opened_s
-            left_s = opened_s + self._delay_s - self._clock.monotonic()
-            if left_s > _TIMER_SLACK_S:  # it was opened after the timer was armed
-                self._arm_batch_timer(left_s)
-            else:
-                self._close_batch()
-
-    def _opened_in(self, txn: TransactionCore) -> None:
-        """What is open now is the transaction's: it is under way, and leaves at the latest when that is to end."""
-        txn.join()
-        txn.flush_at_end(self._close_batch)
-
-    def _close_batch(self) -> None:
-        """What is in open batches becomes frames."""
-        if self._keyed is not None:
-            txn = self._keyed.txn
-            for keyed in self._keyed.take():
-                self._add_batch(keyed)
-            if txn is not None:
-                txn.settle(None)
-        elif self.batch.payloads:
-            batch, self.batch = self.batch, Batch(0.0)
-            self._is_plain = False
-            self._add_batch(batch)
-            if batch.txn is not None:
-                batch.txn.settle(None)
-
-    def _add_batch(self, batch: Batch) -> None:
-        # Who sent it has gone on: whatever is raised here ends in the futures and callbacks of the batch, nowhere else.
-        pending = attempt(self._frames.batch, batch, self._next_sequence_id, self._clock.wall_ms())
-        if isinstance(pending, Raised):
-            self._refuse_batch(batch, pending.error)
-        else:
-            self._next_sequence_id = max(self._next_sequence_id, pending.highest_sequence_id + 1)
-            self._add_frame(pending, batch.txn)
-
-    def _add_frame(self, pending: PendingSend, txn: TransactionCore | None) -> None:
-        if txn is None:
-            self._buffer.add(pending)
-        else:
-            self._buffer.add_in(txn, self._target, pending)
-
-    def _refuse_batch(self, batch: Batch, error: Exception) -> None:
-        count = len(batch)
-        if count > 1 and not isinstance(error, PulsarException):
-            # Together too big for the broker, or one of them can not be encoded: the others can.
-            for single in batch.singles():
-                self._add_batch(single)
-            return
-        failure = MessageTooBig(str(error)) if isinstance(error, TooBig) else as_client_error(error, "encoding")
-        if isinstance(failure, UnexpectedError):
-            _log.error("producer %s of %s: %s", self._name, self._topic, failure, exc_info=error)
-        if batch.txn is not None:
-            batch.txn.fail(failure)
-        self._buffer.refuse(batch.callbacks, count, failure)
-
-    def _add_alone(self, message: EncodedMessage, callback: SendCallback | None) -> None:
-        clock = self._clock
-        sequence_id = self._next_sequence_id if message.sequence_id is None else message.sequence_id
-        try:
-            frames = self._frames.message(message, sequence_id, callback, clock.monotonic(), clock.wall_ms())
-        except TooBig as error:
-            raise MessageTooBig(str(error)) from None
-        self._next_sequence_id = max(self._next_sequence_id, sequence_id + 1)
-        for pending in frames:
-            self._add_frame(pending, message.txn)
+        return len(self._early) + self.batching.messages
 
     # ---- waiting
 
@@ -420,7 +270,7 @@ class Sending(EntryProducer[T]):
         self._place.check()
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
-        self._close_batch()
+        self.batching.close()
         await self._buffer.wait_for_receipts()
         self._buffer.raise_unheard()
 
@@ -435,7 +285,7 @@ class Sending(EntryProducer[T]):
         if self._state is State.NEW and self._connecting is not None:
             await asyncio.wait([self._connecting])
             return
-        self._close_batch()
+        self.batching.close()
         if self._is_full():
             await self._buffer.wait_for_room()
 

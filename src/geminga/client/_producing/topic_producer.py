@@ -12,7 +12,6 @@ from geminga.client._api.errors import (
     NotConnected,
     ProducerFenced,
     PulsarException,
-    Timeout,
     TopicTerminated,
     as_client_error,
 )
@@ -20,6 +19,7 @@ from geminga.client._api.opening import Closable
 from geminga.client._api.options import ProducerOptions
 from geminga.client._producing import requests
 from geminga.client._producing.messages import MessageBuilder
+from geminga.client._producing.registration import Registration
 from geminga.client._producing.sending import Sending
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
@@ -27,7 +27,6 @@ from geminga.client._transport.link import Link
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.producer_state import OPEN, State
 from geminga.runtime import Raised, attempt, get_logger, spawn
-from geminga.wire._generated import pulsar_api_pb2 as pb
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -37,14 +36,12 @@ class TopicProducer(Sending[T]):
     """See the module's docstring."""
 
     __slots__ = (
-        "_access",
-        "_access_epoch",
         "_closing",
         "_cluster",
-        "_epoch",
         "_link",
         "_on_closed",
         "_producer_id",
+        "_registration",
     )
 
     def __init__(
@@ -73,12 +70,14 @@ class TopicProducer(Sending[T]):
         self._cluster = cluster
         self._on_closed = on_closed
         self._producer_id = producer_id
-        #: Of the next PRODUCER.
-        self._epoch = 0
-        #: Of exclusive access, as the broker granted it.
-        self._access_epoch: int | None = None
-        #: While it waits for exclusive access.
-        self._access: asyncio.Future[pb.BaseCommand] | None = None
+        self._registration = Registration(
+            topic,
+            producer_id,
+            options,
+            is_encrypted=builder.encrypt is not None,
+            schema=builder.schema,
+            timeout_s=cluster.timeout_s,
+        )
         self._link = Link(cluster, topic, attach=self._attach, on_failed=self._fail)
         self._closing: asyncio.Task[None] | None = None
 
@@ -86,36 +85,15 @@ class TopicProducer(Sending[T]):
 
     async def _attach(self, connection: ClientConnection) -> None:
         """Say PRODUCER on ``connection``; afterwards everything pending is written again, in order."""
-        request_id = connection.next_request_id()
-        command = self._create_command(request_id)
-        connection.listeners.register_producer(self._producer_id, self)
-        try:
-            timeout_s = self._cluster.timeout_s
-            answer = (await connection.request(command, request_id, timeout_s)).producer_success
-            while not answer.producer_ready:
-                # Waiting for exclusive access, for as long as it takes.
-                self._access = connection.expect_again(request_id)
-                answer = (await self._access).producer_success
-        except BaseException as error:
-            connection.forget_request(request_id)
-            connection.listeners.unregister_producer(self._producer_id)
-            if not isinstance(error, PulsarException) or isinstance(error, Timeout):
-                # The broker may make it all the same: it must not stay there without us.
-                connection.send_unanswered(requests.close(self._producer_id, connection.next_request_id()))
-            raise
-        if not connection.listeners.has_producer(self._producer_id):
-            # Closed by the broker, or the connection was lost, in the very read that brought the answer.
-            raise NotConnected(f"producer of {self._topic} was closed as soon as it was made")
+        answer = await self._registration.make(connection, self, self._name)
         if self._state not in OPEN:
             connection.listeners.unregister_producer(self._producer_id)
             raise AlreadyClosed(f"producer of {self._topic} was closed")
         self._name = answer.producer_name
         self._frames.connected(answer.producer_name, connection.max_message_size, answer.schema_version)
-        if answer.HasField("topic_epoch"):
-            self._access_epoch = answer.topic_epoch
         if self._state is State.NEW:
-            self._stored_sequence_id = answer.last_sequence_id
-            self._begin(answer.last_sequence_id)
+            self.batching.stored_sequence_id = answer.last_sequence_id
+            self._framing.begin(answer.last_sequence_id)
         elif answer.last_sequence_id < 0 and self._buffer.queue.was_written:
             self._unsure_resends += 1
         self._link.connection = connection
@@ -128,35 +106,11 @@ class TopicProducer(Sending[T]):
             elif message.txn is not None:
                 message.txn.settle(None)
 
-    def _begin(self, last_sequence_id: int) -> None:
-        if self._next_sequence_id < 0:
-            self._next_sequence_id = last_sequence_id + 1
-        self._buffer.last_sequence_id = max(last_sequence_id, self._next_sequence_id - 1)
-
-    def _create_command(self, request_id: int) -> pb.BaseCommand:
-        epoch = self._epoch
-        self._epoch += 1
-        return requests.create(
-            self._topic,
-            self._producer_id,
-            request_id,
-            self._options,
-            name=self._name,
-            epoch=epoch,
-            topic_epoch=self._access_epoch,
-            is_encrypted=self._builder.encrypt is not None,
-            schema=self._builder.schema,
-        )
-
     def on_receipt(self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int) -> None:
         """A frame was stored."""
         self._buffer.receipt(sequence_id, ledger_id, entry_id)
-        if (
-            self._is_batching
-            and not self._buffer.queue.in_flight
-            and (self.batch if self._keyed is None else self._keyed).is_awaited
-        ):
-            self._close_batch()
+        if self._is_batching and not self._buffer.queue.in_flight:
+            self.batching.close_awaited()
 
     def on_send_error(self, sequence_id: int, error: PulsarException) -> None:
         """A frame was refused."""
@@ -193,8 +147,8 @@ class TopicProducer(Sending[T]):
         elif self._state is State.CLOSING:
             self._link.connection = None
             self._end(State.CLOSED, AlreadyClosed(f"producer {self._name}: the connection was lost while closing"))
-        elif self._access is not None and not self._access.done():
-            self._access.set_exception(NotConnected(f"producer of {self._topic} was closed while it waited for access"))
+        else:
+            self._registration.lost()
 
     # ---- life
 
@@ -229,7 +183,7 @@ class TopicProducer(Sending[T]):
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._close_batch()
+        self.batching.close()
         connection = self._link.connection
         try:
             if self._state is State.READY and connection is not None:
@@ -267,13 +221,11 @@ class TopicProducer(Sending[T]):
         self._link.close()
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._batch_timer is not None:
-            self._batch_timer.cancel()
-            self._batch_timer = None
+        self.batching.stop()
         self._on_closed(self)
         self._early.fail(error)
         self._buffer.disconnected()
-        self._close_batch()
+        self.batching.close()
         self._buffer.fail_all(error)
 
     # ---- what it is

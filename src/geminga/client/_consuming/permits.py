@@ -1,0 +1,76 @@
+"""``Permits``: how many messages the consumer of one topic lets its broker send, and when the broker hears of it."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from geminga.client.consumer_rules.prefetch import FlowControl
+from geminga.wire.pulsar.consumer_codec import encode_flow
+
+#: A consumer without prefetching asks for messages one by one and never gives permits back.
+_NO_PREFETCH: Final = 1 << 62
+
+
+class Line(Protocol):
+    """The way to the broker; it comes and goes."""
+
+    @property
+    def consumer_id(self) -> int:
+        """Who speaks."""
+        ...
+
+    @property
+    def connection(self) -> object | None:
+        """None: there is no way, now."""
+        ...
+
+    def write(self, frame: bytes) -> None:
+        """Without a connection nothing is said."""
+        ...
+
+
+class Permits:
+    """See the module. Whoever receives messages counts them in ``flow`` by itself, and sends what that gives."""
+
+    __slots__ = ("_line", "flow", "is_asked")
+
+    def __init__(self, line: Line, capacity: int) -> None:
+        """``capacity``: messages that are prefetched; 0: one, for who waits."""
+        self._line = line
+        self.flow = FlowControl(capacity)
+        if capacity == 0:
+            self.flow.threshold = _NO_PREFETCH
+        #: Without prefetching: a message was asked for, and has not come.
+        self.is_asked = False
+
+    def start_over(self) -> None:
+        """Subscribed over another connection, and nothing is prefetched: what the broker may send to begin with."""
+        self.is_asked = False
+        self.send(self.flow.restart())
+
+    def give_back(self, count: int) -> None:
+        """Messages were received or dropped: their permits go back, by half of the queue at a time."""
+        permits = self.flow.received(count)
+        if permits:
+            self.send(permits)
+
+    def send(self, permits: int) -> None:
+        """FLOW; without a connection there is a fresh start later."""
+        if permits:
+            self._line.write(encode_flow(self._line.consumer_id, permits))
+
+    def ask_for_one(self) -> None:
+        """Without prefetching: a message is wanted now."""
+        if not self.is_asked and self._line.connection is not None and not self.flow.is_paused:
+            self.is_asked = True
+            self.send(1)
+
+    def pause(self) -> None:
+        """No more permits; what was asked for still comes."""
+        self.flow.is_paused = True
+
+    def resume(self) -> None:
+        """Permits again."""
+        self.flow.is_paused = False
+        if self.flow.capacity:
+            self.send(self.flow.take())
