@@ -84,6 +84,16 @@ def test_creation_that_was_asked_for_again_is_not_ended_by_the_first_one() -> No
     run_with_broker(scenario)
 
 
+def test_creation_for_a_connection_that_is_closed_is_for_nobody() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        connection = (await world.client()).connection
+        connection.members.requests[5, 1] = 7
+        connection.close()
+        assert not connection.members.request_ended((5, 1), 7)
+
+    run_with_broker(scenario)
+
+
 def test_thousands_of_consumers_of_a_lost_connection_leave_in_several_turns() -> None:
     """All of them in one turn held up everybody else: each that leaves a Key_Shared subscription moves keys."""
     count = 10 * LEAVING_AT_ONCE

@@ -74,8 +74,10 @@ def test_end_writes_what_is_held_and_nothing_more_unless_it_is_cut_off() -> None
         other = Writing()
         other.output.write_soon(b"1")
         other.output.detach()
+        called: list[str] = []
+        other.output.on_writable(lambda: called.append("to write to nobody"))
         await next_turn()
-        assert other.written == []
+        assert (other.written, called) == ([], [])
         assert other.output.unsent_bytes == 0
 
     run(scenario)
