@@ -22,7 +22,6 @@ BOOLEANS_MAX: Final = 5
 MANY_BOOLEANS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "geminga.broker.subscription.dispatch_shared.SharedDispatch": 6,
-        "geminga.client._consuming.topic_consumer.TopicConsumer": 6,
         "geminga.managed_ledger.cursor.cursor_store.CursorStore": 6,
     }
 )

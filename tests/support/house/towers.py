@@ -19,7 +19,6 @@ FUNCTIONS_MAX: Final = 40
 TOWERS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "geminga.bookie.bookie.LocalBookie": 54,
-        # Not counted before: ``asyncio.Protocol`` was taken for a protocol of types.
         "geminga.bookie.serving.connection.BookieConnection": 44,
         "geminga.broker.core.delayed.time_buckets.TimeBuckets": 61,
         "geminga.broker.ownership.bundle_ownership.BundleOwnership": 41,
