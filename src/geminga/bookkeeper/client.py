@@ -10,7 +10,7 @@ from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.installation import META_INSTALLATION, Installation
 from geminga.bookkeeper.ledger_ids import LedgerIds
-from geminga.bookkeeper.ledger_store import MetadataLiveLedgers, StoredLedger
+from geminga.bookkeeper.ledger_store import MetadataLiveLedgers, VersionedLedger
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import BookiePool
 from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, NoSuchLedgerError
@@ -189,7 +189,7 @@ class BookKeeper:
             raise MetadataError("the list of ledgers can not be read now")
         return sorted(found)
 
-    async def read_ledger(self, ledger_id: int) -> StoredLedger:
+    async def read_ledger(self, ledger_id: int) -> VersionedLedger:
         """Metadata of a ledger as they are now. Raises NoSuchLedgerError, CorruptionError, MetadataError."""
         return await self._ledgers.read(ledger_id)
 

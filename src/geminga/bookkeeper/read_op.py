@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 def fragment_of(fragments: Sequence[LedgerFragment], entry_id: int) -> LedgerFragment:
-    """The fragment that holds the entry."""
+    """The fragment that holds the entry. Raises StorageError."""
     for fragment in reversed(fragments):
         if fragment.first_entry_id <= entry_id:
             return fragment

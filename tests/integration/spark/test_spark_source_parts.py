@@ -218,7 +218,7 @@ def test_groups_of_entries_are_cut_by_bytes(client, session, topic):
     assert task_read.in_time(pieces, ReaderConfiguration(time_from_ms=now_ms + 3_600_000)) == []
     assert task_read.in_time(pieces, ReaderConfiguration(time_to_ms=now_ms)) == []
     options = SourceOptions.parse({"service.url": "pulsar://h:1", "topic": topic}, is_stream=False)
-    batch = decoding.decoder(options, raw_schema(ALL_COLUMNS))(arrow.Rows(pieces), topic)
+    batch = decoding.decoder(options, raw_schema(ALL_COLUMNS))(arrow.MessageRows(pieces), topic)
     assert batch.schema == arrow_schema(raw_schema(ALL_COLUMNS))
     assert batch.num_rows == 100
 

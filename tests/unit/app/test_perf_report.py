@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from geminga.app.commands.perf_report import Latencies, Progress
+from geminga.app.commands.perf_report import PerfLatencies, Progress
 
 
 def test_percentiles_are_right_to_two_percent() -> None:
-    latencies = Latencies()
+    latencies = PerfLatencies()
     for milliseconds in range(1, 1001):
         latencies.add(float(milliseconds))
     assert latencies.percentile(50) == pytest.approx(500, rel=0.021)
@@ -20,12 +20,12 @@ def test_percentiles_are_right_to_two_percent() -> None:
 
 
 def test_extreme_latencies_are_counted() -> None:
-    latencies = Latencies()
+    latencies = PerfLatencies()
     for milliseconds in (0.0, 1e-9, 1e12):
         latencies.add(milliseconds)
     assert latencies.count == 3
     assert latencies.max_ms == 1e12
-    assert Latencies().percentile(99) == 0.0
+    assert PerfLatencies().percentile(99) == 0.0
 
 
 def test_figures_of_an_interval_begin_again(capsys) -> None:

@@ -37,7 +37,7 @@ def test_group_is_as_documented():
     decoded = fmt.decode_group(memoryview(data), 0, seed=SEED, journal_id=1)
     assert decoded is not None
     assert list(fmt.decode_records(decoded.body)) == [
-        fmt.Ledger(7, b"key"),
+        fmt.LedgerRecord(7, b"key"),
         fmt.Add(7, 0, [b"one", b"two!"]),
         fmt.Fence(7),
     ]

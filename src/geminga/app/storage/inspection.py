@@ -52,7 +52,7 @@ def journal_records(directory: StoppedDirectory) -> list[Document]:
 
 
 def ledger(directory: StoppedDirectory, ledger_id: int) -> Document:
-    """A ledger's metadata and what of it is stored here."""
+    """A ledger's metadata and what of it is stored here. Raises DataDirectoryError."""
     metadata = _metadata(directory, ledger_id)
     stored = directory.entries(ledger_id)
     if metadata is None and not stored:
@@ -76,7 +76,10 @@ def ledger(directory: StoppedDirectory, ledger_id: int) -> Document:
 
 
 def cursors(directory: StoppedDirectory, topic: str, subscription: str | None) -> list[Document]:
-    """The cursors of a topic, or one of them, as a broker that starts here would find them."""
+    """The cursors of a topic, or one of them, as a broker that starts here would find them.
+
+    Raises DataDirectoryError.
+    """
     name = TopicName.parse(topic).managed_ledger_name
     value = directory.value(managed_ledger_path(name))
     if value is None:

@@ -36,7 +36,7 @@ _IDS_BYTES: Final = 24
 Document = dict[str, object]
 
 
-class StoredLedger:
+class LedgerOnDisk:
     """What is stored of a ledger."""
 
     __slots__ = ("entry_ids", "is_fenced", "size_bytes")
@@ -54,10 +54,10 @@ class StoppedBookie:
     """
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
-        self.parts: list[StoppedPart] = []
+        self.parts: list[StoppedDirectories] = []
         try:
             for journal, ledgers in pairs:
-                self.parts.append(StoppedPart(journal, ledgers))
+                self.parts.append(StoppedDirectories(journal, ledgers))
         except DataDirectoryError:
             self.close()
             raise
@@ -82,7 +82,7 @@ class StoppedBookie:
         """Its directories, to be named in a sentence."""
         return ", ".join(path for part in self.parts for path in (part.ledger_directory, part.journal_directory))
 
-    def ledgers(self) -> Mapping[int, StoredLedger]:
+    def ledgers(self) -> Mapping[int, LedgerOnDisk]:
         """Every ledger of which something is stored and that was not deleted, by id."""
         found = {ledger_id: ledger for part in self.parts for ledger_id, ledger in part.ledgers().items()}
         return dict(sorted(found.items()))
@@ -148,7 +148,7 @@ class Sanity(NamedTuple):
     entries: int
 
 
-class StoppedPart:
+class StoppedDirectories:
     """One pair of directories."""
 
     def __init__(self, journal_directory: str, ledger_directory: str) -> None:
@@ -176,16 +176,16 @@ class StoppedPart:
         data = _contents(path)
         return None if data is None else decode_bookie_cookie(data, path)
 
-    def ledgers(self) -> Mapping[int, StoredLedger]:
+    def ledgers(self) -> Mapping[int, LedgerOnDisk]:
         """Every ledger of which something is stored and that was not deleted, by id."""
-        found: dict[int, StoredLedger] = {}
+        found: dict[int, LedgerOnDisk] = {}
         for ledger_id, entry_id, size, _ in self._entries():
-            ledger = found.setdefault(ledger_id, StoredLedger())
+            ledger = found.setdefault(ledger_id, LedgerOnDisk())
             if entry_id not in ledger.entry_ids:
                 ledger.entry_ids.add(entry_id)
                 ledger.size_bytes += size
         for ledger_id, is_fenced in self._states():
-            found.setdefault(ledger_id, StoredLedger()).is_fenced |= is_fenced
+            found.setdefault(ledger_id, LedgerOnDisk()).is_fenced |= is_fenced
         checkpoint = self.checkpoint()
         deleted = BitMap64() if checkpoint is None else BitMap64.deserialize(checkpoint.deleted)
         return {ledger_id: found[ledger_id] for ledger_id in sorted(found) if ledger_id not in deleted}

@@ -240,7 +240,7 @@ def journal_file(name: str, data: bytes) -> JournalFile:
         adds=len(adds),
         entries=sum(len(record.entries) for record in adds),
         fences=sum(isinstance(record, journal_format.Fence) for record in records),
-        ledgers=sum(isinstance(record, journal_format.Ledger) for record in records),
+        ledgers=sum(isinstance(record, journal_format.LedgerRecord) for record in records),
         used_bytes=scan.end,
         size_bytes=len(data),
         is_torn=scan.is_torn,

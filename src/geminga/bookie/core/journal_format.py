@@ -79,14 +79,14 @@ class Fence(NamedTuple):
     ledger_id: int
 
 
-class Ledger(NamedTuple):
+class LedgerRecord(NamedTuple):
     """A ledger first heard of, with its master key."""
 
     ledger_id: int
     master_key: bytes
 
 
-Record = Add | Fence | Ledger
+Record = Add | Fence | LedgerRecord
 
 
 class JournalScan(NamedTuple):
@@ -248,5 +248,5 @@ def _decode_record(kind: int, payload: memoryview) -> Record:
     if kind == RecordKind.FENCE:
         return Fence(_ID.unpack(payload)[0])
     if kind == RecordKind.LEDGER:
-        return Ledger(_ID.unpack_from(payload)[0], bytes(payload[8:]))
+        return LedgerRecord(_ID.unpack_from(payload)[0], bytes(payload[8:]))
     raise ValueError(f"record kind {kind}")

@@ -13,19 +13,19 @@ from typing import Final, Generic, TypeVar
 from geminga.metadata.core.socket_messages import (
     SECRET_BYTES,
     VERSION,
-    Answer,
     BrokenMessageError,
+    CallFailure,
     Expired,
-    Failure,
     FromClient,
     FromServer,
-    Hello,
     Operation,
     Ping,
     Pong,
     Reason,
     Refused,
     Request,
+    Response,
+    SessionHello,
     Watch,
     Welcome,
 )
@@ -84,7 +84,7 @@ _OPERATIONS: Final = {int(operation): operation for operation in Operation}
 
 def encode(message: FromClient | FromServer) -> bytes:
     """The frame of a message. Raises BrokenMessageError: a text of more than 64 KiB, or a frame beyond its limit."""
-    is_of_server = isinstance(message, Welcome | Refused | Pong | Expired | Answer | Notification)
+    is_of_server = isinstance(message, Welcome | Refused | Pong | Expired | Response | Notification)
     kind, *fields = _fields(message)
     size_bytes = 1 + sum(map(len, fields))
     limit = SERVER_FRAME_BYTES_MAX if is_of_server else CLIENT_FRAME_BYTES_MAX
@@ -97,14 +97,14 @@ def _fields(message: FromClient | FromServer) -> tuple[bytes, ...]:
     match message:
         case Request():
             return _request_fields(message)
-        case Answer():
+        case Response():
             return _answer_fields(message)
         case Watch():
             flags = message.of_children * _CHILDREN | message.is_end * _END | message.is_told * _TOLD
             return _kind(_WATCH), _U8.pack(flags), _text(message.path)
         case Notification():
             return _kind(_NOTIFICATION), _U8.pack(1 + _CHANGES.index(message.kind)), _text(message.path)
-        case Hello():
+        case SessionHello():
             fixed = _HELLO_FIELDS.pack(MAGIC, message.version, message.session, message.secret, message.timeout_ms)
             return _kind(_HELLO), fixed, _text(message.token), _text(message.name)
         case Welcome():
@@ -133,7 +133,7 @@ def _request_fields(request: Request) -> tuple[bytes, ...]:
     return kind, fixed, _text(request.path), _U32.pack(len(request.value)), request.value
 
 
-def _answer_fields(answer: Answer) -> tuple[bytes, ...]:
+def _answer_fields(answer: Response) -> tuple[bytes, ...]:
     number, result = _ID.pack(answer.request_id), answer.result
     match result:
         case None:
@@ -142,7 +142,7 @@ def _answer_fields(answer: Answer) -> tuple[bytes, ...]:
             return _kind(_NODE), number, _stat(result.stat), _U32.pack(len(result.value)), result.value
         case PutResult():
             return _kind(_WRITTEN), number, _stat(result.stat), _text(result.path)
-        case Failure():
+        case CallFailure():
             sentence = result.sentence.encode("utf-8", "replace")
             return _kind(_FAILED), number, _U8.pack(result.code), _U32.pack(len(sentence)), sentence
         case int():
@@ -252,9 +252,9 @@ def decode_from_client(frame: bytes) -> FromClient:
             raise BrokenMessageError("not a client of a metadata socket")
         version = reader.number(_U16)
         if version != VERSION:
-            return Hello(version, 0, bytes(SECRET_BYTES), 0, "", "")
+            return SessionHello(version, 0, bytes(SECRET_BYTES), 0, "", "")
         session, secret, timeout_ms = reader.number(_U64), reader.take(SECRET_BYTES), reader.number(_U32)
-        message = Hello(version, session, secret, timeout_ms, reader.text(), reader.text())
+        message = SessionHello(version, session, secret, timeout_ms, reader.text(), reader.text())
     else:
         raise BrokenMessageError(f"metadata message of unknown kind {kind}")
     reader.end()
@@ -282,7 +282,7 @@ def decode_from_server(frame: bytes) -> FromServer:
     kind = reader.number(_U8)
     message: FromServer
     if _DONE <= kind <= _FAILED:
-        message = Answer(reader.number(_ID), _RESULTS[kind](reader))
+        message = Response(reader.number(_ID), _RESULTS[kind](reader))
     elif kind == _NOTIFICATION:
         change = reader.number(_U8)
         if not 1 <= change <= len(_CHANGES):
@@ -321,11 +321,11 @@ def _written(reader: _Reader) -> PutResult:
     return PutResult(reader.text(), stat)
 
 
-def _failure(reader: _Reader) -> Failure:
-    return Failure(reader.number(_U8), _decoded(reader.sized()))
+def _failure(reader: _Reader) -> CallFailure:
+    return CallFailure(reader.number(_U8), _decoded(reader.sized()))
 
 
-_RESULTS: Final[dict[int, Callable[[_Reader], Node | int | tuple[str, ...] | PutResult | Failure | None]]] = {
+_RESULTS: Final[dict[int, Callable[[_Reader], Node | int | tuple[str, ...] | PutResult | CallFailure | None]]] = {
     _DONE: lambda _: None,
     _NODE: _node,
     _NUMBER: lambda reader: reader.number(_U64),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from geminga.metadata.core.socket_codec import encode
-from geminga.metadata.core.socket_messages import Answer, Failure, Operation, Request, Result, Watch, error_of
+from geminga.metadata.core.socket_messages import CallFailure, Operation, Request, Response, Result, Watch, error_of
 from geminga.model.errors import (
     GemingaError,
     MetadataUnavailableError,
@@ -122,14 +122,14 @@ class Calls:
         for call in queue:
             call.fail(refusal())
 
-    def answered(self, answer: Answer) -> bool:
+    def answered(self, answer: Response) -> bool:
         """An answer came; False if nobody asked."""
         call = self._sent.pop(answer.request_id, None)
         if call is None:
             return False
         if self._queue:
             self._send_soon()
-        if isinstance(answer.result, Failure):
+        if isinstance(answer.result, CallFailure):
             call.fail(error_of(answer.result))
         elif not call.reply.done():
             call.reply.set_result(answer.result)

@@ -8,17 +8,17 @@ from typing import Final, Protocol, cast
 
 from geminga.metadata.core.socket_codec import encode, server_decoder
 from geminga.metadata.core.socket_messages import (
-    Answer,
     BrokenMessageError,
     FromClient,
     FromServer,
-    Hello,
     Operation,
     Ping,
     Pong,
     Refused,
     Request,
+    Response,
     Result,
+    SessionHello,
     Watch,
     Welcome,
     failure_of,
@@ -88,7 +88,7 @@ class Server(Protocol):
         """It is gone."""
         ...
 
-    async def greet(self, connection: ServedConnection, hello: Hello) -> ServedSession | Refused:
+    async def greet(self, connection: ServedConnection, hello: SessionHello) -> ServedSession | Refused:
         """Its session."""
         ...
 
@@ -215,7 +215,7 @@ class ServedConnection(asyncio.Protocol):
 
     def _handle(self, message: FromClient) -> None:
         session = self._session
-        if isinstance(message, Hello):
+        if isinstance(message, SessionHello):
             if self._has_greeted:
                 raise BrokenMessageError("a second hello on a connection of the metadata socket")
             self._has_greeted = True
@@ -232,7 +232,7 @@ class ServedConnection(asyncio.Protocol):
         elif isinstance(message, Ping):
             self._send(Pong())
 
-    async def _greet(self, hello: Hello) -> None:
+    async def _greet(self, hello: SessionHello) -> None:
         found = await self._server.greet(self, hello)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
@@ -262,10 +262,10 @@ class ServedConnection(asyncio.Protocol):
         finally:
             self._done(session, len(request.value))
         try:
-            self._send(Answer(request.request_id, result))
+            self._send(Response(request.request_id, result))
         except BrokenMessageError as error:
             # A list that is too long for one frame.
-            self._send(Answer(request.request_id, failure_of(error)))
+            self._send(Response(request.request_id, failure_of(error)))
         if request.operation is Operation.CLOSE:
             self.close()
 

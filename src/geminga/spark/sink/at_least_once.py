@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from geminga.client import Transaction
 from geminga.spark.process.clients import Session
-from geminga.spark.sink.arrow_rows import RowReader, Rows
+from geminga.spark.sink.arrow_rows import RowReader, SinkRows
 from geminga.spark.sink.producers import (
     TASK_PRODUCERS_MAX,
     KeptProducer,
@@ -123,7 +123,7 @@ class AtLeastOnceWriter:
     def _destinations(self) -> list[_Destination]:
         return [one for topic in self._topics.values() for one in topic.destinations if one is not None]
 
-    def _add(self, rows: Rows) -> None:
+    def _add(self, rows: SinkRows) -> None:
         if rows.topics is None:
             self._add_to(self._options.topic, rows.messages, rows.partitions)
         else:

@@ -57,7 +57,7 @@ OWN_BOOKIE_KEYS: Final[Mapping[str, str]] = {
 }
 
 
-class Kind(StrEnum):
+class MemberKind(StrEnum):
     """What a process is, in the order of the start; they are stopped in the reverse order."""
 
     ZOOKEEPER = "zookeeper"
@@ -65,7 +65,7 @@ class Kind(StrEnum):
     BROKER = "broker"
 
 
-class Standing(StrEnum):
+class MemberState(StrEnum):
     """What has become of a member."""
 
     READY = "ready"
@@ -105,19 +105,19 @@ class Member:
     """A process that was started."""
 
     name: str
-    kind: Kind
+    kind: MemberKind
     pid: int
     #: Tells it from a later process with its pid.
     started: str
     ports: Mapping[str, int] = field(default_factory=dict)
 
-    def standing(self, started_now: str | None, *, is_ready: bool) -> Standing:
+    def state(self, started_now: str | None, *, is_ready: bool) -> MemberState:
         """``started_now``: of the process that has this pid now, None if there is none."""
         if started_now is None:
-            return Standing.GONE
+            return MemberState.GONE
         if started_now != self.started:
-            return Standing.REPLACED
-        return Standing.READY if is_ready else Standing.NOT_READY
+            return MemberState.REPLACED
+        return MemberState.READY if is_ready else MemberState.NOT_READY
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class ClusterState:
     @property
     def zookeepers(self) -> list[Member]:
         """The servers of ZooKeeper that were started, in order."""
-        found = [self.member(name) for name in member_names(Kind.ZOOKEEPER, self.plan.zookeepers)]
+        found = [self.member(name) for name in member_names(MemberKind.ZOOKEEPER, self.plan.zookeepers)]
         return [member for member in found if member is not None]
 
     @property
@@ -151,12 +151,12 @@ class ClusterState:
 
 
 def _order(member: Member) -> tuple[int, int, str]:
-    return (list(Kind).index(member.kind), len(member.name), member.name)
+    return (list(MemberKind).index(member.kind), len(member.name), member.name)
 
 
-def member_names(kind: Kind, count: int) -> list[str]:
+def member_names(kind: MemberKind, count: int) -> list[str]:
     """``bookie-1``, ``bookie-2``, ...; ``broker-1``, ...; ``zookeeper``, or ``zookeeper-1``, ..."""
-    if kind is Kind.ZOOKEEPER and count == 1:
+    if kind is MemberKind.ZOOKEEPER and count == 1:
         return [kind.value]
     return [f"{kind}-{number + 1}" for number in range(count)]
 
@@ -294,10 +294,10 @@ def _member(item: Mapping[str, object], has_several: bool) -> Member:
     ports = item["ports"]
     if not isinstance(ports, dict):
         raise ValueError("ports")
-    name, kind = _text(item["name"]), Kind(_text(item["kind"]))
+    name, kind = _text(item["name"]), MemberKind(_text(item["kind"]))
     # It becomes part of paths.
     prefix, _, number = name.partition("-")
-    is_sole = kind is Kind.ZOOKEEPER and not has_several
+    is_sole = kind is MemberKind.ZOOKEEPER and not has_several
     if prefix != kind or not (name == kind if is_sole else number.isascii() and number.isdigit()):
         raise ValueError(f"a {kind} named {name!r}")
     pid = _number(item["pid"])
