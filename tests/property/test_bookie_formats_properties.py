@@ -25,9 +25,9 @@ ids = st.integers(0, (1 << 62) - 1)
 entries = st.lists(st.binary(max_size=30), min_size=1, max_size=5)
 records = st.lists(
     st.one_of(
-        st.builds(journal_format.Add, ids, ids, entries),
+        st.builds(journal_format.AddRecord, ids, ids, entries),
         st.builds(journal_format.Fence, ids),
-        st.builds(journal_format.LedgerRecord, ids, st.binary(max_size=20)),
+        st.builds(journal_format.NewLedgerRecord, ids, st.binary(max_size=20)),
     ),
     min_size=1,
     max_size=6,
@@ -36,12 +36,12 @@ records = st.lists(
 
 def encode_record(record: journal_format.Record) -> bytes:
     match record:
-        case journal_format.Add(ledger_id, first, values):
+        case journal_format.AddRecord(ledger_id, first, values):
             size = sum(map(len, values))
             return journal_format.encode_add_header(ledger_id, first, values, size) + b"".join(values)
         case journal_format.Fence(ledger_id):
             return journal_format.encode_fence(ledger_id)
-        case journal_format.LedgerRecord(ledger_id, key):
+        case journal_format.NewLedgerRecord(ledger_id, key):
             return journal_format.encode_ledger(ledger_id, key)
 
 
@@ -185,7 +185,7 @@ def test_adds_with_gaps_are_the_same_entries_in_the_same_order(ledger_id, pairs)
     assert len(records) == count
     found = []
     for record in records:
-        assert isinstance(record, journal_format.Add)
+        assert isinstance(record, journal_format.AddRecord)
         assert record.ledger_id == ledger_id
         found += [(record.first_entry_id + i, value) for i, value in enumerate(record.entries)]
     assert found == pairs

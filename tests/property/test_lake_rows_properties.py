@@ -20,7 +20,7 @@ from geminga.lake.core.rows import (
     MARKER,
     MESSAGE,
     UNDECODABLE,
-    LakeRows,
+    RowBuffer,
     _id_ends,
 )
 from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter, pq
@@ -154,7 +154,7 @@ def test_entries_come_back_from_a_file_as_they_were(found, at_once, partition):
 
 def test_ends_of_ids_of_very_large_batches_are_not_kept():
     _id_ends.cache_clear()
-    rows = LakeRows(7, -1)
+    rows = RowBuffer(7, -1)
     for size in (4096, 4097):
         single = pb.SingleMessageMetadata(payload_size=0).SerializeToString()
         metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=size)

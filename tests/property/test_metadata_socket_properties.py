@@ -20,14 +20,14 @@ from geminga.metadata.core.socket_messages import (
     VERSION,
     CallFailure,
     Expired,
-    Operation,
     Ping,
     Pong,
     Reason,
     Refused,
-    Request,
-    Response,
     SessionHello,
+    StoreOperation,
+    StoreRequest,
+    StoreResponse,
     Watch,
     Welcome,
 )
@@ -40,17 +40,19 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 SECRETS = st.binary(min_size=SECRET_BYTES, max_size=SECRET_BYTES)
 STATS = st.builds(Stat, INT64, INT64, INT64, st.booleans(), st.booleans())
-PLAIN = st.sampled_from([one for one in Operation if one not in (Operation.PUT, Operation.DELETE)])
+PLAIN = st.sampled_from([one for one in StoreOperation if one not in (StoreOperation.PUT, StoreOperation.DELETE)])
 EXPECTED = st.none() | INT64
 
 FROM_CLIENT = st.one_of(
     st.builds(SessionHello, st.just(VERSION), UINT64, SECRETS, UINT32, TEXTS, TEXTS),
     st.just(Ping()),
-    st.tuples(UINT32, PLAIN, TEXTS).map(lambda fields: Request(*fields)),
-    st.tuples(UINT32, st.just(Operation.DELETE), TEXTS, st.just(b""), EXPECTED).map(lambda fields: Request(*fields)),
+    st.tuples(UINT32, PLAIN, TEXTS).map(lambda fields: StoreRequest(*fields)),
+    st.tuples(UINT32, st.just(StoreOperation.DELETE), TEXTS, st.just(b""), EXPECTED).map(
+        lambda fields: StoreRequest(*fields)
+    ),
     st.tuples(
-        UINT32, st.just(Operation.PUT), TEXTS, st.binary(max_size=60), EXPECTED, st.booleans(), st.booleans()
-    ).map(lambda fields: Request(*fields)),
+        UINT32, st.just(StoreOperation.PUT), TEXTS, st.binary(max_size=60), EXPECTED, st.booleans(), st.booleans()
+    ).map(lambda fields: StoreRequest(*fields)),
     st.builds(Watch, TEXTS, st.booleans(), st.booleans(), st.booleans()),
 )
 RESULTS = st.one_of(
@@ -65,7 +67,7 @@ FROM_SERVER = st.one_of(
     st.builds(Welcome, UINT64, SECRETS, UINT32),
     st.builds(Refused, st.sampled_from(Reason), st.integers(0, 65535), TEXTS),
     st.sampled_from([Pong(), Expired()]),
-    st.builds(Response, UINT32, RESULTS),
+    st.builds(StoreResponse, UINT32, RESULTS),
     st.builds(Notification, st.sampled_from(ChangeKind), TEXTS),
 )
 
@@ -141,6 +143,6 @@ def test_a_hello_of_another_version_is_read_as_far_as_its_version() -> None:
 
 
 def test_the_documented_example_is_what_is_sent() -> None:
-    request = Request(7, Operation.GET, "/a")
-    answer = Response(7, Node(b"x", Stat(2, 0, 0, is_ephemeral=False, is_own=False)))
+    request = StoreRequest(7, StoreOperation.GET, "/a")
+    answer = StoreResponse(7, Node(b"x", Stat(2, 0, 0, is_ephemeral=False, is_own=False)))
     assert documented_bytes("metadata-socket") == encode(request) + encode(answer)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga.bookkeeper.core.arrangement import TRIALS_MAX, Spread, arrange
+from geminga.bookkeeper.core.arrangement import TRIALS_MAX, DomainSpread, arrange
 from geminga.bookkeeper.core.placement import (
     LEDGERS_BEHIND_MAX,
     LEDGERS_PASSED_OVER,
@@ -326,7 +326,7 @@ def test_racks_that_can_not_alternate_do_so_as_far_as_they_can():
 
 def test_many_bookies_of_two_racks_are_found_a_way_within_the_trials():
     racks = {f"n{i:03}": "/a" if i < 30 else "/b" for i in range(60)}
-    spreads = [Spread(racks, 2)]
+    spreads = [DomainSpread(racks, 2)]
     found = arrange([None] * 60, sorted(racks), 2, spreads, {})
     assert found is not None
     assert all(racks[found[i]] != racks[found[i - 1]] for i in range(60))
@@ -335,4 +335,4 @@ def test_many_bookies_of_two_racks_are_found_a_way_within_the_trials():
     assert arrange([None] * 61, sorted(racks), 2, spreads, {}) is None
     assert TRIALS_MAX < 10_000
     huge = [f"h{i}" for i in range(5000)]
-    assert arrange([None] * 5000, huge, 3, [Spread(dict.fromkeys(huge, "/a"), 1)], {}) == tuple(huge)
+    assert arrange([None] * 5000, huge, 3, [DomainSpread(dict.fromkeys(huge, "/a"), 1)], {}) == tuple(huge)

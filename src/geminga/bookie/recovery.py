@@ -30,11 +30,11 @@ from geminga.bookie.core.index_format import decode_run
 from geminga.bookie.core.journal_format import (
     FILE_HEADER_BYTES,
     INSTANCE_ID_BYTES,
-    Add,
+    AddRecord,
     Fence,
     Group,
     JournalScan,
-    LedgerRecord,
+    NewLedgerRecord,
     decode_file_header,
     decode_records,
     group_seed,
@@ -406,7 +406,7 @@ async def _apply(storage: LedgerStorage, groups: Sequence[Group], mark_sequence:
             continue
         for record in decode_records(group.body):
             match record:
-                case Add(ledger_id, first_entry_id, entries):
+                case AddRecord(ledger_id, first_entry_id, entries):
                     if ledger_id not in states.deleted:
                         states.know(ledger_id, b"")
                         storage.cache.put(ledger_id, first_entry_id, entries, sum(map(len, entries)))
@@ -414,7 +414,7 @@ async def _apply(storage: LedgerStorage, groups: Sequence[Group], mark_sequence:
                     if ledger_id not in states.deleted:
                         states.know(ledger_id, b"")
                         states.fence(ledger_id)
-                case LedgerRecord(ledger_id, master_key):
+                case NewLedgerRecord(ledger_id, master_key):
                     if ledger_id not in states.deleted:
                         states.know(ledger_id, master_key)
         if storage.cache.is_flush_due:

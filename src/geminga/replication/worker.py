@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from geminga.bookkeeper import BookiePool, BookKeeper
-from geminga.bookkeeper.ledger_store import LedgerStore, VersionedLedger
+from geminga.bookkeeper.ledger_store import LedgerNode, LedgerStore
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import BadVersionError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.replication import crash_points
@@ -279,11 +279,11 @@ class ReplicationWorker:
     async def _try_move(
         self,
         ledger_id: int,
-        stored: VersionedLedger,
+        stored: LedgerNode,
         lost: LostReplicas,
         registered: LiveBookies,
         usable: frozenset[str],
-    ) -> tuple[VersionedLedger, bool]:
+    ) -> tuple[LedgerNode, bool]:
         """The ledger as it is then, and whether these replicas are elsewhere. Other fragments may fare better."""
         try:
             return await self._move(ledger_id, stored, lost, registered, usable), True
@@ -299,11 +299,11 @@ class ReplicationWorker:
     async def _move(
         self,
         ledger_id: int,
-        stored: VersionedLedger,
+        stored: LedgerNode,
         lost: LostReplicas,
         registered: LiveBookies,
         usable: frozenset[str],
-    ) -> VersionedLedger:
+    ) -> LedgerNode:
         """Copy what a fragment lacks to other bookies and put them into the metadata."""
         fragment = lost.fragment
         available = set(self._bookies.available())

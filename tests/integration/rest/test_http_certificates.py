@@ -16,7 +16,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from geminga.broker.rest.calls.core.timeouts import RequestTimeouts, TimeoutLimits
-from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadAnswers
+from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadResponses
 from geminga.runtime.frame_room import FrameRoom
 
 pytestmark = pytest.mark.integration
@@ -92,7 +92,7 @@ def test_certificate_changes_under_load_and_nobody_is_cut_off(tmp_path) -> None:
         config = Config(_application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
-        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadAnswers(1 << 20))
+        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20))
 
         def connection() -> HttpConnection:
             timeouts = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())

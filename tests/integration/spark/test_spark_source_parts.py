@@ -13,7 +13,7 @@ import pytest
 import geminga
 from geminga.client import BatchSource, ConnectError, open_batches
 from geminga.client.blocking import Client, connect
-from geminga.spark.process.clients import Session, client_for, session_for
+from geminga.spark.process.clients import ClientSession, client_for, session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.columns import arrow_schema, raw_schema
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
@@ -47,7 +47,7 @@ def client(broker) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def session(broker) -> Session:
+def session(broker) -> ClientSession:
     return session_for(ClientConfiguration(broker.service_url))
 
 
@@ -63,7 +63,7 @@ def publish(client: Client, topic: str, number: int, first: int = 0, batch: int 
         producer.flush()
 
 
-def cut_connections(session: Session) -> None:
+def cut_connections(session: ClientSession) -> None:
     """Every connection of the client breaks, as if the network had."""
 
     def cut() -> None:

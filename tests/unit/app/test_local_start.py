@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.local.core.local_cluster import ClusterState, Member, MemberKind, MemberState, Plan
+from geminga.app.local.core.local_cluster import ClusterState, LocalMember, MemberKind, MemberState, Plan
 from geminga.app.local.local_cluster import MemberStatus, await_all
 from geminga.app.local.local_processes import started_at
 from geminga.app.local.local_start import LocalStart, _server_ports, is_ready
@@ -33,7 +33,7 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(option: str, tmp_pa
 def test_the_port_of_who_runs_is_no_obstacle(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         plan = Plan(broker_port=taken.getsockname()[1], web_port=0)
-        own = Member("broker-1", MemberKind.BROKER, os.getpid(), started_at(os.getpid()) or "")
+        own = LocalMember("broker-1", MemberKind.BROKER, os.getpid(), started_at(os.getpid()) or "")
         start(tmp_path).check(ClusterState(plan).with_member(own))
 
 
@@ -41,8 +41,8 @@ def test_who_hangs_up_or_has_told_no_port_is_not_ready() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for kind, name in ((MemberKind.ZOOKEEPER, "client"), (MemberKind.BOOKIE, "http"), (MemberKind.BROKER, "web")):
-        assert not is_ready(Member("m", kind, 2, "s", {name: port}))
-        assert not is_ready(Member("m", kind, 2, "s"))
+        assert not is_ready(LocalMember("m", kind, 2, "s", {name: port}))
+        assert not is_ready(LocalMember("m", kind, 2, "s"))
 
 
 def statuses(*states: MemberState) -> list[MemberStatus]:

@@ -54,7 +54,7 @@ class PerfLatencies:
         return found | {"max": round(self.max_ms, 3)}
 
 
-class Progress:
+class PerfProgress:
     """Counts of one run; a live line on a terminal, a line per interval elsewhere, a summary at the end."""
 
     def __init__(self, verb: str, *, is_json: bool, interval_s: float) -> None:

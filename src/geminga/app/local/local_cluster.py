@@ -20,7 +20,7 @@ from geminga.app.local import local_processes
 from geminga.app.local.core.local_cluster import (
     BOOKIES_MAX,
     ClusterState,
-    Member,
+    LocalMember,
     MemberKind,
     MemberState,
     Plan,
@@ -51,7 +51,7 @@ class MemberStatus(NamedTuple):
     kind: MemberKind
     state: MemberState
     #: None: it was never started.
-    member: Member | None
+    member: LocalMember | None
 
 
 def await_all(look: Callable[[], list[MemberStatus]], deadline: float, logs: Path) -> list[MemberStatus]:
@@ -200,7 +200,7 @@ class LocalCluster:
         """What is said where there is none."""
         return ConfigurationError(f"there is no cluster in {self.directory}: geminga cluster up --dir makes one")
 
-    def _end(self, members: Collection[Member], *, within_s: float) -> list[str]:
+    def _end(self, members: Collection[LocalMember], *, within_s: float) -> list[str]:
         killed = []
         running = [member for member in members if local_processes.is_there(member)]
         for kind in reversed(MemberKind):

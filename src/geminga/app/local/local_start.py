@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from geminga.app.local import local_processes, local_zookeeper
-from geminga.app.local.core.local_cluster import ClusterState, Member, MemberKind, member_names
+from geminga.app.local.core.local_cluster import ClusterState, LocalMember, MemberKind, member_names
 from geminga.app.local.local_zookeeper import QuorumPeer
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.model.errors import UnavailableError
@@ -34,7 +34,7 @@ END_S: Final = 10.0
 _HOST: Final = "127.0.0.1"
 
 
-def is_ready(member: Member) -> bool:
+def is_ready(member: LocalMember) -> bool:
     """Whether it says so."""
     if member.kind is MemberKind.ZOOKEEPER:
         return local_zookeeper.answers(member.ports.get("client", 0))
@@ -62,7 +62,7 @@ class LocalStart:
         self._deadline = deadline
         self._say = say
         self._save = save
-        self.started: list[Member] = []
+        self.started: list[LocalMember] = []
         self._state: ClusterState
         #: How far their logs went before.
         self._log_ends: dict[str, int] = {}
@@ -245,13 +245,13 @@ class LocalStart:
         self._log_ends[name] = log.stat().st_size if log.exists() else 0
         is_ours = kind is not MemberKind.ZOOKEEPER
         launched = local_processes.launch(command, log=log, ready=self._ready(name) if is_ours else None)
-        member = Member(name, kind, launched.process.pid, launched.started, ports)
+        member = LocalMember(name, kind, launched.process.pid, launched.started, ports)
         self.started = [other for other in self.started if other.name != name] + [member]
         self._record(member)
         launched.go()
         return launched.process
 
-    def _record(self, member: Member) -> None:
+    def _record(self, member: LocalMember) -> None:
         self._state = self._state.with_member(member)
         self._save(self._state)
 

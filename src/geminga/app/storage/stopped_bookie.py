@@ -199,7 +199,7 @@ class StoppedDirectories:
                     for entry_id, body in _bodies(chunk):
                         found[entry_id] = StoredEntry(bytes(body), name)
         for name, record in self._records():
-            if isinstance(record, journal_format.Add) and record.ledger_id == ledger_id:
+            if isinstance(record, journal_format.AddRecord) and record.ledger_id == ledger_id:
                 for entry_id, entry in enumerate(record.entries, record.first_entry_id):
                     found.setdefault(entry_id, StoredEntry(bytes(entry), name))
         return dict(sorted(found.items()))
@@ -260,7 +260,7 @@ class StoppedDirectories:
                     for entry_id, body in _bodies(chunk):
                         yield chunk.ledger_id, entry_id, len(body), _is_own(body, chunk.ledger_id, entry_id)
         for _, record in self._records():
-            if isinstance(record, journal_format.Add):
+            if isinstance(record, journal_format.AddRecord):
                 for entry_id, entry in enumerate(record.entries, record.first_entry_id):
                     yield record.ledger_id, entry_id, len(entry), _is_own(entry, record.ledger_id, entry_id)
 
@@ -272,7 +272,7 @@ class StoppedDirectories:
                     for state in decode_states(chunk.body):
                         yield state.ledger_id, state.is_fenced
         for _, record in self._records():
-            if not isinstance(record, journal_format.Add):
+            if not isinstance(record, journal_format.AddRecord):
                 yield record.ledger_id, isinstance(record, journal_format.Fence)
 
     # ---- sanity
@@ -343,7 +343,7 @@ def _whole_until(data: bytes) -> tuple[int, bool]:
     return offset, offset < len(data) and log_format.find_chunk(data, offset + 1, seed) >= 0
 
 
-def _bodies(chunk: log_format.Chunk) -> Iterator[tuple[int, memoryview]]:
+def _bodies(chunk: log_format.LogChunk) -> Iterator[tuple[int, memoryview]]:
     ends = log_format.chunk_entry_ends(chunk)
     for index in range(chunk.entry_count):
         yield chunk.first_entry_id + index, chunk.body[ends[index] : ends[index + 1]]

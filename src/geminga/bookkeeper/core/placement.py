@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from geminga.bookkeeper.core.arrangement import Spread, arrange
+from geminga.bookkeeper.core.arrangement import DomainSpread, arrange
 from geminga.model.errors import NotEnoughBookiesError, invariant
 from geminga.wire.bookkeeper.isolation import ALL_BOOKIES, IsolationGroups
 
@@ -277,7 +277,7 @@ class Placement:
 
     def _spreads(
         self, slots: Sequence[str | None], candidates: Sequence[str], write_quorum: int, like: Mapping[int, str]
-    ) -> Iterator[Sequence[Spread]]:
+    ) -> Iterator[Sequence[DomainSpread]]:
         """What to try, the best first; the last asks for nothing, unless racks are enforced."""
 
         known = [*candidates, *(bookie_id for bookie_id in slots if bookie_id is not None), *like.values()]
@@ -289,12 +289,12 @@ class Placement:
         racks_least = racks_wanted if self.rules.is_racks_min_enforced else 1
         if not self.rules.is_region_aware:
             for racks_min in range(racks_wanted, racks_least - 1, -1):
-                yield (Spread(racks, racks_min),)
+                yield (DomainSpread(racks, racks_min),)
             return
         regions = {bookie_id: rack.split("/", 2)[1] for bookie_id, rack in racks.items()}
         for regions_min in range(min(write_quorum, len({*regions.values()})), 0, -1):
             for racks_min in range(racks_wanted, racks_least - 1, -1):
-                yield Spread(regions, regions_min), Spread(racks, racks_min)
+                yield DomainSpread(regions, regions_min), DomainSpread(racks, racks_min)
 
     # ---- what was placed
 

@@ -1,4 +1,4 @@
-"""Transactions in ``/metrics``: coordinators and pending acknowledgements, by Pulsar's names, and what is held back."""
+"""Transactions in ``/metrics``: coordinators and pending acknowledgments, by Pulsar's names, and what is held back."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Ping(NamedTuple):
     """The client is there."""
 
 
-class Operation(IntEnum):
+class StoreOperation(IntEnum):
     """What a request asks for; the number is the frame's kind."""
 
     GET = 16
@@ -61,11 +61,11 @@ class Operation(IntEnum):
     DELETE = 25
 
 
-class Request(NamedTuple):
+class StoreRequest(NamedTuple):
     """A call of the port."""
 
     request_id: int
-    operation: Operation
+    operation: StoreOperation
     path: str = ""
     value: bytes = b""
     expected_version: int | None = None
@@ -128,15 +128,15 @@ class CallFailure(NamedTuple):
 Result: TypeAlias = Node | int | tuple[str, ...] | PutResult | CallFailure | None
 
 
-class Response(NamedTuple):
+class StoreResponse(NamedTuple):
     """What became of a request."""
 
     request_id: int
     result: Result
 
 
-FromClient: TypeAlias = SessionHello | Ping | Request | Watch
-FromServer: TypeAlias = Welcome | Refused | Pong | Expired | Response | Notification
+FromClient: TypeAlias = SessionHello | Ping | StoreRequest | Watch
+FromServer: TypeAlias = Welcome | Refused | Pong | Expired | StoreResponse | Notification
 
 _OTHER: Final = 9
 _ERRORS: Final[dict[int, type[GemingaError]]] = {

@@ -16,8 +16,8 @@ from geminga.metadata.core.socket_messages import (
     FromServer,
     Ping,
     Refused,
-    Response,
     SessionHello,
+    StoreResponse,
     Welcome,
 )
 from geminga.metadata.ports import Notification
@@ -45,7 +45,7 @@ class Link(asyncio.Protocol):
         self,
         runtime: Runtime,
         path: str,
-        on_answer: Callable[[Response], bool],
+        on_answer: Callable[[StoreResponse], bool],
         on_notification: Callable[[Notification], None],
         on_expired: Callable[[], None],
     ) -> None:
@@ -124,7 +124,7 @@ class Link(asyncio.Protocol):
     # ---- inside
 
     def _handle(self, message: FromServer) -> None:
-        if isinstance(message, Response):
+        if isinstance(message, StoreResponse):
             if not self._on_answer(message):
                 raise BrokenMessageError(f"an answer to request {message.request_id}, which was not sent")
         elif isinstance(message, Notification):

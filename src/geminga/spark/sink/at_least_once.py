@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from geminga.client import Transaction
-from geminga.spark.process.clients import Session
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink.arrow_rows import RowReader, SinkRows
 from geminga.spark.sink.producers import (
     TASK_PRODUCERS_MAX,
@@ -81,7 +81,7 @@ class AtLeastOnceWriter:
 
     def __init__(
         self,
-        session: Session,
+        session: ClientSession,
         options: SinkOptions,
         schema: EncodedPayload | None,
         spread: int,

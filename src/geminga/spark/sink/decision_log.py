@@ -21,7 +21,7 @@ from geminga.client import (
 )
 from geminga.client.rules.backoff import Backoff
 from geminga.runtime import crash_point, get_logger, wait_ms
-from geminga.spark.process.clients import Session
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.log_cleaning import clean_log
 from geminga.spark.sink.plans import PLAN_PRODUCER
@@ -49,7 +49,7 @@ _AFTER: Final = {
 }
 
 
-def append_record(session: Session, topic: str, record: Record, timeout_ms: int) -> MessageId:
+def append_record(session: ClientSession, topic: str, record: Record, timeout_ms: int) -> MessageId:
     """Store one record; raises Timeout after ``timeout_ms`` (0: never), or what the broker says."""
     kept = kept_producer(session, topic, PLAN_PRODUCER, None)
 
@@ -72,7 +72,7 @@ class DecisionLog:
 
     __slots__ = ("_clean_at", "_read", "_reader", "_session", "_timeout_ms", "_topic", "log")
 
-    def __init__(self, session: Session, topic: str, sink: str, timeout_ms: int) -> None:
+    def __init__(self, session: ClientSession, topic: str, sink: str, timeout_ms: int) -> None:
         """``timeout_ms``: how long a receipt, a record or the end of a transaction is waited for; 0: for ever."""
         self._session = session
         self._topic = topic
@@ -200,7 +200,9 @@ class DecisionLog:
 _logs: dict[tuple[str, str, int], DecisionLog] = {}
 
 
-def carry_out(session: Session, topic: str, sink: str, timeout_ms: int, make: Callable[[SinkState], Steps[R]]) -> R:
+def carry_out(
+    session: ClientSession, topic: str, sink: str, timeout_ms: int, make: Callable[[SinkState], Steps[R]]
+) -> R:
     """Carry out the steps that ``make`` gives for the sink's state, on the process's copy of the log."""
     key = (topic, sink, id(session.client))
     log = _logs.pop(key, None)

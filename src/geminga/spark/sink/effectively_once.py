@@ -19,7 +19,7 @@ from geminga.client import EntryProducer
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.model.topic_name import TopicName
 from geminga.runtime import crash_point, get_logger
-from geminga.spark.process.clients import Session
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.arrow_rows import RowReader, SinkRows
 from geminga.spark.sink.named_producers import NamedProducers
@@ -72,7 +72,7 @@ class EffectivelyOnceWriter:
     )
 
     def __init__(
-        self, session: Session, options: SinkOptions, schema: EncodedPayload | None, identity: TaskIdentity
+        self, session: ClientSession, options: SinkOptions, schema: EncodedPayload | None, identity: TaskIdentity
     ) -> None:
         self._session = session
         self._options = options

@@ -11,7 +11,7 @@ from typing import Final
 
 from geminga.client import ConsumerBusy, ConsumerType, MessageId, Reader
 from geminga.runtime import crash_point, get_logger
-from geminga.spark.process.clients import Session
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.plans import PLAN_PRODUCER, PLAN_SUBSCRIPTION
 from geminga.spark.sink.producers import kept_producer
@@ -24,7 +24,7 @@ _log = get_logger(__name__)
 _SENDING_AT_ONCE: Final = 64
 
 
-def clean_log(session: Session, topic: str, target: Position, timeout_ms: int) -> Position | None:
+def clean_log(session: ClientSession, topic: str, target: Position, timeout_ms: int) -> Position | None:
     """Read the log up to ``target``, and let go of what nobody needs; the last record that goes, None if none does.
 
     Raises PulsarException, SinkError; nothing is lost by either.
@@ -72,7 +72,7 @@ async def _read_to(survey: LogSurvey, reader: Reader[bytes], target: Position, t
             survey.take(message.data(), found)
 
 
-async def _let_go(session: Session, topic: str, needless: Position) -> None:
+async def _let_go(session: ClientSession, topic: str, needless: Position) -> None:
     try:
         consumer = await session.client.subscribe(
             topic, PLAN_SUBSCRIPTION, consumer_type=ConsumerType.Exclusive, receiver_queue_size=1

@@ -13,7 +13,7 @@ from typing import Final
 from geminga.client import EntryProducer, ProducerBusy, PulsarException, Timeout
 from geminga.client.rules.backoff import Backoff
 from geminga.runtime import crash_point, get_logger, wait_ms
-from geminga.spark.process.clients import Session
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.producers import open_producer
 from geminga.spark.sink.records import EncodedPayload
@@ -34,7 +34,7 @@ class NamedProducers:
 
     __slots__ = ("_name", "_open", "_options", "_session")
 
-    def __init__(self, session: Session, options: SinkOptions, name: str) -> None:
+    def __init__(self, session: ClientSession, options: SinkOptions, name: str) -> None:
         self._session = session
         self._options = options
         self._name = name

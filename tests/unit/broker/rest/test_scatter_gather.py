@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from geminga import sim
-from geminga.broker.peers.http_client import Answer
+from geminga.broker.peers.http_client import PeerAnswer
 from geminga.broker.resources import PartitionedTopic
 from geminga.broker.rest.calls.requests import RestError
 from geminga.broker.rest.topic_routes import messages, scatter_gather, subscriptions, topics
@@ -33,7 +33,7 @@ TOPIC = TopicName.parse("persistent://t/n/whole")
 def answered(*statuses: int, bodies: list[object] | None = None) -> list[PartitionAnswer]:
     found = bodies or [{"reason": f"because {status}"} for status in statuses]
     return [
-        PartitionAnswer(TOPIC.with_partition(index), Answer(status, json.dumps(body).encode(), "b:8080"))
+        PartitionAnswer(TOPIC.with_partition(index), PeerAnswer(status, json.dumps(body).encode(), "b:8080"))
         for index, (status, body) in enumerate(zip(statuses, found, strict=True))
     ]
 
@@ -169,10 +169,10 @@ def test_partitions_are_asked_in_groups_to_the_last_or_to_a_refusal_that_counts(
     refused: set[int] = set()
     heard: list[int] = []
 
-    async def ask(partition: TopicName, method: str, rest: str, *, query: str, body: bytes) -> Answer:
+    async def ask(partition: TopicName, method: str, rest: str, *, query: str, body: bytes) -> PeerAnswer:
         heard.append(partition.partition)
         status = 412 if partition.partition in refused else 204
-        return Answer(status, b'{"reason": "no"}', "b:8080")
+        return PeerAnswer(status, b'{"reason": "no"}', "b:8080")
 
     async def receive() -> dict[str, object]:
         return {"type": "http.request", "body": b"", "more_body": False}

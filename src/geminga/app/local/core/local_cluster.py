@@ -101,7 +101,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class LocalMember:
     """A process that was started."""
 
     name: str
@@ -125,15 +125,15 @@ class ClusterState:
     """The document of ``cluster.json``."""
 
     plan: Plan
-    members: tuple[Member, ...] = ()
+    members: tuple[LocalMember, ...] = ()
     created_by: str = ""
 
-    def member(self, name: str) -> Member | None:
+    def member(self, name: str) -> LocalMember | None:
         """Who was started last under this name."""
         return next((member for member in self.members if member.name == name), None)
 
     @property
-    def zookeepers(self) -> list[Member]:
+    def zookeepers(self) -> list[LocalMember]:
         """The servers of ZooKeeper that were started, in order."""
         found = [self.member(name) for name in member_names(MemberKind.ZOOKEEPER, self.plan.zookeepers)]
         return [member for member in found if member is not None]
@@ -144,13 +144,13 @@ class ClusterState:
         hosts = ",".join(f"127.0.0.1:{member.ports['client']}" for member in self.zookeepers)
         return f"zk:{hosts}" if hosts else ""
 
-    def with_member(self, member: Member) -> ClusterState:
+    def with_member(self, member: LocalMember) -> ClusterState:
         """``member`` in the place of who had its name, or behind its kind."""
         others = [other for other in self.members if other.name != member.name]
         return replace(self, members=tuple(sorted([*others, member], key=_order)))
 
 
-def _order(member: Member) -> tuple[int, int, str]:
+def _order(member: LocalMember) -> tuple[int, int, str]:
     return (list(MemberKind).index(member.kind), len(member.name), member.name)
 
 
@@ -290,7 +290,7 @@ def _several(value: object) -> int:
     return number
 
 
-def _member(item: Mapping[str, object], has_several: bool) -> Member:
+def _member(item: Mapping[str, object], has_several: bool) -> LocalMember:
     ports = item["ports"]
     if not isinstance(ports, dict):
         raise ValueError("ports")
@@ -303,7 +303,9 @@ def _member(item: Mapping[str, object], has_several: bool) -> Member:
     pid = _number(item["pid"])
     if pid <= 1:
         raise ValueError(f"pid {pid}")
-    return Member(name, kind, pid, _text(item["started"]), {_text(key): _number(value) for key, value in ports.items()})
+    return LocalMember(
+        name, kind, pid, _text(item["started"]), {_text(key): _number(value) for key, value in ports.items()}
+    )
 
 
 def _text(value: object) -> str:

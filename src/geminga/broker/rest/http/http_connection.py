@@ -35,7 +35,7 @@ _HEADER_BYTES_MAX: Final = 64 * 1024
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class UnreadAnswers:
+class UnreadResponses:
     """Answers that clients do not take, of all connections: beyond the limit who is behind for longest is cut off."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -67,7 +67,7 @@ class Shared(NamedTuple):
     room: FrameRoom
     #: The largest body that is read, bytes.
     body_bytes_max: int
-    unread: UnreadAnswers
+    unread: UnreadResponses
 
 
 class _Flow(FlowControl):

@@ -260,10 +260,10 @@ class HttpServer:
         return config, ServerState()
 
     def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
-        from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadAnswers
+        from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadResponses
 
         if self._shared is None:
-            self._shared = Shared(self._body_room, self._body_bytes_max, UnreadAnswers(UNREAD_BYTES_MAX))
+            self._shared = Shared(self._body_room, self._body_bytes_max, UnreadResponses(UNREAD_BYTES_MAX))
         connection = HttpConnection(
             *loaded,
             self._new_timeouts(),

@@ -34,7 +34,7 @@ from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from geminga.broker.peers.http_client import Answer
+    from geminga.broker.peers.http_client import PeerAnswer
     from geminga.broker.peers.topics import PeerTopics
 
 #: Partitions asked at the same time.
@@ -45,7 +45,7 @@ class PartitionAnswer(NamedTuple):
     """What a partition's owner said."""
 
     partition: TopicName
-    answer: Answer
+    answer: PeerAnswer
 
     @property
     def is_good(self) -> bool:
