@@ -13,7 +13,7 @@ import pytest
 import geminga
 from geminga.client import BatchSource, ConnectError, open_batches
 from geminga.client.blocking import Client, connect
-from geminga.spark.process.clients import ClientSession, client_for, session_for
+from geminga.spark.process.clients import ClientSession, session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.columns import arrow_schema, raw_schema
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
@@ -77,7 +77,6 @@ def test_session_is_one_per_configuration_and_process(broker, client):
     publish(client, "forked", 1)
     configuration = ClientConfiguration(broker.service_url)
     assert session_for(configuration) is session_for(ClientConfiguration(broker.service_url))
-    assert client_for(configuration) is session_for(configuration).blocking
     assert session_for(replace(configuration, arguments=(("operation_timeout_ms", 7000),))) is not session_for(
         configuration
     )

@@ -65,11 +65,6 @@ def session_for(configuration: ClientConfiguration) -> ClientSession:
     return session
 
 
-def client_for(configuration: ClientConfiguration) -> blocking.Client:
-    """The process's blocking client of that configuration."""
-    return session_for(configuration).blocking
-
-
 def authentication_of(configuration: ClientConfiguration) -> Authentication | None:
     """What ``pulsar.client.authPluginClassName`` and its parameters say; None: nothing. Raises OptionError."""
     plugin = configuration.auth_plugin.rpartition(".")[2].lower().removeprefix("authentication")
