@@ -18,6 +18,7 @@ BENCH_ARGS ?= all
 BASE ?= HEAD~1
 COMPARE_ARGS ?=
 GUARD_ARGS ?=
+WALK_ARGS ?=
 CLIENT_TESTS ?=
 PULSAR ?=
 PEERS_ARGS ?=
@@ -44,7 +45,7 @@ PROPERTY_EXAMPLES ?= 200
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start conformance interop peers package protos blocking rest-docs lock clean
+.PHONY: help setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,6 +143,9 @@ bench-start: $(STAMP) ## CPU and memory of a start and of the command line, agai
 
 bench-guard: $(STAMP) ## what a message costs, counted, against another commit; needs valgrind (BASE=commit GUARD_ARGS="--row Shared")
 	@$(BIN)/python -m bench.guard --base "$(BASE)" $(GUARD_ARGS)
+
+walk: $(STAMP) ## SEND, ACK, commit, policies, statistics and a replicated add through the product, counted: calls, files, rooms, changes of room (BASE=commit JSON=1 WALK_ARGS="--rooms SEND")
+	@PYTHONPATH=tests:. $(BIN)/python -m tools.walk $(if $(filter command line environment,$(origin BASE)),--base "$(BASE)") $(if $(JSON),--json) $(WALK_ARGS)
 
 conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory BROKERS=1)
 	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)" --brokers $(or $(BROKERS),1)

@@ -1,7 +1,7 @@
 """The client against the official one: same broker, same messages, each client in a process of its own, in turns.
 
 Each ratio is the median of the ratios of neighbouring turns: what else the machine does then meets both sides alike.
-Settings are the same on both sides: batches of 1,000 messages, 256 KiB or 10 ms; acknowledgements grouped for 100 ms
+Settings are the same on both sides: batches of 1,000 messages, 256 KiB or 10 ms; acknowledgments grouped for 100 ms
 (both clients' default); unbatched rows send and receive entries of one message; round trips unbatched, one message
 under way, the same payload. CPU is what the client's process takes a message: other load changes it little.
 """

@@ -71,7 +71,7 @@ ROWS: Final = (
     _paced("2,000/s into Shared x 10", 2_000, *END_TO_END, type="shared", consumers=10),
     _paced("tailing, Exclusive, 2,000/s", 2_000, *END_TO_END, consumers=1),
     _paced("tailing, Failover x 2, 2,000/s", 2_000, *END_TO_END, type="failover", consumers=2),
-    # Nothing is acknowledged: all messages there have one id, and a client that groups acknowledgements drops the next.
+    # Nothing is acknowledged: all messages there have one id, and a client that groups acknowledgments drops the next.
     _paced(
         "non-persistent, 10,000/s",
         10_000,

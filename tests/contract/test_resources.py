@@ -53,7 +53,7 @@ def test_bootstrap_makes_what_a_standalone_starts_with(case) -> None:
         assert await resources.tenants.list() == ["public", "pulsar"]
         assert await resources.namespaces.list("public") == ["public/default"]
         assert await resources.namespaces.list("pulsar") == ["pulsar/system"]
-        policies = await resources.get_namespace_policies("public/default")
+        policies = await resources.namespaces.get("public/default")
         assert policies.replication_clusters == ("standalone",)
         assert policies.bundle_boundaries == ("0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff")
 
@@ -72,7 +72,7 @@ def test_a_start_again_takes_nothing_back_that_an_operator_changed(case) -> None
         assert await initialize_cluster(resources, setup) == []
         assert await resources.clusters.get("standalone") == mine
         assert await resources.tenants.get("public") == {"allowedClusters": ["east"], "adminRoles": ["me"]}
-        assert (await resources.get_namespace_policies("public/default")).document["deduplicationEnabled"] is True
+        assert (await resources.namespaces.get("public/default")).document["deduplicationEnabled"] is True
 
     case.run(main)
 
@@ -113,7 +113,7 @@ def test_setup_that_was_cut_off_anywhere_is_completed_by_the_next(case) -> None:
         resources = Resources(h.store)
         assert await initialize_cluster(resources, setup) == []
         assert await resources.partitioned_topic_metadata(COORDINATORS_TOPIC) == 3
-        policies = await resources.get_namespace_policies("pulsar/system")
+        policies = await resources.namespaces.get("pulsar/system")
         assert policies.bundle_boundaries == ("0x00000000", "0x80000000", "0xffffffff")
 
     case.run(main)
@@ -134,7 +134,7 @@ def test_another_cluster_joins_what_is_shared_and_coordinators_only_grow(case) -
         ]
         assert await initialize_cluster(resources, second) == []
         assert (await resources.tenants.get("public"))["allowedClusters"] == ["c1", "c2"]
-        policies = await resources.get_namespace_policies("public/default")
+        policies = await resources.namespaces.get("public/default")
         assert policies.replication_clusters == ("c1", "c2")
         assert policies.document["unknownToUs"] == {"a": [1]}
         assert len(policies.bundle_boundaries) == 5  # as it was made

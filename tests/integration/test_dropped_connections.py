@@ -26,7 +26,7 @@ from geminga.bookkeeper.remote import RemoteBookie
 from geminga.client._transport.connection import ClientConnection
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 from geminga.metadata.core.socket_codec import encode
-from geminga.metadata.core.socket_messages import NEW_SESSION, SECRET_BYTES, VERSION, Hello
+from geminga.metadata.core.socket_messages import NEW_SESSION, SECRET_BYTES, VERSION, SessionHello
 from geminga.metadata.socket.server import MetadataServer
 from geminga.runtime import Listener, let_go, next_turn, real_runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -156,7 +156,7 @@ def test_of_the_metadata_socket(loop: str, kind: str, tmp_path: Path) -> None:
         return await MetadataServer.listen(runtime, path, open_session, token="t")
 
     server = served.call(listen())
-    hello = encode(Hello(VERSION, NEW_SESSION, bytes(SECRET_BYTES), 1000, "wrong", "n"))
+    hello = encode(SessionHello(VERSION, NEW_SESSION, bytes(SECRET_BYTES), 1000, "wrong", "n"))
     data = {"nothing": b"", "half a hello": hello[:-2], "half a request": hello + pack(">I", 100_000) + b"x" * 50_000}
 
     def half_use() -> Drop:

@@ -1,4 +1,4 @@
-"""Properties of acknowledgements are kept with the position, as Pulsar keeps them; no client of today sends them."""
+"""Properties of acknowledgments are kept with the position, as Pulsar keeps them; no client of today sends them."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def properties_of(standalone, topic: str) -> dict[str, int]:
 
 @pytest.fixture
 def told(standalone, topic, judge_is_apache: bool) -> Callable[[Acknowledger, int, dict[str, int]], None]:
-    """Judges the position and its properties once an acknowledgement of the message ``index`` got its receipt.
+    """Judges the position and its properties once an acknowledgment of the message ``index`` got its receipt.
 
-    A receipt of Apache's says that the acknowledgement has come: the position moves after it, and its properties after
+    A receipt of Apache's says that the acknowledgment has come: the position moves after it, and its properties after
     that (at the first one when the cursor's ledger is made). Geminga's says that all of it is stored.
     """
 

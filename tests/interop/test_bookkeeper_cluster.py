@@ -142,7 +142,7 @@ def the_main_path(broker: BrokerProcess, directory: Path) -> None:
     found = [consumer.receive(30_000).data() for _ in range(1)]
     while int(found[-1]) < 149:
         found.append(consumer.receive(30_000).data())
-    # An acknowledgement without a receipt is stored within a second: some may come again, none is left out.
+    # An acknowledgment without a receipt is stored within a second: some may come again, none is left out.
     assert found == [b"%d" % number for number in range(int(found[0]), 150)]
     assert int(found[0]) <= 70
     client.close()

@@ -83,7 +83,7 @@ def test_unloads_lose_nothing_and_what_has_its_receipt_does_not_come_again(
         unloads = 0
         while len(first) < MESSAGES:
             message = await consumer.receive(RECEIVE_MS)
-            # Apache's receipt does not say that the acknowledgement is stored.
+            # Apache's receipt does not say that the acknowledgment is stored.
             assert message.message_id() not in settled or judge_is_apache
             number = int(message.data()[1:])
             if number >= 0:

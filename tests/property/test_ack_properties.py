@@ -164,7 +164,7 @@ def test_batch_sets_merge_by_and(merges):
 
 
 class CursorAgainstSets(RuleBasedStateMachine):
-    """Random acknowledgements over a growing, trimmed ledger list; the oracle is a set of indexes per entry."""
+    """Random acknowledgments over a growing, trimmed ledger list; the oracle is a set of indexes per entry."""
 
     @initialize(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=4), batch=st.integers(1, 70), kind=kinds)
     def start(self, sizes, batch, kind):

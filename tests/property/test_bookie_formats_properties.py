@@ -16,18 +16,18 @@ from geminga.bookie.core.checkpoint_format import (
     encode_checkpoint,
     encode_cookie,
 )
-from geminga.bookie.core.index import Row, Run, make_location
+from geminga.bookie.core.index import IndexRun, Row, make_location
 from geminga.bookie.core.index_format import decode_run, encode_run
-from geminga.bookie.core.ledger_states import LedgerState, decode_states, encode_states
+from geminga.bookie.core.ledger_states import LedgerStateRow, decode_states, encode_states
 
 INSTANCE = bytes(range(16))
 ids = st.integers(0, (1 << 62) - 1)
 entries = st.lists(st.binary(max_size=30), min_size=1, max_size=5)
 records = st.lists(
     st.one_of(
-        st.builds(journal_format.Add, ids, ids, entries),
+        st.builds(journal_format.AddRecord, ids, ids, entries),
         st.builds(journal_format.Fence, ids),
-        st.builds(journal_format.Ledger, ids, st.binary(max_size=20)),
+        st.builds(journal_format.NewLedgerRecord, ids, st.binary(max_size=20)),
     ),
     min_size=1,
     max_size=6,
@@ -36,12 +36,12 @@ records = st.lists(
 
 def encode_record(record: journal_format.Record) -> bytes:
     match record:
-        case journal_format.Add(ledger_id, first, values):
+        case journal_format.AddRecord(ledger_id, first, values):
             size = sum(map(len, values))
             return journal_format.encode_add_header(ledger_id, first, values, size) + b"".join(values)
         case journal_format.Fence(ledger_id):
             return journal_format.encode_fence(ledger_id)
-        case journal_format.Ledger(ledger_id, key):
+        case journal_format.NewLedgerRecord(ledger_id, key):
             return journal_format.encode_ledger(ledger_id, key)
 
 
@@ -129,7 +129,9 @@ def test_chunks_of_a_ledger_hold_its_entries_in_order(entry_map, chunk_bytes_max
 
 
 states = st.lists(
-    st.builds(LedgerState, ids, st.binary(max_size=20), st.booleans()), max_size=8, unique_by=lambda row: row.ledger_id
+    st.builds(LedgerStateRow, ids, st.binary(max_size=20), st.booleans()),
+    max_size=8,
+    unique_by=lambda row: row.ledger_id,
 )
 
 
@@ -140,7 +142,7 @@ def test_states_round_trip(rows):
 
 @given(states, st.lists(st.integers(1, 9), max_size=6), st.data())
 def test_harmed_index_run_never_decodes(rows, counts, data):
-    run = Run()
+    run = IndexRun()
     row_list = [Row(10 * i, count, 50, make_location(1, 64 * i)) for i, count in enumerate(counts)]
     run.add_ledger(4, row_list)
     encoded = encode_run(run, 6, rows, INSTANCE)
@@ -183,7 +185,7 @@ def test_adds_with_gaps_are_the_same_entries_in_the_same_order(ledger_id, pairs)
     assert len(records) == count
     found = []
     for record in records:
-        assert isinstance(record, journal_format.Add)
+        assert isinstance(record, journal_format.AddRecord)
         assert record.ledger_id == ledger_id
         found += [(record.first_entry_id + i, value) for i, value in enumerate(record.entries)]
     assert found == pairs

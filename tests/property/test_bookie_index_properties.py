@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from geminga.bookie.core.gc_plan import LiveBytes, plan_gc
-from geminga.bookie.core.index import Index, Row, Run, live_rows, make_location, merge_runs, relocate, runs_to_merge
+from geminga.bookie.core.index import (
+    Index,
+    IndexRun,
+    Row,
+    live_rows,
+    make_location,
+    merge_runs,
+    relocate,
+    runs_to_merge,
+)
 from geminga.bookie.core.write_cache import WriteCache
 
 LEDGERS = st.integers(1, 4)
@@ -26,7 +35,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(flushed=st.dictionaries(LEDGERS, ENTRIES, min_size=1))
     def flush(self, flushed: dict[int, set[int]]) -> None:
-        run = Run()
+        run = IndexRun()
         for ledger_id in sorted(flushed):
             rows = []
             for entry_id in sorted(flushed[ledger_id]):

@@ -19,7 +19,7 @@ from geminga.wire.bookkeeper.add_stream import encode_run_answers
 from geminga.wire.bookkeeper.answers import AddAnswer, BatchReadAnswer, ReadAnswer
 from geminga.wire.bookkeeper.availability import decode_availability, encode_availability
 from geminga.wire.bookkeeper.codes import OperationType, StatusCode, v2_code
-from geminga.wire.bookkeeper.requests import AddRequest, AddRunRequest, BatchReadRequest, ReadRequest, Request
+from geminga.wire.bookkeeper.requests import AddRequest, AddRunRequest, BatchReadRequest, EntryReadRequest, Request
 from geminga.wire.bookkeeper.stream import AnswerDecoder, RequestDecoder
 from support.processes.bookie_wire import request_frames
 
@@ -61,7 +61,7 @@ def add_frame(add: AddRequest) -> bytes:
 
 @given(st.lists(adds(2), min_size=1, max_size=5), IDS, READ_IDS, KEYS, st.integers(-(1 << 31), (1 << 31) - 1))
 def test_requests_of_version_2_come_back(sent, ledger_id, entry_id, key, count) -> None:
-    read = ReadRequest(2, 0, ledger_id, entry_id, True, key)
+    read = EntryReadRequest(2, 0, ledger_id, entry_id, True, key)
     batch = BatchReadRequest(2, -count, ledger_id, entry_id, count, count << 20, False, None, True)
     stream = b"".join(map(add_frame, sent))
     stream += v2.encode_read(ledger_id, entry_id, fence_key=key)
@@ -80,7 +80,7 @@ def test_requests_of_version_3_come_back_and_are_the_bytes_of_the_generated_clas
     frames = [add_frame(add) for add in sent]
     read = v3.encode_read(txn_id, ledger_id, entry_id, high_priority=is_high)
     decoder = RequestDecoder()
-    expected = ReadRequest(3, txn_id, ledger_id, entry_id, high_priority=is_high)
+    expected = EntryReadRequest(3, txn_id, ledger_id, entry_id, high_priority=is_high)
     assert decoder.feed(b"".join(frames) + read) == [*sent, expected]
     assert (decoder.error, decoder.version) == (None, 3)
     for add, frame in zip(sent, frames, strict=True):
@@ -114,7 +114,7 @@ def test_answers_of_adds_come_back_in_both_versions(requests, status) -> None:
 
 @given(TXN_IDS, IDS, READ_IDS, st.none() | PAYLOADS, st.none() | READ_IDS, STATUSES, st.none() | IDS)
 def test_answers_of_reads_come_back_in_both_versions(txn_id, ledger_id, entry_id, entry, lac, status, time_ms) -> None:
-    request = ReadRequest(3, txn_id, ledger_id, entry_id)
+    request = EntryReadRequest(3, txn_id, ledger_id, entry_id)
     frame = v3.encode_read_answer(request, status, entry, max_lac=lac, lac_update_ms=time_ms)
     assert AnswerDecoder(3).feed(frame) == [ReadAnswer(txn_id, status, ledger_id, entry_id, entry, lac, time_ms)]
     header = pb.BKPacketHeader(version=3, operation=1, txnId=txn_id)  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ def test_cut_at_every_byte_the_requests_are_the_same(frames) -> None:
 @given(st.lists(adds(3), min_size=1, max_size=3), st.integers(1, 40))
 def test_cut_in_pieces_the_answers_are_the_same(requests, size) -> None:
     stream = v3.encode_add_answers(requests, 0)
-    stream += v3.encode_read_answer(ReadRequest(3, 5, 7, 9), 0, requests[0].entry, max_lac=3)
+    stream += v3.encode_read_answer(EntryReadRequest(3, 5, 7, 9), 0, requests[0].entry, max_lac=3)
     expected = AnswerDecoder(3).feed(stream)
     assert len(expected) == len(requests) + 1
     pieces = AnswerDecoder(3)
@@ -317,8 +317,8 @@ def test_what_is_read_by_hand_the_generated_class_reads_the_same(frame) -> None:
     "frame",
     [
         v3.encode_add_answers([AddRequest(3, 300, 7, 1 << 20, b"", b"", False)], 0),
-        v3.encode_read_answer(ReadRequest(3, 5, 7, 9), 0, b"entry" * 5, max_lac=300),
-        v3.encode_read_answer(ReadRequest(3, 5, 7, -1), 0, b"entry"),
+        v3.encode_read_answer(EntryReadRequest(3, 5, 7, 9), 0, b"entry" * 5, max_lac=300),
+        v3.encode_read_answer(EntryReadRequest(3, 5, 7, -1), 0, b"entry"),
     ],
     ids=["add", "read", "last"],
 )

@@ -1,4 +1,4 @@
-"""What goes along with acknowledgements, against a model that never groups them."""
+"""What goes along with acknowledgments, against a model that never groups them."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from geminga.broker.core.delayed.delivery import DelayReader, TopicDelays
-from geminga.broker.core.delayed.heap import DelayedHeap
 from geminga.broker.core.delayed.time_buckets import precision_bits
 from geminga.model import Position
 from geminga.runtime import SystemRng
 from support.house.weekly_sample import sampled
+from support.worlds.delayed_heap import DelayedHeap
 
 BASE = 1_700_000_000_000
 TICKS = [100, 1000, 5000]

@@ -1,4 +1,4 @@
-"""When cursors are persisted that nobody waits for, under random acknowledgements and rates."""
+"""When cursors are persisted that nobody waits for, under random acknowledgments and rates."""
 
 from __future__ import annotations
 

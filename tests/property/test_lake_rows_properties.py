@@ -12,7 +12,17 @@ from geminga.client import MessageId
 from geminga.lake.arrow_rows import SCHEMA
 from geminga.lake.core import names
 from geminga.lake.core.rebuild import is_same
-from geminga.lake.core.rows import ABORTED, CHUNK, COMPACTED, ENCRYPTED, MARKER, MESSAGE, UNDECODABLE, Rows, _id_ends
+from geminga.lake.core.rows import (
+    ABORTED,
+    CHUNK,
+    COMPACTED,
+    ENCRYPTED,
+    MARKER,
+    MESSAGE,
+    UNDECODABLE,
+    RowBuffer,
+    _id_ends,
+)
 from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter, pq
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import compress, decompress
@@ -144,7 +154,7 @@ def test_entries_come_back_from_a_file_as_they_were(found, at_once, partition):
 
 def test_ends_of_ids_of_very_large_batches_are_not_kept():
     _id_ends.cache_clear()
-    rows = Rows(7, -1)
+    rows = RowBuffer(7, -1)
     for size in (4096, 4097):
         single = pb.SingleMessageMetadata(payload_size=0).SerializeToString()
         metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=size)

@@ -25,7 +25,7 @@ from geminga.broker.load_rules.isolation import NO_ISOLATION
 from geminga.broker.load_rules.members import namespace_of
 from geminga.broker.load_rules.placement import BrokerChoice
 from geminga.broker.load_rules.replay import decode_round
-from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage, sum_of
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, LoadRates, Usage, sum_of
 from geminga.broker.load_rules.shedding import shedding_of
 from geminga.broker.load_rules.splitting import splits
 from geminga.model.errors import CorruptionError
@@ -35,7 +35,7 @@ NAMESPACES = ("a/x", "a/y", "b/z", "pulsar/system", "pulsar/b1:1")
 RATE = st.one_of(st.just(0.0), st.floats(0, 100), st.floats(0, 5e4))
 STATS = st.builds(
     BundleStats,
-    st.builds(lambda m, o, s: Rates(m, o, m * s, o * s), RATE, RATE, st.sampled_from([1.0, 100.0, 5000.0])),
+    st.builds(lambda m, o, s: LoadRates(m, o, m * s, o * s), RATE, RATE, st.sampled_from([1.0, 100.0, 5000.0])),
     st.integers(0, 900),
     st.integers(0, 900),
     st.integers(0, 1500),
@@ -225,9 +225,9 @@ def test_a_line_that_is_none_of_a_trace_is_named(line: bytes) -> None:
 
 
 def test_histories_begin_with_what_an_operator_or_a_leader_before_knew() -> None:
-    known = BundleData().with_sample(BundleStats(Rates(8.0, 0.0, 0.0, 0.0), topics=3))
+    known = BundleData().with_sample(BundleStats(LoadRates(8.0, 0.0, 0.0, 0.0), topics=3))
     bundle = "a/x/0x00000000_0xffffffff"
-    said = {"b1:1": BrokerReport(stats={bundle: BundleStats(Rates(4.0))})}
+    said = {"b1:1": BrokerReport(stats={bundle: BundleStats(LoadRates(4.0))})}
     balancing = Balancing(LoadConfig())
     assert balancing.unseen(said) == {bundle}
     balancing.update(said, {bundle: known}, 0.0)

@@ -23,12 +23,12 @@ from geminga.broker.load_rules.histories import (
 )
 from geminga.broker.load_rules.isolation import Isolation, decode_domain, decode_isolation
 from geminga.broker.load_rules.members import is_bundle_name, namespace_of
-from geminga.broker.load_rules.reports import BundleStats, HostUsage, Rates, Usage, decode_report, encode_report
+from geminga.broker.load_rules.reports import BundleStats, HostUsage, LoadRates, Usage, decode_report, encode_report
 from geminga.model.errors import CorruptionError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 
 AMOUNTS = st.floats(0, 1e12)
-RATES = st.builds(Rates, *[AMOUNTS] * 4)
+RATES = st.builds(LoadRates, *[AMOUNTS] * 4)
 COUNTS = st.integers(0, 1 << 31)
 STATS = st.builds(BundleStats, RATES, *[COUNTS] * 4)
 USAGE = st.builds(HostUsage, *[st.builds(Usage, AMOUNTS, AMOUNTS)] * 5)
@@ -64,7 +64,9 @@ def test_reports_come_back_and_keep_how_a_broker_is_reached(
 def test_report_of_more_bundles_than_a_node_holds_has_the_busiest() -> None:
     """It was refused as too large; once its session had ended, the broker could not become a member again."""
     names = [f"public/ns-{number}/0x00000000_0x40000000" for number in range(10_000)]
-    stats = {name: BundleStats(Rates(1.5, 1.5, 1000.0 + number, 1e-9), 1, 1, 1, 1) for number, name in enumerate(names)}
+    stats = {
+        name: BundleStats(LoadRates(1.5, 1.5, 1000.0 + number, 1e-9), 1, 1, 1, 1) for number, name in enumerate(names)
+    }
     value = encode_report({"webServiceUrl": "http://b:1"}, HostUsage(), stats, now_ms=1, bundles_before=["a/b/0x0_0x1"])
     assert len(value) < METADATA_VALUE_BYTES_MAX * 3 // 4
     told = decode_report("/p", value).stats
@@ -86,7 +88,7 @@ def test_averages_come_back(averages: BrokerAverages) -> None:
 
 
 @given(st.lists(RATES, min_size=1, max_size=30), st.integers(1, 12))
-def test_a_history_is_the_mean_of_few_samples_and_forgets_slowly(samples: list[Rates], most: int) -> None:
+def test_a_history_is_the_mean_of_few_samples_and_forgets_slowly(samples: list[LoadRates], most: int) -> None:
     history = History(most)
     for sample in samples:
         history = history.with_sample(sample)
@@ -168,7 +170,9 @@ def test_reports_of_pulsar_4_2_4_are_read() -> None:
         b'"maxResourceUsage":0.8333332538604736,"loadReportType":"LocalBrokerData"}'
     )
     report = decode_report("/p", value)
-    assert report.stats == {"public/default/0x00000000_0x40000000": BundleStats(Rates(12.5), topics=3, cache_bytes=7)}
+    assert report.stats == {
+        "public/default/0x00000000_0x40000000": BundleStats(LoadRates(12.5), topics=3, cache_bytes=7)
+    }
     assert math.isclose(report.usage.largest_share(), 5 / 6)
     registration = {key: json.loads(value)[key] for key in ("webServiceUrl", "pulsarServiceUrl", "startTimestamp")}
     again = json.loads(encode_report(registration, report.usage, report.stats, now_ms=report.updated_at_ms))

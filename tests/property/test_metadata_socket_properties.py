@@ -18,16 +18,16 @@ from geminga.metadata.core.socket_codec import (
 from geminga.metadata.core.socket_messages import (
     SECRET_BYTES,
     VERSION,
-    Answer,
+    CallFailure,
     Expired,
-    Failure,
-    Hello,
-    Operation,
     Ping,
     Pong,
     Reason,
     Refused,
-    Request,
+    SessionHello,
+    StoreOperation,
+    StoreRequest,
+    StoreResponse,
     Watch,
     Welcome,
 )
@@ -40,17 +40,19 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 SECRETS = st.binary(min_size=SECRET_BYTES, max_size=SECRET_BYTES)
 STATS = st.builds(Stat, INT64, INT64, INT64, st.booleans(), st.booleans())
-PLAIN = st.sampled_from([one for one in Operation if one not in (Operation.PUT, Operation.DELETE)])
+PLAIN = st.sampled_from([one for one in StoreOperation if one not in (StoreOperation.PUT, StoreOperation.DELETE)])
 EXPECTED = st.none() | INT64
 
 FROM_CLIENT = st.one_of(
-    st.builds(Hello, st.just(VERSION), UINT64, SECRETS, UINT32, TEXTS, TEXTS),
+    st.builds(SessionHello, st.just(VERSION), UINT64, SECRETS, UINT32, TEXTS, TEXTS),
     st.just(Ping()),
-    st.tuples(UINT32, PLAIN, TEXTS).map(lambda fields: Request(*fields)),
-    st.tuples(UINT32, st.just(Operation.DELETE), TEXTS, st.just(b""), EXPECTED).map(lambda fields: Request(*fields)),
+    st.tuples(UINT32, PLAIN, TEXTS).map(lambda fields: StoreRequest(*fields)),
+    st.tuples(UINT32, st.just(StoreOperation.DELETE), TEXTS, st.just(b""), EXPECTED).map(
+        lambda fields: StoreRequest(*fields)
+    ),
     st.tuples(
-        UINT32, st.just(Operation.PUT), TEXTS, st.binary(max_size=60), EXPECTED, st.booleans(), st.booleans()
-    ).map(lambda fields: Request(*fields)),
+        UINT32, st.just(StoreOperation.PUT), TEXTS, st.binary(max_size=60), EXPECTED, st.booleans(), st.booleans()
+    ).map(lambda fields: StoreRequest(*fields)),
     st.builds(Watch, TEXTS, st.booleans(), st.booleans(), st.booleans()),
 )
 RESULTS = st.one_of(
@@ -59,13 +61,13 @@ RESULTS = st.one_of(
     st.lists(TEXTS, max_size=5).map(tuple),
     st.builds(Node, st.binary(max_size=60), STATS),
     st.builds(PutResult, TEXTS, STATS),
-    st.builds(Failure, st.integers(0, 255), TEXTS),
+    st.builds(CallFailure, st.integers(0, 255), TEXTS),
 )
 FROM_SERVER = st.one_of(
     st.builds(Welcome, UINT64, SECRETS, UINT32),
     st.builds(Refused, st.sampled_from(Reason), st.integers(0, 65535), TEXTS),
     st.sampled_from([Pong(), Expired()]),
-    st.builds(Answer, UINT32, RESULTS),
+    st.builds(StoreResponse, UINT32, RESULTS),
     st.builds(Notification, st.sampled_from(ChangeKind), TEXTS),
 )
 
@@ -133,14 +135,14 @@ def test_a_frame_beyond_the_limit_is_refused_by_its_size_alone() -> None:
 
 
 def test_a_hello_of_another_version_is_read_as_far_as_its_version() -> None:
-    frame = bytearray(encode(Hello(VERSION, 0, bytes(SECRET_BYTES), 0, "", "")))
+    frame = bytearray(encode(SessionHello(VERSION, 0, bytes(SECRET_BYTES), 0, "", "")))
     frame[9:11] = (77).to_bytes(2, "big")
     (hello,), error = server_decoder().feed(bytes(frame[:4]) + bytes(frame[4:]))
-    assert isinstance(hello, Hello)
+    assert isinstance(hello, SessionHello)
     assert (hello.version, error) == (77, None)
 
 
 def test_the_documented_example_is_what_is_sent() -> None:
-    request = Request(7, Operation.GET, "/a")
-    answer = Answer(7, Node(b"x", Stat(2, 0, 0, is_ephemeral=False, is_own=False)))
+    request = StoreRequest(7, StoreOperation.GET, "/a")
+    answer = StoreResponse(7, Node(b"x", Stat(2, 0, 0, is_ephemeral=False, is_own=False)))
     assert documented_bytes("metadata-socket") == encode(request) + encode(answer)

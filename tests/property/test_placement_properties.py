@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga.bookkeeper.core.arrangement import TRIALS_MAX, Spread, arrange
+from geminga.bookkeeper.core.arrangement import TRIALS_MAX, DomainSpread, arrange
 from geminga.bookkeeper.core.placement import (
     LEDGERS_BEHIND_MAX,
     LEDGERS_PASSED_OVER,
@@ -18,7 +18,7 @@ from geminga.bookkeeper.core.placement import (
 )
 from geminga.model.errors import NotEnoughBookiesError
 from geminga.sim import SimWorld
-from geminga.wire.bookkeeper.bookie_racks import BookiePlace
+from geminga.wire.bookkeeper.bookie_racks import BookieRack
 from geminga.wire.bookkeeper.isolation import EVERYWHERE, IN_NO_GROUP, IsolationGroups
 
 NAMES = [f"b{i}" for i in range(7)]
@@ -27,7 +27,7 @@ RACKS = ["", "/r1", "/r2", "/x/r1", "/x/r2", "/y/r1"]
 racks = st.lists(st.sampled_from(RACKS), min_size=1, max_size=4).map(st.sampled_from)
 
 groups = st.frozensets(st.sampled_from("pqs"), max_size=2)
-told_places = racks.flatmap(lambda some: st.dictionaries(st.sampled_from(NAMES), st.builds(BookiePlace, some, groups)))
+told_places = racks.flatmap(lambda some: st.dictionaries(st.sampled_from(NAMES), st.builds(BookieRack, some, groups)))
 rules = st.builds(
     PlacementRules,
     is_rack_aware=st.booleans(),
@@ -72,7 +72,7 @@ class Judge:
 
     def rack(self, name):
         default = "/default-region/default-rack" if self.rules.is_region_aware else "/default-rack"
-        return self.told.get(name, BookiePlace()).rack or default
+        return self.told.get(name, BookieRack()).rack or default
 
     def region(self, name):
         return self.rack(name).split("/")[1]
@@ -84,18 +84,18 @@ class Judge:
             if self.told and self.own != EVERYWHERE:
                 found = {n for n in free if self.is_of(n, self.own.primary)}
                 if len(found) < count:
-                    found |= {n for n in free if {*self.own.secondary} & self.told.get(n, BookiePlace()).groups}
+                    found |= {n for n in free if {*self.own.secondary} & self.told.get(n, BookieRack()).groups}
         elif self.rules.groups and self.told:
-            found = {n for n in free if set(self.rules.groups) & self.told.get(n, BookiePlace()).groups}
+            found = {n for n in free if set(self.rules.groups) & self.told.get(n, BookieRack()).groups}
             if len(found) < count:
                 both = {*self.rules.groups, *self.rules.secondary_groups}
-                found = {n for n in free if both & self.told.get(n, BookiePlace()).groups}
+                found = {n for n in free if both & self.told.get(n, BookieRack()).groups}
         if self.rules.is_racks_min_enforced and self.is_aware:
             found = {n for n in found if n in self.told and self.told[n].rack}
         return found
 
     def is_of(self, name, groups_):
-        found = self.told.get(name, BookiePlace()).groups
+        found = self.told.get(name, BookieRack()).groups
         return bool(found & {*groups_}) if groups_ else not found
 
     def racks(self, ensemble, write, slots):
@@ -127,7 +127,7 @@ def test_new_ensembles_are_the_best_that_the_rules_allow(rules_, told, own, size
     available = data.draw(st.lists(st.sampled_from(NAMES[:6]), unique=True))
     excluded = data.draw(st.sets(st.sampled_from(NAMES), max_size=2))
     placement = Placement(rules_)
-    placement.set_places(told)
+    placement.set_racks(told)
     placement.set_room(data.draw(st.dictionaries(st.sampled_from(NAMES), st.integers(-1, 100))))
     judge = Judge(rules_, told, own)
     allowed = sorted(judge.allowed([n for n in available if n not in excluded], size))
@@ -149,7 +149,7 @@ def test_new_ensembles_are_the_best_that_the_rules_allow(rules_, told, own, size
     assert set(chosen) <= set(allowed)
     assert judge.score(chosen, write, range(size)) == best
     twin = Placement(rules_)
-    twin.set_places(told)
+    twin.set_racks(told)
     twin.set_room(placement._bookies.free_bytes)
     assert choose(twin) == chosen, "the same draws gave another ensemble"
 
@@ -162,7 +162,7 @@ def test_replacements_leave_the_others_where_they_are_and_are_the_best_there_is(
     indexes = data.draw(st.sets(st.integers(0, size - 1), min_size=1))
     available = data.draw(st.lists(st.sampled_from(NAMES), unique=True))
     placement = Placement(rules_)
-    placement.set_places(told)
+    placement.set_racks(told)
     judge = Judge(rules_, told, own)
     allowed = judge.allowed([n for n in available if n not in ensemble], len(indexes))
     could = []
@@ -212,7 +212,7 @@ def test_ledgers_are_spread_evenly_and_who_joins_comes_first(sizes, bookies, led
 
 def test_ledgers_of_a_group_count_for_the_others_too():
     placement = Placement()
-    placement.set_places({name: BookiePlace(groups=frozenset("p" if name == "b0" else "")) for name in NAMES[:3]})
+    placement.set_racks({name: BookieRack(groups=frozenset("p" if name == "b0" else "")) for name in NAMES[:3]})
     for _ in range(4):
         own = placement.within(IsolationGroups(("p",)))
         assert own.new_ensemble(NAMES[:3], ensemble_size=1, write_quorum=1, below=lambda n: 0) == ("b0",)
@@ -318,7 +318,7 @@ def test_room_counts_in_proportion_up_to_three_times_the_median(rooms, seed):
 
 def test_racks_that_can_not_alternate_do_so_as_far_as_they_can():
     placement = Placement()
-    placement.set_places({name: BookiePlace("/a" if name in ("b0", "b1") else "/b") for name in NAMES})
+    placement.set_racks({name: BookieRack("/a" if name in ("b0", "b1") else "/b") for name in NAMES})
     for _ in range(20):
         ensemble = placement.new_ensemble(NAMES, ensemble_size=3, write_quorum=2, below=lambda n: n - 1)
         assert {"b0", "b1"} & {*ensemble}, "three write sets of two: two of them can span both racks, one can not"
@@ -326,7 +326,7 @@ def test_racks_that_can_not_alternate_do_so_as_far_as_they_can():
 
 def test_many_bookies_of_two_racks_are_found_a_way_within_the_trials():
     racks = {f"n{i:03}": "/a" if i < 30 else "/b" for i in range(60)}
-    spreads = [Spread(racks, 2)]
+    spreads = [DomainSpread(racks, 2)]
     found = arrange([None] * 60, sorted(racks), 2, spreads, {})
     assert found is not None
     assert all(racks[found[i]] != racks[found[i - 1]] for i in range(60))
@@ -335,4 +335,4 @@ def test_many_bookies_of_two_racks_are_found_a_way_within_the_trials():
     assert arrange([None] * 61, sorted(racks), 2, spreads, {}) is None
     assert TRIALS_MAX < 10_000
     huge = [f"h{i}" for i in range(5000)]
-    assert arrange([None] * 5000, huge, 3, [Spread(dict.fromkeys(huge, "/a"), 1)], {}) == tuple(huge)
+    assert arrange([None] * 5000, huge, 3, [DomainSpread(dict.fromkeys(huge, "/a"), 1)], {}) == tuple(huge)

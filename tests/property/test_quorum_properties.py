@@ -7,15 +7,15 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.configuration.core.quorums import Quorums, fit_quorums, meet_quorums
+from geminga.app.configuration.core.quorums import LedgerQuorums, fit_quorums, meet_quorums
 
 numbers = st.integers(1, 5)
 
 
-@given(st.builds(Quorums, numbers, numbers, numbers), numbers)
-def test_fitted_quorums_are_the_largest_that_can_be_met(asked: Quorums, bookies: int) -> None:
+@given(st.builds(LedgerQuorums, numbers, numbers, numbers), numbers)
+def test_fitted_quorums_are_the_largest_that_can_be_met(asked: LedgerQuorums, bookies: int) -> None:
     possible = [
-        Quorums(ensemble, write, ack)
+        LedgerQuorums(ensemble, write, ack)
         for ensemble, write, ack in product(*(range(1, value + 1) for value in asked))
         if ack <= write <= ensemble <= bookies
     ]

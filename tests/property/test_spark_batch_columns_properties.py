@@ -12,7 +12,7 @@ from geminga.client.consumer_rules.batch_layout import HAS_KEY, BatchFormatError
 from geminga.spark.rules.columns import arrow_schema, raw_schema
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.spark.source import batch_columns
-from geminga.spark.source.arrow import Rows, cut_by_bytes, record_batch
+from geminga.spark.source.arrow import MessageRows, cut_by_bytes, record_batch
 from geminga.spark.source.batch_columns import GUESS_BYTES_MIN, PAD_BYTES, BatchColumns, read_batches
 from geminga.spark.source.entry_rows import EntryRows, Piece
 from geminga.spark.source.single_metadata import signed
@@ -193,9 +193,9 @@ def in_block(entries, slack_bytes):
 @given(st.lists(batches, min_size=1, max_size=4), st.sampled_from([PAD_BYTES + 8, 30]))
 def test_rows_of_entries_in_one_block_are_those_of_their_copies(many, slack_bytes):
     copies = [entry_of(kinds, is_laid_out=False, entry_id=number) for number, kinds in enumerate(many)]
-    expected = Rows([Piece(entry) for entry in copies])
+    expected = MessageRows([Piece(entry) for entry in copies])
     views = in_block(copies, slack_bytes)
-    found = Rows([Piece(entry) for entry in views])
+    found = MessageRows([Piece(entry) for entry in views])
     assert isinstance(found._rows.data, memoryview) == (slack_bytes > PAD_BYTES)
     schema = arrow_schema(raw_schema(ALL_COLUMNS))
     assert record_batch(found, "t", schema).equals(record_batch(expected, "t", schema))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.spark.source_rules.file_parts import file_parts, scans_of
-from geminga.spark.source_rules.lake_plan import LakeLedger, LakeRange, pack, units_of
+from geminga.spark.source_rules.lake_plan import LakeRange, PlannedFile, pack, units_of
 from geminga.spark.source_rules.offsets import ReadPosition
 from geminga.spark.source_rules.planner import TopicRange
 
@@ -17,7 +17,7 @@ POSITIONS = st.builds(ReadPosition, IDS, st.integers(0, 12), st.integers(0, 2))
 
 
 @st.composite
-def lakes(draw: st.DrawFn) -> tuple[list[int], list[LakeLedger]]:
+def lakes(draw: st.DrawFn) -> tuple[list[int], list[PlannedFile]]:
     """(ledgers of a topic, those of them that are in the lake)."""
     ids = sorted(draw(st.sets(IDS, min_size=1)))
     following = dict(pairwise(ids))
@@ -29,7 +29,7 @@ def lakes(draw: st.DrawFn) -> tuple[list[int], list[LakeLedger]]:
         following_id = draw(st.sampled_from([None, following.get(ledger_id)]))
         is_pure = draw(st.booleans())
         found.append(
-            LakeLedger(ledger_id, f"f{ledger_id}", entries, 7 * entries, groups, following_id, is_pure=is_pure)
+            PlannedFile(ledger_id, f"f{ledger_id}", entries, 7 * entries, groups, following_id, is_pure=is_pure)
         )
     return ids, found
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.spark.sink.arrow_rows import RowReader, Rows
+from geminga.spark.sink.arrow_rows import RowReader, SinkRows
 from geminga.spark.sink_rules import numbering
 from geminga.spark.sink_rules.entries import encode_entries
 from geminga.spark.sink_rules.errors import ReplayDiffersError, SupersededError
@@ -63,10 +63,10 @@ ROWS = st.lists(st.tuples(*(strategy for _, _, strategy in FIELDS)), min_size=1,
 TASK = TaskIdentity("s", 5, 2)
 
 
-def read(rows: list[tuple[object, ...]], cuts: list[int], ordered_by: list[str]) -> Rows:
+def read(rows: list[tuple[object, ...]], cuts: list[int], ordered_by: list[str]) -> SinkRows:
     """Rows as a task has them that gets them in batches which end at ``cuts``."""
     reader = RowReader(COLUMNS, None, ordered_by)
-    whole: Rows | None = None
+    whole: SinkRows | None = None
     bounds = [0, *sorted(cuts), len(rows)]
     for start, end in pairwise(bounds):
         if start == end:
@@ -82,7 +82,7 @@ def read(rows: list[tuple[object, ...]], cuts: list[int], ordered_by: list[str])
     return whole
 
 
-def numbered(rows: Rows) -> tuple[list[object], int, list[int | None]]:
+def numbered(rows: SinkRows) -> tuple[list[object], int, list[int | None]]:
     """Everything that is sent, the checksum, and the partitions."""
     ordered = rows.take(sorted_rows(rows.messages, rows.ordered_by, rows.partitions))
     cuts = cut_entries(ordered.messages, 4, 30)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from geminga.broker.core.delayed.chunks import ChunkSizes
-from geminga.broker.core.delayed.heap import DelayedHeap
 from geminga.broker.core.delayed.marks import FIRST_MARK
 from geminga.broker.core.delayed.packed_positions import PackedPositions
 from geminga.broker.core.delayed.snapshot import encode, load
@@ -20,6 +19,7 @@ from geminga.broker.core.delayed.waiting_entries import GAP_MIN
 from geminga.model import Position
 from geminga.model.errors import CorruptionError
 from geminga.runtime import SystemRng
+from support.worlds.delayed_heap import DelayedHeap
 
 BASE = 1_700_000_000_000
 #: A day: with small buckets it has more slots than a chunk can name.

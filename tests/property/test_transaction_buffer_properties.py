@@ -14,7 +14,7 @@ from geminga.model.position import EARLIEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.transaction.core import buffer
 from geminga.transaction.core.buffer import TransactionBufferState
-from geminga.transaction.core.segments import Segment, SegmentedSnapshot, SegmentPlace, whole
+from geminga.transaction.core.segments import Segment, SegmentedSnapshot, SegmentIndex, whole
 
 #: (what, transaction)
 Event = tuple[str, TxnId | None]
@@ -107,7 +107,7 @@ def test_recovery_from_segments_shows_the_same(seed: int, capacity: int) -> None
     random = Random(seed)
     log = a_log(random)
     segments: dict[Position, Segment] = {}
-    places: list[SegmentPlace] = []
+    places: list[SegmentIndex] = []
     loose: list[TxnId] = []
     aborted: set[TxnId] = set()
     taken: list[SegmentedSnapshot] = []
@@ -116,8 +116,8 @@ def test_recovery_from_segments_shows_the_same(seed: int, capacity: int) -> None
             aborted.add(txn_id)
             loose.append(txn_id)
         if len(loose) == capacity:
-            place = SegmentPlace(len(places), at(index), Position(99, len(places)))
-            segments[place.place] = Segment("t", place.sequence_id, at(index), tuple(loose))
+            place = SegmentIndex(len(places), at(index), Position(99, len(places)))
+            segments[place.position] = Segment("t", place.sequence_id, at(index), tuple(loose))
             places.append(place)
             loose = []
         limit, _ = delivered(log[: index + 1])

@@ -57,7 +57,7 @@ def test_each_is_told_once_while_it_holds_and_few_at_a_time(
     # In no stretch of half a period are there more than two periods' worth.
     for at_ms in times:
         assert sum(1 for other in times if 0 <= other - at_ms < PERIOD_MS // 2) <= 2 * ALARMS_PER_PERIOD
-    assert held_back.told_count == len(times)
+    assert held_back.alarm_count == len(times)
 
 
 @given(st.lists(st.integers(0, 1 << 40), max_size=5))

@@ -14,7 +14,7 @@ from geminga.broker.load_rules.cluster_load import Rules
 from geminga.broker.load_rules.config import LoadConfig
 from geminga.broker.load_rules.isolation import decode_isolation, isolation_path
 from geminga.broker.load_rules.members import namespace_of
-from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage, report_path
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, LoadRates, Usage, report_path
 from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.model.errors import UnavailableError
 from geminga.sim.clock import SimClock
@@ -85,7 +85,7 @@ def test_one_bundle_with_all_the_load_stays_where_it_is() -> None:
     async def story(cluster: LoadedCluster) -> None:
         first, *_ = (cluster.join(name, BALANCED_CONFIG) for name in "abc")
         bundle = "public/default/0x00000000_0xffffffff"
-        cluster.stats[bundle] = BundleStats(Rates(9e4, 9e4, 9e7, 9e7), 1, 1, 1)
+        cluster.stats[bundle] = BundleStats(LoadRates(9e4, 9e4, 9e7, 9e7), 1, 1, 1)
         cluster.owners[bundle] = first.id
         for number in range(4):
             idle = f"public/idle/0x{number:08x}_0x{number + 1:08x}"
@@ -104,7 +104,7 @@ def reported(stats: Mapping[str, BundleStats], cpu: float) -> BrokerReport:
 
 def test_4096_bundles_are_decided_on_within_a_moment_and_no_more_move_than_a_round_has() -> None:
     names = [f"public/ns-{number % 8}/0x{number << 12:08x}_0x{(number + 1) << 12:08x}" for number in range(4096)]
-    stats = {name: BundleStats(Rates(5.0, 5.0, 5e3, 5e3), 1, 1, 10) for name in names}
+    stats = {name: BundleStats(LoadRates(5.0, 5.0, 5e3, 5e3), 1, 1, 10) for name in names}
     balancing = Balancing(BALANCED_CONFIG)
     reports = {"a:1": reported(stats, 95.0), "b:1": reported({}, 1.0), "c:1": reported({}, 1.0)}
     began_s = time.process_time()
@@ -166,7 +166,7 @@ def test_group_of_more_namespaces_than_brokers_has_them_as_evenly_as_they_go() -
             value = json.dumps({"namespaceAntiAffinityGroup": "apart"}).encode()
             await cluster.store.put(local_policies_path(namespace_of(bundle)), value, expected_version=None)
         # Groups are known of namespaces with loaded topics.
-        cluster.stats.update({bundle: BundleStats(Rates(1.0, 1.0, 10.0, 10.0), 1, 1, 1) for bundle in names})
+        cluster.stats.update({bundle: BundleStats(LoadRates(1.0, 1.0, 10.0, 10.0), 1, 1, 1) for bundle in names})
         cluster.owners.update(dict.fromkeys(names, leader.id))
         await cluster.run(2 * MINUTE_S)
         reports = {name: reported({}, 1.0) for name in cluster.brokers}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.app.storage.data_directory import claim_directory, read_move
-from geminga.app.storage.metadata_copy import NOTED, SETTLED, Copied, Place, copy_metadata
+from geminga.app.storage.metadata_copy import NOTED, SETTLED, Copied, SourceDirectory, copy_metadata
 from geminga.bookkeeper.ledger_ids import LedgerIds, next_ledger_id
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults, copying
 from geminga.metadata.core.copying import MARKER_PATH
@@ -94,7 +94,7 @@ class CopyLife:
         move = await read_move(runtime.disk, DIRECTORY)
         try:
             return await copy_metadata(
-                Place(runtime, DIRECTORY),
+                SourceDirectory(runtime, DIRECTORY),
                 MemorySource(self.source),
                 store,
                 open_target,

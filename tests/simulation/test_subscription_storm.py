@@ -141,8 +141,8 @@ def test_key_shared_storm_completes_each_key_in_order(seed, uses_ring):
     async def scenario(topic):
         storm = Storm(topic, sub_type=Sub.Key_Shared, nack_share=0.0)
         await run_storm(storm, 250)
-        # Without negative acknowledgements, every key is completed exactly in its order. A consumer that completed
-        # a message and lost its connection before the acknowledgement would repeat it; these workers never do.
+        # Without negative acknowledgments, every key is completed exactly in its order. A consumer that completed
+        # a message and lost its connection before the acknowledgment would repeat it; these workers never do.
         assert storm.done == storm.published
 
     with_topic(

@@ -37,7 +37,16 @@ def test_product_keeps_the_rule(rule: Rule) -> None:
 
 
 PLANTED: list[tuple[Rule, str, str]] = [
-    (docstring_violations, "geminga.broker.x", "class A:\n    '''A.'''\n    def f(self): ..."),
+    (docstring_violations, "geminga.broker.x", "class A: ..."),
+    (docstring_violations, "geminga.broker.x", "def f(a, b): ..."),
+    (docstring_violations, "geminga.broker.x", "def f():\n    '''What is there.'''\n    raise StorageError('no')"),
+    (
+        docstring_violations,
+        "geminga.broker.x",
+        "class A:\n    '''A.'''\n    def f(self):\n        raise a.StorageError()",
+    ),
+    (docstring_violations, "geminga.broker.x", "def f(timeout: float | None):\n    '''Until it is there.'''"),
+    (docstring_violations, "geminga.broker.x", "def delay() -> int:\n    '''Until the next.'''"),
     (export_violations, "geminga.broker.x", "__all__ = ['missing']"),
     (header_violations, "geminga.broker.x", "from __future__ import annotations"),
     (header_violations, "geminga.broker.x", "'''Doc.'''\ndef f(): ..."),
@@ -62,6 +71,26 @@ PLANTED: list[tuple[Rule, str, str]] = [
 @pytest.mark.parametrize(("rule", "name", "text"), PLANTED)
 def test_planted_sample_is_caught(rule: Rule, name: str, text: str) -> None:
     assert rule(SourceModule(name, text)) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Its name says it.
+        "def close(self): ...",
+        "def f(timeout_ms: int, more: str):\n    '''Waits.'''",
+        "def f(timeout: float):\n    '''At most so many seconds.'''",
+        "def f():\n    '''Raises StorageError.'''\n    raise StorageError()",
+        # Caught where it is raised, raised by another function, passed on, or a bug.
+        "def f():\n    try:\n        raise StorageError()\n    except StorageError:\n        pass",
+        "def f():\n    def g():\n        raise StorageError()",
+        "def f():\n    raise error",
+        "def f():\n    raise InvariantError()",
+        "def _f(a, b):\n    raise StorageError()",
+    ],
+)
+def test_what_a_name_and_a_docstring_say_together_is_enough(text: str) -> None:
+    assert docstring_violations(SourceModule("geminga.broker.x", text)) == []
 
 
 def test_package_that_tells_its_name_alone_is_caught() -> None:

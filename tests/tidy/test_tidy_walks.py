@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.house.source_tree import ROOT
-from support.house.warm_paths import Walk, files_of_a_send, files_of_an_ack, read_page, traced, walk_of, walk_violations
+from support.house.warm_paths import Walk, files_of_a_send, files_of_an_ack, read_page, walk_of, walk_violations
 
 #: Files that are run through, those that are only called on the way included. A budget only shrinks.
 SEND_FILES = 25
@@ -88,15 +88,3 @@ def test_stops_that_are_gone_on_with_are_held_too() -> None:
     ]
     assert walk_violations(walk, ["b/one.py"], 1, ["b/one.py"]) == ["b/one.py is told more than once"]
     assert walk_violations(Walk([[]], [], range(0)), [], 0) == ["stop 1 names no file"]
-
-
-def test_calls_of_the_product_are_noted_while_it_is_asked_for() -> None:
-    from geminga.wire.pulsar.varint import encode_varint
-
-    found: set[str] = set()
-    with traced(found):
-        encode_varint(1)
-    assert found == {"wire/pulsar/varint.py"}
-    found.clear()
-    encode_varint(1)
-    assert found == set()

@@ -224,7 +224,7 @@ class _Watch:
             # Each topic has a producer and a consumer, and each of them reconnects by itself.
             "reconnectionsPerMove": round(reconnections / 2 / moved, 3) if moved else 0.0,
             "storedPerCopy": self._stored.per_copy(),
-            # Acknowledgements that were under way as a topic moved are lost, as in Pulsar.
+            # Acknowledgments that were under way as a topic moved are lost, as in Pulsar.
             "deliveredAgain": sum(topic.delivered - topic.published for topic in self._topics),
         }
 

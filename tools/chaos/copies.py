@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from geminga.app.servers.autorecovery_process import Cluster, connected, load_autorecovery_config
+from geminga.app.servers.autorecovery_process import ClusterConnections, connected, load_autorecovery_config
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.model.errors import MetadataError, NoSuchLedgerError
 from geminga.replication.core.copying import missing_entries
@@ -117,7 +117,7 @@ async def _until(look: Callable[[], Awaitable[bool]]) -> None:
         await wait_ms(LOOK_MS)
 
 
-async def _copies(cluster: Cluster, *, with_lists: bool) -> Copies:
+async def _copies(cluster: ClusterConnections, *, with_lists: bool) -> Copies:
     found = Copies()
     registered = (await MetadataBookieRegistry(cluster.metadata).registered()).all
     for ledger_id in await cluster.bookkeeper.ledger_ids():
@@ -130,7 +130,7 @@ async def _copies(cluster: Cluster, *, with_lists: bool) -> Copies:
     return found
 
 
-async def _listed(cluster: Cluster, bookie_id: str, ledger_id: int) -> Sequence[range]:
+async def _listed(cluster: ClusterConnections, bookie_id: str, ledger_id: int) -> Sequence[range]:
     bookie = cluster.bookies.get(bookie_id)
     try:
         return await answer_of(lambda done: bookie.list_entries(ledger_id, done=done))

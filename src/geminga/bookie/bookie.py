@@ -630,7 +630,10 @@ class LocalBookie:
     # ---- garbage collection, close ----------------------------------------------------------------------------
 
     async def collect_garbage(self, *, compact_below: float | None = None) -> GcResult:
-        """One round now; ``compact_below``: live share under which logs are compacted (None: what is due by time)."""
+        """One round now; ``compact_below``: live share under which logs are compacted (None: what is due by time).
+
+        Raises DiskFullError and DiskIOError.
+        """
         async with self._collecting:
             try:
                 due = self._collector.due_threshold() if compact_below is None else compact_below

@@ -29,7 +29,7 @@ from geminga.bookie.core.deletion_guard import (
     lineage,
 )
 from geminga.bookie.core.gc_plan import GcPlan, LiveBytes, plan_gc
-from geminga.bookie.core.index import Run, live_rows, log_of, make_location, offset_of, relocate
+from geminga.bookie.core.index import IndexRun, live_rows, log_of, make_location, offset_of, relocate
 from geminga.bookie.core.ledger_states import encode_states
 from geminga.bookie.core.read_plan import plan_reads
 from geminga.bookie.disk_io import is_disk_full, read, unlink_if_there
@@ -128,7 +128,7 @@ class GarbageCollector:
         self._noted = kept
         if kept is not None and kept.ledger_ids:
             storage.stats.quarantined_ledgers = len(kept.ledger_ids)
-            _log.error("%s", _told(kept, None))
+            _log.error("%s", _quarantine_text(kept, None))
         try:
             self._mark = decode_mark(await storage.runtime.disk.read_file(storage.path(MARK_NAME)), storage.instance_id)
         except FileNotFoundError:
@@ -183,7 +183,7 @@ class GarbageCollector:
             await self._note(quarantine)
         if judgement.quarantined:
             tell = _log.warning if judgement.doubt is Doubt.DELETED else _log.error
-            tell("%s", _told(quarantine, judgement.doubt))
+            tell("%s", _quarantine_text(quarantine, judgement.doubt))
         elif judgement.released:
             _log.warning("%d ledgers left the quarantine, %d are in it", judgement.released, len(quarantine.ledger_ids))
         if next_id is not None and next_id != self._marked_next_id:
@@ -350,7 +350,7 @@ class GarbageCollector:
             storage.stats.removed_logs += len(removed)
             crash_point(points.GC_AFTER_UNLINK)
 
-    async def _without(self, run: Run, gone: frozenset[int], moves: Moves) -> Run:
+    async def _without(self, run: IndexRun, gone: frozenset[int], moves: Moves) -> IndexRun:
         """The run itself if it does not refer to the logs that go; else one with the new places.
 
         Rows of deleted ledgers in those logs are left out.
@@ -359,7 +359,7 @@ class GarbageCollector:
             return run
         await next_turn()
         deleted = self._storage.states.deleted
-        kept = Run()
+        kept = IndexRun()
         moved = relocate(run, moves)
         for i, ledger_id in enumerate(moved.ledger_ids):
             if ledger_id not in deleted:
@@ -387,7 +387,7 @@ _WHY = {
 }
 
 
-def _told(quarantine: Quarantine, doubt: Doubt | None) -> str:
+def _quarantine_text(quarantine: Quarantine, doubt: Doubt | None) -> str:
     ids = quarantine.ledger_ids
     return (
         f"{len(ids)} ledgers ({ids.min()} to {ids.max()}) of the {quarantine.of} that were stored here are kept: "

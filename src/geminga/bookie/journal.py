@@ -166,11 +166,6 @@ class Journal:
         """Entries that wait for a group before theirs, or for more to come; not those being written."""
         return self._filling.entries + sum(group.entries for group in self._sealed)
 
-    @property
-    def file_count(self) -> int:
-        """Files on disk."""
-        return len(self._ids)
-
     def add(
         self,
         header: bytes,

@@ -18,9 +18,9 @@ from geminga.bookie import crash_points as points
 from geminga.bookie.config import BookieConfig
 from geminga.bookie.core import entry_log_format as log_format
 from geminga.bookie.core.checkpoint_format import Checkpoint, encode_checkpoint
-from geminga.bookie.core.index import Index, Row, Run, make_location, merge_runs, runs_to_merge
+from geminga.bookie.core.index import Index, IndexRun, Row, make_location, merge_runs, runs_to_merge
 from geminga.bookie.core.index_format import encode_run
-from geminga.bookie.core.ledger_states import LedgerState, LedgerStates, encode_states
+from geminga.bookie.core.ledger_states import LedgerStateRow, LedgerStates, encode_states
 from geminga.bookie.core.write_cache import WriteCache
 from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, unlink_if_there
 from geminga.bookie.entry_logs import EntryLogs, LogWriter
@@ -97,7 +97,7 @@ class LedgerStorage:
         """Path of a file of the ledger directory."""
         return f"{self.directory}/{name}"
 
-    async def adopt(self, checkpoint: Checkpoint, runs: Iterable[Run]) -> None:
+    async def adopt(self, checkpoint: Checkpoint, runs: Iterable[IndexRun]) -> None:
         """Take over what recovery read; go on with the newest log. Raises OSError."""
         self.checkpoint = checkpoint
         self.states.deleted = BitMap64.deserialize(checkpoint.deleted) if checkpoint.deleted else BitMap64()
@@ -138,9 +138,9 @@ class LedgerStorage:
             self.stats.flushes += 1
             self.stats.flushed_bytes += flushed_bytes
 
-    async def _write_entries(self, entries: dict[int, dict[int, bytes]]) -> Run:
+    async def _write_entries(self, entries: dict[int, dict[int, bytes]]) -> IndexRun:
         """All entries in the entry logs, synced; the rows that say where."""
-        run = Run()
+        run = IndexRun()
         chunks = 0
         try:
             await self._put_states()
@@ -200,7 +200,7 @@ class LedgerStorage:
         await writer.sync()
         self.logs.sizes[writer.log_id] = writer.offset
 
-    async def write_run(self, run: Run, states: Sequence[LedgerState] | None = None) -> None:
+    async def write_run(self, run: IndexRun, states: Sequence[LedgerStateRow] | None = None) -> None:
         """Give the run a file, durably; ``states``: if not those of now. Raises OSError."""
         run_id = self._next_run_id
         self._next_run_id += 1
@@ -210,7 +210,7 @@ class LedgerStorage:
         run.run_id = run_id
 
     async def write_checkpoint(
-        self, runs: Sequence[Run], *, mark: Mark | None = None, deleted: BitMap64 | None = None
+        self, runs: Sequence[IndexRun], *, mark: Mark | None = None, deleted: BitMap64 | None = None
     ) -> None:
         """Make ``runs``, the logs and the mark the ones in force; ``deleted``: if not those of now.
 
@@ -250,7 +250,7 @@ class LedgerStorage:
                 try:
                     next(steps)
                 except StopIteration as stop:
-                    merged: Run = stop.value
+                    merged: IndexRun = stop.value
                     break
                 await next_turn()
             await self.write_run(merged)
@@ -260,7 +260,7 @@ class LedgerStorage:
             self.stats.merges += 1
             await self.unlink_runs(old)
 
-    async def unlink_runs(self, runs: Iterable[Run]) -> None:
+    async def unlink_runs(self, runs: Iterable[IndexRun]) -> None:
         """Remove files of runs that the checkpoint no longer names."""
         for run in runs:
             try:

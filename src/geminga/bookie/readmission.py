@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from pyroaring import BitMap64
 
 from geminga.bookie import crash_points as points
-from geminga.bookie.core.index import Run
+from geminga.bookie.core.index import IndexRun
 from geminga.bookie.core.journal_format import encode_fence, encode_ledger
-from geminga.bookie.core.ledger_states import LedgerState
+from geminga.bookie.core.ledger_states import LedgerStateRow
 from geminga.bookie.journal import Journal
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.ports import LiveLedgers
@@ -76,8 +76,8 @@ class Readmission:
 async def _readmit(storage: LedgerStorage, ledger_id: int, master_key: bytes) -> None:
     """See the module. Everything that was added before it was deleted is behind the mark. Raises OSError."""
     async with storage.lock:
-        runs: list[Run] = []
-        replaced: list[Run] = []
+        runs: list[IndexRun] = []
+        replaced: list[IndexRun] = []
         for run in storage.index.runs:
             if ledger_id not in run.ledger_ids and ledger_id not in run.state_ids:
                 runs.append(run)
@@ -87,9 +87,9 @@ async def _readmit(storage: LedgerStorage, ledger_id: int, master_key: bytes) ->
             await storage.write_run(kept)
             runs.append(kept)
             replaced.append(run)
-        fenced = Run()
+        fenced = IndexRun()
         fenced.state_ids.append(ledger_id)
-        await storage.write_run(fenced, [LedgerState(ledger_id, master_key, is_fenced=True)])
+        await storage.write_run(fenced, [LedgerStateRow(ledger_id, master_key, is_fenced=True)])
         crash_point(points.READMIT_RUNS_WRITTEN)
         deleted = BitMap64(storage.states.deleted)
         deleted.discard(ledger_id)
@@ -101,8 +101,8 @@ async def _readmit(storage: LedgerStorage, ledger_id: int, master_key: bytes) ->
         await storage.unlink_runs(replaced)
 
 
-def _without(run: Run, gone: int) -> Run:
-    kept = Run()
+def _without(run: IndexRun, gone: int) -> IndexRun:
+    kept = IndexRun()
     for i, ledger_id in enumerate(run.ledger_ids):
         if ledger_id != gone:
             kept.add_slice(ledger_id, run, run.starts[i], run.starts[i + 1])

@@ -25,22 +25,22 @@ from geminga.bookie.core.checkpoint_format import (
     decode_cookie,
     encode_cookie,
 )
-from geminga.bookie.core.index import Row, Run, make_location, merge_runs
+from geminga.bookie.core.index import IndexRun, Row, make_location, merge_runs
 from geminga.bookie.core.index_format import decode_run
 from geminga.bookie.core.journal_format import (
     FILE_HEADER_BYTES,
     INSTANCE_ID_BYTES,
-    Add,
+    AddRecord,
     Fence,
     Group,
     JournalScan,
-    Ledger,
+    NewLedgerRecord,
     decode_file_header,
     decode_records,
     group_seed,
     scan_journal,
 )
-from geminga.bookie.core.ledger_states import LedgerState, decode_states
+from geminga.bookie.core.ledger_states import LedgerStateRow, decode_states
 from geminga.bookie.disk_io import unlink_if_there
 from geminga.bookie.entry_logs import SUFFIX as LOG_SUFFIX
 from geminga.bookie.entry_logs import log_name
@@ -208,9 +208,9 @@ async def _read_checkpoint(storage: LedgerStorage, names: Sequence[str]) -> Chec
     return checkpoint
 
 
-async def _read_runs(storage: LedgerStorage, checkpoint: Checkpoint) -> list[Run] | None:
+async def _read_runs(storage: LedgerStorage, checkpoint: Checkpoint) -> list[IndexRun] | None:
     """The runs of the checkpoint, adopted with their states; None if one is missing or damaged."""
-    runs: list[Run] = []
+    runs: list[IndexRun] = []
     states = []
     for run_id in checkpoint.run_ids:
         path = storage.path(run_name(run_id))
@@ -231,8 +231,8 @@ async def _read_runs(storage: LedgerStorage, checkpoint: Checkpoint) -> list[Run
 
 async def _rebuild(storage: LedgerStorage, checkpoint: Checkpoint, logs: dict[int, int | None]) -> None:
     """One new run from the chunks of the logs (id -> durable size, None: up to the torn end)."""
-    runs: list[Run] = []
-    states: list[list[LedgerState]] = []
+    runs: list[IndexRun] = []
+    states: list[list[LedgerStateRow]] = []
     sizes = {}
     for log_id, size in sorted(logs.items()):
         rows_by_ledger: dict[int, list[tuple[int, Row]]] = {}
@@ -248,7 +248,7 @@ async def _rebuild(storage: LedgerStorage, checkpoint: Checkpoint, logs: dict[in
         try:
             next(steps)
         except StopIteration as stop:
-            merged: Run = stop.value
+            merged: IndexRun = stop.value
             break
         await next_turn()
     await storage.adopt(replace(checkpoint, run_ids=(), logs=tuple(sorted(sizes.items()))), ())
@@ -270,7 +270,7 @@ def _scan_log(
     data: bytes,
     size: int | None,
     rows_by_ledger: dict[int, list[tuple[int, Row]]],
-    states: list[list[LedgerState]],
+    states: list[list[LedgerStateRow]],
 ) -> int:
     """Collect rows and states of one log; where its valid part ends (0: it has none)."""
     path = storage.logs.path(log_id)
@@ -297,7 +297,7 @@ def _scan_log(
     return offset
 
 
-def _layers(rows_by_ledger: dict[int, list[tuple[int, Row]]]) -> list[Run]:
+def _layers(rows_by_ledger: dict[int, list[tuple[int, Row]]]) -> list[IndexRun]:
     """Runs of disjoint sorted rows, older chunks in earlier runs."""
     layers: list[dict[int, list[Row]]] = []
     for ledger_id, placed in rows_by_ledger.items():
@@ -312,7 +312,7 @@ def _layers(rows_by_ledger: dict[int, list[tuple[int, Row]]]) -> list[Run]:
             layers[depth].setdefault(ledger_id, []).append(row)
     runs = []
     for layer in layers:
-        run = Run()
+        run = IndexRun()
         for ledger_id in sorted(layer):
             run.add_ledger(ledger_id, layer[ledger_id])
         runs.append(run)
@@ -406,7 +406,7 @@ async def _apply(storage: LedgerStorage, groups: Sequence[Group], mark_sequence:
             continue
         for record in decode_records(group.body):
             match record:
-                case Add(ledger_id, first_entry_id, entries):
+                case AddRecord(ledger_id, first_entry_id, entries):
                     if ledger_id not in states.deleted:
                         states.know(ledger_id, b"")
                         storage.cache.put(ledger_id, first_entry_id, entries, sum(map(len, entries)))
@@ -414,7 +414,7 @@ async def _apply(storage: LedgerStorage, groups: Sequence[Group], mark_sequence:
                     if ledger_id not in states.deleted:
                         states.know(ledger_id, b"")
                         states.fence(ledger_id)
-                case Ledger(ledger_id, master_key):
+                case NewLedgerRecord(ledger_id, master_key):
                     if ledger_id not in states.deleted:
                         states.know(ledger_id, master_key)
         if storage.cache.is_flush_due:

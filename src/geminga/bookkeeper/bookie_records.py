@@ -12,8 +12,8 @@ from geminga.wire.bookkeeper.bookie_racks import (
     RACKS_PATH,
     Racks,
     decode_racks,
+    document_of,
     encode_racks,
-    told_of,
     with_bookie,
     without_bookie,
 )
@@ -44,15 +44,15 @@ class BookieRecords:
 
     async def rack(self, bookie_id: str) -> object | None:
         """What is told of one; None: nothing."""
-        return told_of(await self.racks(), bookie_id)
+        return document_of(await self.racks(), bookie_id)
 
-    async def set(self, group: str, bookie_id: str, told: Mapping[str, object]) -> bool:
+    async def set(self, group: str, bookie_id: str, document: Mapping[str, object]) -> bool:
         """It is in this group, and not in the one where it was; False: there is no room, and nothing is changed."""
         has_room = True
 
         def change(value: bytes | None) -> bytes | None:
             nonlocal has_room
-            wanted = encode_racks(with_bookie(decode_racks(value or b""), group, bookie_id, told))
+            wanted = encode_racks(with_bookie(decode_racks(value or b""), group, bookie_id, document))
             has_room = len(wanted) <= max(RACKS_BYTES_MAX, len(value or b""))
             return wanted if has_room else None
 

@@ -10,7 +10,7 @@ from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.installation import META_INSTALLATION, Installation
 from geminga.bookkeeper.ledger_ids import LedgerIds
-from geminga.bookkeeper.ledger_store import MetadataLiveLedgers, StoredLedger
+from geminga.bookkeeper.ledger_store import LedgerNode, MetadataLiveLedgers
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import BookiePool
 from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, NoSuchLedgerError
@@ -189,12 +189,12 @@ class BookKeeper:
             raise MetadataError("the list of ledgers can not be read now")
         return sorted(found)
 
-    async def read_ledger(self, ledger_id: int) -> StoredLedger:
+    async def read_ledger(self, ledger_id: int) -> LedgerNode:
         """Metadata of a ledger as they are now. Raises NoSuchLedgerError, CorruptionError, MetadataError."""
         return await self._ledgers.read(ledger_id)
 
     async def seal_ledger(self, ledger_id: int, version: int) -> int | None:
-        """Make sure that nobody gets an acknowledgement for an entry of this ledger any more, by recovering it.
+        """Make sure that nobody gets an acknowledgment for an entry of this ledger any more, by recovering it.
 
         Returns the version of its metadata from then on; None if they have not ``version`` (another one is at work
         on it) or it is gone. Raises what :meth:`open_ledger` raises: nothing may be concluded then.
@@ -222,7 +222,7 @@ class BookKeeper:
     async def delete_ledger(self, ledger_id: int) -> None:
         """Delete the ledger's metadata; bookies collect its entries later. Fine if it is gone already.
 
-        One that is not closed is fenced first, so that its writer, wherever it is, gets no acknowledgement for what
+        One that is not closed is fenced first, so that its writer, wherever it is, gets no acknowledgment for what
         is thrown away. A bookie that can not be fenced now learns of it when it collects its garbage.
         """
         from geminga.bookkeeper.recovery import fence_ledger

@@ -20,7 +20,7 @@ from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble, rebase_change
 from geminga.bookkeeper.core.read_attempts import StickyReplica
 from geminga.bookkeeper.environment import LedgerEnvironment
-from geminga.bookkeeper.ledger_store import StoredLedger
+from geminga.bookkeeper.ledger_store import LedgerNode
 from geminga.bookkeeper.read_op import PayloadsDone, ReadOp, read_single
 from geminga.model.bookie_port import Bookie
 from geminga.model.errors import (
@@ -76,7 +76,7 @@ class LedgerHandle:
         self,
         env: LedgerEnvironment,
         ledger_id: int,
-        stored: StoredLedger,
+        stored: LedgerNode,
         *,
         is_writable: bool,
         is_recovery: bool = False,

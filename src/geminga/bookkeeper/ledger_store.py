@@ -39,7 +39,7 @@ LAYOUT_KNOWN: Final = b"HierarchicalLedgerManagerFactory"
 _log = get_logger(__name__)
 
 
-class StoredLedger(NamedTuple):
+class LedgerNode(NamedTuple):
     """Ledger metadata and the version of its node."""
 
     metadata: LedgerMetadata
@@ -58,7 +58,7 @@ class LedgerStore:
         #: Whether the cluster keeps its ledgers where they are looked for here.
         self._is_layout_known = False
 
-    async def create(self, ledger_id: int, metadata: LedgerMetadata) -> StoredLedger | None:
+    async def create(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerNode | None:
         """Create the node; None if the id is taken. ``metadata.creation_token`` tells ours from another's."""
         invariant(metadata.creation_token is not None, f"ledger {ledger_id} created without a token")
         await self._check_layout()
@@ -73,24 +73,24 @@ class LedgerStore:
             # If it is not there it may still come: this id is given up, the caller takes another.
             if node is None or node.value != value:
                 return None
-            return StoredLedger(metadata, node.stat.version)
-        return StoredLedger(metadata, result.stat.version)
+            return LedgerNode(metadata, node.stat.version)
+        return LedgerNode(metadata, result.stat.version)
 
-    async def read(self, ledger_id: int) -> StoredLedger:
+    async def read(self, ledger_id: int) -> LedgerNode:
         """Raises NoSuchLedgerError, CorruptionError, MetadataError."""
         node = await self._store.get(ledger_path(ledger_id))
         if node is None:
             await self._check_layout()
             raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
-        return StoredLedger(decode_ledger_metadata(node.value, ledger_id), node.stat.version, node.stat.created_ms)
+        return LedgerNode(decode_ledger_metadata(node.value, ledger_id), node.stat.version, node.stat.created_ms)
 
     async def update(
         self,
         ledger_id: int,
         change: Callable[[LedgerMetadata], LedgerMetadata],
         *,
-        known: StoredLedger | None = None,
-    ) -> StoredLedger:
+        known: LedgerNode | None = None,
+    ) -> LedgerNode:
         """Compare-and-set in a loop; ``change`` returns its argument to leave it, or raises to give up.
 
         ``change`` may meet its own effect (see ``metadata.cas.update``). Raises NoSuchLedgerError.
@@ -105,11 +105,11 @@ class LedgerStore:
 
         known_value = None
         if known is not None:
-            known_value = cas.Written(encode_ledger_metadata(known.metadata), known.version)
+            known_value = cas.CasResult(encode_ledger_metadata(known.metadata), known.version)
         written = await cas.update(self._store, ledger_path(ledger_id), change_value, known=known_value)
         if written is None:
             raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
-        return StoredLedger(decode_ledger_metadata(written.value, ledger_id), written.version)
+        return LedgerNode(decode_ledger_metadata(written.value, ledger_id), written.version)
 
     async def delete(self, ledger_id: int, *, expected_version: int | None = None) -> bool:
         """Delete the node; False if it is gone already. Raises BadVersionError if it has another version."""

@@ -100,7 +100,7 @@ class PlacementFacts:
                 self._metadata.watch_node(RACKS_PATH, self._racks_changed)
                 self._is_listening = True
             node = await self._metadata.get(RACKS_PATH)
-            self._placement.set_places(decode_bookie_racks(b"" if node is None else node.value))
+            self._placement.set_racks(decode_bookie_racks(b"" if node is None else node.value))
             self._complaint = ""
         except (MetadataError, CorruptionError) as error:
             if str(error) != self._complaint:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from geminga.bookkeeper.core.read_attempts import Ask, ReadAttempts, StickyReplica, read_order
+from geminga.bookkeeper.core.read_attempts import BookieRead, ReadAttempts, StickyReplica, read_order
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.runtime import get_logger
 
@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 def fragment_of(fragments: Sequence[LedgerFragment], entry_id: int) -> LedgerFragment:
-    """The fragment that holds the entry."""
+    """The fragment that holds the entry. Raises StorageError."""
     for fragment in reversed(fragments):
         if fragment.first_entry_id <= entry_id:
             return fragment
@@ -142,7 +142,7 @@ class ReadOp:
                 self._whole = order
         return order
 
-    def _go_on(self, asks: Sequence[Ask], *, is_speculative: bool = False) -> None:
+    def _go_on(self, asks: Sequence[BookieRead], *, is_speculative: bool = False) -> None:
         """Make the calls, and be done if that is all."""
         # Each call's share, so that all together keep to the limit.
         share = None if self._bytes_max is None or not asks else self._bytes_max // len(asks)
@@ -177,7 +177,7 @@ class ReadOp:
         self._move_on(late)
         self._go_on(self._attempts.answer_is_late(), is_speculative=True)
 
-    def _on_read(self, ask: Ask, is_speculative: bool, results: Sequence[EntryData | StorageError]) -> None:
+    def _on_read(self, ask: BookieRead, is_speculative: bool, results: Sequence[EntryData | StorageError]) -> None:
         if is_speculative:
             self._replicas.speculative_calls -= 1
         if self._is_done:

@@ -24,7 +24,7 @@ from geminga.bookkeeper.core.recovery import (
     recover_ledger,
 )
 from geminga.bookkeeper.environment import LedgerEnvironment
-from geminga.bookkeeper.ledger_store import StoredLedger
+from geminga.bookkeeper.ledger_store import LedgerNode
 from geminga.bookkeeper.read_op import fragment_of
 from geminga.model.bookie_port import FenceDone, LacResult
 from geminga.model.errors import BadVersionError, CorruptionError, StorageError, UnknownEntryError, invariant
@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 
 async def recover_stored_ledger(
-    env: LedgerEnvironment, ledger_id: int, stored: StoredLedger, batch_size: int
-) -> StoredLedger:
+    env: LedgerEnvironment, ledger_id: int, stored: LedgerNode, batch_size: int
+) -> LedgerNode:
     """Fence, find the end, close. Raises UnknownEntryError (try again later), CorruptionError, MetadataError."""
     error: BadVersionError | None = None
     for _ in range(RECOVERY_ATTEMPTS_MAX):
@@ -55,7 +55,7 @@ async def recover_stored_ledger(
     raise error if error is not None else BadVersionError(f"ledger {ledger_id}: no attempt was allowed")
 
 
-async def fence_ledger(env: LedgerEnvironment, ledger_id: int, stored: StoredLedger) -> None:
+async def fence_ledger(env: LedgerEnvironment, ledger_id: int, stored: LedgerNode) -> None:
     """Fence the bookies of the last ensemble, as far as they can be; returns when all have answered."""
     key = master_key(stored.metadata.password)
 
@@ -102,8 +102,11 @@ async def _ask_each(
 
 
 async def read_last_add_confirmed(env: LedgerEnvironment, ledger_id: int, metadata: LedgerMetadata) -> tuple[int, int]:
-    """(LAC, payload bytes up to it) of a ledger that is being written, without disturbing its writer."""
-    session = _Session(env, ledger_id, StoredLedger(metadata, 0))
+    """(LAC, payload bytes up to it) of a ledger that is being written, without disturbing its writer.
+
+    Raises UnknownEntryError.
+    """
+    session = _Session(env, ledger_id, LedgerNode(metadata, 0))
     lac = await session.read_lac(metadata.last_fragment.ensemble, fence=False)
     lac = max(lac, metadata.last_fragment.first_entry_id - 1)
     if lac < 0:
@@ -119,7 +122,7 @@ class _Session:
 
     __slots__ = ("_digest", "_distribution", "_env", "_fenced", "_ledger_id", "_marked", "_master_key", "_stored")
 
-    def __init__(self, env: LedgerEnvironment, ledger_id: int, stored: StoredLedger) -> None:
+    def __init__(self, env: LedgerEnvironment, ledger_id: int, stored: LedgerNode) -> None:
         metadata = stored.metadata
         self._env = env
         self._ledger_id = ledger_id
@@ -130,7 +133,7 @@ class _Session:
         self._master_key = master_key(metadata.password)
         self._fenced: set[str] = set()
 
-    async def recover(self, batch_size: int) -> StoredLedger:
+    async def recover(self, batch_size: int) -> LedgerNode:
         """Drive the procedure to its end."""
         custom = self._stored.metadata.custom_metadata
         # Of a ledger that may not be on any bookie it has to be known which, before one takes another's place.

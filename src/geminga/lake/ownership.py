@@ -38,9 +38,9 @@ def claim(store: LakeStore, owner: Owner, now_ms: int) -> None:
     if found is None:
         raise StorageError(f"{store.root}/{OWNER_FILE} went while it was looked at")
     if found.installation != owner.installation:
-        told = f"cluster {found.cluster!r} ({found.installation})"
+        first_owner = f"cluster {found.cluster!r} ({found.installation})"
         raise StorageError(
-            f"{store.root} is the lake of {told}, not of {owner.cluster!r} ({owner.installation}): expected a "
+            f"{store.root} is the lake of {first_owner}, not of {owner.cluster!r} ({owner.installation}): expected a "
             f"directory or prefix of its own. If that cluster is gone for good, delete {OWNER_FILE} there"
         )
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from geminga.lake.arrow_rows import DICTIONARY_COLUMNS, REBUILD_COLUMNS, SCHEMA, STATISTICS_COLUMNS, table_of
 from geminga.lake.core import names
 from geminga.lake.core.rebuild import rebuild_entries
-from geminga.lake.core.rows import MESSAGE, Rows
+from geminga.lake.core.rows import MESSAGE, RowBuffer
 from geminga.lake.store import LakeStore
 from geminga.model import TopicName
 from geminga.model.errors import CorruptionError, DiskIOError, MissingFileError, StorageError, invariant
@@ -93,7 +93,7 @@ class LedgerFileWriter:
         """Raises OSError."""
         self._facts = facts
         self._offload = {"uid": facts.uid, "startedMs": started_ms, "writer": writer}
-        self._rows = Rows(facts.ledger_id, TopicName.parse(facts.topic).partition)
+        self._rows = RowBuffer(facts.ledger_id, TopicName.parse(facts.topic).partition)
         self._next_entry = 0
         self._first_entries: list[int] = []
         self._group_rows: list[int] = []

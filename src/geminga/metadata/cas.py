@@ -17,7 +17,7 @@ from geminga.model.errors import BadVersionError, NodeNotEmptyError, NoSuchNodeE
 CAS_ATTEMPTS_MAX: Final = 32
 
 
-class Written(NamedTuple):
+class CasResult(NamedTuple):
     """A node's value and version as they are after the call."""
 
     value: bytes
@@ -29,9 +29,9 @@ async def update(
     path: str,
     change: Callable[[bytes | None], bytes | None],
     *,
-    known: Written | None = None,
+    known: CasResult | None = None,
     attempts_max: int = CAS_ATTEMPTS_MAX,
-) -> Written | None:
+) -> CasResult | None:
     """Replace the node's value by ``change(value)``; ``value`` is None if there is no node.
 
     ``change`` returns None to leave the node as it is; the result is then what was read (None: no node).
@@ -50,7 +50,7 @@ async def update(
         version = MUST_NOT_EXIST if before is None else before.version
         try:
             result = await store.put(path, value, expected_version=version)
-            return Written(value, result.stat.version)
+            return CasResult(value, result.stat.version)
         except BadVersionError as lost:
             error = lost
         except UnknownOutcomeError as unknown:
@@ -113,8 +113,8 @@ async def remove_read(store: MetadataStore, path: str, node: Node, *, attempts_m
     raise unknown if unknown is not None else UnknownOutcomeError(f"{path}: no attempt was allowed")
 
 
-def _written(node: Node | None) -> Written | None:
-    return None if node is None else Written(node.value, node.stat.version)
+def _written(node: Node | None) -> CasResult | None:
+    return None if node is None else CasResult(node.value, node.stat.version)
 
 
 async def remove_if_empty(store: MetadataStore, path: str) -> bool:

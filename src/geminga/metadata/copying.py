@@ -50,7 +50,7 @@ ENDED: Final = "metadata.copy.ended"
 OnProgress: TypeAlias = Callable[[str, int, int], None]
 
 
-class Source(Protocol):
+class NodeSource(Protocol):
     """A tree that nobody changes meanwhile."""
 
     async def nodes_after(self, path: str, limit: int) -> Sequence[SourceNode]:
@@ -58,7 +58,7 @@ class Source(Protocol):
         ...
 
 
-async def scan(source: Source, target_name: str, check: Callable[[str, bytes], None]) -> Summary:
+async def scan(source: NodeSource, target_name: str, check: Callable[[str, bytes], None]) -> Summary:
     """What is to be copied. Raises MetadataError that names the nodes which ``check`` raises one for."""
     digest = TreeDigest()
     refused: list[str] = []
@@ -76,7 +76,7 @@ async def scan(source: Source, target_name: str, check: Callable[[str, bytes], N
     return digest.summary()
 
 
-async def _windows(source: Source) -> AsyncIterator[Sequence[SourceNode]]:
+async def _windows(source: NodeSource) -> AsyncIterator[Sequence[SourceNode]]:
     path = ""
     while nodes := await source.nodes_after(path, WINDOW_NODES):
         window: list[SourceNode] = []
@@ -96,7 +96,7 @@ class MetadataCopy:
 
     def __init__(
         self,
-        source: Source,
+        source: NodeSource,
         target: MetadataStore,
         marker: Marker,
         target_name: str,

@@ -154,7 +154,7 @@ class SqliteFile:
         await self.runtime.threads.call(_WRITE_LANE, self._tree.close)
 
     def write(self, change: Change, size_bytes: int) -> asyncio.Future[PutResult | None]:
-        """Queue a change of so many bytes; what it gave, once it is durable."""
+        """Queue a change of so many bytes; what it gave, once it is durable. Raises MetadataUnavailableError."""
         if len(self._queue) >= QUEUED_WRITES_MAX:
             raise MetadataUnavailableError(f"{QUEUED_WRITES_MAX} metadata writes are waiting")
         reply: asyncio.Future[PutResult | None] = asyncio.get_running_loop().create_future()

@@ -35,7 +35,7 @@ _NOTHING: Final = Spread((), 0.0)
 class Histogram:
     """Counts values between bounds."""
 
-    __slots__ = ("_bounds", "_counts", "_since", "_told", "_told_total", "_window", "total")
+    __slots__ = ("_bounds", "_counts", "_reported", "_reported_total", "_since", "_window", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         """``bounds``: ascending; each belongs to the values below it."""
@@ -45,8 +45,8 @@ class Histogram:
         self.total = 0.0
         self._since: float | None = None
         #: What windows have told already.
-        self._told: tuple[int, ...] = ()
-        self._told_total = 0.0
+        self._reported: tuple[int, ...] = ()
+        self._reported_total = 0.0
         self._window = _NOTHING
 
     @property
@@ -76,10 +76,10 @@ class Histogram:
     def window(self, now_s: float) -> Spread:
         """What came between the last question and the one before it, or since then if that is a second ago."""
         if self._since is None or now_s - self._since >= WINDOW_MIN_S:
-            counts = tuple(self._counts)
-            spread = tuple(new - old for new, old in zip(counts, self._told, strict=True)) if self._told else counts
-            self._window = Spread(spread, self.total - self._told_total)
-            self._since, self._told, self._told_total = now_s, counts, self.total
+            counts, known = tuple(self._counts), self._reported
+            spread = tuple(new - old for new, old in zip(counts, known, strict=True)) if known else counts
+            self._window = Spread(spread, self.total - self._reported_total)
+            self._since, self._reported, self._reported_total = now_s, counts, self.total
         return self._window
 
 

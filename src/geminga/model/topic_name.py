@@ -27,7 +27,7 @@ _SYSTEM_LOCAL_NAMES: Final = frozenset(
         TRANSACTION_SNAPSHOT_INDEXES,
     )
 )
-#: Ends the name of the log of a subscription's acknowledgements in transactions.
+#: Ends the name of the log of a subscription's acknowledgments in transactions.
 PENDING_ACK_SUFFIX: Final = "__transaction_pending_ack"
 #: Local name of the topic in the system namespace whose partitions are the coordinators of transactions.
 TRANSACTION_COORDINATORS: Final = "transaction_coordinator_assign"

@@ -5,17 +5,17 @@ from geminga.replication.config import ReplicationConfig
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.registry import (
     BookieRegistry,
+    LiveBookies,
     LocalBookieRegistry,
     MetadataBookieRegistry,
-    RegisteredBookies,
 )
 
 __all__ = [
     "AutoRecovery",
     "BookieRegistry",
+    "LiveBookies",
     "LocalBookieRegistry",
     "MetadataBookieRegistry",
-    "RegisteredBookies",
     "ReplicationConfig",
     "ReplicationCounters",
 ]

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from geminga.bookkeeper import BookKeeper
-from geminga.bookkeeper.ledger_store import StoredLedger
+from geminga.bookkeeper.ledger_store import LedgerNode
 from geminga.metadata.ports import MetadataStore, SessionEvent
 from geminga.model.errors import CorruptionError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.replication import crash_points
@@ -175,7 +175,7 @@ class Auditor:
         await self._marks.set_checked_all(self._clock.wall_ms())
         self._counters.full_checks += 1
 
-    async def _check(self, ledger_id: int, stored: StoredLedger) -> None:
+    async def _check(self, ledger_id: int, stored: LedgerNode) -> None:
         metadata = stored.metadata
         registered = (await self._registry.registered()).all
         settled = list(settled_fragments(metadata))
@@ -211,7 +211,7 @@ class Auditor:
             return False
         return not 0 <= self._clock.wall_ms() - checked_ms < interval_ms
 
-    async def _read(self, ledger_id: int) -> StoredLedger | None:
+    async def _read(self, ledger_id: int) -> LedgerNode | None:
         """None: deleted meanwhile, or nobody can tell what it is."""
         try:
             return await self._bookkeeper.read_ledger(ledger_id)

@@ -64,7 +64,7 @@ class Copier:
         self._counters = counters
 
     async def fence(self, ledger: CopiedLedger, bookie_ids: Iterable[str]) -> None:
-        """Have bookies that are new to a closed ledger refuse whoever still takes it for open."""
+        """Have bookies that are new to a closed ledger refuse whoever still takes it for open. Raises StorageError."""
         for bookie_id in bookie_ids:
             try:
                 async with asyncio.timeout(ANSWER_S):

@@ -10,7 +10,7 @@ from geminga.model.bookie_port import Availability, Bookie
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, READ_ONLY_NAME, READ_ONLY_PATH
 
 
-class RegisteredBookies(NamedTuple):
+class LiveBookies(NamedTuple):
     """Ids, sorted. Who is in neither is lost."""
 
     writable: tuple[str, ...]
@@ -25,7 +25,7 @@ class RegisteredBookies(NamedTuple):
 class BookieRegistry(Protocol):
     """Tells who is registered."""
 
-    async def registered(self) -> RegisteredBookies:
+    async def registered(self) -> LiveBookies:
         """Now, read from the source; raises MetadataError."""
         ...
 
@@ -42,11 +42,11 @@ class MetadataBookieRegistry:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
-    async def registered(self) -> RegisteredBookies:
+    async def registered(self) -> LiveBookies:
         """See :class:`BookieRegistry`. Who goes from one list to the other is in both for a moment: read-only first."""
         read_only = await self._store.children(READ_ONLY_PATH)
         writable = [name for name in await self._store.children(AVAILABLE_PATH) if name != READ_ONLY_NAME]
-        return RegisteredBookies(tuple(writable), tuple(name for name in read_only if name not in writable))
+        return LiveBookies(tuple(writable), tuple(name for name in read_only if name not in writable))
 
     def watch(self, callback: Callable[[], None]) -> Unsubscribe:
         """See :class:`BookieRegistry`."""
@@ -70,10 +70,10 @@ class LocalBookieRegistry:
         for bookie in self._bookies.values():
             bookie.watch(self._changed)
 
-    async def registered(self) -> RegisteredBookies:
+    async def registered(self) -> LiveBookies:
         """See :class:`BookieRegistry`."""
         states = {name: bookie.availability for name, bookie in self._bookies.items()}
-        return RegisteredBookies(
+        return LiveBookies(
             tuple(name for name, state in states.items() if state is Availability.WRITABLE),
             tuple(name for name, state in states.items() if state is Availability.READ_ONLY),
         )

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from geminga.bookkeeper import BookiePool, BookKeeper
-from geminga.bookkeeper.ledger_store import LedgerStore, StoredLedger
+from geminga.bookkeeper.ledger_store import LedgerNode, LedgerStore
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import BadVersionError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.replication import crash_points
@@ -36,7 +36,7 @@ from geminga.replication.core.pacing import FailedLedgers
 from geminga.replication.core.replacing import choose_targets, replace_bookies
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.marks import StoredMark, UnderReplicatedLedgers
-from geminga.replication.registry import BookieRegistry, RegisteredBookies
+from geminga.replication.registry import BookieRegistry, LiveBookies
 from geminga.runtime import Runtime, crash_point, get_logger
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -48,7 +48,7 @@ HELD_MS_MIN: Final = 100
 _log = get_logger(__name__)
 
 
-class Outcome(Enum):
+class RepairOutcome(Enum):
     """How an attempt at a ledger ended."""
 
     #: It lacks nothing, or is gone.
@@ -208,30 +208,30 @@ class ReplicationWorker:
         except MetadataError:
             await self._unlock(ledger_id)
             raise
-        if outcome is Outcome.OPEN:
+        if outcome is RepairOutcome.OPEN:
             self._hold(ledger_id, self._config.open_ledger_rereplication_grace_period_ms, is_open=True)
-        elif outcome is Outcome.FAILED:
+        elif outcome is RepairOutcome.FAILED:
             self._counters.failed_attempts += 1
             self._hold(ledger_id, self._failed.failed(ledger_id), is_open=False)
         else:
             self._failed.restored(ledger_id)
             await self._unlock(ledger_id)
 
-    async def _attempt(self, ledger_id: int) -> Outcome:
+    async def _attempt(self, ledger_id: int) -> RepairOutcome:
         mark = await self._marks.read(ledger_id)
         if mark is None:
-            return Outcome.RESTORED
+            return RepairOutcome.RESTORED
         try:
             outcome = await self._restore(ledger_id, mark)
         except NoSuchLedgerError:
             _log.info("ledger %d was deleted: nothing to restore", ledger_id)
-            outcome = Outcome.RESTORED
+            outcome = RepairOutcome.RESTORED
         except MetadataError:
             raise
         except StorageError as error:
             _log.warning("ledger %d can not be restored now: %s", ledger_id, error)
-            return Outcome.FAILED
-        if outcome is Outcome.RESTORED:
+            return RepairOutcome.FAILED
+        if outcome is RepairOutcome.RESTORED:
             await self._end_mark(ledger_id, mark)
         return outcome
 
@@ -254,12 +254,12 @@ class ReplicationWorker:
     def _mark_ms(self) -> int | None:
         return self._clock.wall_ms() if self._config.store_mark_time else None
 
-    async def _restore(self, ledger_id: int, mark: StoredMark) -> Outcome:
+    async def _restore(self, ledger_id: int, mark: StoredMark) -> RepairOutcome:
         stored = await self._ledgers.read(ledger_id)
         registered = await self._registry.registered()
         if not registered.all:
             _log.warning("no bookie is registered: nothing is restored")
-            return Outcome.FAILED
+            return RepairOutcome.FAILED
         usable = await self._complete_named(ledger_id, stored.metadata, mark, registered)
         for lost in lost_replicas(stored.metadata, usable):
             stored, is_moved = await self._try_move(ledger_id, stored, lost, registered, usable)
@@ -273,17 +273,17 @@ class ReplicationWorker:
         stored = await self._ledgers.read(ledger_id)
         registered = await self._registry.registered()
         if not registered.all or lost_replicas(stored.metadata, usable & registered.all):
-            return Outcome.FAILED
-        return Outcome.OPEN if is_tail_lost(stored.metadata, registered.all) else Outcome.RESTORED
+            return RepairOutcome.FAILED
+        return RepairOutcome.OPEN if is_tail_lost(stored.metadata, registered.all) else RepairOutcome.RESTORED
 
     async def _try_move(
         self,
         ledger_id: int,
-        stored: StoredLedger,
+        stored: LedgerNode,
         lost: LostReplicas,
-        registered: RegisteredBookies,
+        registered: LiveBookies,
         usable: frozenset[str],
-    ) -> tuple[StoredLedger, bool]:
+    ) -> tuple[LedgerNode, bool]:
         """The ledger as it is then, and whether these replicas are elsewhere. Other fragments may fare better."""
         try:
             return await self._move(ledger_id, stored, lost, registered, usable), True
@@ -299,11 +299,11 @@ class ReplicationWorker:
     async def _move(
         self,
         ledger_id: int,
-        stored: StoredLedger,
+        stored: LedgerNode,
         lost: LostReplicas,
-        registered: RegisteredBookies,
+        registered: LiveBookies,
         usable: frozenset[str],
-    ) -> StoredLedger:
+    ) -> LedgerNode:
         """Copy what a fragment lacks to other bookies and put them into the metadata."""
         fragment = lost.fragment
         available = set(self._bookies.available())
@@ -340,7 +340,7 @@ class ReplicationWorker:
         return moved
 
     async def _complete_named(
-        self, ledger_id: int, metadata: LedgerMetadata, mark: StoredMark, registered: RegisteredBookies
+        self, ledger_id: int, metadata: LedgerMetadata, mark: StoredMark, registered: LiveBookies
     ) -> frozenset[str]:
         """Give bookies that the mark names and that are there what they lack; whose copies may be relied on then."""
         usable = registered.all

@@ -83,13 +83,13 @@ class MemoryDisk:
         file.is_open = False
 
     async def sync_file(self, file: DiskFile) -> None:
-        """Nothing to do."""
+        """Nothing to do. Raises OSError."""
         assert isinstance(file, MemoryFile)
         if not file.is_open:
             raise OSError(errno.EBADF, "the file is closed", file.path)
 
     async def truncate(self, file: DiskFile, size_bytes: int) -> None:
-        """Cut or extend to ``size_bytes``."""
+        """Cut or extend to ``size_bytes``. Raises OSError."""
         assert isinstance(file, MemoryFile)
         if not file.is_open:
             raise OSError(errno.EBADF, "the file is closed", file.path)
@@ -110,7 +110,7 @@ class MemoryDisk:
         self._files[path] = bytearray(data)
 
     async def make_dirs(self, path: str) -> None:
-        """Create the directory and its parents."""
+        """Create the directory and its parents. Raises FileExistsError."""
         path = posixpath.normpath(path)
         while path not in self._dirs:
             if path in self._files:

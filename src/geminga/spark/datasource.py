@@ -30,7 +30,7 @@ class PulsarDataSource(DataSource):
         return "pulsar"
 
     def schema(self) -> StructType:
-        """The columns, as the options say; used unless the user gives a schema."""
+        """The columns, as the options say; used unless the user gives a schema. Raises OptionError."""
         options = SourceOptions.for_schema(self.options)
         if options.schema_mode == "fixed":
             raise OptionError("schemaMode=fixed: give the columns with .schema(...)")

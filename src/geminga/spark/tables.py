@@ -34,7 +34,7 @@ from geminga.spark.source_rules.file_parts import (
     is_id_short,
     scans_of,
 )
-from geminga.spark.source_rules.lake_plan import LakeLedger, Unit
+from geminga.spark.source_rules.lake_plan import PlannedFile, Unit
 from geminga.spark.source_rules.options import PLAN, SourceOptions
 from geminga.spark.source_rules.plan_text import encode_plan
 
@@ -101,7 +101,7 @@ def _text(name: str, value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _readable(ledgers: Sequence[LakeLedger], units: Sequence[Unit], options: SourceOptions) -> list[LakeLedger]:
+def _readable(ledgers: Sequence[PlannedFile], units: Sequence[Unit], options: SourceOptions) -> list[PlannedFile]:
     """Those that Spark can read with the same result; others go through the source."""
     assert options.lake is not None
     if options.schema_mode != "raw" or options.json_columns or not options.lake.root.startswith("file://"):

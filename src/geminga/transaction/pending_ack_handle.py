@@ -1,4 +1,4 @@
-"""Acknowledgements of a subscription in transactions: stored in a log of their own, and in its cursor once they count.
+"""Acknowledgments of a subscription in transactions: stored in a log of their own, and in its cursor once they count.
 
 Order on a commit: the record, then the answer, then the cursor. Whoever opens the log again does what the cursor may
 have lost once more, which is the same as once. A transaction's records are deleted together, when what it acknowledged

@@ -69,7 +69,7 @@ def refusal_of(names: Names, method: str, path: str, headers: Iterable[tuple[byt
     strange = next((host for host in hosts if host and not _answers_to(names, _host_of(host))), "")
     if strange:
         return (
-            f"the Host {_told(strange)} is none of this server's names: expected an IP address, localhost, its own "
+            f"the Host {_quoted(strange)} is none of this server's names: expected an IP address, localhost, its own "
             f"name, or one that {HOSTS_KEY} lists"
         )
     if method in _QUESTIONS and not _creates(path):
@@ -94,17 +94,17 @@ def _foreign_page(names: Names, host: str, found: dict[bytes, list[str]]) -> str
         return ""
     for origin in origins:
         if not _is_page_here(names, host, _host_of_url(origin)):
-            return f"a page of {_told(origin)}"
+            return f"a page of {_quoted(origin)}"
     sites = [site.lower() for site in found.get(b"sec-fetch-site", [])]
     for site in sites:
         # Of the same site, but another port or subdomain: whose page it is says the origin alone.
         if site not in _OWN_SITES and not (site == "same-site" and origins):
-            return f"a page of another site (Sec-Fetch-Site: {_told(site)})"
+            return f"a page of another site (Sec-Fetch-Site: {_quoted(site)})"
     if origins or sites:
         return ""
     for referer in found.get(b"referer", []):
         if referer and not _is_page_here(names, host, _host_of_url(referer)):
-            return f"a page of {_told(referer)}"
+            return f"a page of {_quoted(referer)}"
     return ""
 
 
@@ -153,5 +153,5 @@ def _bare(host: str) -> str:
     return host.strip().lower().removesuffix(".").strip("[]")
 
 
-def _told(text: str) -> str:
+def _quoted(text: str) -> str:
     return json.dumps(text[:_TOLD_MAX])

@@ -1,4 +1,4 @@
-"""Our consumer: subscription type x acknowledgement kind x batch or not x partitioned or not."""
+"""Our consumer: subscription type x acknowledgment kind x batch or not x partitioned or not."""
 
 from __future__ import annotations
 

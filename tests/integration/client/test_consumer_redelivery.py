@@ -1,4 +1,4 @@
-"""What comes again to our consumer: negative acknowledgement, time limits, retry and dead letters."""
+"""What comes again to our consumer: negative acknowledgment, time limits, retry and dead letters."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_pool_with_nacks_gets_each_message_of_a_batch_until_it_is_acknowledged
     """1. Three consumers share batches of 100. 2. Each nacks every fifth message the first time. 3. Others come once"""
 
     async def main(client):
-        # Acknowledgements wait longer than what was nacked: they must go ahead of the redelivery they belong to.
+        # Acknowledgments wait longer than what was nacked: they must go ahead of the redelivery they belong to.
         options = {"consumer_type": Type.Shared, "initial_position": EARLIEST, "negative_ack_redelivery_delay_ms": 100}
         options |= {"ack_group_time_ms": 5000, "receiver_queue_size": 100}
         pool = [await client.subscribe(topic, "sub", **options) for _ in range(3)]

@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from geminga.broker.rest.calls.core.patience import Limits, Patience
-from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadAnswers
+from geminga.broker.rest.calls.core.timeouts import RequestTimeouts, TimeoutLimits
+from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadResponses
 from geminga.runtime.frame_room import FrameRoom
 
 pytestmark = pytest.mark.integration
@@ -92,11 +92,11 @@ def test_certificate_changes_under_load_and_nobody_is_cut_off(tmp_path) -> None:
         config = Config(_application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
-        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadAnswers(1 << 20))
+        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20))
 
         def connection() -> HttpConnection:
-            patience = Patience(Limits(10, 10, 10), loop.time())
-            return HttpConnection(config, state, patience, lambda _: None, lambda *_: None, ("a", "b"), shared)
+            timeouts = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())
+            return HttpConnection(config, state, timeouts, lambda _: None, lambda *_: None, ("a", "b"), shared)
 
         server = await loop.create_server(connection, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]

@@ -14,7 +14,7 @@ import pytest
 
 from geminga import Standalone
 from geminga.app.lifecycle.event_loop import loop_factory
-from geminga.broker.rest.calls.core.patience import Limits
+from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http import server as rest_server
 from geminga.broker.rest.http.server import UNAVAILABLE, HttpServer
 from geminga.runtime import Runtime, frame_room, next_turn, real_runtime
@@ -83,7 +83,7 @@ def serve(load: Callable[[], object], story: Callable[[int], None], **options) -
             runtime,
             load,
             own_names=lambda: ["x"],
-            **{"requests_max": 100, "connections_max": 100, "limits": Limits(10, 10, 10), **options},
+            **{"requests_max": 100, "connections_max": 100, "limits": TimeoutLimits(10, 10, 10), **options},
         )
         port = await server.listen("127.0.0.1", 0)
         await server.start()
@@ -120,7 +120,7 @@ def test_answer_that_nobody_reads_is_dropped() -> None:
             assert dropped.wait(20)
             assert len(all_that_comes(connection)) < size_bytes
 
-    serve(lambda: application, story, limits=Limits(10, 10, 0.2))
+    serve(lambda: application, story, limits=TimeoutLimits(10, 10, 0.2))
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), ImportError("no"), MemoryError()])
@@ -309,11 +309,11 @@ def test_who_comes_before_the_software_is_not_read_on_where_there_is_no_room(loo
             _application,
             requests_max=1,
             connections_max=1,
-            limits=Limits(10, 10, 10),
+            limits=TimeoutLimits(10, 10, 10),
             own_names=tuple,
         )
         ours, theirs = socket.socketpair()
-        waiting = rest_server._WaitingConnection(server, server._new_patience())
+        waiting = rest_server._WaitingConnection(server, server._new_timeouts())
         transport, _ = await running.connect_accepted_socket(lambda: waiting, ours)
         theirs.setblocking(False)
         full = Full()

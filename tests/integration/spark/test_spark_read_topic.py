@@ -21,7 +21,7 @@ from geminga.spark import read_topic
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.spark.rules.option_values import OptionError
 from geminga.spark.source_rules.file_parts import FILE_COLUMNS, FilePart, column_of, is_id_short
-from geminga.spark.source_rules.lake_plan import LakeLedger
+from geminga.spark.source_rules.lake_plan import PlannedFile
 from geminga.spark.source_rules.offsets import ReadPosition
 from pyspark_geminga import DefaultSource
 from support.connector.lake_tables import TOPIC, Table, lake_table, offload
@@ -245,7 +245,7 @@ def test_options_that_can_not_be_are_refused(spark_session, table, options):
 
 
 def part_with(ledger_id: int, entries: int, rows: int) -> FilePart:
-    ledger = LakeLedger(ledger_id, "f", entries, 1, (0,), None, group_rows_max=rows)
+    ledger = PlannedFile(ledger_id, "f", entries, 1, (0,), None, group_rows_max=rows)
     return FilePart(TOPIC, ledger, ReadPosition(ledger_id, 0), ReadPosition(ledger_id, entries))
 
 

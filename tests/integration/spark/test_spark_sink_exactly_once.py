@@ -94,7 +94,10 @@ def test_batches_are_seen_when_they_are_committed_and_replays_are_not(standalone
     assert_holds(official, fresh_topic, 0, 1, 2)
 
 
-@pytest.mark.parametrize("label", crash_points.TASK_OF_TXN)
+TASK_OF_TXN = [getattr(crash_points, name) for name in ("TXN_BEGUN", "TXN_REGISTERED", "TXN_WRITTEN", "TXN_DETACHED")]
+
+
+@pytest.mark.parametrize("label", TASK_OF_TXN)
 def test_task_killed_at_any_point_leaves_nothing_that_counts(standalone, official, fresh_topic, query, label) -> None:
     writer = stream_writer(standalone, fresh_topic, txnTimeoutMs="600000")
     killed(lambda: run_task(writer, arrow_batches(VALUE, rows(0, 0)), query=query, batch=0), label)

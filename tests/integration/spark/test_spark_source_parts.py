@@ -13,7 +13,7 @@ import pytest
 import geminga
 from geminga.client import BatchSource, ConnectError, open_batches
 from geminga.client.blocking import Client, connect
-from geminga.spark.process.clients import Session, client_for, session_for
+from geminga.spark.process.clients import ClientSession, session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.columns import arrow_schema, raw_schema
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
@@ -47,7 +47,7 @@ def client(broker) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def session(broker) -> Session:
+def session(broker) -> ClientSession:
     return session_for(ClientConfiguration(broker.service_url))
 
 
@@ -63,7 +63,7 @@ def publish(client: Client, topic: str, number: int, first: int = 0, batch: int 
         producer.flush()
 
 
-def cut_connections(session: Session) -> None:
+def cut_connections(session: ClientSession) -> None:
     """Every connection of the client breaks, as if the network had."""
 
     def cut() -> None:
@@ -77,7 +77,6 @@ def test_session_is_one_per_configuration_and_process(broker, client):
     publish(client, "forked", 1)
     configuration = ClientConfiguration(broker.service_url)
     assert session_for(configuration) is session_for(ClientConfiguration(broker.service_url))
-    assert client_for(configuration) is session_for(configuration).blocking
     assert session_for(replace(configuration, arguments=(("operation_timeout_ms", 7000),))) is not session_for(
         configuration
     )
@@ -218,7 +217,7 @@ def test_groups_of_entries_are_cut_by_bytes(client, session, topic):
     assert task_read.in_time(pieces, ReaderConfiguration(time_from_ms=now_ms + 3_600_000)) == []
     assert task_read.in_time(pieces, ReaderConfiguration(time_to_ms=now_ms)) == []
     options = SourceOptions.parse({"service.url": "pulsar://h:1", "topic": topic}, is_stream=False)
-    batch = decoding.decoder(options, raw_schema(ALL_COLUMNS))(arrow.Rows(pieces), topic)
+    batch = decoding.decoder(options, raw_schema(ALL_COLUMNS))(arrow.MessageRows(pieces), topic)
     assert batch.schema == arrow_schema(raw_schema(ALL_COLUMNS))
     assert batch.num_rows == 100
 

@@ -20,7 +20,7 @@ import pytest
 import geminga
 from geminga.client import ConnectError
 from geminga.client.blocking import Client, connect
-from geminga.spark.process.clients import Session, session_for
+from geminga.spark.process.clients import ClientSession, session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.subscriptions import Cursors
 from geminga.spark.source_rules.errors import DataLossError, SubscriptionBusyError, TopicError
@@ -48,7 +48,7 @@ def client(broker) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def session(broker) -> Session:
+def session(broker) -> ClientSession:
     return session_for(ClientConfiguration(broker.service_url))
 
 

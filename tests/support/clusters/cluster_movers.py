@@ -1,7 +1,7 @@
 """Programs of a simulated cluster that publish and acknowledge in transactions, and what they know of each.
 
 Feeders publish to two topics, one message alone or some of both topics in a transaction. Movers take from these and
-publish to two others, in one transaction with the acknowledgements. Watchers read the topics that movers publish to. A
+publish to two others, in one transaction with the acknowledgments. Watchers read the topics that movers publish to. A
 transaction is committed, aborted, left to its time-out, or its program dies in it; each message says whose it is, and
 what it was made of.
 """

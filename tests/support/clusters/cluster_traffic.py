@@ -133,7 +133,7 @@ class Line:
                 assert is_excused, f"{place} was acknowledged, with a response, and came again"
                 self.world.points.hits["cluster.acknowledged came from a former owner"] += 1
             if place not in self._received and self.kind in KINDS[:2]:
-                # What an earlier consumer received may come again later: its acknowledgement was not stored.
+                # What an earlier consumer received may come again later: its acknowledgment was not stored.
                 assert last.get(place.topic, place) <= place, f"{place} came after {last[place.topic]}"
                 last[place.topic] = place
             self._check_key(message.partition_key(), place)

@@ -9,7 +9,7 @@ from geminga.broker.core.coercion import Document
 from geminga.broker.load.balancer import LoadBalancer
 from geminga.broker.load_rules.config import LoadConfig
 from geminga.broker.load_rules.members import namespace_of
-from geminga.broker.load_rules.reports import BundleStats, HostUsage, Rates, Usage, report_path, sum_of
+from geminga.broker.load_rules.reports import BundleStats, HostUsage, LoadRates, Usage, report_path, sum_of
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
 from geminga.model.errors import MetadataError, UnavailableError
 from geminga.runtime import Runtime, wait_ms
@@ -87,7 +87,7 @@ class LoadedBroker:
         lower, upper = (int(text, 16) for text in hashes.split("_"))
         middle = lower + (upper - lower) // 2
         stats, owner = self.cluster.stats.pop(bundle), self.cluster.owners.pop(bundle)
-        half = BundleStats(Rates(*(rate / 2 for rate in stats.rates)), *(count // 2 for count in stats[1:]))
+        half = BundleStats(LoadRates(*(rate / 2 for rate in stats.rates)), *(count // 2 for count in stats[1:]))
         for first, last in ((lower, middle), (middle, upper)):
             name = f"{namespace}/0x{first:08x}_0x{last:08x}"
             self.cluster.stats[name], self.cluster.owners[name] = half, owner

@@ -317,12 +317,85 @@ def header_violations(module: SourceModule) -> list[str]:
 
 
 def docstring_violations(module: SourceModule) -> list[str]:
-    """Public classes and functions without a docstring (methods that only override ``__dunder__`` are exempt)."""
-    return [
-        f"{module.name}:{node.lineno} {name} has no docstring"
-        for name, node in _public_definitions(module.tree.body, "")
-        if not ast.get_docstring(node)
-    ]
+    """Public classes without a docstring, and functions whose docstring lacks what their name can not say.
+
+    That is which errors they raise (a sentence with "raises", or the error's name), which unit a time has whose name
+    ends with none, and what a function is about that takes several things. A function that takes one thing at most
+    and raises nothing may do without: no sentence is asked for that says its name again.
+    """
+    found = []
+    for name, node in _public_definitions(module.tree.body, ""):
+        docstring = ast.get_docstring(node) or ""
+        if isinstance(node, ast.ClassDef):
+            lacks = [] if docstring else ["a docstring"]
+        else:
+            lacks = [] if docstring or len(_parameters(node)) < 2 else ["a docstring"]
+            errors_raised = sorted(_raised(node.body, frozenset()))
+            if errors_raised and not _tells_errors(module, node, docstring, errors_raised):
+                lacks.append(f"Raises {', '.join(errors_raised)} in its docstring")
+            lacks += [
+                f"the unit of {one} in its docstring" for one in _unitless(node) if not _UNIT_WORD.search(docstring)
+            ]
+        found += [f"{module.name}:{node.lineno} {name} lacks {one}" for one in lacks]
+    return found
+
+
+#: Where a docstring says by other words what is raised: statuses of HTTP, exit codes; a simulator's escapes say why.
+_SAYS_OTHERWISE = ("geminga.broker.rest.", "geminga.app.commands.", "geminga.sim.")
+#: A bug is no error that anybody catches, and an iterator's end is none.
+_NOT_TOLD = frozenset(
+    {"InvariantError", "AssertionError", "SystemExit", "StopIteration", "StopAsyncIteration", "KeyboardInterrupt"}
+)
+_TIMES = frozenset({"timeout", "delay", "interval", "age", "duration", "period", "ttl", "deadline", "elapsed"})
+_UNIT_SUFFIX = re.compile(r"_(ns|us|ms|s|millis|seconds|minutes|hours|days)$")
+_UNIT_WORD = re.compile(
+    r"\b(ns|us|ms|s|seconds?|milliseconds?|microseconds?|minutes?|hours?|days?|units?|see)\b", re.IGNORECASE
+)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _parameters(node: _Function) -> list[ast.arg]:
+    every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return [one for one in every if one.arg not in ("self", "cls", "_") and not one.arg.startswith("_")]
+
+
+def _unitless(node: _Function) -> list[str]:
+    """Times among the parameters, and the function itself if it gives one, whose names say no unit."""
+    numbers = [one.arg for one in _parameters(node) if one.annotation is not None and _is_number(one.annotation)]
+    named = [*numbers, node.name] if node.returns is not None and _is_number(node.returns) else numbers
+    return [name for name in named if set(name.split("_")) & _TIMES and not _UNIT_SUFFIX.search(name)]
+
+
+def _is_number(annotation: ast.expr) -> bool:
+    return re.fullmatch(r"(int|float)( \| None)?", ast.unparse(annotation)) is not None
+
+
+def _raised(body: Iterable[ast.AST], caught: frozenset[str]) -> set[str]:
+    """Names of the errors that statements raise by a call of their class, but for those that they catch themselves."""
+    found: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            name = ast.unparse(node.exc.func).rpartition(".")[2]
+            if name[:1].isupper() and name not in caught | _NOT_TOLD:
+                found.add(name)
+        elif isinstance(node, ast.Try):
+            own = {name for one in node.handlers if one.type for name in re.findall(r"\w+", ast.unparse(one.type))}
+            found |= _raised(node.body, caught | own)
+            found |= _raised([*node.handlers, *node.orelse, *node.finalbody], caught)
+        else:
+            found |= _raised(ast.iter_child_nodes(node), caught)
+    return found
+
+
+def _tells_errors(module: SourceModule, node: _Function, docstring: str, names: Iterable[str]) -> bool:
+    if module.name.startswith(_SAYS_OTHERWISE) or re.search(r"\b([Rr]ais(e|es|ed)|[Ss]ee|[Ll]ike|port)\b", docstring):
+        return True
+    if node.name.startswith("check") or any(name in docstring for name in names):
+        return True
+    # Of one whole module.
+    return re.search(r"\b[Rr]aises?\b", ast.get_docstring(module.tree) or "") is not None
 
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

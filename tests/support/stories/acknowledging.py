@@ -30,7 +30,7 @@ from geminga.client.blocking import (
 
 #: The promise, exactly.
 WINDOW_S = 1.0
-#: The broker writes half a second after an acknowledgement at the latest: twice this fits in what is left.
+#: The broker writes half a second after an acknowledgment at the latest: twice this fits in what is left.
 STALL_S_MAX = 0.2
 #: Kills that are tried for each one that counts.
 TRIES = 4

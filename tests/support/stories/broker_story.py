@@ -153,7 +153,7 @@ class BrokerStory(StoryPublishing, StoryConsuming, StoryPolicies):
         await self.node.run(lambda node: self.live(node, is_last=True))
 
     def crashed(self) -> None:
-        """Connections are gone, and acknowledgements without a response may be."""
+        """Connections are gone, and acknowledgments without a response may be."""
         self.world.crash(self.node, power_loss=self.rng.random() < 0.7, reason="end of life")
         self.node.disk.on_step = None
         self.producers.clear()

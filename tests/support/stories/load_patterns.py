@@ -8,7 +8,7 @@ from typing import Final
 
 from geminga.broker.load_rules.config import UNIFORM_SHEDDER, LoadConfig
 from geminga.broker.load_rules.replay import Capacity, Replay, RoundOutcome, TraceRound
-from geminga.broker.load_rules.reports import BundleStats, Rates
+from geminga.broker.load_rules.reports import BundleStats, LoadRates
 
 BUNDLES: Final = 64
 ROUNDS: Final = 10
@@ -74,7 +74,7 @@ def stats_of(pattern: str, seed: int, messages: float) -> dict[str, BundleStats]
     for name, weight in zip(bundle_names(), weights, strict=True):
         rate = messages * weight / total / 2
         size = rng.uniform(500, 1500)
-        stats[name] = BundleStats(Rates(rate, rate, rate * size, rate * size), 1, 1, 10)
+        stats[name] = BundleStats(LoadRates(rate, rate, rate * size, rate * size), 1, 1, 10)
     return stats
 
 

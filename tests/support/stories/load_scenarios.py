@@ -6,7 +6,7 @@ import random
 from typing import NamedTuple
 
 from geminga.broker.load_rules.config import LoadConfig
-from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, LoadRates, Usage
 
 
 class ScenarioRound(NamedTuple):
@@ -53,7 +53,7 @@ def _round(rng: random.Random) -> ScenarioRound:
             namespace = rng.choice(["a/x", "b/y", "b/y", "pulsar/system", "pulsar/b1:1"])
             bundles.append(f"{namespace}/0x{len(bundles):08x}_0x{len(bundles) + 1:08x}")
             rate, size = rng.uniform(1, 20_000), rng.uniform(100, 5000)
-            stats[bundles[-1]] = BundleStats(Rates(rate, 2 * rate, rate * size, 2 * rate * size), 1, 1, 3)
+            stats[bundles[-1]] = BundleStats(LoadRates(rate, 2 * rate, rate * size, 2 * rate * size), 1, 1, 3)
         usage = HostUsage(Usage(cpu, 100), Usage(99, 100), Usage(rng.randrange(100), 200), Usage(1, 7), Usage(2, 0))
         reports[broker] = BrokerReport(usage, stats)
     return ScenarioRound(reports, {bundle for bundle in bundles if rng.random() < 0.2})

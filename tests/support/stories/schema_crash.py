@@ -14,7 +14,7 @@ from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.broker.schema import crash_points
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import SchemaRegistry
-from geminga.broker.schema.store import Quorums, SchemaStore
+from geminga.broker.schema.store import SchemaQuorums, SchemaStore
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import StorageError
@@ -52,7 +52,7 @@ class SchemaStory:
         self.metadata = store
         self.bookkeeper = bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
         wall_ms = node.runtime.clock.wall_ms
-        self.store = (EagerStore if self.names_first else SchemaStore)(store, bookkeeper, Quorums(1, 1, 1))
+        self.store = (EagerStore if self.names_first else SchemaStore)(store, bookkeeper, SchemaQuorums(1, 1, 1))
         self.registry = SchemaRegistry(wall_ms, self.store)
         return bookie
 

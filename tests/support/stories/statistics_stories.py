@@ -93,7 +93,7 @@ class Teller:
         return self.client.subscribe(topic, "s", kind, initial_position=EARLIEST, consumer_name="c")
 
     def until(self, path: str, holds: Callable[[Any], bool]) -> None:
-        """Ask until the answer is as wanted: acknowledgements and receipts are told of a little later."""
+        """Ask until the answer is as wanted: acknowledgments and receipts are told of a little later."""
         deadline = time.monotonic() + SETTLE_S
         while not holds(answer := self.rest.get(path).json):
             assert time.monotonic() < deadline, (path, answer)

@@ -20,7 +20,7 @@ TOPICS: Final = ("persistent://public/default/a", "persistent://public/default/b
 SUBSCRIPTIONS: Final = {"one": Sub.Exclusive, "many": Sub.Shared, "spare": Sub.Failover, "keys": Sub.Key_Shared}
 #: Virtual seconds without any news after which a broker has said what it had to say.
 QUIET_S: Final = 2.5
-#: Milliseconds after which an acknowledgement without a response is durable.
+#: Milliseconds after which an acknowledgment without a response is durable.
 PLAIN_ACK_MS: Final = 3000
 
 

@@ -19,9 +19,9 @@ from geminga.spark.sink_rules.commit_steps import (
     CommitRequest,
     Decided,
     End,
-    Outcome,
     Steps,
     TaskTransaction,
+    TxnOutcome,
     abort_steps,
     commit_steps,
     until_ms,
@@ -151,13 +151,13 @@ class World:
                 self.log.append(late)
         self.log.append(data)
 
-    def end(self, txn_id: TxnId, *, commit: bool) -> Outcome:
+    def end(self, txn_id: TxnId, *, commit: bool) -> TxnOutcome:
         wanted = Status.COMMITTED if commit else Status.ABORTED
         if self.status[txn_id] is Status.OPEN:
             self.status[txn_id] = wanted
         elif not self.keeps_outcomes:
-            return Outcome.UNKNOWN
-        return Outcome.COMMITTED if self.status[txn_id] is Status.COMMITTED else Outcome.ABORTED
+            return TxnOutcome.UNKNOWN
+        return TxnOutcome.COMMITTED if self.status[txn_id] is Status.COMMITTED else TxnOutcome.ABORTED
 
     def clean(self, recent_records: int = 0) -> Iterator[None]:
         """Somebody lets go of what nobody needs, record by record; may die on the way."""
@@ -269,7 +269,7 @@ class Driver:
         except StopIteration:
             return
 
-    def _do(self, command: Append | End) -> dict[TxnId, Outcome] | None:
+    def _do(self, command: Append | End) -> dict[TxnId, TxnOutcome] | None:
         if isinstance(command, End):
             return {txn_id: self.world.end(txn_id, commit=command.commit) for txn_id in command.txn_ids}
         self.world.append(encode(command.record))

@@ -17,7 +17,7 @@ from geminga.replication.core.fragments import settled_fragments
 from geminga.replication.core.pacing import ByteRate
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.marks import UnderReplicatedLedgers
-from geminga.replication.worker import Outcome, ReplicationWorker
+from geminga.replication.worker import RepairOutcome, ReplicationWorker
 from geminga.runtime import Runtime
 from geminga.sim import SimWorld
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata
@@ -95,7 +95,7 @@ class ReplicationWorld(Cluster):
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         return (await self.bookkeeper.read_ledger(ledger_id)).metadata
 
-    async def step(self) -> Outcome | None:
+    async def step(self) -> RepairOutcome | None:
         """The worker's attempt at one marked ledger; None: there is none."""
         ledger_id = await self.worker._take()
         if ledger_id is None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig, LocalBookiePool, MemoryBookie, MetadataLiveLedgers
 from geminga.broker.schema.registry import SchemaRegistry
-from geminga.broker.schema.store import Quorums, SchemaStore
+from geminga.broker.schema.store import SchemaQuorums, SchemaStore
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 
@@ -34,7 +34,7 @@ class SchemaWorld:
         bookkeeper = BookKeeper(self.runtime, self.metadata, LocalBookiePool({"b": self.bookie}), config)
         wall_ms = self.runtime.clock.wall_ms
         self.bookkeeper = bookkeeper
-        self.store = SchemaStore(self.metadata, bookkeeper, Quorums(1, 1, 1))
+        self.store = SchemaStore(self.metadata, bookkeeper, SchemaQuorums(1, 1, 1))
         self.registry = SchemaRegistry(wall_ms, self.store)
         return self.registry
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from geminga.app.configuration.bookie_config import HttpPlace, load_bookie_config
+from geminga.app.configuration.bookie_config import HttpListener, load_bookie_config
 from geminga.app.servers.bookie_http import BookieHttp
 from geminga.bookie import BookieConfig
 from geminga.bookie.spread import SpreadBookie
@@ -143,21 +143,21 @@ PROVIDER = "statsProviderClass=org.apache.bookkeeper.stats.prometheus.Prometheus
     ("assignments", "expected"),
     [
         ([], None),
-        (["httpServerEnabled=true"], HttpPlace("127.0.0.1", 8080, "httpServerPort")),
+        (["httpServerEnabled=true"], HttpListener("127.0.0.1", 8080, "httpServerPort")),
         (
             ["httpServerEnabled=true", "httpServerPort=0", "httpServerHost=::1", PROVIDER],
-            HttpPlace("::1", 0, "httpServerPort"),
+            HttpListener("::1", 0, "httpServerPort"),
         ),
-        ([PROVIDER], HttpPlace("127.0.0.1", 8000, "prometheusStatsHttpPort")),
+        ([PROVIDER], HttpListener("127.0.0.1", 8000, "prometheusStatsHttpPort")),
         ([PROVIDER, "prometheusStatsHttpEnable=false"], None),
         (
             [PROVIDER, "prometheusStatsHttpPort=9", "prometheusStatsHttpAddress=0.0.0.0"],
-            HttpPlace("0.0.0.0", 9, "prometheusStatsHttpPort"),
+            HttpListener("0.0.0.0", 9, "prometheusStatsHttpPort"),
         ),
         (["statsProviderClass=org.apache.bookkeeper.stats.NullStatsProvider"], None),
     ],
 )
-def test_where_it_answers(assignments: list[str], expected: HttpPlace | None) -> None:
+def test_where_it_answers(assignments: list[str], expected: HttpListener | None) -> None:
     config = load_bookie_config(overrides=assignments)
     assert config.http() == expected
     assert config.warnings == ()

@@ -14,7 +14,7 @@ import uvloop
 
 from geminga.app.configuration.config import config_from
 from geminga.app.configuration.config_sources import from_mapping
-from geminga.app.servers.broker_children import COMMAND, BrokerChildren, _told
+from geminga.app.servers.broker_children import COMMAND, BrokerChildren, _first_line
 from geminga.app.servers.broker_server import Addresses
 from geminga.app.servers.core.broker_children import ChildPlan
 from geminga.app.servers.embedded import Standalone
@@ -89,7 +89,7 @@ def test_one_that_was_killed_before_it_is_told_what_it_is_serves_nowhere(tmp_pat
         assert process.stdin is not None
         process.stdin.close()
         await process.stdin.wait_closed()
-        assert await _told(process, World(tmp_path, SERVES).plan(0, "broker-0.1", 0, 0)) is None
+        assert await _first_line(process, World(tmp_path, SERVES).plan(0, "broker-0.1", 0, 0)) is None
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(main())

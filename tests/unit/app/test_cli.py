@@ -13,7 +13,7 @@ import geminga
 from geminga.app.commands.cli import _GROUPS
 from geminga.app.lifecycle.process_life import LOG_LEVELS, configure_logging, seconds_since_exec
 from geminga.app.servers.broker_server import Addresses
-from geminga.app.servers.process import Place, ready_line
+from geminga.app.servers.process import DataLocation, ready_line
 from geminga.model.errors import ConfigurationError
 from support.house.weekly_sample import sampled
 
@@ -136,11 +136,11 @@ def test_environment_is_read(tmp_path) -> None:
 
 
 def test_ready_line_says_where_and_how_fast() -> None:
-    line = ready_line(ADDRESSES, Place("dataDir", "/data", "data in"), json_line=False)
+    line = ready_line(ADDRESSES, DataLocation("dataDir", "/data", "data in"), json_line=False)
     assert "pulsar://127.0.0.1:1" in line
     assert "http://127.0.0.1:2" in line
     assert "\n" not in line
-    document = json.loads(ready_line(ADDRESSES, Place("dataDir", "/data", "data in"), json_line=True))
+    document = json.loads(ready_line(ADDRESSES, DataLocation("dataDir", "/data", "data in"), json_line=True))
     assert set(document) == {"brokerServiceUrl", "webServiceUrl", "startupSeconds", "pid", "dataDir", "version"}
     assert document["startupSeconds"] > 0
 

@@ -11,7 +11,7 @@ from geminga.app.storage.data_directory import (
     DIRECTORY_FORMAT,
     FORMAT_FILE,
     PROCESS_FILE,
-    Move,
+    MetadataMove,
     claim_directory,
     read_move,
     write_move,
@@ -100,7 +100,7 @@ def test_directory_that_was_moved_is_refused_from_the_end_of_the_copy_on(tmp_pat
         disk = ThreadedDisk()
         await claim_directory(disk, path, pid=1, program="p")
         assert await read_move(disk, path) is None
-        move = Move("zk:there:2181/c", "77", is_done=False)
+        move = MetadataMove("zk:there:2181/c", "77", is_done=False)
         await write_move(disk, path, move)
         assert await read_move(disk, path) == move
         await disk.close()

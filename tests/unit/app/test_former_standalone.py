@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.storage.former_standalone import BookiePlace, bookie_place
+from geminga.app.storage.former_standalone import BookieDirectory, bookie_directory
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import ThreadedDisk
 
@@ -16,11 +16,11 @@ MOVED = {"format": 1, "moved": {"to": "zk:there:2181", "copyId": "7", "isDone": 
 UNFINISHED = {"format": 1, "moved": {"to": "zk:there:2181", "copyId": "7", "isDone": False}}
 
 
-def place(path: Path, *, has_metadata: bool = True) -> BookiePlace:
-    async def main() -> BookiePlace:
+def place(path: Path, *, has_metadata: bool = True) -> BookieDirectory:
+    async def main() -> BookieDirectory:
         disk = ThreadedDisk()
         try:
-            return await bookie_place(disk, str(path), has_metadata=has_metadata)
+            return await bookie_directory(disk, str(path), has_metadata=has_metadata)
         finally:
             await disk.close()
 
@@ -35,14 +35,14 @@ def standalone(path: Path, document: object, bookies: int) -> None:
 
 def test_other_directories_are_taken_as_they_are(tmp_path: Path) -> None:
     for name in ("new", "bookie", "bookie-2"):
-        assert place(tmp_path / name) == BookiePlace(str(tmp_path / name))
+        assert place(tmp_path / name) == BookieDirectory(str(tmp_path / name))
 
 
 def test_only_bookie_of_a_standalone_that_was_moved_is_found_under_its_id(tmp_path: Path) -> None:
     standalone(tmp_path, MOVED, 1)
-    assert place(tmp_path) == BookiePlace(str(tmp_path / "bookie"), "127.0.0.1:3181")
-    assert place(tmp_path / "bookie") == BookiePlace(str(tmp_path / "bookie"), "127.0.0.1:3181")
-    assert place(tmp_path / "other") == BookiePlace(str(tmp_path / "other"))
+    assert place(tmp_path) == BookieDirectory(str(tmp_path / "bookie"), "127.0.0.1:3181")
+    assert place(tmp_path / "bookie") == BookieDirectory(str(tmp_path / "bookie"), "127.0.0.1:3181")
+    assert place(tmp_path / "other") == BookieDirectory(str(tmp_path / "other"))
     for path in (tmp_path, tmp_path / "bookie"):
         with pytest.raises(DataDirectoryError, match="add --metadata zk:there:2181"):
             place(path, has_metadata=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.local.core.local_cluster import Kind, Member
+from geminga.app.local.core.local_cluster import LocalMember, MemberKind
 from geminga.app.local.local_processes import Launched, end, is_there, last_paragraph, launch, started_at, tell
 
 
@@ -25,8 +25,8 @@ def launched(tmp_path: Path) -> Iterator[Launched]:
         made.process.stdin.close()
 
 
-def member_of(launched: Launched) -> Member:
-    return Member("bookie-1", Kind.BOOKIE, launched.process.pid, launched.started)
+def member_of(launched: Launched) -> LocalMember:
+    return LocalMember("bookie-1", MemberKind.BOOKIE, launched.process.pid, launched.started)
 
 
 def test_a_process_that_was_not_told_to_go_runs_nothing(launched: Launched, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.local.core.local_cluster import ClusterState, Kind, Member, Plan, Standing
+from geminga.app.local.core.local_cluster import ClusterState, LocalMember, MemberKind, MemberState, Plan
 from geminga.app.local.local_cluster import MemberStatus, await_all
 from geminga.app.local.local_processes import started_at
 from geminga.app.local.local_start import LocalStart, _server_ports, is_ready
@@ -33,31 +33,31 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(option: str, tmp_pa
 def test_the_port_of_who_runs_is_no_obstacle(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         plan = Plan(broker_port=taken.getsockname()[1], web_port=0)
-        own = Member("broker-1", Kind.BROKER, os.getpid(), started_at(os.getpid()) or "")
+        own = LocalMember("broker-1", MemberKind.BROKER, os.getpid(), started_at(os.getpid()) or "")
         start(tmp_path).check(ClusterState(plan).with_member(own))
 
 
 def test_who_hangs_up_or_has_told_no_port_is_not_ready() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    for kind, name in ((Kind.ZOOKEEPER, "client"), (Kind.BOOKIE, "http"), (Kind.BROKER, "web")):
-        assert not is_ready(Member("m", kind, 2, "s", {name: port}))
-        assert not is_ready(Member("m", kind, 2, "s"))
+    for kind, name in ((MemberKind.ZOOKEEPER, "client"), (MemberKind.BOOKIE, "http"), (MemberKind.BROKER, "web")):
+        assert not is_ready(LocalMember("m", kind, 2, "s", {name: port}))
+        assert not is_ready(LocalMember("m", kind, 2, "s"))
 
 
-def statuses(*standings: Standing) -> list[MemberStatus]:
-    return [MemberStatus(f"broker-{n}", Kind.BROKER, standing, None) for n, standing in enumerate(standings, 1)]
+def statuses(*states: MemberState) -> list[MemberStatus]:
+    return [MemberStatus(f"broker-{n}", MemberKind.BROKER, state, None) for n, state in enumerate(states, 1)]
 
 
 def test_a_start_is_over_when_all_are_ready_at_the_same_time(tmp_path: Path) -> None:
     """The last look was the only one: `cluster up --json` ended with 0 and "isReady": false where it was too early."""
-    ready, busy = Standing.READY, Standing.NOT_READY
+    ready, busy = MemberState.READY, MemberState.NOT_READY
     looks = [statuses(ready, busy), statuses(busy, ready), statuses(ready, ready), []]
     assert await_all(lambda: looks.pop(0), math.inf, tmp_path) == statuses(ready, ready)
     assert looks == [[]]
     with pytest.raises(UnavailableError, match=r"broker-2 did not stay ready in time \(--timeout\)"):
         await_all(lambda: statuses(ready, busy), 0.0, tmp_path)
-    for gone in (Standing.GONE, Standing.REPLACED):
+    for gone in (MemberState.GONE, MemberState.REPLACED):
         with pytest.raises(UnavailableError, match="broker-1 ended right after it was ready"):
             await_all(lambda: statuses(gone, busy), math.inf, tmp_path)  # noqa: B023
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from geminga import Standalone
-from geminga.app.storage.data_directory import Move, write_move
+from geminga.app.storage.data_directory import MetadataMove, write_move
 from geminga.app.storage.metadata_copy import Copied, copy_directory
 from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
@@ -79,7 +79,7 @@ def test_directory_that_was_moved_elsewhere_is_refused(tmp_path: Path) -> None:
 
     async def note() -> None:
         disk = ThreadedDisk()
-        await write_move(disk, str(tmp_path / "data"), Move("zk:other:2181", "1", is_done=True))
+        await write_move(disk, str(tmp_path / "data"), MetadataMove("zk:other:2181", "1", is_done=True))
         await disk.close()
 
     asyncio.run(note())

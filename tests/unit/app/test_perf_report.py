@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from geminga.app.commands.perf_report import Latencies, Progress
+from geminga.app.commands.perf_report import PerfLatencies, PerfProgress
 
 
 def test_percentiles_are_right_to_two_percent() -> None:
-    latencies = Latencies()
+    latencies = PerfLatencies()
     for milliseconds in range(1, 1001):
         latencies.add(float(milliseconds))
     assert latencies.percentile(50) == pytest.approx(500, rel=0.021)
@@ -20,16 +20,16 @@ def test_percentiles_are_right_to_two_percent() -> None:
 
 
 def test_extreme_latencies_are_counted() -> None:
-    latencies = Latencies()
+    latencies = PerfLatencies()
     for milliseconds in (0.0, 1e-9, 1e12):
         latencies.add(milliseconds)
     assert latencies.count == 3
     assert latencies.max_ms == 1e12
-    assert Latencies().percentile(99) == 0.0
+    assert PerfLatencies().percentile(99) == 0.0
 
 
 def test_figures_of_an_interval_begin_again(capsys) -> None:
-    progress = Progress("sent", is_json=True, interval_s=1.0)
+    progress = PerfProgress("sent", is_json=True, interval_s=1.0)
     progress.add(100, 1.0)
     progress.tick()
     progress.add(100, 2.0)
@@ -43,7 +43,7 @@ def test_figures_of_an_interval_begin_again(capsys) -> None:
 
 
 def test_lines_for_people_name_rate_and_latency(capsys) -> None:
-    progress = Progress("received", is_json=False, interval_s=1.0)
+    progress = PerfProgress("received", is_json=False, interval_s=1.0)
     progress.add(1000, 3.0)
     progress.failed = 2
     progress.finish()

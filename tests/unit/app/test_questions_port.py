@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.app.configuration.bookie_config import HttpPlace
+from geminga.app.configuration.bookie_config import HttpListener
 from geminga.app.lifecycle.core.descriptors import plan_descriptors
 from geminga.app.servers.bookie_http import BookieHttp
 from geminga.app.servers.questions_port import QuestionsPort
@@ -34,7 +34,7 @@ def test_port_is_taken_before_there_is_a_bookie_and_answers_once_there_is_one() 
         await real.disk.close()
         runtime = Runtime(real.clock, real.rng, MemoryDisk(), real.network, real.threads, real.on_fatal)
         http = await QuestionsPort.take(
-            runtime, HttpPlace("127.0.0.1", 0, "httpServerPort"), PLAN, ["bookie-7"], ["listed.example"]
+            runtime, HttpListener("127.0.0.1", 0, "httpServerPort"), PLAN, ["bookie-7"], ["listed.example"]
         )
         bookie = await SpreadBookie.open(runtime, [("/j", "/l")], BookieConfig(), ledgers=AllLive())
         server = await BookieServer.listen(runtime, bookie, "127.0.0.1", 0)
@@ -53,7 +53,7 @@ def test_port_is_taken_before_there_is_a_bookie_and_answers_once_there_is_one() 
             assert known.startswith(b"HTTP/1.1 200 ")
         # A second one names its key, and does not get it.
         with pytest.raises(UnavailableError, match=f"prometheusStatsHttpPort: can not listen on 127.0.0.1:{port}: "):
-            await QuestionsPort.take(runtime, HttpPlace("127.0.0.1", port, "prometheusStatsHttpPort"), PLAN)
+            await QuestionsPort.take(runtime, HttpListener("127.0.0.1", port, "prometheusStatsHttpPort"), PLAN)
         await http.close()
         with pytest.raises(ConnectionRefusedError):
             await ask(port, b"")

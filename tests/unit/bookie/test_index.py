@@ -4,8 +4,8 @@ import pytest
 
 from geminga.bookie.core.index import (
     Index,
+    IndexRun,
     Row,
-    Run,
     live_rows,
     log_of,
     make_location,
@@ -18,21 +18,21 @@ from geminga.bookie.core.index import (
 from geminga.model.errors import InvariantError
 
 
-def make_run(rows: dict[int, list[Row]]) -> Run:
-    run = Run()
+def make_run(rows: dict[int, list[Row]]) -> IndexRun:
+    run = IndexRun()
     for ledger_id in sorted(rows):
         run.add_ledger(ledger_id, rows[ledger_id])
     run.check_invariants()
     return run
 
 
-def merged(*runs: Run, dropped: frozenset[int] = frozenset(), turn: int = 1) -> Run:
+def merged(*runs: IndexRun, dropped: frozenset[int] = frozenset(), turn: int = 1) -> IndexRun:
     steps = merge_runs(runs, dropped.__contains__, turn)
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            run: Run = stop.value
+            run: IndexRun = stop.value
             run.check_invariants()
             return run
 
@@ -114,7 +114,7 @@ def test_rows_out_of_order_are_refused():
     run = make_run({5: [Row(0, 1, 1, 1)]})
     with pytest.raises(InvariantError):
         run.add_ledger(5, [Row(1, 1, 1, 1)])
-    broken = Run()
+    broken = IndexRun()
     broken.add_ledger(1, [Row(0, 5, 1, 1), Row(3, 5, 1, 2)])
     with pytest.raises(InvariantError):
         broken.check_invariants()

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from geminga.bookie.core.index import Row, Run, make_location
+from geminga.bookie.core.index import IndexRun, Row, make_location
 from geminga.bookie.core.index_format import decode_run, encode_run
-from geminga.bookie.core.ledger_states import LedgerState
+from geminga.bookie.core.ledger_states import LedgerStateRow
 from support.house.format_docs import documented_bytes
 
 INSTANCE = bytes(range(16))
-STATES = [LedgerState(7, b"key", True)]
+STATES = [LedgerStateRow(7, b"key", True)]
 
 
-def documented_run() -> Run:
-    run = Run()
+def documented_run() -> IndexRun:
+    run = IndexRun()
     run.add_ledger(7, [Row(0, 2, 51, make_location(1, 64))])
     run.state_ids.append(7)
     return run

@@ -41,7 +41,7 @@ def entries_in(case: BookieNode, journal_id: int) -> list[bytes]:
     data = case.disk.synced_contents(f"/j/{journal_name(journal_id)}")
     scan = fmt.scan_journal(data, seed=fmt.group_seed(INSTANCE), journal_id=journal_id, known_sequence=1 << 60)
     records = [record for group in scan.groups for record in fmt.decode_records(group.body)]
-    return [entry for record in records if isinstance(record, fmt.Add) for entry in record.entries]
+    return [entry for record in records if isinstance(record, fmt.AddRecord) for entry in record.entries]
 
 
 def test_records_of_one_moment_share_a_group_and_are_answered_in_order():

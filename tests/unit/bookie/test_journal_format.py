@@ -37,15 +37,15 @@ def test_group_is_as_documented():
     decoded = fmt.decode_group(memoryview(data), 0, seed=SEED, journal_id=1)
     assert decoded is not None
     assert list(fmt.decode_records(decoded.body)) == [
-        fmt.Ledger(7, b"key"),
-        fmt.Add(7, 0, [b"one", b"two!"]),
+        fmt.NewLedgerRecord(7, b"key"),
+        fmt.AddRecord(7, 0, [b"one", b"two!"]),
         fmt.Fence(7),
     ]
 
 
 def test_add_of_one_entry_has_the_same_layout_as_any_other():
     [record] = fmt.decode_records(memoryview(add(3, 9, b"payload")))
-    assert record == fmt.Add(3, 9, [b"payload"])
+    assert record == fmt.AddRecord(3, 9, [b"payload"])
 
 
 def test_file_header_round_trip():
@@ -116,5 +116,5 @@ def test_large_records_are_not_copied_and_have_the_layout_of_small_ones():
     data = b"".join(buffers)
     decoded = fmt.decode_group(memoryview(data), 0, seed=SEED, journal_id=1)
     assert decoded is not None
-    assert list(fmt.decode_records(decoded.body)) == [fmt.Add(3, 9, [entry])]
+    assert list(fmt.decode_records(decoded.body)) == [fmt.AddRecord(3, 9, [entry])]
     assert fmt.decode_group(memoryview(data[:-1] + b"b"), 0, seed=SEED, journal_id=1) is None

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from geminga.bookie.core.ledger_states import LedgerState, LedgerStates, decode_states, encode_states
+from geminga.bookie.core.ledger_states import LedgerStateRow, LedgerStates, decode_states, encode_states
 
 
 def test_states_round_trip_with_shared_keys():
-    rows = [LedgerState(1, b"a", False), LedgerState(5, b"", True), LedgerState(1 << 50, b"a", True)]
+    rows = [LedgerStateRow(1, b"a", False), LedgerStateRow(5, b"", True), LedgerStateRow(1 << 50, b"a", True)]
     data = encode_states(rows)
     assert list(decode_states(data)) == rows
     assert data.count(b"a") == 1
@@ -21,7 +21,7 @@ def test_changes_make_a_ledger_dirty_once():
     assert states.take_dirty() == {3}
     states.fence(3)
     assert states.take_dirty() == set()
-    assert states.rows([3, 4]) == [LedgerState(3, b"k", True)]
+    assert states.rows([3, 4]) == [LedgerStateRow(3, b"k", True)]
 
 
 def test_master_keys_are_bounded(monkeypatch):
@@ -38,7 +38,7 @@ def test_deleted_ledger_stays_deleted_when_old_rows_are_read():
     states.know(3, b"k")
     states.limbo.add(3)
     states.delete([3, 8])
-    states.restore([LedgerState(3, b"k", True), LedgerState(4, b"k", True), LedgerState(4, b"k", False)])
+    states.restore([LedgerStateRow(3, b"k", True), LedgerStateRow(4, b"k", True), LedgerStateRow(4, b"k", False)])
     assert set(states.master_keys) == {4}
     assert states.fenced == {4}
     assert 3 in states.deleted

@@ -4,7 +4,7 @@ import asyncio
 import errno
 
 from geminga.bookie import readmission
-from geminga.bookie.core.index import Run
+from geminga.bookie.core.index import IndexRun
 from geminga.model.errors import DiskFullError, LedgerFencedError, NoSuchEntryError, NoSuchLedgerError, StorageError
 from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
@@ -74,6 +74,6 @@ def test_full_disk_refuses_and_a_later_call_takes_it():
 
 
 def test_run_without_a_ledger_keeps_the_rows_and_states_of_others():
-    run = Run()
+    run = IndexRun()
     run.state_ids.extend([1, 2])
     assert list(readmission._without(run, 2).state_ids) == [1]

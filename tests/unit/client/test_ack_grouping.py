@@ -1,4 +1,4 @@
-"""Acknowledgement grouping and batch ackers, case by case."""
+"""Acknowledgment grouping and batch ackers, case by case."""
 
 from __future__ import annotations
 

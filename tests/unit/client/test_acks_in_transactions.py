@@ -1,4 +1,4 @@
-"""Acknowledgements in transactions against a script: what is one command, what is sent again, what is given up."""
+"""Acknowledgments in transactions against a script: what is one command, what is sent again, what is given up."""
 
 from __future__ import annotations
 

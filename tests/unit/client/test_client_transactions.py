@@ -182,7 +182,7 @@ def test_plain_and_transactional_acknowledgements_of_one_batch_make_it_whole() -
             producer.send_nowait(b"%d" % index)
         await producer.flush()
         messages = await came(consumer)
-        await consumer.acknowledge(messages[:2])  # without batch-index acknowledgement the broker hears nothing of it
+        await consumer.acknowledge(messages[:2])  # without batch-index acknowledgment the broker hears nothing of it
         async with client.transaction() as txn:
             await consumer.acknowledge(messages[2:], txn=txn)
         await consumer.flush_acknowledgements()

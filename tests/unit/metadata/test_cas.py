@@ -64,7 +64,7 @@ def test_update_gives_up_with_the_last_error():
         h.store.faults.unknown_before_percent = 0
         await h.store.put("/a", b"x", expected_version=None)
         with pytest.raises(BadVersionError):
-            await cas.update(h.store, "/a", append(b"1"), known=cas.Written(b"old", 7), attempts_max=1)
+            await cas.update(h.store, "/a", append(b"1"), known=cas.CasResult(b"old", 7), attempts_max=1)
 
     run(main)
 

@@ -10,7 +10,7 @@ import pytest
 from kazoo import exceptions as zk
 
 from geminga.metadata.zookeeper import requests as module
-from geminga.metadata.zookeeper.kazoo_thread import Answer, Inbox
+from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox
 from geminga.metadata.zookeeper.requests import Requests
 from geminga.model.errors import MetadataUnavailableError, SessionExpiredError, UnknownOutcomeError
 from geminga.runtime import next_turn
@@ -20,7 +20,7 @@ class Place:
     """Groups as they were handed over; each is answered by hand."""
 
     def __init__(self) -> None:
-        self.groups: list[list[tuple[Any, Answer]]] = []
+        self.groups: list[list[tuple[Any, AsyncResult]]] = []
         self.requests = Requests(Inbox(asyncio.get_running_loop()), lambda group: self.groups.append(list(group)))
 
     def ask(self, payload: str, *, is_write: bool = False, size_bytes: int = 0) -> asyncio.Future[Any]:

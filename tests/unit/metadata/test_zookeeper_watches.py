@@ -13,7 +13,7 @@ from kazoo import exceptions as zk
 from geminga.metadata.ports import Notification
 from geminga.metadata.zookeeper import armed_watches as module
 from geminga.metadata.zookeeper.armed_watches import ArmedWatches
-from geminga.metadata.zookeeper.kazoo_thread import Answer, Inbox
+from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox
 from geminga.metadata.zookeeper.requests import Requests
 from geminga.model.errors import MetadataUnavailableError
 from geminga.runtime import next_turn
@@ -36,7 +36,7 @@ class PlayedArming:
 
 class Place:
     def __init__(self) -> None:
-        self.asked: list[tuple[Payload, Answer]] = []
+        self.asked: list[tuple[Payload, AsyncResult]] = []
         self.told: list[tuple[str, str]] = []
         self.requests = Requests(Inbox(asyncio.get_running_loop()), self.asked.extend)
         self.armed = ArmedWatches(self.requests, PlayedArming(), self._tell)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.replication.registry import LocalBookieRegistry, MetadataBookieRegistry, RegisteredBookies
+from geminga.replication.registry import LiveBookies, LocalBookieRegistry, MetadataBookieRegistry
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, READ_ONLY_PATH
 from support.worlds.replication_world import ReplicationWorld, run_replication
 
@@ -12,10 +12,10 @@ def test_nodes_of_a_cluster():
         registry = MetadataBookieRegistry(world.store)
         heard: list[int] = []
         unsubscribe = registry.watch(lambda: heard.append(1))
-        assert await registry.registered() == RegisteredBookies(())
+        assert await registry.registered() == LiveBookies(())
         for path in (f"{AVAILABLE_PATH}/b", f"{AVAILABLE_PATH}/a", f"{READ_ONLY_PATH}/c", f"{READ_ONLY_PATH}/b"):
             await world.store.put(path, b"", expected_version=None, ephemeral=True)
-        assert await registry.registered() == RegisteredBookies(("a", "b"), ("c",))
+        assert await registry.registered() == LiveBookies(("a", "b"), ("c",))
         assert (await registry.registered()).all == {"a", "b", "c"}
         await world.world.sleep(1)
         assert heard
@@ -35,7 +35,7 @@ def test_bookies_of_a_process():
         unsubscribe = registry.watch(lambda: heard.append(1))
         world.lose("b1")
         world.bookies["b2"].is_writable = False
-        assert await registry.registered() == RegisteredBookies(("b0", "b3", "b4"), ("b2",))
+        assert await registry.registered() == LiveBookies(("b0", "b3", "b4"), ("b2",))
         assert len(heard) == 2
         unsubscribe()
         world.bookies["b1"].come_back()

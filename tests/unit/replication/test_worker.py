@@ -10,7 +10,7 @@ from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerFencedError, StorageError
 from geminga.replication import crash_points
-from geminga.replication.worker import HELD_MS_MIN, Outcome
+from geminga.replication.worker import HELD_MS_MIN, RepairOutcome
 from geminga.wire.bookkeeper.digest import master_key
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from geminga.wire.bookkeeper.under_replication import UnderReplicatedLedger, encode_mark, mark_path
@@ -33,7 +33,7 @@ def test_a_closed_ledger_is_on_its_write_quorum_again(quorums, entries):
         else:
             world.lose(lost)
         await world.marks.mark(ledger_id, [lost], None)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         assert await world.step() is None
         assert await world.marks.ledger_ids() == []
         after = await world.metadata(ledger_id)
@@ -51,7 +51,7 @@ def test_a_deleted_ledger_ends_its_mark():
         handle = await world.write(3)
         await world.bookkeeper.delete_ledger(handle.ledger_id)
         await world.marks.mark(handle.ledger_id, ["b0"], None)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         assert await world.marks.ledger_ids() == []
 
     run_replication(main)
@@ -66,7 +66,7 @@ def test_finished_fragments_of_an_open_ledger_move_under_the_writers_hands():
         await world.append(handle, 5)
         assert len(handle.metadata.fragments) == 2
         await world.marks.mark(handle.ledger_id, [first], None)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         moved = (await world.metadata(handle.ledger_id)).fragments
         assert first not in moved[0].ensemble
         assert moved[1] == handle.metadata.fragments[1]
@@ -78,7 +78,7 @@ def test_finished_fragments_of_an_open_ledger_move_under_the_writers_hands():
         assert second not in changed[-1].ensemble
         await handle.close()
         await world.marks.mark(handle.ledger_id, [second], None)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         await world.check_copies(handle.ledger_id)
         reader = await world.bookkeeper.open_ledger(handle.ledger_id)
         assert list(await reader.read_entries(0, 14)) == payloads(0, 15)
@@ -142,14 +142,14 @@ def test_a_bookie_that_is_there_gets_what_it_lacks():
         for entry_id in world.bookies[name].entry_ids(ledger_id)[3:9]:
             world.bookies[name].forget_entry(ledger_id, entry_id)
         await world.marks.mark(ledger_id, [name, "unheard of"], None)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         assert await world.metadata(ledger_id) == before
         await world.check_copies(ledger_id)
         # One that takes nothing is replaced.
         world.bookies[name].forget_ledger(ledger_id)
         world.bookies[name].is_writable = False
         await world.marks.mark(ledger_id, [name], None)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         assert name not in (await world.metadata(ledger_id)).fragments[0].ensemble
         await world.check_copies(ledger_id)
 
@@ -168,7 +168,7 @@ def test_a_bookie_that_lacks_more_than_a_batch_gets_all_of_it(forgotten):
         for entry_id in before[forgotten]:
             world.bookies[name].forget_entry(ledger_id, entry_id)
         await world.marks.mark(ledger_id, [name], None)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         assert world.bookies[name].entry_ids(ledger_id) == before
         await world.check_copies(ledger_id)
 
@@ -207,7 +207,7 @@ def test_with_too_few_bookies_for_all_copies_those_that_can_be_had_are_made(clos
             await handle.close()
         world.lose(first[1])
         await world.marks.mark(ledger_id, first[:2], None)
-        assert await world.step() is Outcome.FAILED
+        assert await world.step() is RepairOutcome.FAILED
         left = (await world.metadata(ledger_id)).fragments[0].ensemble
         [spare] = set(world.bookies) - set(first)
         assert set(left) == {first[2], spare, left[0] if left[0] in first else left[1]}
@@ -216,7 +216,7 @@ def test_with_too_few_bookies_for_all_copies_those_that_can_be_had_are_made(clos
         assert await world.marks.ledger_ids() == [ledger_id]
         world.bookies[first[0]].come_back()
         world.bookies[first[1]].come_back()
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         await world.check_copies(ledger_id)
 
     run_replication(main, bookies=4)
@@ -231,7 +231,7 @@ def test_an_entry_that_no_bookie_has_does_not_keep_others_from_their_copies():
         gone = [before[0], before[1], before[3]]
         world.lose(*gone)
         await world.marks.mark(ledger_id, gone, None)
-        assert await world.step() is Outcome.FAILED
+        assert await world.step() is RepairOutcome.FAILED
         after = (await world.metadata(ledger_id)).fragments[0].ensemble
         assert after[:2] == before[:2]
         assert after[3] not in before
@@ -262,7 +262,7 @@ def test_an_ensemble_that_has_a_bookie_twice_is_restored_as_any_other():
         await LedgerStore(world.store).update(ledger_id, lambda found: found.with_fragments((twice,)))
         world.lose(lost)
         await world.marks.mark(ledger_id, [lost], None)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         after = (await world.metadata(ledger_id)).fragments[0].ensemble
         assert (after[0], after[2]) == (first, first)
         assert after[1] not in (first, lost)
@@ -295,7 +295,7 @@ def test_nothing_is_restored_while_no_bookie_is_registered():
         before = await world.metadata(handle.ledger_id)
         await world.marks.mark(handle.ledger_id, ["b0"], None)
         world.lose(*world.bookies)
-        assert await world.step() is Outcome.FAILED
+        assert await world.step() is RepairOutcome.FAILED
         assert await world.metadata(handle.ledger_id) == before
         assert await world.marks.ledger_ids() == [handle.ledger_id]
 
@@ -318,7 +318,7 @@ def test_a_mark_that_grew_meanwhile_stays():
             return stored
 
         world.worker._move = move_and_lose_another
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         assert await world.marks.ledger_ids() == [ledger_id]
 
     run_replication(main)
@@ -341,12 +341,12 @@ def test_a_mark_that_was_made_anew_at_the_same_version_is_made_once_more():
             return outcome
 
         world.worker._restore = restore_and_be_slow
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         stored = await world.marks.read(ledger_id)
         assert stored is not None
         assert stored.mark.replicas == (ensemble[1],)
         world.worker._restore = restore
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         await world.check_copies(ledger_id)
 
     run_replication(main)
@@ -362,7 +362,7 @@ def test_metadata_of_a_ledger_whose_lock_was_lost_stay():
         assert await world.worker._take() == ledger_id
         world.store.expire_session()
         await world.world.sleep(1)
-        assert await world.worker._attempt(ledger_id) is Outcome.FAILED
+        assert await world.worker._attempt(ledger_id) is RepairOutcome.FAILED
         assert await world.metadata(ledger_id) == before
 
     run_replication(main)
@@ -416,7 +416,7 @@ def test_unknown_outcomes_are_settled(fault):
         world.lose(ensemble[0])
         await world.marks.mark(handle.ledger_id, [ensemble[0]], None)
         world.store.faults.next_writes.extend([fault] * 3)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         await world.check_copies(handle.ledger_id)
 
     run_replication(main)
@@ -429,7 +429,7 @@ def test_a_mark_of_apaches_auditor_is_served():
         world.lose(lost)
         mark = encode_mark(UnderReplicatedLedger((lost,), 1_700_000_000_000))
         await world.store.put(mark_path(handle.ledger_id), mark, expected_version=-1)
-        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is RepairOutcome.RESTORED
         await world.check_copies(handle.ledger_id)
 
     run_replication(main)
@@ -466,7 +466,7 @@ def test_who_had_a_ledger_open_before_reads_on_wherever_it_is_by_now():
             lost = (await world.metadata(handle.ledger_id)).fragments[0].ensemble[index]
             world.lose(lost)
             await world.marks.mark(handle.ledger_id, [lost], None)
-            assert await world.step() is Outcome.RESTORED
+            assert await world.step() is RepairOutcome.RESTORED
         # Entries of these two have no other copy where the reader looked first.
         assert list(await reader.read_entries(0, 29)) == payloads(0, 30)
         assert list(await handle.read_entries(0, 29)) == payloads(0, 30)

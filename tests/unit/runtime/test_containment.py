@@ -66,7 +66,7 @@ def test_what_unwound_storage_is_never_contained() -> None:
 
     def story() -> None:
         with pytest.raises(TypeError) as raised, Contained(part, "work", is_last=True):
-            Placement().set_places(None)  # type: ignore[arg-type]
+            Placement().set_racks(None)  # type: ignore[arg-type]
         assert unwound_storage(raised.value)
         assert unwound(raised.value, ["geminga.bookkeeper.core"])
         assert not unwound(raised.value, ["geminga.book", "geminga.managed_ledger"])
@@ -104,7 +104,7 @@ def test_task_that_fails_closes_its_part_and_not_the_process() -> None:
         raise NotAllowedError("nobody waits for this")
 
     async def fail_in_storage() -> None:
-        Placement().set_places(None)  # type: ignore[arg-type]
+        Placement().set_racks(None)  # type: ignore[arg-type]
 
     async def main() -> None:
         set_fatal_handler(lambda name, _: fatal.append(name))

@@ -130,7 +130,7 @@ def test_only_what_comes_out_of_storage_is_fatal_in_a_plain_callback(caplog):
         set_fatal_handler(lambda part, error: fatal.append(repr(error)))
         loop.call_soon(raise_, ValueError("nobody's"))
         loop.call_soon(raise_, InvariantError("a topic's"))
-        loop.call_soon(Placement().set_places, None)
+        loop.call_soon(Placement().set_racks, None)
         await turn()
         await turn()
 

@@ -17,8 +17,8 @@ from geminga.spark.sink_rules.commit_steps import (
     Decided,
     End,
     LostBatch,
-    Outcome,
     TaskTransaction,
+    TxnOutcome,
     until_ms,
 )
 from geminga.spark.sink_rules.decisions import (
@@ -69,14 +69,14 @@ class Carried:
         for record in records:
             self.take(record)
         self.done: list[Append | End] = []
-        self.outcomes: Mapping[TxnId, Outcome] = {}
+        self.outcomes: Mapping[TxnId, TxnOutcome] = {}
         #: Runs before a record is stored: what another driver stores first.
         self.before: Callable[[decisions.Record], None] = lambda record: None
 
     def take(self, record: decisions.Record) -> None:
         self.state.take(record, (0, next(self._places)))
 
-    def run(self, generator: Generator[Append | End, Mapping[TxnId, Outcome] | None, R]) -> R:
+    def run(self, generator: Generator[Append | End, Mapping[TxnId, TxnOutcome] | None, R]) -> R:
         answer = None
         try:
             while True:
@@ -87,7 +87,7 @@ class Carried:
                     self.before(step.record)
                     self.take(step.record)
                 elif step.commit:
-                    answer = {each: self.outcomes.get(each, Outcome.COMMITTED) for each in step.txn_ids}
+                    answer = {each: self.outcomes.get(each, TxnOutcome.COMMITTED) for each in step.txn_ids}
         except StopIteration as ended:
             return ended.value
 
@@ -199,10 +199,10 @@ def test_a_log_that_lost_the_batch_before_stops_a_query_that_counts_its_batches(
 @pytest.mark.parametrize(
     ("outcome", "now_ms", "is_known"),
     [
-        (Outcome.UNKNOWN, NOW_MS + 400, True),
+        (TxnOutcome.UNKNOWN, NOW_MS + 400, True),
         # Its coordinator may have aborted it, and forgotten that.
-        (Outcome.UNKNOWN, NOW_MS + 500, False),
-        (Outcome.ABORTED, NOW_MS + 400, False),
+        (TxnOutcome.UNKNOWN, NOW_MS + 500, False),
+        (TxnOutcome.ABORTED, NOW_MS + 400, False),
     ],
 )
 def test_a_transaction_that_nobody_knows_is_committed_as_long_as_no_time_out_was(outcome, now_ms, is_known) -> None:
@@ -220,12 +220,12 @@ def test_a_transaction_that_nobody_knows_is_committed_as_long_as_no_time_out_was
 def test_a_batch_of_which_nothing_came_true_is_written_by_the_replay_and_told_to_who_decided_it() -> None:
     decided = Prepared(SINK, 0, "older", (txn(1),), NOW_MS + 500)
     world = Carried(Claim(SINK, "older"), decided)
-    world.outcomes = {txn(1): Outcome.ABORTED}
+    world.outcomes = {txn(1): TxnOutcome.ABORTED}
     assert world.commit(request(0, 2)) is Decided.NOW
     assert Append(Ended(SINK, 0, "older", is_void=True)) in world.done
     assert world.ends(commit=True) == [txn(1), txn(2)]
     again = Carried()
-    again.outcomes = {txn(1): Outcome.ABORTED}
+    again.outcomes = {txn(1): TxnOutcome.ABORTED}
     with pytest.raises(DecisionLostError, match="None of its rows"):
         again.commit(request(0, 1))
 
@@ -236,7 +236,7 @@ def test_a_batch_of_which_nothing_came_true_is_written_by_the_replay_and_told_to
 def test_what_a_person_says_of_a_lost_batch_is_done_for_that_batch(said: LostBatch, decided: Decided) -> None:
     def world() -> Carried:
         made = Carried(Claim(SINK, "older"), Prepared(SINK, 5, "older", (txn(1), txn(2)), NOW_MS + 500))
-        made.outcomes = {txn(1): Outcome.ABORTED}
+        made.outcomes = {txn(1): TxnOutcome.ABORTED}
         return made
 
     one = world()
@@ -325,7 +325,7 @@ def test_clocks_that_can_not_be_are_not_believed() -> None:
     decided = Prepared(SINK, 0, "older", (txn(1),), NOW_MS + 400, decided_ms=NOW_MS)
     for now_ms, is_known in ((NOW_MS - 100, True), (NOW_MS - 101, False), (NOW_MS + 399, True), (NOW_MS + 400, False)):
         world = Carried(Claim(SINK, "older"), decided)
-        world.outcomes = {txn(1): Outcome.UNKNOWN}
+        world.outcomes = {txn(1): TxnOutcome.UNKNOWN}
         if is_known:
             assert world.commit(request(0, 3, opened_ms=now_ms), now_ms) is Decided.BEFORE
         else:

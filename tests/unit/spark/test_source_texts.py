@@ -8,7 +8,7 @@ import pytest
 
 from geminga.client._messages.entry_batch import EntryBatch
 from geminga.spark.rules import metadata_columns as names
-from geminga.spark.source.arrow import Rows, metadata_column, record_batch
+from geminga.spark.source.arrow import MessageRows, metadata_column, record_batch
 from geminga.spark.source.range_read import Piece
 from geminga.spark.source.single_metadata import GROUP_MIN, single_fields
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -40,7 +40,7 @@ def entry_of(batch_size: int, **fields) -> EntryBatch:
 def test_rows_hold_keys_as_sent_and_texts_as_read(batch_size: int) -> None:
     schema = pa.schema([("value", pa.binary()), (names.KEY, pa.binary()), (names.PRODUCER_NAME, pa.string())])
     schema = schema.append(pa.field(names.PROPERTIES, MAP)).append(pa.field(names.SEQUENCE_ID, pa.int64()))
-    batch = record_batch(Rows([Piece(entry_of(batch_size), None), Piece(entry_of(0), None)]), "t", schema)
+    batch = record_batch(MessageRows([Piece(entry_of(batch_size), None), Piece(entry_of(0), None)]), "t", schema)
     batch.validate(full=True)
     rows = batch.to_pylist()
     assert len(rows) == (batch_size or 1) + 1
@@ -51,7 +51,7 @@ def test_rows_hold_keys_as_sent_and_texts_as_read(batch_size: int) -> None:
 
 def test_key_that_is_not_the_base64_it_says_is_given_as_sent() -> None:
 
-    rows = Rows([Piece(entry_of(0, partition_key_b64_encoded=True), None)])
+    rows = MessageRows([Piece(entry_of(0, partition_key_b64_encoded=True), None)])
     assert metadata_column(rows, names.KEY, "t", pa.binary()).to_pylist() == [BROKEN]
 
 

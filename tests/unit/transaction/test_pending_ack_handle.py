@@ -1,4 +1,4 @@
-"""Acknowledgements in transactions through kills at any time: committed ones count, aborted ones do not, once each."""
+"""Acknowledgments in transactions through kills at any time: committed ones count, aborted ones do not, once each."""
 
 from __future__ import annotations
 

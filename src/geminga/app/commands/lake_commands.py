@@ -104,8 +104,8 @@ def restore(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
     while True:
         found = cast("dict[str, dict[str, object]]", ask(admin_url, f"{path}/lake"))
         if found["restore"]["status"] == "ERROR":
-            done, told = found["restore"]["restored"], found["restore"]["lastError"]
-            raise UnavailableError(f"{done} ledgers were restored, then: {told}")
+            done, last_error = found["restore"]["restored"], found["restore"]["lastError"]
+            raise UnavailableError(f"{done} ledgers were restored, then: {last_error}")
         if found["restore"]["status"] != "RUNNING":
             break
         time.sleep(_ASK_AGAIN_S)

@@ -33,7 +33,7 @@ def replayed(
     if not outcomes:
         raise CorruptionError(f"{trace} is empty: a trace has one JSON object a line, one line for each round")
     outcomes += [replay.step(TraceRound()) for _ in range(rounds - len(outcomes))]
-    settings = _told(config)
+    settings = _settings_document(config)
     shown = settings if is_json else [f"{key}={value}" for key, value in settings.items()]
     return {"rounds": [_shown(outcome) for outcome in outcomes], "settings": shown}
 
@@ -92,7 +92,7 @@ def _shown(outcome: RoundOutcome) -> dict[str, object]:
     }
 
 
-def _told(config: LoadConfig) -> dict[str, object]:
+def _settings_document(config: LoadConfig) -> dict[str, object]:
     values = asdict(config)
     found: dict[str, object] = {}
     for key, (_, name) in settings_of(LoadConfig).items():

@@ -66,7 +66,7 @@ def up(
     from geminga.app.local.core.local_cluster import OWN_BOOKIE_KEYS, OWN_BROKER_KEYS, settings_from
 
     _end_on_signals()
-    made = _cluster(directory, is_told=directory is None)
+    made = _cluster(directory, is_default=directory is None)
     asked = {
         "bookies": bookies,
         "brokers": brokers,
@@ -113,28 +113,30 @@ def down(
     made.down(within_s=timeout_s, delete=delete)
 
 
-def _cluster(directory: str | None, *, is_told: bool = False) -> LocalCluster:
+def _cluster(directory: str | None, *, is_default: bool = False) -> LocalCluster:
     from pathlib import Path
 
     from geminga.app.lifecycle.paragraphs import print_paragraph
     from geminga.app.local.local_cluster import LocalCluster
 
     path = Path(os.path.abspath(DIRECTORY if directory is None else directory))
-    if is_told:
+    if is_default:
         print_paragraph(f"no --dir: everything is kept in {path}")
     return LocalCluster(path, print_paragraph)
 
 
 def _is_ready(found: list[MemberStatus]) -> bool:
-    from geminga.app.local.core.local_cluster import Standing
+    from geminga.app.local.core.local_cluster import MemberState
 
-    return all(item.standing is Standing.READY for item in found)
+    return all(item.state is MemberState.READY for item in found)
 
 
 def _document(made: LocalCluster, state: ClusterState, found: list[MemberStatus]) -> dict[str, object]:
-    from geminga.app.local.core.local_cluster import Kind
+    from geminga.app.local.core.local_cluster import MemberKind
 
-    brokers = [item.member.ports for item in found if item.kind is Kind.BROKER and item.member and item.member.ports]
+    brokers = [
+        item.member.ports for item in found if item.kind is MemberKind.BROKER and item.member and item.member.ports
+    ]
     broker_hosts = ",".join(f"127.0.0.1:{ports['broker']}" for ports in brokers)
     web_hosts = ",".join(f"127.0.0.1:{ports['web']}" for ports in brokers)
     return {
@@ -148,7 +150,7 @@ def _document(made: LocalCluster, state: ClusterState, found: list[MemberStatus]
             {
                 "name": item.name,
                 "kind": item.kind.value,
-                "state": item.standing.value,
+                "state": item.state.value,
                 "pid": item.member.pid if item.member else None,
                 "ports": dict(item.member.ports) if item.member else {},
                 "log": str(made.log_of(item.name)),
@@ -172,7 +174,7 @@ def _print(made: LocalCluster, found: list[MemberStatus], *, is_json: bool) -> N
     for item in found:
         ports = ", ".join(f"{key} {port}" for key, port in item.member.ports.items()) if item.member else ""
         pid = str(item.member.pid) if item.member else "-"
-        rows.append((item.name, item.standing.value, pid, ports or "-", str(made.log_of(item.name))))
+        rows.append((item.name, item.state.value, pid, ports or "-", str(made.log_of(item.name))))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -15,7 +15,7 @@ import typer
 
 from geminga.app.commands.client_commands import Topic, choice
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
-from geminga.app.commands.perf_report import Progress
+from geminga.app.commands.perf_report import PerfProgress
 from geminga.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def produce(
     json_line: Json = False,
 ) -> None:
     """Send messages of random bytes, at a rate or as fast as it goes, until Ctrl-C or a limit."""
-    progress = Progress("sent", is_json=json_line, interval_s=interval)
+    progress = PerfProgress("sent", is_json=json_line, interval_s=interval)
 
     async def work(client: Client) -> None:
         from geminga.client import CompressionType
@@ -82,7 +82,7 @@ def produce(
 
 
 async def send_all(
-    producer: Producer[bytes], payload: bytes, progress: Progress, rate: float, messages: int, seconds: float
+    producer: Producer[bytes], payload: bytes, progress: PerfProgress, rate: float, messages: int, seconds: float
 ) -> None:
     """Send until a limit is reached, and wait for the receipts."""
     from asyncio import sleep
@@ -139,7 +139,7 @@ def consume(
     json_line: Json = False,
 ) -> None:
     """Receive and acknowledge messages, until Ctrl-C or a limit."""
-    progress = Progress("received", is_json=json_line, interval_s=interval)
+    progress = PerfProgress("received", is_json=json_line, interval_s=interval)
 
     async def work(client: Client) -> None:
         from geminga.client import BatchReceivePolicy, ConsumerType, InitialPosition

@@ -18,7 +18,7 @@ _BUCKETS: Final = 1200
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 
 
-class Latencies:
+class PerfLatencies:
     """A histogram of milliseconds, in constant memory."""
 
     __slots__ = ("_buckets", "count", "max_ms", "sum_ms")
@@ -54,7 +54,7 @@ class Latencies:
         return found | {"max": round(self.max_ms, 3)}
 
 
-class Progress:
+class PerfProgress:
     """Counts of one run; a live line on a terminal, a line per interval elsewhere, a summary at the end."""
 
     def __init__(self, verb: str, *, is_json: bool, interval_s: float) -> None:
@@ -64,8 +64,8 @@ class Progress:
         self.messages = 0
         self.bytes = 0
         self.failed = 0
-        self.total = Latencies()
-        self._recent = Latencies()
+        self.total = PerfLatencies()
+        self._recent = PerfLatencies()
         self._started = self._interval_began = time.perf_counter()
         self._messages_before = self._bytes_before = 0
         self._is_live = not is_json and sys.stderr.isatty()
@@ -84,7 +84,7 @@ class Progress:
         figures = self._figures(
             self.messages - self._messages_before, self.bytes - self._bytes_before, seconds, self._recent
         )
-        self._interval_began, self._recent = now, Latencies()
+        self._interval_began, self._recent = now, PerfLatencies()
         self._messages_before, self._bytes_before = self.messages, self.bytes
         self._print(figures, is_last=False)
 
@@ -93,7 +93,7 @@ class Progress:
         seconds = max(time.perf_counter() - self._started, 1e-9)
         self._print({"total": True, **self._figures(self.messages, self.bytes, seconds, self.total)}, is_last=True)
 
-    def _figures(self, messages: int, size_bytes: int, seconds: float, latencies: Latencies) -> dict[str, object]:
+    def _figures(self, messages: int, size_bytes: int, seconds: float, latencies: PerfLatencies) -> dict[str, object]:
         return {
             "messages": messages,
             "failed": self.failed,

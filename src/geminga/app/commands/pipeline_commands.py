@@ -118,7 +118,7 @@ def _tell_problems(error: PipelineError, *, is_json: bool) -> None:
         print(json.dumps({"file": error.file, "isValid": False, "problems": problems}))
         return
     for problem in error.problems:
-        print(problem.told(error.file))
+        print(problem.sentence(error.file))
     print(f"geminga: {len(error.problems)} problem{'' if len(error.problems) == 1 else 's'}", file=sys.stderr)
 
 

@@ -90,7 +90,7 @@ class BookieServerConfig:
     )
 
 
-class HttpPlace(NamedTuple):
+class HttpListener(NamedTuple):
     """Where a bookie answers HTTP, and by which key."""
 
     host: str
@@ -117,13 +117,13 @@ class BookieProcessConfig:
     #: Auto-recovery in the bookie's process; None: it runs none.
     recovery: RecoveryConfig | None = None
 
-    def http(self) -> HttpPlace | None:
+    def http(self) -> HttpListener | None:
         """Where it answers HTTP; None: nowhere. As in BookKeeper, metrics have a port of their own only without it."""
         server = self.server
         if server.http_server_enabled:
-            return HttpPlace(server.http_server_host, server.http_server_port, "httpServerPort")
+            return HttpListener(server.http_server_host, server.http_server_port, "httpServerPort")
         if server.prometheus_http and _simple_name(server.stats_provider_class) == PROMETHEUS_PROVIDER:
-            return HttpPlace(server.prometheus_host, server.prometheus_port, "prometheusStatsHttpPort")
+            return HttpListener(server.prometheus_host, server.prometheus_port, "prometheusStatsHttpPort")
         return None
 
     def http_names(self) -> tuple[str, ...]:

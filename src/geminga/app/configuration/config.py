@@ -165,7 +165,7 @@ def balancing_from(entries: Iterable[ConfigEntry]) -> LoadConfig:
 def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInstance]) -> Config:
     """The same for a broker of its own, whose metadata and bookies ``also`` configures; quorums as in Pulsar, of two.
 
-    Settings of bookies are passed over: they are not in this process.
+    Settings of bookies are passed over: they are not in this process. Raises ConfigurationError.
     """
     # Not loaded by a broker that is alone.
     from geminga.broker.load_rules.config import LoadConfig

@@ -96,7 +96,7 @@ class LiveSettings:
         #: Values are assigned, and who copied them was not told to the end.
         self._is_behind = False
         #: What could not be read was told.
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     @property
     def names(self) -> list[str]:
@@ -145,7 +145,7 @@ class LiveSettings:
         """The node may have changed."""
         if not self._is_due:
             self._is_due = True
-            spawn(self._follow_told(), name="follow the changed configuration", part=self._part())
+            spawn(self._follow_changes(), name="follow the changed configuration", part=self._part())
 
     def heard(self, event: SessionEvent) -> None:
         """Of the session: what was missed while the store was away is read."""
@@ -205,7 +205,7 @@ class LiveSettings:
 
     # ---- following
 
-    async def _follow_told(self) -> None:
+    async def _follow_changes(self) -> None:
         try:
             await self.follow()
         except (MetadataError, CorruptionError) as error:
@@ -237,10 +237,10 @@ class LiveSettings:
             return live.configured
 
     def _tell(self, key: str, text: str, error: Exception) -> None:
-        if (key, text) not in self._told:
-            if len(self._told) >= len(LIVE_KEYS):
-                self._told.clear()
-            self._told.add((key, text))
+        if (key, text) not in self._logged:
+            if len(self._logged) >= len(LIVE_KEYS):
+                self._logged.clear()
+            self._logged.add((key, text))
             _log.warning("a setting that was changed at run time is not followed: %s", error)
 
     @staticmethod

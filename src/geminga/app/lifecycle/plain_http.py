@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from geminga.broker.rest.calls.core.patience import RETRY_AFTER_S
+from geminga.broker.rest.calls.core.timeouts import RETRY_AFTER_S
 from geminga.model.exposition import CONTENT_TYPE, Labels, Page, Source
 
 if TYPE_CHECKING:

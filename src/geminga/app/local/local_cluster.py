@@ -20,10 +20,10 @@ from geminga.app.local import local_processes
 from geminga.app.local.core.local_cluster import (
     BOOKIES_MAX,
     ClusterState,
-    Kind,
-    Member,
+    LocalMember,
+    MemberKind,
+    MemberState,
     Plan,
-    Standing,
     change_plan,
     decode_state,
     encode_state,
@@ -48,23 +48,23 @@ class MemberStatus(NamedTuple):
     """What has become of one."""
 
     name: str
-    kind: Kind
-    standing: Standing
+    kind: MemberKind
+    state: MemberState
     #: None: it was never started.
-    member: Member | None
+    member: LocalMember | None
 
 
 def await_all(look: Callable[[], list[MemberStatus]], deadline: float, logs: Path) -> list[MemberStatus]:
     """What ``look`` finds once all of them are ready at the same time; who is busy may be asked again.
 
-    Raises UnavailableError for one that is gone, or not ready at ``deadline`` (of the monotonic clock).
+    Raises UnavailableError for one that is gone, or not ready at ``deadline`` (seconds of the monotonic clock).
     """
     while True:
         found = look()
-        left = [one for one in found if one.standing is not Standing.READY]
+        left = [one for one in found if one.state is not MemberState.READY]
         if not left:
             return found
-        gone = [one.name for one in left if one.standing is not Standing.NOT_READY]
+        gone = [one.name for one in left if one.state is not MemberState.NOT_READY]
         if gone:
             raise UnavailableError(f"{', '.join(gone)} ended right after it was ready; what it said is in {logs}")
         if time.monotonic() > deadline:
@@ -111,7 +111,7 @@ class LocalCluster:
         with self._locked():
             state = self._changed(asked)
             start.check(state)
-            for name in (LOGS, RUN, *member_names(Kind.ZOOKEEPER, state.plan.zookeepers)):
+            for name in (LOGS, RUN, *member_names(MemberKind.ZOOKEEPER, state.plan.zookeepers)):
                 make_private_directories(self.directory / name)
             self._save(state)
             state = self._without_surplus(state)
@@ -142,8 +142,8 @@ class LocalCluster:
 
     def _without_surplus(self, state: ClusterState) -> ClusterState:
         """End brokers beyond what was asked for: they keep nothing. Their names go, too."""
-        wanted = member_names(Kind.BROKER, state.plan.brokers)
-        surplus = [member for member in state.members if member.kind is Kind.BROKER and member.name not in wanted]
+        wanted = member_names(MemberKind.BROKER, state.plan.brokers)
+        surplus = [member for member in state.members if member.kind is MemberKind.BROKER and member.name not in wanted]
         if not surplus:
             return state
         self._end(surplus, within_s=UNDO_S)
@@ -158,22 +158,22 @@ class LocalCluster:
         wanted = [
             (kind, name)
             for kind, count in (
-                (Kind.ZOOKEEPER, state.plan.zookeepers),
-                (Kind.BOOKIE, state.plan.bookies),
-                (Kind.BROKER, state.plan.brokers),
+                (MemberKind.ZOOKEEPER, state.plan.zookeepers),
+                (MemberKind.BOOKIE, state.plan.bookies),
+                (MemberKind.BROKER, state.plan.brokers),
             )
             for name in member_names(kind, count)
         ]
         with ThreadPoolExecutor(len(wanted)) as threads:
             return list(threads.map(lambda item: self._status_of(state, *item), wanted))
 
-    def _status_of(self, state: ClusterState, kind: Kind, name: str) -> MemberStatus:
+    def _status_of(self, state: ClusterState, kind: MemberKind, name: str) -> MemberStatus:
         member = state.member(name)
         if member is None:
-            return MemberStatus(name, kind, Standing.GONE, None)
+            return MemberStatus(name, kind, MemberState.GONE, None)
         now = local_processes.started_at(member.pid)
         answered = now == member.started and is_ready(member)
-        return MemberStatus(name, kind, member.standing(now, is_ready=answered), member)
+        return MemberStatus(name, kind, member.state(now, is_ready=answered), member)
 
     # ---- down
 
@@ -200,10 +200,10 @@ class LocalCluster:
         """What is said where there is none."""
         return ConfigurationError(f"there is no cluster in {self.directory}: geminga cluster up --dir makes one")
 
-    def _end(self, members: Collection[Member], *, within_s: float) -> list[str]:
+    def _end(self, members: Collection[LocalMember], *, within_s: float) -> list[str]:
         killed = []
         running = [member for member in members if local_processes.is_there(member)]
-        for kind in reversed(Kind):
+        for kind in reversed(MemberKind):
             stage = [member for member in running if member.kind is kind]
             if not stage:
                 continue
@@ -215,8 +215,8 @@ class LocalCluster:
         return killed
 
     def _delete(self, state: ClusterState) -> None:
-        servers = member_names(Kind.ZOOKEEPER, state.plan.zookeepers)
-        names = [*servers, *member_names(Kind.BOOKIE, max(state.plan.bookies, BOOKIES_MAX)), LOGS, RUN]
+        servers = member_names(MemberKind.ZOOKEEPER, state.plan.zookeepers)
+        names = [*servers, *member_names(MemberKind.BOOKIE, max(state.plan.bookies, BOOKIES_MAX)), LOGS, RUN]
         found = [name for name in names if os.path.lexists(self.directory / name)]
         self._say(f"removing all data of cluster {state.plan.cluster}: {', '.join(found)} in {self.directory}")
         for name in found:

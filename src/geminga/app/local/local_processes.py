@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from geminga.app.local.core.local_cluster import Member
+from geminga.app.local.core.local_cluster import LocalMember
 from geminga.runtime.local_file import private
 
 #: Between two looks at something that tells nothing by itself.
@@ -87,12 +87,12 @@ def launch(
     return Launched(process, started_at(process.pid) or "")
 
 
-def is_there(member: Member) -> bool:
+def is_there(member: LocalMember) -> bool:
     """Whether the process that was started still runs."""
     return started_at(member.pid) == member.started
 
 
-def tell(member: Member, number: signal.Signals) -> None:
+def tell(member: LocalMember, number: signal.Signals) -> None:
     """Send a signal if the process is still the one that was started."""
     try:
         if not hasattr(os, "pidfd_open"):
@@ -110,7 +110,7 @@ def tell(member: Member, number: signal.Signals) -> None:
         pass
 
 
-def end(members: Collection[Member], *, within_s: float) -> list[Member]:
+def end(members: Collection[LocalMember], *, within_s: float) -> list[LocalMember]:
     """SIGTERM to all of them, and SIGKILL to who is there after ``within_s``; those who had to be killed."""
     for member in members:
         tell(member, signal.SIGTERM)
@@ -123,7 +123,7 @@ def end(members: Collection[Member], *, within_s: float) -> list[Member]:
     return left
 
 
-def _wait_gone(members: Collection[Member], within_s: float) -> list[Member]:
+def _wait_gone(members: Collection[LocalMember], within_s: float) -> list[LocalMember]:
     deadline = time.monotonic() + within_s
     left = list(members)
     while (left := [member for member in left if is_there(member)]) and time.monotonic() < deadline:

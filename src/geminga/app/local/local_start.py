@@ -16,24 +16,27 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from geminga.app.local import local_processes, local_zookeeper
-from geminga.app.local.core.local_cluster import ClusterState, Kind, Member, member_names
-from geminga.app.local.local_zookeeper import Peer
+from geminga.app.local.core.local_cluster import ClusterState, LocalMember, MemberKind, member_names
+from geminga.app.local.local_zookeeper import QuorumPeer
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.model.errors import UnavailableError
 
 #: Ports that the kernel picked and somebody took before ZooKeeper did.
 PORT_ATTEMPTS: Final = 5
 #: What is asked whether it is ready.
-READY_PATHS: Final = {Kind.BOOKIE: ("http", "/api/v1/bookie/is_ready"), Kind.BROKER: ("web", "/admin/v2/brokers/ready")}
+READY_PATHS: Final = {
+    MemberKind.BOOKIE: ("http", "/api/v1/bookie/is_ready"),
+    MemberKind.BROKER: ("web", "/admin/v2/brokers/ready"),
+}
 _ANSWER_S: Final = 2.0
 #: For servers of ZooKeeper whose ports were taken.
 END_S: Final = 10.0
 _HOST: Final = "127.0.0.1"
 
 
-def is_ready(member: Member) -> bool:
+def is_ready(member: LocalMember) -> bool:
     """Whether it says so."""
-    if member.kind is Kind.ZOOKEEPER:
+    if member.kind is MemberKind.ZOOKEEPER:
         return local_zookeeper.answers(member.ports.get("client", 0))
     port, path = READY_PATHS[member.kind]
     if port not in member.ports:
@@ -59,14 +62,14 @@ class LocalStart:
         self._deadline = deadline
         self._say = say
         self._save = save
-        self.started: list[Member] = []
+        self.started: list[LocalMember] = []
         self._state: ClusterState
         #: How far their logs went before.
         self._log_ends: dict[str, int] = {}
 
     def check(self, state: ClusterState) -> None:
         """Raise UnavailableError for what can be known beforehand: no Java, no jars, a port that is taken."""
-        names = member_names(Kind.ZOOKEEPER, state.plan.zookeepers)
+        names = member_names(MemberKind.ZOOKEEPER, state.plan.zookeepers)
         missing = [name for name in names if not self._runs(state, name)]
         if missing:
             local_zookeeper.java()
@@ -84,8 +87,8 @@ class LocalStart:
         self._start_zookeeper()
         first = self._plan_first_broker()
         self._prepare(first)
-        self._start_kind(Kind.BOOKIE, [self._bookie(name) for name in self._missing(Kind.BOOKIE)])
-        self._start_kind(Kind.BROKER, [self._broker(name, first) for name in self._missing(Kind.BROKER)])
+        self._start_kind(MemberKind.BOOKIE, [self._bookie(name) for name in self._missing(MemberKind.BOOKIE)])
+        self._start_kind(MemberKind.BROKER, [self._broker(name, first) for name in self._missing(MemberKind.BROKER)])
         return self._state
 
     @property
@@ -97,28 +100,28 @@ class LocalStart:
 
     def _fixed_ports(self, state: ClusterState) -> dict[str, Mapping[str, int]]:
         """Ports that its servers must have, by name; those of others that run know them."""
-        names = member_names(Kind.ZOOKEEPER, state.plan.zookeepers)
+        names = member_names(MemberKind.ZOOKEEPER, state.plan.zookeepers)
         former = {member.name: member.ports for member in state.zookeepers}
         if any(local_processes.is_there(member) for member in state.members) and len(former) == len(names):
             return former
         return {names[0]: {"client": state.plan.zookeeper_port}} if state.plan.zookeeper_port else {}
 
     def _start_zookeeper(self) -> None:
-        names = member_names(Kind.ZOOKEEPER, self._state.plan.zookeepers)
+        names = member_names(MemberKind.ZOOKEEPER, self._state.plan.zookeepers)
         missing = [name for name in names if not self._runs(self._state, name)]
         fixed = self._fixed_ports(self._state)
         former = {member.name: member.ports for member in self._state.zookeepers}
         program, jars = local_zookeeper.java(), local_zookeeper.classpath()
         for attempt in range(PORT_ATTEMPTS if missing else 0):
             ports = _server_ports(names, fixed, former if attempt == 0 else {})
-            peers = [Peer(one["follow"], one["elect"]) for one in ports.values()] if len(names) > 1 else []
+            peers = [QuorumPeer(one["follow"], one["elect"]) for one in ports.values()] if len(names) > 1 else []
             processes = {}
             for name in missing:
                 config = local_zookeeper.write_config(
                     self._directory / name, ports[name]["client"], number=names.index(name) + 1, peers=peers
                 )
                 command = local_zookeeper.command(program, jars, config)
-                processes[name] = self._launch(name, Kind.ZOOKEEPER, command, ports[name])
+                processes[name] = self._launch(name, MemberKind.ZOOKEEPER, command, ports[name])
             ended = [name for name in missing if not self._await_server(name, processes[name])]
             if not ended:
                 break
@@ -190,12 +193,12 @@ class LocalStart:
         broker, web = (port if port and _is_free(port) else 0 for port in ports)
         return broker, web
 
-    def _missing(self, kind: Kind) -> list[str]:
+    def _missing(self, kind: MemberKind) -> list[str]:
         plan = self._state.plan
-        names = member_names(kind, plan.bookies if kind is Kind.BOOKIE else plan.brokers)
+        names = member_names(kind, plan.bookies if kind is MemberKind.BOOKIE else plan.brokers)
         return [name for name in names if not self._runs(self._state, name)]
 
-    def _start_kind(self, kind: Kind, commands: Sequence[tuple[str, Sequence[str]]]) -> None:
+    def _start_kind(self, kind: MemberKind, commands: Sequence[tuple[str, Sequence[str]]]) -> None:
         """Start them side by side; then wait for those that ran already, too."""
         program = [sys.executable, "-m", "geminga"]
         processes = {name: self._launch(name, kind, [*program, *arguments], {}) for name, arguments in commands}
@@ -235,18 +238,20 @@ class LocalStart:
     def _ready(self, name: str) -> Path:
         return self._directory / "run" / f"{name}.ready"
 
-    def _launch(self, name: str, kind: Kind, command: Sequence[str], ports: dict[str, int]) -> subprocess.Popen[bytes]:
+    def _launch(
+        self, name: str, kind: MemberKind, command: Sequence[str], ports: dict[str, int]
+    ) -> subprocess.Popen[bytes]:
         log = self._log(name)
         self._log_ends[name] = log.stat().st_size if log.exists() else 0
-        is_ours = kind is not Kind.ZOOKEEPER
+        is_ours = kind is not MemberKind.ZOOKEEPER
         launched = local_processes.launch(command, log=log, ready=self._ready(name) if is_ours else None)
-        member = Member(name, kind, launched.process.pid, launched.started, ports)
+        member = LocalMember(name, kind, launched.process.pid, launched.started, ports)
         self.started = [other for other in self.started if other.name != name] + [member]
         self._record(member)
         launched.go()
         return launched.process
 
-    def _record(self, member: Member) -> None:
+    def _record(self, member: LocalMember) -> None:
         self._state = self._state.with_member(member)
         self._save(self._state)
 
@@ -287,9 +292,9 @@ def _server_ports(
     return found
 
 
-def _ports(kind: Kind, ready: dict[str, object]) -> dict[str, int]:
+def _ports(kind: MemberKind, ready: dict[str, object]) -> dict[str, int]:
     """From a ready line."""
-    if kind is Kind.BOOKIE:
+    if kind is MemberKind.BOOKIE:
         return {"bookie": _number(ready["port"]), "http": _number(ready["httpPort"])}
     urls = {"broker": str(ready["brokerServiceUrl"]), "web": str(ready["webServiceUrl"])}
     return {key: urlsplit(url).port or 0 for key, url in urls.items()}

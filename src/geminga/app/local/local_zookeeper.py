@@ -83,14 +83,14 @@ def java() -> str:
     return str(choice.runtime.home / "bin" / "java")
 
 
-class Peer(NamedTuple):
+class QuorumPeer(NamedTuple):
     """Where a server of several is reached by the others."""
 
     follow: int
     elect: int
 
 
-def write_config(directory: Path, port: int, *, number: int = 1, peers: Sequence[Peer] = ()) -> Path:
+def write_config(directory: Path, port: int, *, number: int = 1, peers: Sequence[QuorumPeer] = ()) -> Path:
     """``zoo.cfg`` of a server whose data are in ``directory``, the ``number``-th of ``peers``; raises OSError."""
     config = directory / "zoo.cfg"
     quorum = ""

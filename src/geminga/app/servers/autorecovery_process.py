@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from geminga.app.configuration.bookie_config import BookieServerConfig, HttpPlace, load_bookie_config
+from geminga.app.configuration.bookie_config import BookieServerConfig, HttpListener, load_bookie_config
 from geminga.app.configuration.config import build_settings, unknown_keys
 from geminga.app.configuration.config_sources import from_assignment, from_environment, read_file
 from geminga.app.configuration.core.bookie_keys import NOT_BUILT
@@ -62,13 +62,13 @@ class AutoRecoveryProcessConfig(NamedTuple):
     bookkeeper: BookKeeperConfig
     metadata: ZooKeeperAddress
     #: Where it answers HTTP; None: nowhere.
-    http: HttpPlace | None = None
+    http: HttpListener | None = None
     warnings: tuple[str, ...] = ()
     #: Hosts by which that is reached, beside those that the operator lists.
     http_names: tuple[str, ...] = ()
 
 
-class Cluster(NamedTuple):
+class ClusterConnections(NamedTuple):
     """Connections to a cluster."""
 
     runtime: Runtime
@@ -106,7 +106,7 @@ def load_autorecovery_config(
 
 
 @asynccontextmanager
-async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[Cluster]:
+async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[ClusterConnections]:
     """Connections to the cluster, closed in the end. Raises MetadataError, DataDirectoryError."""
     from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 
@@ -119,7 +119,9 @@ async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[Cluster]
             await refuse_unfinished(metadata, str(config.metadata))
             registered = await RegisteredBookies.follow(metadata, pool)
             try:
-                yield Cluster(runtime, metadata, pool, BookKeeper(runtime, metadata, pool, config.bookkeeper))
+                yield ClusterConnections(
+                    runtime, metadata, pool, BookKeeper(runtime, metadata, pool, config.bookkeeper)
+                )
             finally:
                 await registered.close()
         finally:
@@ -159,13 +161,13 @@ async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
                 await http.close()
 
 
-async def _take_port(runtime: Runtime, config: AutoRecoveryProcessConfig, place: HttpPlace) -> QuestionsPort:
+async def _take_port(runtime: Runtime, config: AutoRecoveryProcessConfig, listener: HttpListener) -> QuestionsPort:
     from geminga.app.servers.questions_port import OF_AUTORECOVERY, QuestionsPort
 
     plan = plan_descriptors(descriptor_limit(), open_logs=0, web_connections_max=HTTP_CONNECTIONS_MAX)
-    hint = f"; where a bookie with the same file has it, give auto-recovery another one: --set {place.key}=0 for any"
+    hint = f"; where a bookie with the same file has it, give auto-recovery another one: --set {listener.key}=0 for any"
     return await QuestionsPort.take(
-        runtime, place, plan, config.http_names, config.server.http_hosts, of=OF_AUTORECOVERY, hint=hint
+        runtime, listener, plan, config.http_names, config.server.http_hosts, of=OF_AUTORECOVERY, hint=hint
     )
 
 

@@ -18,7 +18,7 @@ from geminga.app.lifecycle.process_life import (
     seconds_since_exec,
     stop_on_signals,
 )
-from geminga.app.servers.bookie_server import BookieAddress, BookieProcessServer
+from geminga.app.servers.bookie_server import BookieProcessServer, ServedBookie
 from geminga.runtime import get_logger
 from geminga.version import __version__
 
@@ -61,7 +61,7 @@ async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) ->
     await server.stop()
 
 
-def bookie_ready_line(address: BookieAddress, *, json_line: bool) -> str:
+def bookie_ready_line(address: ServedBookie, *, json_line: bool) -> str:
     """The line that tells that everything is up."""
     seconds = round(seconds_since_exec(), 3)
     if json_line:

@@ -19,7 +19,7 @@ from geminga.app.configuration.bookie_config import BookieProcessConfig, Recover
 from geminga.app.configuration.core.bookie_place import DirectoryPair, advertised_host, bookie_id
 from geminga.app.lifecycle.core.descriptors import plan_descriptors
 from geminga.app.servers.core.addresses import WILDCARD_ADDRESSES, is_loopback
-from geminga.app.storage.former_standalone import bookie_place
+from geminga.app.storage.former_standalone import bookie_directory
 from geminga.bookie.identity import open_identified
 from geminga.bookie.registration import (
     STALE_WAIT_S,
@@ -58,7 +58,7 @@ STALE_SESSIONS: Final = 1.5
 _log = get_logger(__name__)
 
 
-class BookieAddress(NamedTuple):
+class ServedBookie(NamedTuple):
     """Where a running bookie is reached, and what it has."""
 
     bookie_id: str
@@ -115,7 +115,7 @@ class BookieProcessServer:
         self._bookie_config = replace(config.bookie, open_file_limit=self._plan.open_logs)
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
 
-    async def start(self) -> BookieAddress:
+    async def start(self) -> ServedBookie:
         """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
         try:
             return await self._start()
@@ -132,15 +132,15 @@ class BookieProcessServer:
             except (GemingaError, OSError) as error:
                 _log.error("closing the %s failed: %s", part, error)
 
-    async def _start(self) -> BookieAddress:
+    async def _start(self) -> ServedBookie:
         runtime = real_runtime(self._on_fatal)
         self._closers.append(("threads", runtime.threads.close))
         self._closers.append(("disk", runtime.disk.close))
-        place = await bookie_place(runtime.disk, self._data_dir, has_metadata=self._open_metadata is not None)
-        directories = self._config.directories(place.directory)
+        own = await bookie_directory(runtime.disk, self._data_dir, has_metadata=self._open_metadata is not None)
+        directories = self._config.directories(own.directory)
         taken = await self._take_port(runtime)
         http = await self._take_http(runtime)
-        address = self._address(taken.port, directories, place.bookie_id)
+        address = self._address(taken.port, directories, own.bookie_id)
         metadata = None if self._open_metadata is None else await self._open_metadata(runtime)
         if metadata is not None:
             self._closers.append(("metadata store", metadata.close))
@@ -189,18 +189,18 @@ class BookieProcessServer:
         return taken
 
     async def _take_http(self, runtime: Runtime) -> QuestionsPort | None:
-        place = self._config.http()
-        if place is None:
+        listener = self._config.http()
+        if listener is None:
             return None
         from geminga.app.servers.questions_port import QuestionsPort
 
         http = await QuestionsPort.take(
-            runtime, place, self._plan, self._config.http_names(), self._config.server.http_hosts
+            runtime, listener, self._plan, self._config.http_names(), self._config.server.http_hosts
         )
         self._closers.append(("HTTP server", http.close))
         return http
 
-    def _address(self, port: int, directories: tuple[DirectoryPair, ...], known_id: str) -> BookieAddress:
+    def _address(self, port: int, directories: tuple[DirectoryPair, ...], known_id: str) -> ServedBookie:
         config = self._config.server
         host = advertised_host(
             config.advertised_address,
@@ -208,9 +208,9 @@ class BookieProcessServer:
             socket.gethostname(),
             is_wildcard=config.bind_address in WILDCARD_ADDRESSES,
         )
-        return BookieAddress(bookie_id(config.bookie_id or known_id, host, port), host, port, directories)
+        return ServedBookie(bookie_id(config.bookie_id or known_id, host, port), host, port, directories)
 
-    async def _open(self, runtime: Runtime, address: BookieAddress, metadata: MetadataStore | None) -> SpreadBookie:
+    async def _open(self, runtime: Runtime, address: ServedBookie, metadata: MetadataStore | None) -> SpreadBookie:
         journals, places = zip(*address.directories, strict=True)
         cookie = BookieCookie(address.bookie_id, journals, places)
         ledgers = UnknownLedgers() if metadata is None else MetadataLiveLedgers(metadata, address.bookie_id)
@@ -231,7 +231,7 @@ class BookieProcessServer:
             remember=partial(remember_cookie, metadata, before=remembered),
         )
 
-    def _warn(self, address: BookieAddress, *, is_registered: bool) -> None:
+    def _warn(self, address: ServedBookie, *, is_registered: bool) -> None:
         bind = self._config.server.bind_address
         if not is_loopback(bind):
             _log.warning(

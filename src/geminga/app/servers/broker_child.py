@@ -30,7 +30,7 @@ from geminga.app.lifecycle.process_life import (
 from geminga.app.servers.broker_server import Storage
 from geminga.app.servers.core.broker_children import ChildPlan, child_entries, decode_plan
 from geminga.app.servers.member_broker import MemberBrokerServer
-from geminga.app.servers.process import Place, serve
+from geminga.app.servers.process import DataLocation, serve
 from geminga.app.storage.data_directory import METADATA_SOCKET, METRICS_SOCKET
 from geminga.broker.load.ports import UsageSource
 from geminga.metadata.socket.store import SocketMetadataStore
@@ -121,14 +121,14 @@ def main() -> NoReturn:
 def _run(plan: ChildPlan) -> None:
     gc.freeze()
     config = _config_of(plan)
-    place = Place("dataDir", plan.directory, "data in")
+    location = DataLocation("dataDir", plan.directory, "data in")
 
     def server() -> ChildBrokerServer:
         asyncio.get_running_loop().add_reader(_STDIN, _parent_said)
         return ChildBrokerServer(plan, on_fatal=end_at_once)
 
     with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
-        runner.run(serve(config, server, place, json_line=True))
+        runner.run(serve(config, server, location, json_line=True))
 
 
 def _parent_said() -> None:

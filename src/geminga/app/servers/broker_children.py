@@ -131,7 +131,7 @@ class BrokerChildren:
         if self._stop.is_set():
             _tell(process, signal.SIGTERM)
         plan = self._plan(child.number, name, child.broker_port, child.web_port)
-        served = await _told(process, plan)
+        served = await _first_line(process, plan)
         if served is not None:
             self._serves(child, served)
             await _drained(process)
@@ -155,7 +155,7 @@ class BrokerChildren:
             child.first.set_result(served.addresses)
 
 
-async def _told(process: asyncio.subprocess.Process, plan: ChildPlan) -> _Served | None:
+async def _first_line(process: asyncio.subprocess.Process, plan: ChildPlan) -> _Served | None:
     """Tell it what it is; where it serves, or None if it ends before."""
     assert process.stdin is not None
     assert process.stdout is not None

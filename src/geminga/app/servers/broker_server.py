@@ -24,7 +24,7 @@ from geminga.app.servers.listeners import bound_addresses, endpoints, own_names
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.composition.service import Broker
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.rest.calls.core.patience import Limits
+from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import IMPORT_LANE, HttpServer
 from geminga.broker.rest.loading import application_maker
 from geminga.managed_ledger import ManagedLedgerFactory
@@ -334,7 +334,7 @@ class BrokerServer(ABC):
             header_bytes_max=config.http_header_bytes_max,
             body_bytes_max=config.http_body_bytes_max,
             connections_max=plan.web_connections_max,
-            limits=Limits(config.handshake_timeout_s, config.http_body_timeout_s, config.http_body_timeout_s),
+            limits=TimeoutLimits(config.handshake_timeout_s, config.http_body_timeout_s, config.http_body_timeout_s),
             own_names=lambda: own_names(config, broker.endpoints.all, socket.gethostname()),
             listed_names=config.http_hosts,
             keep_free=plan.keep_free_of_web,

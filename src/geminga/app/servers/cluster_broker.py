@@ -14,7 +14,7 @@ from geminga.app.lifecycle.host_usage import HostMeter
 from geminga.app.lifecycle.process_life import end_at_once, keep_freed_memory, raise_open_files
 from geminga.app.servers.broker_server import Storage
 from geminga.app.servers.member_broker import MemberBrokerServer
-from geminga.app.servers.process import Place, serve
+from geminga.app.servers.process import DataLocation, serve
 from geminga.broker.load.ports import UsageSource
 from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
@@ -69,10 +69,10 @@ def run_broker(config: BrokerProcessConfig, *, json_line: bool) -> None:
     for warning in config.config.warnings:
         _log.warning("%s", warning)
 
-    place = Place("metadataStoreUrl", str(config.metadata), "metadata in")
+    location = DataLocation("metadataStoreUrl", str(config.metadata), "metadata in")
 
     def server() -> ClusterBrokerServer:
         return ClusterBrokerServer(config, on_fatal=end_at_once)
 
     with asyncio.Runner(loop_factory=loop_factory(config.config.server.event_loop)) as runner:
-        runner.run(serve(config.config, server, place, json_line=json_line))
+        runner.run(serve(config.config, server, location, json_line=json_line))

@@ -110,7 +110,7 @@ def own_names(config: ServerConfig, advertised: Sequence[Endpoint], host_name: s
 
 
 def bound_addresses(texts: Sequence[str]) -> list[ListenerUrl]:
-    """``bindAddresses``; TLS schemes are refused, since nothing would serve them."""
+    """``bindAddresses``; TLS schemes are refused, since nothing would serve them. Raises ConfigurationError."""
     found = [parse_listener("bindAddresses", text) for text in texts]
     for item in found:
         if item.scheme not in ("pulsar", "http"):

@@ -21,7 +21,7 @@ from geminga.broker.load.balancer import LoadBalancer
 from geminga.broker.load.chooser import LoadChooser
 from geminga.broker.load.measuring import LoadMeter, TopicCounters
 from geminga.broker.load.ports import UsageSource
-from geminga.broker.load_rules.reports import BrokerReport, Rates
+from geminga.broker.load_rules.reports import BrokerReport, LoadRates
 from geminga.broker.ownership.core.bundles import Bundles
 from geminga.broker.ownership.core.choosing import Chooser
 from geminga.broker.ownership.core.local_policies import with_cuts
@@ -149,7 +149,7 @@ class MemberBrokerServer(BrokerServer):
         # They come and go while these are read.
         for topic in list(self.broker.administered.registry.loaded.values()):
             messages_out, bytes_out = totals_out(topic)
-            totals = Rates(topic.messages_in, messages_out, topic.bytes_in, bytes_out)
+            totals = LoadRates(topic.messages_in, messages_out, topic.bytes_in, bytes_out)
             consumers = sum(len(one.consumers) for one in topic.subscriptions.values())
             yield TopicCounters(str(topic.name), topic.name.namespace, totals, len(topic.producers), consumers)
 

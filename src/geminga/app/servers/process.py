@@ -29,7 +29,7 @@ from geminga.version import __version__
 _log = get_logger(__name__)
 
 
-class Place(NamedTuple):
+class DataLocation(NamedTuple):
     """Where everything is kept, as the ready line tells it."""
 
     key: str
@@ -48,10 +48,12 @@ def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
         return StandaloneServer(config, data_dir, on_fatal=end_at_once, pid=os.getpid())
 
     with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
-        runner.run(serve(config, server, Place("dataDir", data_dir, "data in"), json_line=json_line))
+        runner.run(serve(config, server, DataLocation("dataDir", data_dir, "data in"), json_line=json_line))
 
 
-async def serve(config: Config, make_server: Callable[[], BrokerServer], place: Place, *, json_line: bool) -> None:
+async def serve(
+    config: Config, make_server: Callable[[], BrokerServer], location: DataLocation, *, json_line: bool
+) -> None:
     """Start a broker on the running loop, and stop it at a signal; raises what kept it from starting."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -72,13 +74,13 @@ async def serve(config: Config, make_server: Callable[[], BrokerServer], place: 
     # What was made until now lives as long as the process: later collections need not look at it.
     gc.collect()
     gc.freeze()
-    print(ready_line(addresses, place, json_line=json_line), flush=True)
+    print(ready_line(addresses, location, json_line=json_line), flush=True)
     await stopping
     _log.info("stopping")
     await server.stop()
 
 
-def ready_line(addresses: Addresses, place: Place, *, json_line: bool) -> str:
+def ready_line(addresses: Addresses, location: DataLocation, *, json_line: bool) -> str:
     """The line that tells that everything is up."""
     seconds = round(seconds_since_exec(), 3)
     if json_line:
@@ -88,11 +90,11 @@ def ready_line(addresses: Addresses, place: Place, *, json_line: bool) -> str:
                 "webServiceUrl": addresses.web_service_url,
                 "startupSeconds": seconds,
                 "pid": os.getpid(),
-                place.key: place.where,
+                location.key: location.where,
                 "version": __version__,
             }
         )
     return (
         f"Geminga {__version__} is ready after {seconds:.2f} s: {addresses.broker_service_url} "
-        f"{addresses.web_service_url} ({place.words} {place.where}, process {os.getpid()})"
+        f"{addresses.web_service_url} ({location.words} {location.where}, process {os.getpid()})"
     )

@@ -6,10 +6,10 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
-from geminga.app.configuration.bookie_config import HttpPlace
+from geminga.app.configuration.bookie_config import HttpListener
 from geminga.app.lifecycle.core.descriptors import DescriptorPlan
 from geminga.app.servers.core.addresses import host_names
-from geminga.broker.rest.calls.core.patience import Limits
+from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import HttpServer
 from geminga.model.errors import UnavailableError
 from geminga.runtime import Runtime
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Requests at once.
 REQUESTS_MAX: Final = 64
 #: Seconds for the headers of a request, for its body, and without progress of an answer.
-PATIENCE: Final = Limits(10, 10, 60)
+TIMEOUTS: Final = TimeoutLimits(10, 10, 60)
 #: What asks for a bookie's port, and the module that answers there, which is loaded with the first request.
 OF_BOOKIE: Final = ("a bookie", "geminga.app.servers.bookie_http")
 OF_AUTORECOVERY: Final = ("auto-recovery", "geminga.app.lifecycle.plain_http")
@@ -32,7 +32,7 @@ class QuestionsPort:
     def __init__(
         self,
         runtime: Runtime,
-        place: HttpPlace,
+        listener: HttpListener,
         plan: DescriptorPlan,
         names: tuple[Sequence[str], Sequence[str]],
         of: tuple[str, str],
@@ -46,19 +46,19 @@ class QuestionsPort:
             self._application,
             requests_max=REQUESTS_MAX,
             connections_max=plan.web_connections_max,
-            limits=PATIENCE,
+            limits=TIMEOUTS,
             own_names=lambda: (*own_names, *host_names(socket.gethostname())),
             listed_names=listed_names,
             keep_free=plan.keep_free_of_web,
             software=(software,),
-            keys=(f"{place.key} of {whose}", "brokerServicePort of a broker"),
+            keys=(f"{listener.key} of {whose}", "brokerServicePort of a broker"),
         )
 
     @classmethod
     async def take(
         cls,
         runtime: Runtime,
-        place: HttpPlace,
+        listener: HttpListener,
         plan: DescriptorPlan,
         own_names: Sequence[str] = (),
         listed_names: Sequence[str] = (),
@@ -66,16 +66,16 @@ class QuestionsPort:
         of: tuple[str, str] = OF_BOOKIE,
         hint: str = "",
     ) -> Self:
-        """Take ``place``, where connections are refused until :meth:`start`. Raises UnavailableError, with ``hint``.
+        """Take ``listener``, where connections are refused until :meth:`start`. Raises UnavailableError, with ``hint``.
 
         ``own_names``: hosts by which it is reached, beside this machine's name; ``listed_names``: by the operator.
         """
-        taken = cls(runtime, place, plan, (own_names, listed_names), of)
+        taken = cls(runtime, listener, plan, (own_names, listed_names), of)
         try:
-            taken._port = await taken._http.listen(place.host, place.port)
+            taken._port = await taken._http.listen(listener.host, listener.port)
         except OSError as error:
             raise UnavailableError(
-                f"{place.key}: can not listen on {place.host}:{place.port}: {error.strerror or error}{hint}"
+                f"{listener.key}: can not listen on {listener.host}:{listener.port}: {error.strerror or error}{hint}"
             ) from error
         return taken
 

@@ -20,7 +20,7 @@ from geminga.app.lifecycle.process_metrics import process_metrics
 from geminga.app.servers.broker_children import BrokerChildren
 from geminga.app.servers.broker_server import Addresses, Storage
 from geminga.app.servers.core.broker_children import Assignment, ChildPlan, ports_of, refuse_shared_ports
-from geminga.app.servers.process import Place, serve
+from geminga.app.servers.process import DataLocation, serve
 from geminga.app.servers.standalone import StandaloneServer
 from geminga.app.servers.storage_metrics import serve_metrics
 from geminga.app.storage.data_directory import METADATA_SOCKET, METRICS_SOCKET, bookie_socket
@@ -161,4 +161,4 @@ def run_shared(
         )
 
     with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
-        runner.run(serve(config, server, Place("dataDir", data_dir, "data in"), json_line=json_line))
+        runner.run(serve(config, server, DataLocation("dataDir", data_dir, "data in"), json_line=json_line))

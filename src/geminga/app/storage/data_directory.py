@@ -40,7 +40,7 @@ def bookie_socket(name: str) -> str:
     return f"{name}.socket"
 
 
-class Move(NamedTuple):
+class MetadataMove(NamedTuple):
     """Where the metadata of a directory are copied to (``geminga metadata copy``)."""
 
     #: The metadata store, as ``zk:host:port/chroot``.
@@ -106,26 +106,26 @@ def _check_empty(path: str, names: list[str]) -> None:
         )
 
 
-async def read_move(disk: Disk, path: str) -> Move | None:
+async def read_move(disk: Disk, path: str) -> MetadataMove | None:
     """Where it was moved to, or is being; None: nowhere. Raises DataDirectoryError, OSError."""
     return _move_of(_checked_document(path, await disk.read_file(os.path.join(path, FORMAT_FILE))), path)
 
 
-async def write_move(disk: Disk, path: str, move: Move) -> None:
+async def write_move(disk: Disk, path: str, move: MetadataMove) -> None:
     """Note it in a directory that is locked. Raises DataDirectoryError, OSError."""
     document = _checked_document(path, await disk.read_file(os.path.join(path, FORMAT_FILE)))
     document["moved"] = {"to": move.to, "copyId": move.copy_id, "isDone": move.is_done}
     await disk.write_file(os.path.join(path, FORMAT_FILE), json.dumps(document).encode() + b"\n")
 
 
-def _move_of(document: dict[str, object], path: str) -> Move | None:
+def _move_of(document: dict[str, object], path: str) -> MetadataMove | None:
     moved = document.get("moved")
     if moved is None:
         return None
     if isinstance(moved, dict):
         to, copy_id, is_done = (moved.get(key) for key in ("to", "copyId", "isDone"))
         if isinstance(to, str) and isinstance(copy_id, str) and isinstance(is_done, bool):
-            return Move(to, copy_id, is_done)
+            return MetadataMove(to, copy_id, is_done)
     raise DataDirectoryError(f"{os.path.join(path, FORMAT_FILE)} is damaged: moved is {json.dumps(moved)[:80]}")
 
 

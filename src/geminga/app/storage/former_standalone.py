@@ -17,7 +17,7 @@ from geminga.runtime.ports import Disk
 _SLOTS = {slot.name: slot for slot in (bookie_slot(number) for number in range(1, BOOKIES_MAX + 1))}
 
 
-class BookiePlace(NamedTuple):
+class BookieDirectory(NamedTuple):
     """Where a bookie keeps everything unless configured otherwise."""
 
     directory: str
@@ -25,21 +25,21 @@ class BookiePlace(NamedTuple):
     bookie_id: str = ""
 
 
-async def bookie_place(disk: Disk, path: str, *, has_metadata: bool) -> BookiePlace:
+async def bookie_directory(disk: Disk, path: str, *, has_metadata: bool) -> BookieDirectory:
     """Where the bookie of ``--data path`` lies. Raises DataDirectoryError, OSError."""
     names = await _names(disk, path)
     if FORMAT_FILE in names:
         slots = [_SLOTS[name] for name in names if name in _SLOTS]
         await _check_moved(disk, path, has_metadata=has_metadata)
         if len(slots) > 1:
-            raise DataDirectoryError(_told_apart(path, slots))
+            raise DataDirectoryError(_several_bookies(path, slots))
         slot = slots[0] if slots else bookie_slot(1)
-        return BookiePlace(os.path.join(path, slot.name), slot.bookie_id)
+        return BookieDirectory(os.path.join(path, slot.name), slot.bookie_id)
     above, name = os.path.split(path)
     if name in _SLOTS and FORMAT_FILE in await _names(disk, above):
         await _check_moved(disk, above, has_metadata=has_metadata)
-        return BookiePlace(path, _SLOTS[name].bookie_id)
-    return BookiePlace(path)
+        return BookieDirectory(path, _SLOTS[name].bookie_id)
+    return BookieDirectory(path)
 
 
 async def _names(disk: Disk, path: str) -> list[str]:
@@ -64,7 +64,7 @@ async def _check_moved(disk: Disk, path: str, *, has_metadata: bool) -> None:
         )
 
 
-def _told_apart(path: str, slots: list[BookieSlot]) -> str:
+def _several_bookies(path: str, slots: list[BookieSlot]) -> str:
     commands = " and ".join(f"--data {os.path.join(path, slot.name)}" for slot in sorted(slots))
     return (
         f"{path} is of a standalone with {len(slots)} bookies: start a process for each of them ({commands}), each on "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from geminga.app.storage.stopped_directory import StoppedDirectory, StoredEntry
-from geminga.bookie.core.journal_format import Add, Fence
+from geminga.bookie.core.journal_format import AddRecord, Fence
 from geminga.managed_ledger.rules.cursor import CursorState
 from geminga.managed_ledger.rules.cursor_format import Recovered, recovery, state_of_record
 from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
@@ -42,7 +42,7 @@ def journal_records(directory: StoppedDirectory) -> list[Document]:
     found: list[Document] = []
     for name, sequence, record in directory.records():
         one: Document = {"file": name, "sequence": sequence, "ledgerId": record.ledger_id}
-        if isinstance(record, Add):
+        if isinstance(record, AddRecord):
             sizes = [len(entry) for entry in record.entries]
             one |= {"kind": "add", "firstEntryId": record.first_entry_id, "entries": len(sizes), "bytes": sum(sizes)}
         else:
@@ -52,7 +52,7 @@ def journal_records(directory: StoppedDirectory) -> list[Document]:
 
 
 def ledger(directory: StoppedDirectory, ledger_id: int) -> Document:
-    """A ledger's metadata and what of it is stored here."""
+    """A ledger's metadata and what of it is stored here. Raises DataDirectoryError."""
     metadata = _metadata(directory, ledger_id)
     stored = directory.entries(ledger_id)
     if metadata is None and not stored:
@@ -76,7 +76,10 @@ def ledger(directory: StoppedDirectory, ledger_id: int) -> Document:
 
 
 def cursors(directory: StoppedDirectory, topic: str, subscription: str | None) -> list[Document]:
-    """The cursors of a topic, or one of them, as a broker that starts here would find them."""
+    """The cursors of a topic, or one of them, as a broker that starts here would find them.
+
+    Raises DataDirectoryError.
+    """
     name = TopicName.parse(topic).managed_ledger_name
     value = directory.value(managed_ledger_path(name))
     if value is None:

@@ -10,7 +10,14 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, NoReturn
 
-from geminga.app.storage.data_directory import FORMAT_FILE, METADATA_FILE, Move, claim_directory, read_move, write_move
+from geminga.app.storage.data_directory import (
+    FORMAT_FILE,
+    METADATA_FILE,
+    MetadataMove,
+    claim_directory,
+    read_move,
+    write_move,
+)
 from geminga.bookie.registration import draw_cluster_id
 from geminga.bookkeeper.ledger_ids import (
     ID_GENERATOR_PATH,
@@ -19,7 +26,7 @@ from geminga.bookkeeper.ledger_ids import (
     next_ledger_id,
 )
 from geminga.metadata import MetadataStore, SqliteMetadataStore
-from geminga.metadata.copying import MetadataCopy, OnProgress, Source, scan
+from geminga.metadata.copying import MetadataCopy, NodeSource, OnProgress, scan
 from geminga.metadata.core.copying import Marker
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, check_request, check_zookeeper_path
 from geminga.model.errors import DataDirectoryError, MetadataError
@@ -51,7 +58,7 @@ class Copied(NamedTuple):
     was_done: bool
 
 
-class Place(NamedTuple):
+class SourceDirectory(NamedTuple):
     """Where the source lies, and what it noted."""
 
     runtime: Runtime
@@ -68,7 +75,12 @@ async def copy_directory(directory: str, address: ZooKeeperAddress, on_progress:
         source = await SqliteMetadataStore.open(runtime, os.path.join(directory, METADATA_FILE))
         try:
             return await copy_metadata(
-                Place(runtime, directory), source, source, lambda: _open(runtime, address), address, on_progress
+                SourceDirectory(runtime, directory),
+                source,
+                source,
+                lambda: _open(runtime, address),
+                address,
+                on_progress,
             )
         finally:
             await source.close()
@@ -78,15 +90,15 @@ async def copy_directory(directory: str, address: ZooKeeperAddress, on_progress:
 
 
 async def copy_metadata(
-    place: Place,
-    nodes: Source,
+    origin: SourceDirectory,
+    nodes: NodeSource,
     source: MetadataStore,
     open_target: Callable[[], Awaitable[MetadataStore]],
     address: ZooKeeperAddress,
     on_progress: OnProgress,
 ) -> Copied:
     """See the module; ``nodes`` and ``source`` are one tree. Raises GemingaError."""
-    runtime, directory = place
+    runtime, directory = origin
     name = str(address)
 
     def check(path: str, value: bytes) -> None:
@@ -97,7 +109,7 @@ async def copy_metadata(
     if move is not None and move.is_done and move.to != name:
         raise DataDirectoryError(f"{directory} was moved already: its metadata are in {move.to} since, not in {name}")
     # One id for all attempts: the same ZooKeeper may be written in several ways.
-    move = Move(name, runtime.rng.token(_ID_BYTES), is_done=False) if move is None else move._replace(to=name)
+    move = MetadataMove(name, runtime.rng.token(_ID_BYTES), is_done=False) if move is None else move._replace(to=name)
     found = await scan(nodes, name, check)
     next_id = await next_ledger_id(source)
     has_bookies = bool(await source.children(COOKIES_PATH))

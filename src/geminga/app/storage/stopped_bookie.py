@@ -36,7 +36,7 @@ _IDS_BYTES: Final = 24
 Document = dict[str, object]
 
 
-class StoredLedger:
+class LedgerOnDisk:
     """What is stored of a ledger."""
 
     __slots__ = ("entry_ids", "is_fenced", "size_bytes")
@@ -54,10 +54,10 @@ class StoppedBookie:
     """
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
-        self.parts: list[StoppedPart] = []
+        self.parts: list[StoppedDirectories] = []
         try:
             for journal, ledgers in pairs:
-                self.parts.append(StoppedPart(journal, ledgers))
+                self.parts.append(StoppedDirectories(journal, ledgers))
         except DataDirectoryError:
             self.close()
             raise
@@ -82,7 +82,7 @@ class StoppedBookie:
         """Its directories, to be named in a sentence."""
         return ", ".join(path for part in self.parts for path in (part.ledger_directory, part.journal_directory))
 
-    def ledgers(self) -> Mapping[int, StoredLedger]:
+    def ledgers(self) -> Mapping[int, LedgerOnDisk]:
         """Every ledger of which something is stored and that was not deleted, by id."""
         found = {ledger_id: ledger for part in self.parts for ledger_id, ledger in part.ledgers().items()}
         return dict(sorted(found.items()))
@@ -148,7 +148,7 @@ class Sanity(NamedTuple):
     entries: int
 
 
-class StoppedPart:
+class StoppedDirectories:
     """One pair of directories."""
 
     def __init__(self, journal_directory: str, ledger_directory: str) -> None:
@@ -176,16 +176,16 @@ class StoppedPart:
         data = _contents(path)
         return None if data is None else decode_bookie_cookie(data, path)
 
-    def ledgers(self) -> Mapping[int, StoredLedger]:
+    def ledgers(self) -> Mapping[int, LedgerOnDisk]:
         """Every ledger of which something is stored and that was not deleted, by id."""
-        found: dict[int, StoredLedger] = {}
+        found: dict[int, LedgerOnDisk] = {}
         for ledger_id, entry_id, size, _ in self._entries():
-            ledger = found.setdefault(ledger_id, StoredLedger())
+            ledger = found.setdefault(ledger_id, LedgerOnDisk())
             if entry_id not in ledger.entry_ids:
                 ledger.entry_ids.add(entry_id)
                 ledger.size_bytes += size
         for ledger_id, is_fenced in self._states():
-            found.setdefault(ledger_id, StoredLedger()).is_fenced |= is_fenced
+            found.setdefault(ledger_id, LedgerOnDisk()).is_fenced |= is_fenced
         checkpoint = self.checkpoint()
         deleted = BitMap64() if checkpoint is None else BitMap64.deserialize(checkpoint.deleted)
         return {ledger_id: found[ledger_id] for ledger_id in sorted(found) if ledger_id not in deleted}
@@ -199,7 +199,7 @@ class StoppedPart:
                     for entry_id, body in _bodies(chunk):
                         found[entry_id] = StoredEntry(bytes(body), name)
         for name, record in self._records():
-            if isinstance(record, journal_format.Add) and record.ledger_id == ledger_id:
+            if isinstance(record, journal_format.AddRecord) and record.ledger_id == ledger_id:
                 for entry_id, entry in enumerate(record.entries, record.first_entry_id):
                     found.setdefault(entry_id, StoredEntry(bytes(entry), name))
         return dict(sorted(found.items()))
@@ -260,7 +260,7 @@ class StoppedPart:
                     for entry_id, body in _bodies(chunk):
                         yield chunk.ledger_id, entry_id, len(body), _is_own(body, chunk.ledger_id, entry_id)
         for _, record in self._records():
-            if isinstance(record, journal_format.Add):
+            if isinstance(record, journal_format.AddRecord):
                 for entry_id, entry in enumerate(record.entries, record.first_entry_id):
                     yield record.ledger_id, entry_id, len(entry), _is_own(entry, record.ledger_id, entry_id)
 
@@ -272,7 +272,7 @@ class StoppedPart:
                     for state in decode_states(chunk.body):
                         yield state.ledger_id, state.is_fenced
         for _, record in self._records():
-            if not isinstance(record, journal_format.Add):
+            if not isinstance(record, journal_format.AddRecord):
                 yield record.ledger_id, isinstance(record, journal_format.Fence)
 
     # ---- sanity
@@ -343,7 +343,7 @@ def _whole_until(data: bytes) -> tuple[int, bool]:
     return offset, offset < len(data) and log_format.find_chunk(data, offset + 1, seed) >= 0
 
 
-def _bodies(chunk: log_format.Chunk) -> Iterator[tuple[int, memoryview]]:
+def _bodies(chunk: log_format.LogChunk) -> Iterator[tuple[int, memoryview]]:
     ends = log_format.chunk_entry_ends(chunk)
     for index in range(chunk.entry_count):
         yield chunk.first_entry_id + index, chunk.body[ends[index] : ends[index + 1]]

@@ -144,7 +144,7 @@ class StoppedDirectory:
                         body = bytes(chunk.body[ends[index] : ends[index + 1]])
                         found[chunk.first_entry_id + index] = StoredEntry(body, name)
         for name, _, record in self.records():
-            if isinstance(record, journal_format.Add) and record.ledger_id == ledger_id:
+            if isinstance(record, journal_format.AddRecord) and record.ledger_id == ledger_id:
                 for entry_id, entry in enumerate(record.entries, record.first_entry_id):
                     found.setdefault(entry_id, StoredEntry(entry, name))
         return dict(sorted(found.items()))
@@ -229,7 +229,7 @@ def journal_file(name: str, data: bytes) -> JournalFile:
     if header is None or scan is None:
         return JournalFile(name, -1, "", 0, -1, -1, 0, 0, 0, 0, 0, len(data), is_torn=False, damaged_at=0)
     records = [record for group in scan.groups for record in journal_format.decode_records(group.body)]
-    adds = [record for record in records if isinstance(record, journal_format.Add)]
+    adds = [record for record in records if isinstance(record, journal_format.AddRecord)]
     return JournalFile(
         name=name,
         journal_id=header[1],
@@ -240,7 +240,7 @@ def journal_file(name: str, data: bytes) -> JournalFile:
         adds=len(adds),
         entries=sum(len(record.entries) for record in adds),
         fences=sum(isinstance(record, journal_format.Fence) for record in records),
-        ledgers=sum(isinstance(record, journal_format.Ledger) for record in records),
+        ledgers=sum(isinstance(record, journal_format.NewLedgerRecord) for record in records),
         used_bytes=scan.end,
         size_bytes=len(data),
         is_torn=scan.is_torn,
@@ -248,7 +248,7 @@ def journal_file(name: str, data: bytes) -> JournalFile:
     )
 
 
-def chunks_of(data: bytes) -> Iterator[log_format.Chunk]:
+def chunks_of(data: bytes) -> Iterator[log_format.LogChunk]:
     """The valid chunks of an entry log, whatever is damaged between them."""
     header = log_format.decode_file_header(data)
     if header is None:

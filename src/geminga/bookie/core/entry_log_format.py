@@ -40,7 +40,7 @@ APART_BYTES_MIN: Final = 8 * 1024
 CHUNK_HEADER_BYTES: Final = _CHUNK_PREFIX.size + _CHUNK_FIELDS.size
 
 
-class Chunk(NamedTuple):
+class LogChunk(NamedTuple):
     """A valid chunk and the offset behind it."""
 
     kind: int
@@ -128,7 +128,7 @@ def consecutive_stretches(entry_ids: Sequence[int]) -> list[tuple[int, int]]:
     return stretches
 
 
-def decode_chunk(data: memoryview, offset: int, seed: int) -> Chunk | None:
+def decode_chunk(data: memoryview, offset: int, seed: int) -> LogChunk | None:
     """The chunk at ``offset``, or None if these bytes are not one of this log."""
     fields_at = offset + _CHUNK_PREFIX.size
     body_at = offset + CHUNK_HEADER_BYTES
@@ -141,10 +141,10 @@ def decode_chunk(data: memoryview, offset: int, seed: int) -> Chunk | None:
     end = body_at + body_length
     if end > len(data) or crc32c(data[fields_at:end], seed) != crc:
         return None
-    return Chunk(kind, ledger_id, first_entry_id, count, data[body_at:end], end)
+    return LogChunk(kind, ledger_id, first_entry_id, count, data[body_at:end], end)
 
 
-def chunk_entry_ends(chunk: Chunk) -> list[int]:
+def chunk_entry_ends(chunk: LogChunk) -> list[int]:
     """Ends of the chunk's entries as offsets in its body; entry i starts where i-1 ends, the first at 4 * count."""
     lengths = struct.unpack_from(f">{chunk.entry_count}I", chunk.body)
     return list(accumulate(lengths, initial=4 * chunk.entry_count))

@@ -45,7 +45,7 @@ class Row(NamedTuple):
     location: int
 
 
-class Run:
+class IndexRun:
     """Immutable sorted rows, in columns. ``starts[i]:starts[i+1]`` are the rows of ``ledger_ids[i]``."""
 
     __slots__ = ("counts", "firsts", "ledger_ids", "locations", "run_id", "sizes", "starts", "state_ids")
@@ -77,7 +77,7 @@ class Run:
             self.ledger_ids.append(ledger_id)
             self.starts.append(len(self.firsts))
 
-    def add_slice(self, ledger_id: int, other: Run, start: int, stop: int) -> None:
+    def add_slice(self, ledger_id: int, other: IndexRun, start: int, stop: int) -> None:
         """Append rows ``start:stop`` of ``other``, behind those of the same ledger if it was the last added."""
         if not self.ledger_ids or self.ledger_ids[-1] != ledger_id:
             self.ledger_ids.append(ledger_id)
@@ -133,8 +133,8 @@ class Index:
 
     __slots__ = ("runs",)
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
-        self.runs: list[Run] = list(runs)
+    def __init__(self, runs: Iterable[IndexRun] = ()) -> None:
+        self.runs: list[IndexRun] = list(runs)
 
     def find(self, ledger_id: int, entry_id: int) -> Row | None:
         """The row that has the entry, of the newest run that has it."""
@@ -193,13 +193,13 @@ def overlay(older: Sequence[Row], newer: Sequence[Row]) -> list[Row]:
 
 
 def merge_runs(
-    runs: Sequence[Run], is_dropped: Callable[[int], bool], rows_per_turn: int
-) -> Generator[None, None, Run]:
+    runs: Sequence[IndexRun], is_dropped: Callable[[int], bool], rows_per_turn: int
+) -> Generator[None, None, IndexRun]:
     """One run with the effective rows of ``runs`` (oldest first) without the dropped ledgers.
 
     Yields after about ``rows_per_turn`` rows, so that the caller can let others run.
     """
-    merged = Run()
+    merged = IndexRun()
     done_rows = 0
     for ledger_id in sorted({ledger_id for run in runs for ledger_id in run.ledger_ids}):
         if is_dropped(ledger_id):
@@ -223,7 +223,7 @@ def merge_runs(
     return merged
 
 
-def _follow_each_other(parts: Sequence[tuple[Run, int, int]]) -> bool:
+def _follow_each_other(parts: Sequence[tuple[IndexRun, int, int]]) -> bool:
     for (older, _, stop), (newer, start, _) in pairwise(parts):
         if older.firsts[stop - 1] + older.counts[stop - 1] > newer.firsts[start]:
             return False
@@ -246,9 +246,9 @@ def runs_to_merge(row_counts: Sequence[int], runs_max: int) -> int:
     return len(row_counts)
 
 
-def relocate(run: Run, moves: dict[int, tuple[int, int]]) -> Run:
+def relocate(run: IndexRun, moves: dict[int, tuple[int, int]]) -> IndexRun:
     """The run with the chunks of ``moves`` (location -> new location, size) at their new places."""
-    moved = Run()
+    moved = IndexRun()
     moved.ledger_ids = run.ledger_ids
     moved.starts = run.starts
     moved.firsts = run.firsts
@@ -263,7 +263,7 @@ def relocate(run: Run, moves: dict[int, tuple[int, int]]) -> Run:
     return moved
 
 
-def live_rows(runs: Iterable[Run], is_deleted: Callable[[int], bool]) -> Iterator[Row]:
+def live_rows(runs: Iterable[IndexRun], is_deleted: Callable[[int], bool]) -> Iterator[Row]:
     """Every row of every ledger that is not deleted, also those a newer run hides."""
     for run in runs:
         for i, ledger_id in enumerate(run.ledger_ids):

@@ -18,8 +18,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-from geminga.bookie.core.index import Run
-from geminga.bookie.core.ledger_states import LedgerState, decode_states, encode_states
+from geminga.bookie.core.index import IndexRun
+from geminga.bookie.core.ledger_states import LedgerStateRow, decode_states, encode_states
 from geminga.model.crc32c import crc32c
 
 MAGIC: Final = b"GMIX"
@@ -35,7 +35,7 @@ def _column_bytes(column: array[int]) -> bytes:
     return column.tobytes()
 
 
-def encode_run(run: Run, run_id: int, states: Iterable[LedgerState], instance_id: bytes) -> bytes:
+def encode_run(run: IndexRun, run_id: int, states: Iterable[LedgerStateRow], instance_id: bytes) -> bytes:
     """The whole file."""
     table = encode_states(states)
     fields = _FIELDS.pack(
@@ -47,7 +47,7 @@ def encode_run(run: Run, run_id: int, states: Iterable[LedgerState], instance_id
     return header.ljust(HEADER_BYTES, b"\0") + body
 
 
-def decode_run(data: bytes, run_id: int, instance_id: bytes) -> tuple[Run, list[LedgerState]] | None:
+def decode_run(data: bytes, run_id: int, instance_id: bytes) -> tuple[IndexRun, list[LedgerStateRow]] | None:
     """The run and the states its file carries, or None if these are not the bytes of this run."""
     if len(data) < HEADER_BYTES:
         return None
@@ -59,7 +59,7 @@ def decode_run(data: bytes, run_id: int, instance_id: bytes) -> tuple[Run, list[
         return None
     if crc32c(view[HEADER_BYTES:], crc32c(fields)) != crc or any(data[_FIELDS.size + 4 : HEADER_BYTES]):
         return None
-    run = Run(run_id)
+    run = IndexRun(run_id)
     at = HEADER_BYTES + table_bytes
     columns: list[tuple[str, str, int]] = [
         ("state_ids", "q", state_count),

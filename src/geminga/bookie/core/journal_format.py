@@ -65,7 +65,7 @@ class Group(NamedTuple):
     end: int
 
 
-class Add(NamedTuple):
+class AddRecord(NamedTuple):
     """Consecutive entries of one ledger."""
 
     ledger_id: int
@@ -79,14 +79,14 @@ class Fence(NamedTuple):
     ledger_id: int
 
 
-class Ledger(NamedTuple):
+class NewLedgerRecord(NamedTuple):
     """A ledger first heard of, with its master key."""
 
     ledger_id: int
     master_key: bytes
 
 
-Record = Add | Fence | Ledger
+Record = AddRecord | Fence | NewLedgerRecord
 
 
 class JournalScan(NamedTuple):
@@ -244,9 +244,9 @@ def _decode_record(kind: int, payload: memoryview) -> Record:
         for length in lengths:
             entries.append(bytes(payload[at : at + length]))
             at += length
-        return Add(ledger_id, first_entry_id, entries)
+        return AddRecord(ledger_id, first_entry_id, entries)
     if kind == RecordKind.FENCE:
         return Fence(_ID.unpack(payload)[0])
     if kind == RecordKind.LEDGER:
-        return Ledger(_ID.unpack_from(payload)[0], bytes(payload[8:]))
+        return NewLedgerRecord(_ID.unpack_from(payload)[0], bytes(payload[8:]))
     raise ValueError(f"record kind {kind}")

@@ -26,7 +26,7 @@ KEYS_MAX: Final = 65_535
 KEY_BYTES_MAX: Final = 256
 
 
-class LedgerState(NamedTuple):
+class LedgerStateRow(NamedTuple):
     """One row."""
 
     ledger_id: int
@@ -81,7 +81,7 @@ class LedgerStates:
             self.limbo.discard(ledger_id)
             self.deleted.add(ledger_id)
 
-    def restore(self, states: Iterable[LedgerState]) -> None:
+    def restore(self, states: Iterable[LedgerStateRow]) -> None:
         """Apply rows read from disk: fences add up, deleted ledgers stay deleted; nothing becomes dirty."""
         for ledger_id, master_key, is_fenced in states:
             if ledger_id in self.deleted:
@@ -95,13 +95,13 @@ class LedgerStates:
         dirty, self.dirty = self.dirty, set()
         return dirty
 
-    def rows(self, ledger_ids: Iterable[int]) -> list[LedgerState]:
+    def rows(self, ledger_ids: Iterable[int]) -> list[LedgerStateRow]:
         """States of those of ``ledger_ids`` that are known, sorted."""
         keys, fenced = self.master_keys, self.fenced
-        return [LedgerState(i, keys[i], i in fenced) for i in sorted(ledger_ids) if i in keys]
+        return [LedgerStateRow(i, keys[i], i in fenced) for i in sorted(ledger_ids) if i in keys]
 
 
-def encode_states(states: Iterable[LedgerState]) -> bytes:
+def encode_states(states: Iterable[LedgerStateRow]) -> bytes:
     """The table."""
     numbers: dict[bytes, int] = {}
     rows = bytearray()
@@ -112,7 +112,7 @@ def encode_states(states: Iterable[LedgerState]) -> bytes:
     return len(numbers).to_bytes(2, "big") + keys + bytes(rows)
 
 
-def decode_states(data: bytes | memoryview) -> Iterator[LedgerState]:
+def decode_states(data: bytes | memoryview) -> Iterator[LedgerStateRow]:
     """The rows of a table whose bytes a checksum has vouched for."""
     view = memoryview(data)
     key_count = int.from_bytes(view[:2], "big")
@@ -123,4 +123,4 @@ def decode_states(data: bytes | memoryview) -> Iterator[LedgerState]:
         keys.append(bytes(view[at + 2 : at + 2 + length]))
         at += 2 + length
     for ledger_id, flags, number in _ROW.iter_unpack(view[at:]):
-        yield LedgerState(ledger_id, keys[number], bool(flags & _FENCED))
+        yield LedgerStateRow(ledger_id, keys[number], bool(flags & _FENCED))

@@ -8,7 +8,7 @@ from geminga.model.bookie_port import EntryData
 from geminga.model.errors import NoSuchLedgerError, StorageError
 from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.codes import VERSION_3, StatusCode, status_of_error
-from geminga.wire.bookkeeper.requests import AddRequest, BatchReadRequest, ReadRequest
+from geminga.wire.bookkeeper.requests import AddRequest, BatchReadRequest, EntryReadRequest
 
 
 def add_status(error: StorageError | None) -> StatusCode:
@@ -29,7 +29,7 @@ def as_bytes(results: Sequence[EntryData | StorageError]) -> list[bytes | Storag
 
 
 def read_answer(
-    request: ReadRequest, result: bytes | StorageError, *, entry_id: int | None = None, max_lac: int | None = None
+    request: EntryReadRequest, result: bytes | StorageError, *, entry_id: int | None = None, max_lac: int | None = None
 ) -> bytes:
     """The answer of a read with what was found; ``max_lac`` -1 or more is told to a client of version 3."""
     if isinstance(result, StorageError):
@@ -39,7 +39,7 @@ def read_answer(
     return v2.encode_read_answer(request, StatusCode.EOK, result)
 
 
-def read_refusal(request: ReadRequest | BatchReadRequest, status: int) -> bytes:
+def read_refusal(request: EntryReadRequest | BatchReadRequest, status: int) -> bytes:
     """The answer of a read with a status and nothing else."""
     if isinstance(request, BatchReadRequest):
         return v2.encode_batch_read_answer(request, status)

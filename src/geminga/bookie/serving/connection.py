@@ -41,9 +41,9 @@ from geminga.wire.bookkeeper.requests import (
     AddRunRequest,
     BatchReadRequest,
     BookieInfoRequest,
+    EntryReadRequest,
     ListEntriesRequest,
     ReadLacRequest,
-    ReadRequest,
     RefusedRequest,
     Request,
 )
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from geminga.bookie.serving.server import BookieServer
 
 #: Reads that wait for their turn.
-QueuedRead: TypeAlias = ReadRequest | BatchReadRequest
+QueuedRead: TypeAlias = EntryReadRequest | BatchReadRequest
 _TOO_MANY: Final = StatusCode.ETOOMANYREQUESTS
 
 _log = get_logger(__name__)
@@ -61,7 +61,7 @@ _log = get_logger(__name__)
 
 def group_key(request: QueuedRead) -> int | None:
     """Reads of one ledger make a group; a batch read is one by itself."""
-    return request.ledger_id if isinstance(request, ReadRequest) else None
+    return request.ledger_id if isinstance(request, EntryReadRequest) else None
 
 
 class BookieConnection(asyncio.Protocol):
@@ -347,7 +347,7 @@ class BookieConnection(asyncio.Protocol):
         if isinstance(request, RefusedRequest):
             _log.warning("bookie: refused to %s: %s", self.peer, request.story)
             self.answer(request, request.answer)
-        elif isinstance(request, ReadRequest | BatchReadRequest):
+        elif isinstance(request, EntryReadRequest | BatchReadRequest):
             self._read(request)
         elif isinstance(request, ReadLacRequest | ListEntriesRequest | BookieInfoRequest):
             self._prompt.begin(request, partial(LEDGER_HANDLERS[type(request)], self, request), _prompt_cost(request))
@@ -361,7 +361,7 @@ class BookieConnection(asyncio.Protocol):
                 return
             fenced = partial(self._fenced, request)
             self.bookie.fence(request.ledger_id, master_key=request.master_key, done=fenced)
-        elif isinstance(request, ReadRequest) and request.is_long_poll:
+        elif isinstance(request, EntryReadRequest) and request.is_long_poll:
             self._begin_poll(request)
         elif request.entry_id == ENTRY_ID_LAST or request.high_priority:
             self._read_now(request)
@@ -420,7 +420,7 @@ class BookieConnection(asyncio.Protocol):
             batch_done = partial(self._have_batch, first, done=done)
             self.bookie.read_entries(first.ledger_id, ids, batch_done, bytes_max=size)
             return
-        reads = [request for request in requests if isinstance(request, ReadRequest)]
+        reads = [request for request in requests if isinstance(request, EntryReadRequest)]
         entry_ids = [request.entry_id for request in reads]
         have = partial(self._have_entries, reads, done)
         self.bookie.read_entries(first.ledger_id, entry_ids, have, bytes_max=limits.GROUP_BYTES_MAX)
@@ -441,7 +441,10 @@ class BookieConnection(asyncio.Protocol):
             done()
 
     def _have_entries(
-        self, requests: Sequence[ReadRequest], done: Callable[[], None], results: Sequence[EntryData | StorageError]
+        self,
+        requests: Sequence[EntryReadRequest],
+        done: Callable[[], None],
+        results: Sequence[EntryData | StorageError],
     ) -> None:
         for request, result in zip(requests, as_bytes(results), strict=False):
             lac = None if isinstance(result, StorageError) else lac_of(result)
@@ -451,7 +454,7 @@ class BookieConnection(asyncio.Protocol):
             self._wait_again(requests[len(results) :])
         done()
 
-    def _wait_again(self, requests: Sequence[ReadRequest]) -> None:
+    def _wait_again(self, requests: Sequence[EntryReadRequest]) -> None:
         if self._transport is not None:
             self.server.turns.put_back(self, requests)
         else:
@@ -463,7 +466,7 @@ class BookieConnection(asyncio.Protocol):
 
     # ---- long polls
 
-    def _begin_poll(self, request: ReadRequest) -> None:
+    def _begin_poll(self, request: EntryReadRequest) -> None:
         previous = request.previous_lac
         assert previous is not None
         if request.timeout_ms is None:
@@ -484,13 +487,13 @@ class BookieConnection(asyncio.Protocol):
 
         self.bookie.read_lac(request.ledger_id, done=looked)
 
-    def _poll_over(self, request: ReadRequest) -> None:
+    def _poll_over(self, request: EntryReadRequest) -> None:
         self._prompt.begin(request, partial(self._end_poll, request))
 
-    def _end_poll(self, request: ReadRequest) -> None:
+    def _end_poll(self, request: EntryReadRequest) -> None:
         self.bookie.read_lac(request.ledger_id, done=partial(self._answer_poll, request))
 
-    def _answer_poll(self, request: ReadRequest, result: LacResult | StorageError) -> None:
+    def _answer_poll(self, request: EntryReadRequest, result: LacResult | StorageError) -> None:
         previous = request.previous_lac
         assert previous is not None
         if isinstance(result, StorageError):

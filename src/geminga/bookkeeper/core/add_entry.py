@@ -47,7 +47,7 @@ class PendingAdd:
         self.acks = 0
         #: Bit mask of the bookie indexes that failed it, or a part of it.
         self.failed = 0
-        #: Acknowledgements by entry where each is a unit, else None.
+        #: Acknowledgments by entry where each is a unit, else None.
         self.unit_acks: list[int] | None = None
         #: Units that have not reached their ack quorum.
         self.unacknowledged = 1

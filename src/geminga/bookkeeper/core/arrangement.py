@@ -17,7 +17,7 @@ TRIALS_MAX: Final = 2000
 Slots: TypeAlias = Sequence[str | None]
 
 
-class Spread(NamedTuple):
+class DomainSpread(NamedTuple):
     """Every write set has bookies of so many domains; with 1 different ones are preferred all the same."""
 
     #: The domain of each bookie, those in fixed slots included.
@@ -26,7 +26,7 @@ class Spread(NamedTuple):
 
 
 def arrange(
-    slots: Slots, candidates: Sequence[str], write_quorum: int, spreads: Sequence[Spread], like: Mapping[int, str]
+    slots: Slots, candidates: Sequence[str], write_quorum: int, spreads: Sequence[DomainSpread], like: Mapping[int, str]
 ) -> tuple[str, ...] | None:
     """All slots filled, each with another of ``candidates``; None if that can not be (or was not found in time).
 
@@ -53,7 +53,7 @@ class _Search:
         slots: Slots,
         candidates: Sequence[str],
         write_quorum: int,
-        spreads: Sequence[Spread],
+        spreads: Sequence[DomainSpread],
         like: Mapping[int, str],
         *,
         by_size: bool,

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from geminga.bookkeeper.core.arrangement import Spread, arrange
+from geminga.bookkeeper.core.arrangement import DomainSpread, arrange
 from geminga.model.errors import NotEnoughBookiesError, invariant
 from geminga.wire.bookkeeper.isolation import ALL_BOOKIES, IsolationGroups
 
 if TYPE_CHECKING:
-    from geminga.wire.bookkeeper.bookie_racks import BookiePlace
+    from geminga.wire.bookkeeper.bookie_racks import BookieRack
 
 #: Draws an int from [0, n).
 Below: TypeAlias = Callable[[int], int]
@@ -68,10 +68,10 @@ class PlacementRules(NamedTuple):
 class _Bookies:
     """What is known of them, whatever the rules of a ledger are."""
 
-    __slots__ = ("free_bytes", "passed", "places", "rates", "settled")
+    __slots__ = ("free_bytes", "passed", "racks", "rates", "settled")
 
     def __init__(self) -> None:
-        self.places: Mapping[str, BookiePlace] = {}
+        self.racks: Mapping[str, BookieRack] = {}
         self.free_bytes: Mapping[str, int] = {}
         #: Bytes a second that are written to each.
         self.rates: Mapping[str, float] = {}
@@ -97,9 +97,9 @@ class Placement:
         rules = self.rules._replace(groups=groups.primary, secondary_groups=groups.secondary, is_kept_apart=True)
         return Placement(rules, self._bookies)
 
-    def set_places(self, places: Mapping[str, BookiePlace]) -> None:
+    def set_racks(self, racks: Mapping[str, BookieRack]) -> None:
         """Where bookies stand, all of them."""
-        self._bookies.places = dict(places)
+        self._bookies.racks = dict(racks)
 
     def set_room(self, free_bytes: Mapping[str, int]) -> None:
         """How much room bookies have, as far as is known."""
@@ -198,7 +198,7 @@ class Placement:
         groups = {*self.rules.groups}
         is_ungrouped_fine = self.rules.is_kept_apart and not groups
         # As in Pulsar: where nobody is in any group, nobody can be kept apart.
-        if not self._bookies.places or ALL_BOOKIES in groups or not (groups or is_ungrouped_fine):
+        if not self._bookies.racks or ALL_BOOKIES in groups or not (groups or is_ungrouped_fine):
             return list(free)
         for more in ((), self.rules.secondary_groups):
             groups |= {*more}
@@ -246,13 +246,13 @@ class Placement:
         return self.rules.is_rack_aware or self.rules.is_region_aware
 
     def _groups(self, bookie_id: str) -> frozenset[str]:
-        place = self._bookies.places.get(bookie_id)
-        return frozenset() if place is None else place.groups
+        found = self._bookies.racks.get(bookie_id)
+        return frozenset() if found is None else found.groups
 
     def _rack(self, bookie_id: str, *, default: str | None = None) -> str:
-        place = self._bookies.places.get(bookie_id)
-        if place is not None and place.rack:
-            return place.rack
+        found = self._bookies.racks.get(bookie_id)
+        if found is not None and found.rack:
+            return found.rack
         if default is not None:
             return default
         return DEFAULT_REGION_RACK if self.rules.is_region_aware else DEFAULT_RACK
@@ -277,7 +277,7 @@ class Placement:
 
     def _spreads(
         self, slots: Sequence[str | None], candidates: Sequence[str], write_quorum: int, like: Mapping[int, str]
-    ) -> Iterator[Sequence[Spread]]:
+    ) -> Iterator[Sequence[DomainSpread]]:
         """What to try, the best first; the last asks for nothing, unless racks are enforced."""
 
         known = [*candidates, *(bookie_id for bookie_id in slots if bookie_id is not None), *like.values()]
@@ -289,12 +289,12 @@ class Placement:
         racks_least = racks_wanted if self.rules.is_racks_min_enforced else 1
         if not self.rules.is_region_aware:
             for racks_min in range(racks_wanted, racks_least - 1, -1):
-                yield (Spread(racks, racks_min),)
+                yield (DomainSpread(racks, racks_min),)
             return
         regions = {bookie_id: rack.split("/", 2)[1] for bookie_id, rack in racks.items()}
         for regions_min in range(min(write_quorum, len({*regions.values()})), 0, -1):
             for racks_min in range(racks_wanted, racks_least - 1, -1):
-                yield Spread(regions, regions_min), Spread(racks, racks_min)
+                yield DomainSpread(regions, regions_min), DomainSpread(racks, racks_min)
 
     # ---- what was placed
 

@@ -16,7 +16,7 @@ from geminga.bookkeeper.core.reads import worst_error
 from geminga.model.errors import StorageError, invariant
 
 
-class Ask(NamedTuple):
+class BookieRead(NamedTuple):
     """One call of a bookie, for ascending entries."""
 
     bookie_id: str
@@ -43,11 +43,11 @@ class ReadAttempts:
         #: Places before it were found.
         self._head = 0
 
-    def begin(self) -> list[Ask]:
+    def begin(self) -> list[BookieRead]:
         """The first replica of each entry."""
         return self._ask(range(self._end))
 
-    def answer(self, ask: Ask, results: Sequence[bytes | StorageError]) -> list[Ask]:
+    def answer(self, ask: BookieRead, results: Sequence[bytes | StorageError]) -> list[BookieRead]:
         """A bookie's answer, sound payloads or errors, perhaps only the first of them; who is asked instead."""
         invariant(len(results) <= len(ask.entry_ids), f"{len(results)} results for {len(ask.entry_ids)} entries")
         failed = []
@@ -66,7 +66,7 @@ class ReadAttempts:
                 self._found[place] = result
         return self._ask(failed)
 
-    def answer_is_late(self) -> list[Ask]:
+    def answer_is_late(self) -> list[BookieRead]:
         """The next replica of each entry that is still waited for."""
         return self._ask(place for place in range(self._head, self._end) if self._outstanding[place])
 
@@ -95,7 +95,7 @@ class ReadAttempts:
     def _replicas(self, place: int) -> Sequence[str]:
         return self._replicas_of(self._first + place)
 
-    def _ask(self, places: Iterable[int]) -> list[Ask]:
+    def _ask(self, places: Iterable[int]) -> list[BookieRead]:
         by_bookie: dict[str, list[int]] = {}
         for place in places:
             if place >= self._end or self._found[place] is not None:
@@ -105,7 +105,7 @@ class ReadAttempts:
                 self._asked[place] = asked + 1
                 self._outstanding[place] += 1
                 by_bookie.setdefault(replicas[asked], []).append(self._first + place)
-        return [Ask(bookie_id, sorted(entry_ids)) for bookie_id, entry_ids in by_bookie.items()]
+        return [BookieRead(bookie_id, sorted(entry_ids)) for bookie_id, entry_ids in by_bookie.items()]
 
 
 class StickyReplica:

@@ -51,7 +51,7 @@ class RemoteBookiePool:
         self._bookies: dict[str, tuple[RemoteBookie, BookieAddress]] = {}
         self._unlisted = 0
         #: What the listeners were told last; who is missing is down.
-        self._told: dict[str, Availability] = {}
+        self._announced: dict[str, Availability] = {}
         self._listeners: list[PoolListener] = []
         self._is_closed = False
 
@@ -124,11 +124,11 @@ class RemoteBookiePool:
 
     def _tell(self, bookie_id: str) -> None:
         now = self._availability(bookie_id)
-        if now is self._told.get(bookie_id, Availability.DOWN):
+        if now is self._announced.get(bookie_id, Availability.DOWN):
             return
         if now is Availability.DOWN:
-            del self._told[bookie_id]
+            del self._announced[bookie_id]
         else:
-            self._told[bookie_id] = now
+            self._announced[bookie_id] = now
         for listener in self._listeners:
             listener(bookie_id, now)

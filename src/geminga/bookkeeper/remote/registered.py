@@ -84,11 +84,11 @@ class RegisteredBookies:
         if node is None:
             return None  # gone meanwhile
         try:
-            told = decode_service_address(node.value, f"metadata node {path}")
+            registered = decode_service_address(node.value, f"metadata node {path}")
         except CorruptionError as error:
             self._complain(bookie_id, str(error))
             return None
-        address = address_of_id(bookie_id) if told is None else BookieAddress(*told)
+        address = address_of_id(bookie_id) if registered is None else BookieAddress(*registered)
         if address is None:
             self._complain(bookie_id, f"metadata node {path} tells no address, and its name is none")
         return address

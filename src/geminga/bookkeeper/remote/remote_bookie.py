@@ -218,10 +218,10 @@ class RemoteBookie:
 
         def fenced(error: StorageError | None) -> None:
             if isinstance(error, NoSuchLedgerError):
-                told = (
+                sentence = (
                     f"bookie {self._id}: ledger {ledger_id} was deleted there, and it can not be asked to take it again"
                 )
-                error = StorageError(told)
+                error = StorageError(sentence)
             done(error)
 
         self.fence(ledger_id, master_key=master_key, done=fenced)

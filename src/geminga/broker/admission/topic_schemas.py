@@ -14,7 +14,7 @@ from geminga.broker.policies.core.schema_rows import ALLOW_SCHEMA_UPDATE, SCHEMA
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
-from geminga.broker.schema.store import Quorums, SchemaStore, path_of
+from geminga.broker.schema.store import SchemaQuorums, SchemaStore, path_of
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import IncompatibleSchemaError
@@ -47,7 +47,7 @@ class Schemas:
     ) -> None:
         """``rules``: of a topic; ``exists``: whether a topic, partitioned or not, is there. Both raise StorageError."""
         config = ledgers.config
-        quorums = Quorums(config.ensemble_size, config.write_quorum, config.ack_quorum)
+        quorums = SchemaQuorums(config.ensemble_size, config.write_quorum, config.ack_quorum)
         self._metadata = metadata
         self._rules = rules
         self._exists = exists

@@ -138,8 +138,3 @@ class BrokerConfig(PolicyConfig):
     def publish_buffer_bytes(self) -> int:
         """See :attr:`publish_buffer_mb`."""
         return (self.publish_buffer_mb if self.publish_buffer_mb > 0 else 64) << 20
-
-    @property
-    def inactive_topic_duration_s(self) -> int:
-        """How long a topic must be unused before it is deleted."""
-        return self.delete_inactive_topics_after_s or self.delete_inactive_topics_frequency_s

@@ -1,6 +1,6 @@
-"""What a client wants kept along with a cumulative acknowledgement (``CommandAck.properties``): names, a number each.
+"""What a client wants kept along with a cumulative acknowledgment (``CommandAck.properties``): names, a number each.
 
-As in Pulsar they are those of the subscription's position: each cumulative acknowledgement that moves it replaces
+As in Pulsar they are those of the subscription's position: each cumulative acknowledgment that moves it replaces
 them, with none if it brings none. What is kept is written with every state of the cursor, so there is little of it.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 from geminga.model.errors import NotAllowedError
 from geminga.wire.pulsar.varint import signed64
 
-#: Bytes of the names and numbers of one acknowledgement.
+#: Bytes of the names and numbers of one acknowledgment.
 BYTES_MAX: Final = 4096
 #: Of a number, at most.
 _NUMBER_BYTES: Final = 10

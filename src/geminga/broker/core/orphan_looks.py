@@ -37,7 +37,7 @@ class SeenLedger(NamedTuple):
     installation: bytes | None
 
 
-class Verdict(NamedTuple):
+class OrphanVerdict(NamedTuple):
     """What a look comes to; each sequence ascends by ledger id."""
 
     #: Garbage: to be deleted.
@@ -79,7 +79,7 @@ class OrphanLooks:
         began_s: float,
         ended_s: float,
         wall_ms: int,
-    ) -> Verdict:
+    ) -> OrphanVerdict:
         """``ledgers``: all there are, seen before ``named`` was read: the ids in any list.
 
         ``began_s``, ``ended_s``: monotonic seconds before the first and after the last read; ``wall_ms``: the time of
@@ -109,5 +109,5 @@ class OrphanLooks:
                 waiting.append(ledger_id)
         self._suspects = suspects
         if len(garbage) > self._at_once_max:
-            return Verdict((), garbage, waiting, unclaimed, foreign)
-        return Verdict(garbage, (), waiting, unclaimed, foreign)
+            return OrphanVerdict((), garbage, waiting, unclaimed, foreign)
+        return OrphanVerdict(garbage, (), waiting, unclaimed, foreign)

@@ -77,7 +77,7 @@ class LoadBalancer:
         self._round_interval_s = self._config.shedding_interval_minutes * 60
         self._task: asyncio.Task[None] | None = None
         #: What could not be read was told.
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         #: What could not be read of isolation policies when they were read last.
         self._policy_problems: tuple[str, ...] = ()
         #: Since the start: moves made, brokers that gave something away in a round, splits.
@@ -182,7 +182,7 @@ class LoadBalancer:
                 continue
             try:
                 found[broker] = decode_report(report_path(broker), node.value)
-                self._told.discard(broker)
+                self._logged.discard(broker)
             except CorruptionError as error:
                 # It is given nothing, and nothing is taken from it.
                 self._tell(broker, error)
@@ -300,6 +300,6 @@ class LoadBalancer:
             yield self._runtime.rng.below(1 << 30)
 
     def _tell(self, what: str, error: CorruptionError) -> None:
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._logged:
+            self._logged.add(what)
             _log.warning("%s", error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from geminga.broker.load_rules.reports import BundleStats, Rates
+from geminga.broker.load_rules.reports import BundleStats, LoadRates
 from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, topic_hash
 from geminga.runtime import next_turn
 
@@ -21,7 +21,7 @@ class TopicCounters(NamedTuple):
     #: In full.
     name: str
     namespace: str
-    totals: Rates
+    totals: LoadRates
     producers: int
     consumers: int
 
@@ -40,9 +40,9 @@ class LoadMeter:
         self._owned = owned
         self._topics = topics
         self._since_s = monotonic()
-        self._before: dict[str, Rates] = {}
+        self._before: dict[str, LoadRates] = {}
         #: By topic, of the last window.
-        self._rates: dict[str, Rates] = {}
+        self._rates: dict[str, LoadRates] = {}
 
     async def __call__(self) -> Mapping[str, BundleStats]:
         """Bundles of this broker that have topics here. In turns of the loop: it may have very many topics."""
@@ -52,8 +52,8 @@ class LoadMeter:
             self._since_s += elapsed_s
         owned = BundleIndex(self._owned())
         sums: dict[Bundle, _Sum] = {}
-        rates_now: dict[str, Rates] = {}
-        before_now: dict[str, Rates] = {}
+        rates_now: dict[str, LoadRates] = {}
+        before_now: dict[str, LoadRates] = {}
         for number, topic in enumerate(self._topics(), 1):
             if is_over:
                 rates_now[topic.name] = self._rate(topic, elapsed_s)
@@ -70,12 +70,12 @@ class LoadMeter:
             self._rates, self._before = rates_now, before_now
         return {str(bundle): found.stats() for bundle, found in sums.items()}
 
-    def _rate(self, topic: TopicCounters, elapsed_s: float) -> Rates:
-        before = self._before.get(topic.name, Rates())
+    def _rate(self, topic: TopicCounters, elapsed_s: float) -> LoadRates:
+        before = self._before.get(topic.name, LoadRates())
         if any(now < then for now, then in zip(topic.totals, before, strict=True)):
             # It was loaded anew.
-            before = Rates()
-        return Rates(*((now - then) / elapsed_s for now, then in zip(topic.totals, before, strict=True)))
+            before = LoadRates()
+        return LoadRates(*((now - then) / elapsed_s for now, then in zip(topic.totals, before, strict=True)))
 
 
 class _Sum:
@@ -87,7 +87,7 @@ class _Sum:
         self.rates = [0.0, 0.0, 0.0, 0.0]
         self.consumers = self.producers = self.topics = 0
 
-    def add(self, topic: TopicCounters, rates: Rates | None) -> None:
+    def add(self, topic: TopicCounters, rates: LoadRates | None) -> None:
         """None: of no window yet."""
         if rates is not None:
             for index, value in enumerate(rates):
@@ -97,4 +97,4 @@ class _Sum:
         self.topics += 1
 
     def stats(self) -> BundleStats:
-        return BundleStats(Rates(*self.rates), self.consumers, self.producers, self.topics)
+        return BundleStats(LoadRates(*self.rates), self.consumers, self.producers, self.topics)

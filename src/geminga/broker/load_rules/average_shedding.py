@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from geminga.broker.load_rules.cluster_load import ClusterLoad, Move, sheddable
 from geminga.broker.load_rules.config import LoadConfig
-from geminga.broker.load_rules.reports import Rates
+from geminga.broker.load_rules.reports import LoadRates
 
 
 class AverageShedding:
@@ -54,7 +54,7 @@ def _even_out(
     more, less = cluster.reports[busy].rates, cluster.reports[idle].rates
     messages = (more.messages - less.messages) * config.unload_part_max
     bytes_ = (more.bytes - less.bytes) * config.unload_part_max
-    value_of: Callable[[Rates], float]
+    value_of: Callable[[LoadRates], float]
     if messages > config.unload_messages_least:
         to_move, value_of = messages, lambda rates: rates.messages
     elif bytes_ > config.unload_bytes_least:

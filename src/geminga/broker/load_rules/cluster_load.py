@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from geminga.broker.load_rules.histories import UNSEEN, BundleData
 from geminga.broker.load_rules.isolation import NO_ISOLATION, Isolation
 from geminga.broker.load_rules.members import namespace_of
-from geminga.broker.load_rules.reports import BrokerReport, Rates, sum_of
+from geminga.broker.load_rules.reports import BrokerReport, LoadRates, sum_of
 
 #: Of a message a second, when many are added.
 _PARTS: Final = 1_000_000
@@ -100,7 +100,7 @@ class ClusterLoad:
         """Messages a second that a broker's bundles carried in the long run."""
         return self._long[broker] / _PARTS
 
-    def short_rates(self, broker: str) -> Rates:
+    def short_rates(self, broker: str) -> LoadRates:
         """What a broker's bundles carried lately."""
         return sum_of(self.data(bundle).short.rates for bundle in self._held[broker])
 
@@ -136,7 +136,7 @@ class ClusterLoad:
             self._topics_to_come[broker] += change * data.topics
 
 
-def sheddable(cluster: ClusterLoad, broker: str, moved_lately: Collection[str]) -> dict[str, Rates]:
+def sheddable(cluster: ClusterLoad, broker: str, moved_lately: Collection[str]) -> dict[str, LoadRates]:
     """The bundles of a broker that may leave, with what they carried lately."""
     return {
         bundle: cluster.bundles[bundle].short.rates
@@ -151,13 +151,13 @@ class Scale(NamedTuple):
     messages: float
     bytes: float
 
-    def load(self, rates: Rates) -> float:
+    def load(self, rates: LoadRates) -> float:
         """0 to 2; all of both is 2."""
         messages = rates.messages / self.messages if self.messages > 0 else 0.0
         return messages + (rates.bytes / self.bytes if self.bytes > 0 else 0.0)
 
 
-def scale_of(rates: Iterable[Rates]) -> Scale:
+def scale_of(rates: Iterable[LoadRates]) -> Scale:
     """Of a cluster whose brokers carry these."""
     total = sum_of(rates)
     return Scale(total.messages, total.bytes)

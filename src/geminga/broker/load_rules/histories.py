@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import Document, Json
 from geminga.broker.load_rules.members import amount, document_of, encoded, part, whole
-from geminga.broker.load_rules.reports import UNSEEN_RATES, BundleStats, Rates, decode_rates, rates_members, sum_of
+from geminga.broker.load_rules.reports import UNSEEN_RATES, BundleStats, LoadRates, decode_rates, rates_members, sum_of
 
 BUNDLE_DATA_PATH: Final = "/loadbalance/bundle-data"
 BROKER_AVERAGES_PATH: Final = "/loadbalance/broker-time-average"
@@ -23,12 +23,12 @@ class History(NamedTuple):
 
     samples_max: int
     samples: int = 0
-    rates: Rates = UNSEEN_RATES
+    rates: LoadRates = UNSEEN_RATES
 
-    def with_sample(self, rates: Rates) -> History:
+    def with_sample(self, rates: LoadRates) -> History:
         """With one more; the first replaces whatever was assumed before."""
         count = min(self.samples + 1, max(self.samples_max, 1))
-        mean = Rates(*(((count - 1) * old + new) / count for old, new in zip(self.rates, rates, strict=True)))
+        mean = LoadRates(*(((count - 1) * old + new) / count for old, new in zip(self.rates, rates, strict=True)))
         return self._replace(samples=count, rates=mean)
 
 
@@ -88,7 +88,7 @@ def _decoded(path: str, document: Mapping[str, Json], samples_max: int) -> Histo
 def decode_quota(path: str, value: bytes) -> BundleData:
     """What an operator's quota lets expect, as if there had been as many samples as there can be. CorruptionError."""
     document = document_of(path, value)
-    rates = Rates(
+    rates = LoadRates(
         *(amount(path, document, name) for name in ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut"))
     )
     return BundleData(History(SHORT_SAMPLES, SHORT_SAMPLES, rates), History(LONG_SAMPLES, LONG_SAMPLES, rates))
@@ -97,8 +97,8 @@ def decode_quota(path: str, value: bytes) -> BundleData:
 class BrokerAverages(NamedTuple):
     """The sums of what is remembered of a broker's bundles."""
 
-    short: Rates = Rates()
-    long: Rates = Rates()
+    short: LoadRates = LoadRates()
+    long: LoadRates = LoadRates()
 
 
 def averages_of(bundles: Iterable[str], data: Mapping[str, BundleData]) -> BrokerAverages:
@@ -118,9 +118,9 @@ def encode_averages(averages: BrokerAverages) -> bytes:
 def decode_averages(path: str, value: bytes) -> BrokerAverages:
     """Raises CorruptionError."""
     document = document_of(path, value)
-    found: list[Rates] = []
+    found: list[LoadRates] = []
     for prefix in ("shortTerm", "longTerm"):
-        found.append(Rates(*(amount(path, document, _member(prefix, name)) for name in rates_members(Rates()))))
+        found.append(LoadRates(*(amount(path, document, _member(prefix, name)) for name in rates_members(LoadRates()))))
     return BrokerAverages(*found)
 
 

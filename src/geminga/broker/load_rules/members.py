@@ -43,7 +43,10 @@ def encoded(document: Mapping[str, Json]) -> bytes:
 
 
 def amount(path: str, document: Mapping[str, Json], name: str) -> float:
-    """A number that is never negative: what is absent, or could not be measured (less than 0), is 0."""
+    """A number that is never negative: what is absent, or could not be measured (less than 0), is 0.
+
+    Raises CorruptionError.
+    """
     value = document.get(name)
     if value is None:
         return 0.0
@@ -64,7 +67,7 @@ def whole(path: str, document: Mapping[str, Json], name: str) -> int:
 
 
 def text(path: str, document: Mapping[str, Json], name: str) -> str:
-    """A text; what is absent is empty."""
+    """A text; what is absent is empty. Raises CorruptionError."""
     value = document.get(name)
     if value is None:
         return ""
@@ -74,7 +77,7 @@ def text(path: str, document: Mapping[str, Json], name: str) -> str:
 
 
 def truth(path: str, document: Mapping[str, Json], name: str, default: bool) -> bool:
-    """True or false; what is absent is ``default``."""
+    """True or false; what is absent is ``default``. Raises CorruptionError."""
     value = document.get(name)
     if value is None:
         return default
@@ -84,7 +87,7 @@ def truth(path: str, document: Mapping[str, Json], name: str, default: bool) -> 
 
 
 def part(path: str, document: Mapping[str, Json], name: str) -> Document:
-    """An object in it; what is absent is empty."""
+    """An object in it; what is absent is empty. Raises CorruptionError."""
     value = document.get(name)
     if value is None:
         return {}
@@ -94,7 +97,7 @@ def part(path: str, document: Mapping[str, Json], name: str) -> Document:
 
 
 def texts(path: str, document: Mapping[str, Json], name: str) -> list[str]:
-    """A list of texts; what is absent is empty."""
+    """A list of texts; what is absent is empty. Raises CorruptionError."""
     value = document.get(name)
     if value is None:
         return []

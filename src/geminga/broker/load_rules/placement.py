@@ -15,7 +15,7 @@ from geminga.broker.load_rules.config import AVERAGE_SHEDDER, LEAST_MESSAGES, LE
 from geminga.broker.load_rules.members import namespace_of
 
 
-class Placement(Protocol):
+class BundlePlacement(Protocol):
     """One strategy."""
 
     def choose(self, brokers: Sequence[str], cluster: ClusterLoad, config: LoadConfig, draw: int) -> str:
@@ -26,7 +26,7 @@ class LeastMessages:
     """Whose bundles carry the fewest messages in the long run, promised ones included; nobody overloaded."""
 
     def choose(self, brokers: Sequence[str], cluster: ClusterLoad, config: LoadConfig, draw: int) -> str:
-        """See :class:`Placement`."""
+        """See :class:`BundlePlacement`."""
         scores = {broker: self._score(broker, cluster, config) for broker in brokers}
         least = min(scores.values())
         return _drawn([broker for broker in brokers if scores[broker] == least], draw)
@@ -44,7 +44,7 @@ class LeastUsage:
         self._usage: dict[str, float] = {}
 
     def choose(self, brokers: Sequence[str], cluster: ClusterLoad, config: LoadConfig, draw: int) -> str:
-        """See :class:`Placement`."""
+        """See :class:`BundlePlacement`."""
         self._usage = {broker: usage for broker, usage in self._usage.items() if broker in cluster.reports}
         for broker in brokers:
             self._usage[broker] = self._remembered(broker, cluster, config)
@@ -69,7 +69,7 @@ class InTurns:
         self._turn = 0
 
     def choose(self, brokers: Sequence[str], cluster: ClusterLoad, config: LoadConfig, draw: int) -> str:
-        """See :class:`Placement`."""
+        """See :class:`BundlePlacement`."""
         del cluster, config, draw
         self._turn += 1
         return brokers[(self._turn - 1) % len(brokers)]
@@ -79,7 +79,7 @@ class AnyOf:
     """Whoever is drawn: with ``AvgShedder`` what moves has its broker already."""
 
     def choose(self, brokers: Sequence[str], cluster: ClusterLoad, config: LoadConfig, draw: int) -> str:
-        """See :class:`Placement`."""
+        """See :class:`BundlePlacement`."""
         del cluster, config
         return _drawn(brokers, draw)
 
@@ -88,7 +88,7 @@ def _drawn(brokers: Sequence[str], draw: int) -> str:
     return brokers[draw % len(brokers)]
 
 
-_BY_CLASS: Final[Mapping[str, Callable[[], Placement]]] = {
+_BY_CLASS: Final[Mapping[str, Callable[[], BundlePlacement]]] = {
     LEAST_MESSAGES: LeastMessages,
     LEAST_USAGE: LeastUsage,
     ROUND_ROBIN: InTurns,

@@ -16,7 +16,15 @@ from geminga.broker.load_rules.balancing import Balancing
 from geminga.broker.load_rules.cluster_load import Move, Rules
 from geminga.broker.load_rules.config import LoadConfig
 from geminga.broker.load_rules.members import amount, is_bundle_name, namespace_of, part, text, whole
-from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage, decode_rates, sum_of
+from geminga.broker.load_rules.reports import (
+    BrokerReport,
+    BundleStats,
+    HostUsage,
+    LoadRates,
+    Usage,
+    decode_rates,
+    sum_of,
+)
 from geminga.broker.load_rules.splitting import Split
 from geminga.model.errors import CorruptionError
 
@@ -97,7 +105,7 @@ class RoundOutcome(NamedTuple):
     moves: list[Move]
     splits: list[Split]
     #: By broker, after the moves.
-    loads: dict[str, Rates]
+    loads: dict[str, LoadRates]
     #: How many bundles each broker has then.
     bundles: dict[str, int]
 
@@ -217,7 +225,7 @@ def _part_of(stats: BundleStats, piece: str, bundle: str) -> BundleStats:
     first, last = _range(bundle)
     share = (upper - lower) / max(last - first, 1)
     counts = [round(count * share) for count in stats[1:]]
-    return BundleStats(Rates(*(rate * share for rate in stats.rates)), *counts)
+    return BundleStats(LoadRates(*(rate * share for rate in stats.rates)), *counts)
 
 
 def _report(stats: Mapping[str, BundleStats], capacity: Capacity) -> BrokerReport:

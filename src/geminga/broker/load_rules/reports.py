@@ -34,7 +34,7 @@ def report_path(broker: str) -> str:
     return f"{BROKERS_PATH}/{broker}"
 
 
-class Rates(NamedTuple):
+class LoadRates(NamedTuple):
     """Per second: messages, and bytes, that come in and go out."""
 
     messages_in: float = 0.0
@@ -52,18 +52,18 @@ class Rates(NamedTuple):
         """In and out."""
         return self.bytes_in + self.bytes_out
 
-    def plus(self, other: Rates) -> Rates:
+    def plus(self, other: LoadRates) -> LoadRates:
         """Both together."""
-        return Rates(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return LoadRates(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 #: Of a bundle that was never seen.
-UNSEEN_RATES: Final = Rates(50.0, 50.0, 50_000.0, 50_000.0)
+UNSEEN_RATES: Final = LoadRates(50.0, 50.0, 50_000.0, 50_000.0)
 
 
-def sum_of(rates: Iterable[Rates]) -> Rates:
+def sum_of(rates: Iterable[LoadRates]) -> LoadRates:
     """All together."""
-    total = Rates()
+    total = LoadRates()
     for one in rates:
         total = total.plus(one)
     return total
@@ -72,7 +72,7 @@ def sum_of(rates: Iterable[Rates]) -> Rates:
 class BundleStats(NamedTuple):
     """What a bundle carried lately: Pulsar's ``NamespaceBundleStats``."""
 
-    rates: Rates = Rates()
+    rates: LoadRates = LoadRates()
     consumers: int = 0
     producers: int = 0
     topics: int = 0
@@ -139,7 +139,7 @@ class BrokerReport(NamedTuple):
     updated_at_ms: int = 0
 
     @property
-    def rates(self) -> Rates:
+    def rates(self) -> LoadRates:
         """Of all its bundles."""
         return sum_of(one.rates for one in self.stats.values())
 
@@ -153,12 +153,12 @@ _USAGES: Final = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"
 _RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 
 
-def decode_rates(path: str, document: Mapping[str, Json]) -> Rates:
+def decode_rates(path: str, document: Mapping[str, Json]) -> LoadRates:
     """The four rates of a document. Raises CorruptionError."""
-    return Rates(*(amount(path, document, name) for name in _RATES))
+    return LoadRates(*(amount(path, document, name) for name in _RATES))
 
 
-def rates_members(rates: Rates) -> Document:
+def rates_members(rates: LoadRates) -> Document:
     """The inverse of :func:`decode_rates`."""
     return dict(zip(_RATES, rates, strict=True))
 

@@ -18,7 +18,7 @@ from geminga.broker.load_rules.config import (
     UNIFORM_SHEDDER,
     LoadConfig,
 )
-from geminga.broker.load_rules.reports import BrokerReport, Rates
+from geminga.broker.load_rules.reports import BrokerReport, LoadRates
 
 #: So much more than what brings a broker to the threshold is moved, as a part of its traffic.
 MARGIN: Final = 0.05
@@ -34,7 +34,7 @@ class Shedding(Protocol):
         """What is to move in this round."""
 
 
-def busiest_until(rates: Mapping[str, Rates], least_bytes: float) -> list[str]:
+def busiest_until(rates: Mapping[str, LoadRates], least_bytes: float) -> list[str]:
     """Bundles, the busiest first, until they carry that much together; one at least."""
     chosen: list[str] = []
     gathered = 0.0
@@ -154,7 +154,7 @@ def _uniform(
     least_moved: float,
     moved_lately: Collection[str],
     config: LoadConfig,
-    value_of: Callable[[Rates], float],
+    value_of: Callable[[LoadRates], float],
 ) -> list[Move]:
     for broker in sorted(values, key=lambda one: (-values[one], one)):
         to_move = (values[broker] - _least(values)) * config.unload_part_max

@@ -36,7 +36,7 @@ class LiveBrokers:
         self._listeners: list[Callable[[], None]] = []
         self._ends: list[Unsubscribe] = []
         #: What could not be read was told.
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def start(self) -> None:
         """Read who is there, and follow. Raises MetadataError."""
@@ -83,18 +83,18 @@ class LiveBrokers:
     async def _read(self) -> None:
         found: dict[str, RegisteredBroker] = {}
         names = (await self._metadata.children(BROKERS_PATH))[:BROKERS_MAX]
-        self._told &= set(names)
+        self._logged &= set(names)
         for broker_id in names:
             node = await self._metadata.get(broker_path(broker_id))
             if node is None:
                 continue
             try:
                 found[broker_id] = decode_broker(broker_id, node.value)
-                self._told.discard(broker_id)
+                self._logged.discard(broker_id)
             except CorruptionError as error:
                 # One that says nonsense is not given anything; the others go on.
-                if broker_id not in self._told:
-                    self._told.add(broker_id)
+                if broker_id not in self._logged:
+                    self._logged.add(broker_id)
                     _log.warning("%s", error)
         is_news = found.keys() != self._brokers.keys()
         came, went = sorted(found.keys() - self._brokers.keys()), sorted(self._brokers.keys() - found.keys())

@@ -27,7 +27,7 @@ class BrokerRegistration:
         self, metadata: MetadataStore, session_timeout_ms: int, broker_id: str, *, part: Part | None = None
     ) -> None:
         self._metadata = metadata
-        self._patience_s = session_timeout_ms / 1000 + WAIT_MARGIN_S
+        self._timeout_s = session_timeout_ms / 1000 + WAIT_MARGIN_S
         self._id = broker_id
         self._path = broker_path(broker_id)
         self._value = b""
@@ -44,8 +44,8 @@ class BrokerRegistration:
         """
         self._value = value
         clock = asyncio.get_running_loop().time
-        deadline = clock() + self._patience_s
-        was_told = False
+        deadline = clock() + self._timeout_s
+        was_logged = False
         while True:
             try:
                 if await self._register():
@@ -58,8 +58,8 @@ class BrokerRegistration:
                     f"another broker is registered as {self._id}: does it run elsewhere, with the same "
                     "advertisedAddress and webServicePort? Stop it, or give one of them another address"
                 )
-            if error is None and not was_told:
-                was_told = True
+            if error is None and not was_logged:
+                was_logged = True
                 _log.warning("waiting until the session of %s's predecessor ends", self._id)
             await wait_ms(RETRY_MS)
         self._unwatch = self._metadata.watch_node(self._path, lambda _: self._rounds.look_soon())

@@ -11,13 +11,15 @@ from geminga.model.errors import NotFoundError
 if TYPE_CHECKING:
     from geminga.broker.ownership.endpoints import Endpoint
     from geminga.broker.ownership.membership import Membership
-    from geminga.broker.peers.http_client import Answer
+    from geminga.broker.peers.http_client import PeerAnswer
 
 
 class Asking(Protocol):
     """Who asks brokers, and follows their redirections."""
 
-    async def ask_at(self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b"") -> Answer:
+    async def ask_at(
+        self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b""
+    ) -> PeerAnswer:
         """What is answered. Raises UnavailableError."""
 
 

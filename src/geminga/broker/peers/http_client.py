@@ -25,7 +25,7 @@ ANSWERS_BYTES_MAX: Final = 128 * 1024 * 1024
 _READ_BYTES: Final = 64 * 1024
 
 
-class Answer(NamedTuple):
+class PeerAnswer(NamedTuple):
     """What a broker answered in the end."""
 
     status: int
@@ -70,7 +70,7 @@ class PeerHttp:
         #: Of answers that are being read.
         self._held_bytes = 0
 
-    async def request(self, method: str, url: str, body: bytes = b"") -> Answer:
+    async def request(self, method: str, url: str, body: bytes = b"") -> PeerAnswer:
         """Raises UnavailableError where nobody answers in time."""
         try:
             async with asyncio.timeout(REQUEST_S_MAX), self._turns:
@@ -80,11 +80,11 @@ class PeerHttp:
         except (OSError, h11.RemoteProtocolError) as error:
             raise UnavailableError(f"the broker at {_place(url)} does not answer: {error}") from error
 
-    async def _follow(self, method: str, url: str, body: bytes) -> Answer:
+    async def _follow(self, method: str, url: str, body: bytes) -> PeerAnswer:
         for _ in range(REDIRECTS_MAX + 1):
             status, location, found = await self._once(method, url, body)
             if status != 307:
-                return Answer(status, found, _place(url))
+                return PeerAnswer(status, found, _place(url))
             url = urljoin(url, location)
         raise UnavailableError(f"{method} {url}: more than {REDIRECTS_MAX} redirections; the brokers do not agree")
 

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote
 
 from geminga.broker.core.coercion import LONG_MAX, Document, Json, number_of
-from geminga.broker.peers.http_client import Answer
+from geminga.broker.peers.http_client import PeerAnswer
 from geminga.broker.peers.topics import PeerTopics, require_good
 from geminga.model.errors import RemoteError, UnavailableError
 from geminga.model.position import Position
@@ -93,7 +93,7 @@ class PeerSnapshots:
         topic = snapshots_topic(name)
         return await self._peers.is_here(topic) or await self._peers.is_at_another_make(topic)
 
-    async def _ask(self, name: TopicName, method: str, body: bytes = b"") -> Answer:
+    async def _ask(self, name: TopicName, method: str, body: bytes = b"") -> PeerAnswer:
         path = f"{PATH}/{name.namespace}/{quote(name.local_name, safe='')}"
         answer = await self._peers.ask_owner(snapshots_topic(name), method, path, body=body)
         if answer.status == 404:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import no_owner
 from geminga.broker.ownership.ports import Elsewhere, Here, Ownership, Unknown
-from geminga.broker.peers.http_client import Answer, PeerHttp
+from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
@@ -77,11 +77,13 @@ class PeerTopics:
         default = owner.endpoints.default
         return self._is_of_another_make(broker_id_of(default.web_url or default.web_url_tls))
 
-    async def ask(self, name: TopicName, method: str, rest: str, *, query: str = "", body: bytes = b"") -> Answer:
+    async def ask(self, name: TopicName, method: str, rest: str, *, query: str = "", body: bytes = b"") -> PeerAnswer:
         """What the owner of the topic answers at the topic's path with ``rest`` behind it; raises as below."""
         return await self.ask_owner(name, method, f"{topic_path(name)}{rest}", query=query, body=body)
 
-    async def ask_owner(self, name: TopicName, method: str, path: str, *, query: str = "", body: bytes = b"") -> Answer:
+    async def ask_owner(
+        self, name: TopicName, method: str, path: str, *, query: str = "", body: bytes = b""
+    ) -> PeerAnswer:
         """What the owner of the topic, who may be this broker, answers at a path.
 
         Raises UnavailableError where there is no owner, or it does not answer in time; StorageError.
@@ -92,7 +94,9 @@ class PeerTopics:
         endpoints = owner.endpoints if isinstance(owner, Elsewhere) else self._own()
         return await self.ask_at(endpoints.default, method, path, query=query, body=body)
 
-    async def ask_at(self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b"") -> Answer:
+    async def ask_at(
+        self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b""
+    ) -> PeerAnswer:
         """The same of a broker, at any path."""
         url = f"{web_url(endpoint)}{path}"
         return await self._http.request(method, f"{url}?{query}" if query else url, body)
@@ -181,7 +185,7 @@ class PeerTopics:
                 require_good(answer)
 
 
-def require_good(answer: Answer) -> None:
+def require_good(answer: PeerAnswer) -> None:
     """Raise what the owner said against it."""
     if not answer.is_good:
         error = _REFUSALS.get(answer.status, UnavailableError)

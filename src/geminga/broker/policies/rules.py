@@ -33,7 +33,14 @@ from geminga.broker.policies.core.rate_rows import (
     SUBSCRIPTION_POLICIES,
 )
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
-from geminga.broker.policies.core.readers import AGE_QUOTA, SIZE_QUOTA, Persistence, Quota, QuotaAction, Retention
+from geminga.broker.policies.core.readers import (
+    AGE_QUOTA,
+    SIZE_QUOTA,
+    PersistencePolicy,
+    Quota,
+    QuotaAction,
+    RetentionPolicy,
+)
 from geminga.broker.policies.core.row import PolicyRow, Settings
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.policies.core.storage_rows import PERSISTENCE
@@ -81,12 +88,12 @@ class TopicRules:
         return TopicRules(self._values, bookies)
 
     @property
-    def retention(self) -> Retention:
+    def retention(self) -> RetentionPolicy:
         """Minutes and MiB; -1 without limit."""
         return self[RETENTION]
 
     @property
-    def persistence(self) -> Persistence | None:
+    def persistence(self) -> PersistencePolicy | None:
         """Quorums of new ledgers, and how often cursors are written; None: what is configured."""
         return self[PERSISTENCE]
 

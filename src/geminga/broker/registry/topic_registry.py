@@ -234,7 +234,7 @@ class TopicRegistry:
         return await self._end(topic.name, delete=True, why_it_stays=why_it_stays)
 
     async def terminate(self, name: TopicName) -> Position:
-        """End a persistent topic: no more publishing; returns its last position."""
+        """End a persistent topic: no more publishing; returns its last position. Raises NotAllowedError."""
         topic = await self._load(name, create=False)
         if not name.is_persistent:
             raise NotAllowedError("Termination of a non-persistent topic is not allowed")

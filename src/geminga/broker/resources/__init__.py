@@ -88,10 +88,6 @@ class Resources:
 
         return FailureDomains(self._store)
 
-    async def get_namespace_policies(self, namespace: str) -> Policies:
-        """Policies of ``tenant/namespace``; raises NotFoundError."""
-        return await self.namespaces.get(namespace)
-
     async def find_namespace_policies(self, namespace: str) -> Policies | None:
         """Policies of ``tenant/namespace``, or None if there is no such namespace."""
         return await self.namespaces.find(namespace)

@@ -141,7 +141,7 @@ def _topics() -> Sequence[Route]:
     from geminga.broker.rest.namespace_routes import replication
     from geminga.broker.rest.topic_routes import holes, known_answers, lake, messages, partitions, subscriptions, topics
     from geminga.broker.rest.topic_routes import policies as topic_policies
-    from geminga.broker.rest.topic_routes.spreading import over_partitions
+    from geminga.broker.rest.topic_routes.scatter_gather import over_partitions
 
     return [
         *at_owner(lake.ROUTES, topic_of, _ownership),

@@ -178,7 +178,10 @@ class SchemaRegistry:
     # ---- delete
 
     async def mark_deleted(self, schema_id: str, *, user: str = "") -> int | None:
-        """Add a version that says "no schema from here on"; its number, None if there is nothing to delete."""
+        """Add a version that says "no schema from here on"; its number, None if there is nothing to delete.
+
+        Raises BadVersionError.
+        """
         async with self._turn(schema_id):
             for _ in range(ATTEMPTS_MAX):
                 found = await self._store.locate(schema_id)

@@ -56,7 +56,7 @@ DELETE_ATTEMPTS_MAX: Final = 16
 _log = get_logger(__name__)
 
 
-class Quorums(NamedTuple):
+class SchemaQuorums(NamedTuple):
     """How many bookies hold a schema."""
 
     ensemble_size: int
@@ -84,7 +84,7 @@ class SchemaStore:
 
     __slots__ = ("_bookkeeper", "_cache", "_cache_bytes", "_metadata", "_quorums")
 
-    def __init__(self, metadata: MetadataStore, bookkeeper: BookKeeper, quorums: Quorums) -> None:
+    def __init__(self, metadata: MetadataStore, bookkeeper: BookKeeper, quorums: SchemaQuorums) -> None:
         self._metadata = metadata
         self._bookkeeper = bookkeeper
         self._quorums = quorums

@@ -124,9 +124,9 @@ class HeldBackAlarm:
         return self._timer is not None or self._look is not None
 
     @property
-    def told_count(self) -> int:
+    def alarm_count(self) -> int:
         """Transactions that were told of."""
-        return self._held_back.told_count
+        return self._held_back.alarm_count
 
     def now(self) -> HeldNow:
         """What is held back now."""

@@ -1,4 +1,4 @@
-"""Transactions in ``/metrics``: coordinators and pending acknowledgements, by Pulsar's names, and what is held back."""
+"""Transactions in ``/metrics``: coordinators and pending acknowledgments, by Pulsar's names, and what is held back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def transaction_metrics(service: TransactionService, now_s: float) -> Iterator[t
         yield (("coordinator_id", str(number)),), _of_coordinator(coordinator, now_s)
     held = service.alarm.now()
     values = {
-        "geminga_txn_alarms_total": service.alarm.told_count,
+        "geminga_txn_alarms_total": service.alarm.alarm_count,
         "geminga_txn_held_back_topics": held.topics,
         "geminga_txn_held_back_subscriptions": held.subscriptions,
         "geminga_txn_held_back_longest_seconds": held.longest_ms / 1000,

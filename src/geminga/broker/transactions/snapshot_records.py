@@ -15,7 +15,7 @@ from geminga.broker.policies.core.avro_types import AvroType, array, optional, r
 from geminga.model.errors import CorruptionError
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
-from geminga.transaction.core.segments import SEGMENTS_MAX, Segment, SegmentedSnapshot, SegmentPlace
+from geminga.transaction.core.segments import SEGMENTS_MAX, Segment, SegmentedSnapshot, SegmentIndex
 from geminga.transaction.ports import BufferSnapshot
 from geminga.wire.pulsar.varint import encode_varint
 
@@ -223,8 +223,8 @@ def encode_indexes(index: SegmentedSnapshot) -> bytes:
             "sequenceID": each.sequence_id,
             "abortedMarkLedgerID": each.marker.ledger_id,
             "abortedMarkEntryID": each.marker.entry_id,
-            "segmentLedgerID": each.place.ledger_id,
-            "segmentEntryID": each.place.entry_id,
+            "segmentLedgerID": each.position.ledger_id,
+            "segmentEntryID": each.position.entry_id,
         }
         for each in index.segments
     ]
@@ -240,7 +240,7 @@ def decode_indexes(data: bytes, schema: Schema) -> SegmentedSnapshot:
         if len(places) > SEGMENTS_MAX:
             raise CorruptionError(f"it names {len(places)} segments; more than {SEGMENTS_MAX} are not read")
         segments = tuple(
-            SegmentPlace(
+            SegmentIndex(
                 _long(each["sequenceID"]),
                 _pair(each, "abortedMarkLedgerID", "abortedMarkEntryID"),
                 _pair(each, "segmentLedgerID", "segmentEntryID"),

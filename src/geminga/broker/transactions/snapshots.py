@@ -186,7 +186,7 @@ class NamespaceSnapshots:
             return single
         segments: dict[Position, Segment] = {}
         # One at a time: each may be as large as a message.
-        for place in dict.fromkeys(each.place for each in segmented.segments):
+        for place in dict.fromkeys(each.position for each in segmented.segments):
             segment = await self._segment(place)
             if segment is None:
                 break

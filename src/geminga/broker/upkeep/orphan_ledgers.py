@@ -2,7 +2,7 @@
 
 The rules are ``core.orphan_looks``'. Lists are those of managed ledgers and cursors, of schemas and of delayed
 indexes; one that can not be read or decoded ends the look, for it may name any ledger. At the moment of deletion a
-ledger is sealed first (recovered: nobody gets an acknowledgement for an entry of it any more), then the lists are
+ledger is sealed first (recovered: nobody gets an acknowledgment for an entry of it any more), then the lists are
 read once more, and it is deleted only under the version of its metadata that the seal left. So whatever a writer that
 slept meanwhile does, an acknowledged entry stays.
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper.installation import META_INSTALLATION
-from geminga.broker.core.orphan_looks import AGE_MS, APART_S, OrphanLooks, SeenLedger, Verdict
+from geminga.broker.core.orphan_looks import AGE_MS, APART_S, OrphanLooks, OrphanVerdict, SeenLedger
 from geminga.broker.schema import store as schema_store
 from geminga.broker.topic import delayed_snapshots
 from geminga.managed_ledger.named_ledgers import all_named_ledgers
@@ -67,7 +67,7 @@ class OrphanLedgers:
         self._looks: OrphanLooks | None = None
         self._reported: tuple[Sequence[object], ...] = ((), (), ())
         #: What the last finished look came to.
-        self.last = Verdict()
+        self.last = OrphanVerdict()
         #: Ledgers deleted since the start.
         self.deleted_count = 0
 
@@ -137,7 +137,7 @@ class OrphanLedgers:
             _log.info("deleted %d ledgers that a crash had left behind: %s", len(deleted), _shown(deleted))
         return deleted
 
-    def _report(self, verdict: Verdict) -> None:
+    def _report(self, verdict: OrphanVerdict) -> None:
         """One line for each kind of ledger that is left alone, when it changed."""
         held = [ledger.ledger_id for ledger in verdict.held]
         now = (held, verdict.unclaimed, verdict.foreign)

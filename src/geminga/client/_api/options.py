@@ -100,8 +100,6 @@ class CryptoFailureAction(Enum):
     SEND = 1
 
 
-#: Largest number of parts that one chunked message may have.
-CHUNKS_MAX: Final = 1 << 20
 #: Limits of the options.
 BATCH_MESSAGES_MAX: Final = 1 << 20
 

@@ -80,7 +80,7 @@ class Transaction:
         "_deadline_s",
         "_ending",
         "_lifetime",
-        "_patience_s",
+        "_timeout_s",
         "_timer",
         "core",
         "timeout_s",
@@ -103,7 +103,7 @@ class Transaction:
         self._lifetime = lifetime
         self._clock = clock
         self._deadline_s = began_s + timeout_s
-        self._patience_s = patience_s
+        self._timeout_s = patience_s
         #: Seconds it may be open.
         self.timeout_s = timeout_s
         #: What producers and consumers go by.
@@ -272,7 +272,7 @@ class Transaction:
             return
         patience_s = self._deadline_s - self._clock.monotonic()
         if not is_patient:
-            patience_s = min(patience_s, self._patience_s)
+            patience_s = min(patience_s, self._timeout_s)
         try:
             async with asyncio.timeout(max(patience_s, 0)):
                 await idle

@@ -44,7 +44,7 @@ class Lookup:
         return await self.retry(lambda: self.find_broker_once(topic), f"lookup of {topic}")
 
     async def find_broker_once(self, topic: str) -> BrokerAddress:
-        """One attempt, redirects included."""
+        """One attempt, redirects included. Raises LookupError."""
         connection = await self._pool.service_connection()
         is_tls = connection.url.startswith("pulsar+ssl")
         is_authoritative = False

@@ -110,12 +110,6 @@ class PrefetchQueue(Generic[E]):
         self.message_count += len(entry.order)
         self.size_bytes += entry.size_bytes
 
-    def append_first(self, entry: E) -> None:
-        """It goes before all others that wait (it was taken and could not be handed out)."""
-        self._entries.appendleft(entry)
-        self.message_count += len(entry.order)
-        self.size_bytes += entry.size_bytes
-
     def peek(self) -> E | None:
         """The entry the next message comes from; None if none waits."""
         if self.at < self.end:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-INTERVAL_MS_DEFAULT = 60_000
-
 
 class ConsumerCounters:
     """What happened since the consumer was made; the hot path adds to them by the batch."""

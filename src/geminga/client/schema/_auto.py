@@ -68,11 +68,11 @@ class AutoConsumeSchema(Schema[Any]):
         return SchemaInfo("AUTO_CONSUME", SchemaType.AUTO_CONSUME)
 
     def encode(self, value: Any) -> bytes:  # noqa: ANN401
-        """Refused: only consumers can use it."""
+        """Refused: only consumers can use it. Raises SchemaSerializationError."""
         raise SchemaSerializationError("AUTO_CONSUME is for consumers: producers use AutoProduceBytesSchema")
 
     async def bind_producer(self, topic: str, source: SchemaSource) -> MessageEncoder[Any]:
-        """Refused: only consumers can use it."""
+        """Refused: only consumers can use it. Raises InvalidConfiguration."""
         raise InvalidConfiguration("AutoConsumeSchema is for consumers: producers use AutoProduceBytesSchema")
 
     def decode(self, data: bytes, *, writer: SchemaInfo | None = None, key: bytes | None = None) -> Any:  # noqa: ANN401
@@ -112,7 +112,7 @@ class AutoProduceBytesSchema(Schema[bytes]):
         return SchemaEncoder(checked, found.info)
 
     def encode(self, value: bytes) -> bytes:
-        """Refused: it is bound to a topic first."""
+        """Refused: it is bound to a topic first. Raises SchemaSerializationError."""
         raise SchemaSerializationError("AutoProduceBytesSchema encodes for a topic only: give it to create_producer")
 
 

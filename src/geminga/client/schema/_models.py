@@ -44,7 +44,7 @@ class ClassReader(RecordTypeReader):
     """Reads classes of every kind."""
 
     def record_of(self, python_type: type) -> RecordCodec | None:
-        """The codec of a class that is a record."""
+        """The codec of a class that is a record. Raises InvalidConfiguration."""
         digits: dict[str, AvroDecimal | None] = {}
         known = self.records.get(python_type)
         if known is not None:

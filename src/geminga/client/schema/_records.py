@@ -211,7 +211,7 @@ class Map(Field):
         return isinstance(value, dict)
 
     def coerced(self, value: Any) -> Any:  # noqa: ANN401
-        """Each key and value checked."""
+        """Each key and value checked. Raises TypeError."""
         if not isinstance(value, dict):
             return value
         if not all(isinstance(key, str) for key in value):

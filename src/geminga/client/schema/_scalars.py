@@ -134,7 +134,7 @@ class FloatCodec(TypeCodec):
         return isinstance(value, float | int) and not isinstance(value, bool)
 
     def dump(self, value: Any, is_json: bool) -> float:  # noqa: ANN401
-        """As a float."""
+        """As a float. Raises SchemaSerializationError."""
         try:
             return float(super().dump(value, is_json))
         except OverflowError as error:
@@ -163,7 +163,7 @@ class BytesCodec(TypeCodec):
         return isinstance(value, str | bytes)
 
     def dump(self, value: Any, is_json: bool) -> bytes | str:  # noqa: ANN401
-        """Text for JSON."""
+        """Text for JSON. Raises SchemaSerializationError."""
         data: bytes = super().dump(value, is_json)
         if not is_json:
             return data
@@ -206,7 +206,7 @@ class EnumCodec(TypeCodec):
         return member.name
 
     def load(self, value: Any, is_json: bool) -> enum.Enum:  # noqa: ANN401
-        """The member."""
+        """The member. Raises SchemaSerializationError."""
         found = self._find(value, is_json)
         if found is None:
             raise SchemaSerializationError(f"{value!r:.100} is no member of {self.union_key}")
@@ -246,7 +246,7 @@ class LogicalCodec(TypeCodec):
         return self.matches(value) or (isinstance(value, plain) and not isinstance(value, bool))
 
     def dump(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """The plain form."""
+        """The plain form. Raises SchemaSerializationError."""
         super().dump(value, is_json)
         if isinstance(value, dt.datetime):
             if value.tzinfo is None:
@@ -259,7 +259,7 @@ class LogicalCodec(TypeCodec):
         return str(value)
 
     def load(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """Python's type."""
+        """Python's type. Raises SchemaSerializationError."""
         found = super().load(value, is_json)
         if self.matches(found):
             return found
@@ -304,7 +304,7 @@ class DecimalCodec(TypeCodec):
         return self.matches(value) or (isinstance(value, others) and type(value) is not bool)
 
     def dump(self, value: Any, is_json: bool) -> Decimal | str:  # noqa: ANN401
-        """Exactly."""
+        """Exactly. Raises SchemaSerializationError."""
         found: Decimal = super().dump(value, is_json)
         precision, scale = self._digits.precision, self._digits.scale
         fits = found.is_finite() and found.adjusted() < precision - scale
@@ -319,7 +319,7 @@ class DecimalCodec(TypeCodec):
         return unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True).decode("latin-1")
 
     def load(self, value: Any, is_json: bool) -> Decimal:  # noqa: ANN401
-        """Of a number of floating point, what it is printed as."""
+        """Of a number of floating point, what it is printed as. Raises SchemaSerializationError."""
         found = super().load(value, is_json)
         if isinstance(found, str) and not is_json:
             return Decimal(_unscaled(found)).scaleb(-self._digits.scale, _WIDE)
@@ -353,13 +353,13 @@ class LiteralCodec(TypeCodec):
         return self._inner.matches(value) and any(type(one) is type(value) and one == value for one in self._values)
 
     def dump(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """As the type does."""
+        """As the type does. Raises SchemaSerializationError."""
         if not self.matches(value):
             raise SchemaSerializationError(f"expected one of {self._told}, not {value!r:.100}")
         return self._inner.dump(value, is_json)
 
     def load(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """As the type does."""
+        """As the type does. Raises SchemaSerializationError."""
         found = self._inner.load(value, is_json)
         if not self.matches(found):
             raise SchemaSerializationError(f"expected one of {self._told}, not {found!r:.100}")

@@ -95,7 +95,7 @@ class MapCodec(TypeCodec):
         return isinstance(value, Mapping)
 
     def dump(self, value: Any, is_json: bool) -> dict[str, Any]:  # noqa: ANN401
-        """Each value."""
+        """Each value. Raises SchemaSerializationError."""
         dump = self._values.dump
         found: Mapping[object, object] = super().dump(value, is_json)
         for key in found:
@@ -131,7 +131,7 @@ class UnionCodec(TypeCodec):
         return any(branch.matches(value) for branch in self.branches)
 
     def dump(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """By the first branch that takes it."""
+        """By the first branch that takes it. Raises SchemaSerializationError."""
         for branch in self.branches:
             if branch.matches(value):
                 dumped = branch.dump(value, is_json)
@@ -219,7 +219,7 @@ class RecordCodec(TypeCodec):
         return isinstance(value, dict)
 
     def dump(self, value: Any, is_json: bool) -> dict[str, Any]:  # noqa: ANN401
-        """Each field."""
+        """Each field. Raises SchemaSerializationError."""
         super().dump(value, is_json)
         dumped = {}
         for field in self.fields:
@@ -230,7 +230,10 @@ class RecordCodec(TypeCodec):
         return dumped
 
     def load(self, value: Any, is_json: bool) -> Any:  # noqa: ANN401
-        """Each field that is there; the class has defaults for the others, or refuses."""
+        """Each field that is there; the class has defaults for the others, or refuses.
+
+        Raises SchemaSerializationError.
+        """
         found: dict[str, Any] = super().load(value, is_json)
         values = {}
         for field in self.fields:

@@ -106,7 +106,7 @@ class TakenRows(NamedTuple):
     of_message: dict[str, list[Any]]
 
 
-class Rows:
+class RowBuffer:
     """Rows of entries as they come, until they are taken."""
 
     __slots__ = (

@@ -51,7 +51,7 @@ def placed_within(custom_metadata: Mapping[str, bytes], groups: IsolationGroups 
 
 
 def no_lake() -> Lake:
-    """Where there is none."""
+    """Where there is none. Raises StorageError."""
     raise StorageError("there is no lake here")
 
 

@@ -13,19 +13,19 @@ from typing import Final, Generic, TypeVar
 from geminga.metadata.core.socket_messages import (
     SECRET_BYTES,
     VERSION,
-    Answer,
     BrokenMessageError,
+    CallFailure,
     Expired,
-    Failure,
     FromClient,
     FromServer,
-    Hello,
-    Operation,
     Ping,
     Pong,
     Reason,
     Refused,
-    Request,
+    SessionHello,
+    StoreOperation,
+    StoreRequest,
+    StoreResponse,
     Watch,
     Welcome,
 )
@@ -79,12 +79,12 @@ _IS_EPHEMERAL: Final = 1
 _IS_OWN: Final = 2
 
 _CHANGES: Final = (ChangeKind.CREATED, ChangeKind.MODIFIED, ChangeKind.DELETED, ChangeKind.CHILDREN_CHANGED)
-_OPERATIONS: Final = {int(operation): operation for operation in Operation}
+_OPERATIONS: Final = {int(operation): operation for operation in StoreOperation}
 
 
 def encode(message: FromClient | FromServer) -> bytes:
     """The frame of a message. Raises BrokenMessageError: a text of more than 64 KiB, or a frame beyond its limit."""
-    is_of_server = isinstance(message, Welcome | Refused | Pong | Expired | Answer | Notification)
+    is_of_server = isinstance(message, Welcome | Refused | Pong | Expired | StoreResponse | Notification)
     kind, *fields = _fields(message)
     size_bytes = 1 + sum(map(len, fields))
     limit = SERVER_FRAME_BYTES_MAX if is_of_server else CLIENT_FRAME_BYTES_MAX
@@ -95,16 +95,16 @@ def encode(message: FromClient | FromServer) -> bytes:
 
 def _fields(message: FromClient | FromServer) -> tuple[bytes, ...]:
     match message:
-        case Request():
+        case StoreRequest():
             return _request_fields(message)
-        case Answer():
+        case StoreResponse():
             return _answer_fields(message)
         case Watch():
             flags = message.of_children * _CHILDREN | message.is_end * _END | message.is_told * _TOLD
             return _kind(_WATCH), _U8.pack(flags), _text(message.path)
         case Notification():
             return _kind(_NOTIFICATION), _U8.pack(1 + _CHANGES.index(message.kind)), _text(message.path)
-        case Hello():
+        case SessionHello():
             fixed = _HELLO_FIELDS.pack(MAGIC, message.version, message.session, message.secret, message.timeout_ms)
             return _kind(_HELLO), fixed, _text(message.token), _text(message.name)
         case Welcome():
@@ -119,21 +119,21 @@ def _fields(message: FromClient | FromServer) -> tuple[bytes, ...]:
             return (_kind(_EXPIRED),)
 
 
-def _request_fields(request: Request) -> tuple[bytes, ...]:
+def _request_fields(request: StoreRequest) -> tuple[bytes, ...]:
     kind = _kind(request.operation)
-    if request.operation not in (Operation.PUT, Operation.DELETE):
+    if request.operation not in (StoreOperation.PUT, StoreOperation.DELETE):
         return kind, _ID.pack(request.request_id), _text(request.path)
     flags = request.ephemeral * _EPHEMERAL | request.sequential * _SEQUENTIAL
     expected = request.expected_version
     if expected is not None:
         flags |= _EXPECTED
     fixed = _CHANGE_FIELDS.pack(request.request_id, flags, expected or 0)
-    if request.operation is Operation.DELETE:
+    if request.operation is StoreOperation.DELETE:
         return kind, fixed, _text(request.path)
     return kind, fixed, _text(request.path), _U32.pack(len(request.value)), request.value
 
 
-def _answer_fields(answer: Answer) -> tuple[bytes, ...]:
+def _answer_fields(answer: StoreResponse) -> tuple[bytes, ...]:
     number, result = _ID.pack(answer.request_id), answer.result
     match result:
         case None:
@@ -142,7 +142,7 @@ def _answer_fields(answer: Answer) -> tuple[bytes, ...]:
             return _kind(_NODE), number, _stat(result.stat), _U32.pack(len(result.value)), result.value
         case PutResult():
             return _kind(_WRITTEN), number, _stat(result.stat), _text(result.path)
-        case Failure():
+        case CallFailure():
             sentence = result.sentence.encode("utf-8", "replace")
             return _kind(_FAILED), number, _U8.pack(result.code), _U32.pack(len(sentence)), sentence
         case int():
@@ -252,25 +252,27 @@ def decode_from_client(frame: bytes) -> FromClient:
             raise BrokenMessageError("not a client of a metadata socket")
         version = reader.number(_U16)
         if version != VERSION:
-            return Hello(version, 0, bytes(SECRET_BYTES), 0, "", "")
+            return SessionHello(version, 0, bytes(SECRET_BYTES), 0, "", "")
         session, secret, timeout_ms = reader.number(_U64), reader.take(SECRET_BYTES), reader.number(_U32)
-        message = Hello(version, session, secret, timeout_ms, reader.text(), reader.text())
+        message = SessionHello(version, session, secret, timeout_ms, reader.text(), reader.text())
     else:
         raise BrokenMessageError(f"metadata message of unknown kind {kind}")
     reader.end()
     return message
 
 
-def _request(reader: _Reader, operation: Operation) -> Request:
+def _request(reader: _Reader, operation: StoreOperation) -> StoreRequest:
     request_id = reader.number(_ID)
-    if operation not in (Operation.PUT, Operation.DELETE):
-        return Request(request_id, operation, reader.text())
-    flags = reader.flags(_EPHEMERAL | _SEQUENTIAL | _EXPECTED if operation is Operation.PUT else _EXPECTED)
+    if operation not in (StoreOperation.PUT, StoreOperation.DELETE):
+        return StoreRequest(request_id, operation, reader.text())
+    flags = reader.flags(_EPHEMERAL | _SEQUENTIAL | _EXPECTED if operation is StoreOperation.PUT else _EXPECTED)
     (number,) = reader.unpack(_I64)
     expected = number if flags & _EXPECTED else None
     path = reader.text()
-    value = reader.sized() if operation is Operation.PUT else b""
-    return Request(request_id, operation, path, value, expected, bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL))
+    value = reader.sized() if operation is StoreOperation.PUT else b""
+    return StoreRequest(
+        request_id, operation, path, value, expected, bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL)
+    )
 
 
 _I64: Final = struct.Struct(">q")
@@ -282,7 +284,7 @@ def decode_from_server(frame: bytes) -> FromServer:
     kind = reader.number(_U8)
     message: FromServer
     if _DONE <= kind <= _FAILED:
-        message = Answer(reader.number(_ID), _RESULTS[kind](reader))
+        message = StoreResponse(reader.number(_ID), _RESULTS[kind](reader))
     elif kind == _NOTIFICATION:
         change = reader.number(_U8)
         if not 1 <= change <= len(_CHANGES):
@@ -321,11 +323,11 @@ def _written(reader: _Reader) -> PutResult:
     return PutResult(reader.text(), stat)
 
 
-def _failure(reader: _Reader) -> Failure:
-    return Failure(reader.number(_U8), _decoded(reader.sized()))
+def _failure(reader: _Reader) -> CallFailure:
+    return CallFailure(reader.number(_U8), _decoded(reader.sized()))
 
 
-_RESULTS: Final[dict[int, Callable[[_Reader], Node | int | tuple[str, ...] | PutResult | Failure | None]]] = {
+_RESULTS: Final[dict[int, Callable[[_Reader], Node | int | tuple[str, ...] | PutResult | CallFailure | None]]] = {
     _DONE: lambda _: None,
     _NODE: _node,
     _NUMBER: lambda reader: reader.number(_U64),

@@ -23,7 +23,7 @@ from geminga.model.errors import (
 VERSION: Final = 1
 #: Bytes of a session's secret.
 SECRET_BYTES: Final = 16
-#: ``Hello.session`` that asks for a new one.
+#: ``SessionHello.session`` that asks for a new one.
 NEW_SESSION: Final = 0
 
 
@@ -31,7 +31,7 @@ class BrokenMessageError(MetadataError):
     """What came is no message of the protocol, or what should be said fits into none."""
 
 
-class Hello(NamedTuple):
+class SessionHello(NamedTuple):
     """The client's first: who it is, and the session that it wants."""
 
     version: int
@@ -48,7 +48,7 @@ class Ping(NamedTuple):
     """The client is there."""
 
 
-class Operation(IntEnum):
+class StoreOperation(IntEnum):
     """What a request asks for; the number is the frame's kind."""
 
     GET = 16
@@ -61,11 +61,11 @@ class Operation(IntEnum):
     DELETE = 25
 
 
-class Request(NamedTuple):
+class StoreRequest(NamedTuple):
     """A call of the port."""
 
     request_id: int
-    operation: Operation
+    operation: StoreOperation
     path: str = ""
     value: bytes = b""
     expected_version: int | None = None
@@ -117,7 +117,7 @@ class Expired(NamedTuple):
     """The session is over; the connection ends."""
 
 
-class Failure(NamedTuple):
+class CallFailure(NamedTuple):
     """A call went wrong."""
 
     code: int
@@ -125,18 +125,18 @@ class Failure(NamedTuple):
 
 
 #: What a call gave: nothing (or no such node), a node, a number (or yes or no), names, what was written, a failure.
-Result: TypeAlias = Node | int | tuple[str, ...] | PutResult | Failure | None
+Result: TypeAlias = Node | int | tuple[str, ...] | PutResult | CallFailure | None
 
 
-class Answer(NamedTuple):
+class StoreResponse(NamedTuple):
     """What became of a request."""
 
     request_id: int
     result: Result
 
 
-FromClient: TypeAlias = Hello | Ping | Request | Watch
-FromServer: TypeAlias = Welcome | Refused | Pong | Expired | Answer | Notification
+FromClient: TypeAlias = SessionHello | Ping | StoreRequest | Watch
+FromServer: TypeAlias = Welcome | Refused | Pong | Expired | StoreResponse | Notification
 
 _OTHER: Final = 9
 _ERRORS: Final[dict[int, type[GemingaError]]] = {
@@ -152,14 +152,14 @@ _ERRORS: Final[dict[int, type[GemingaError]]] = {
 }
 
 
-def failure_of(error: GemingaError) -> Failure:
+def failure_of(error: GemingaError) -> CallFailure:
     """The nearest that the protocol has; any other error of the store is told by its sentence."""
     for code, kind in _ERRORS.items():
         if type(error) is kind:
-            return Failure(code, str(error))
-    return Failure(_OTHER, str(error))
+            return CallFailure(code, str(error))
+    return CallFailure(_OTHER, str(error))
 
 
-def error_of(failure: Failure) -> GemingaError:
+def error_of(failure: CallFailure) -> GemingaError:
     """What the caller gets to see."""
     return _ERRORS.get(failure.code, MetadataError)(failure.sentence)

@@ -12,7 +12,15 @@ from collections.abc import Callable
 from typing import Final
 
 from geminga.metadata.core.socket_codec import encode
-from geminga.metadata.core.socket_messages import Answer, Failure, Operation, Request, Result, Watch, error_of
+from geminga.metadata.core.socket_messages import (
+    CallFailure,
+    Result,
+    StoreOperation,
+    StoreRequest,
+    StoreResponse,
+    Watch,
+    error_of,
+)
 from geminga.model.errors import (
     GemingaError,
     MetadataUnavailableError,
@@ -30,7 +38,7 @@ READ_ATTEMPTS_MAX: Final = 5
 #: Ids begin again behind this one.
 _ID_MAX: Final = 0xFFFF_FFFF
 
-_WRITES: Final = frozenset((Operation.PUT, Operation.DELETE, Operation.CLOSE))
+_WRITES: Final = frozenset((StoreOperation.PUT, StoreOperation.DELETE, StoreOperation.CLOSE))
 
 
 class _Call:
@@ -38,7 +46,7 @@ class _Call:
 
     __slots__ = ("attempts", "reply", "request", "what")
 
-    def __init__(self, request: Request, what: str, reply: asyncio.Future[Result]) -> None:
+    def __init__(self, request: StoreRequest, what: str, reply: asyncio.Future[Result]) -> None:
         self.request = request
         self.what = what
         self.reply = reply
@@ -70,9 +78,9 @@ class Calls:
         self._refusal: Callable[[], StorageError] | None = None
         self._is_due = False
 
-    async def ask(self, operation: Operation, path: str = "", **fields: object) -> Result:
+    async def ask(self, operation: StoreOperation, path: str = "", **fields: object) -> Result:
         """Call and wait. Raises StorageError."""
-        request = Request(0, operation, path, **fields)  # type: ignore[arg-type]
+        request = StoreRequest(0, operation, path, **fields)  # type: ignore[arg-type]
         if self._refusal is not None:
             raise self._refusal()
         if len(self._queue) >= QUEUED_MAX or self._queued_bytes + len(request.value) > QUEUED_BYTES_MAX:
@@ -122,14 +130,14 @@ class Calls:
         for call in queue:
             call.fail(refusal())
 
-    def answered(self, answer: Answer) -> bool:
+    def answered(self, answer: StoreResponse) -> bool:
         """An answer came; False if nobody asked."""
         call = self._sent.pop(answer.request_id, None)
         if call is None:
             return False
         if self._queue:
             self._send_soon()
-        if isinstance(answer.result, Failure):
+        if isinstance(answer.result, CallFailure):
             call.fail(error_of(answer.result))
         elif not call.reply.done():
             call.reply.set_result(answer.result)

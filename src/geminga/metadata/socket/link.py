@@ -11,13 +11,13 @@ from geminga.metadata.core.socket_messages import (
     NEW_SESSION,
     SECRET_BYTES,
     VERSION,
-    Answer,
     BrokenMessageError,
     Expired,
     FromServer,
-    Hello,
     Ping,
     Refused,
+    SessionHello,
+    StoreResponse,
     Welcome,
 )
 from geminga.metadata.ports import Notification
@@ -45,7 +45,7 @@ class Link(asyncio.Protocol):
         self,
         runtime: Runtime,
         path: str,
-        on_answer: Callable[[Answer], bool],
+        on_answer: Callable[[StoreResponse], bool],
         on_notification: Callable[[Notification], None],
         on_expired: Callable[[], None],
     ) -> None:
@@ -67,7 +67,7 @@ class Link(asyncio.Protocol):
         """Connect and say hello. Raises OSError, LinkLostError."""
         await self._runtime.network.connect_local(lambda: self, self._path)
         known = (NEW_SESSION, bytes(SECRET_BYTES)) if session is None else session[:2]
-        self.write(encode(Hello(VERSION, *known, timeout_ms, token, name)))
+        self.write(encode(SessionHello(VERSION, *known, timeout_ms, token, name)))
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 said = await self._said
@@ -124,7 +124,7 @@ class Link(asyncio.Protocol):
     # ---- inside
 
     def _handle(self, message: FromServer) -> None:
-        if isinstance(message, Answer):
+        if isinstance(message, StoreResponse):
             if not self._on_answer(message):
                 raise BrokenMessageError(f"an answer to request {message.request_id}, which was not sent")
         elif isinstance(message, Notification):

@@ -8,17 +8,17 @@ from typing import Final, Protocol, cast
 
 from geminga.metadata.core.socket_codec import encode, server_decoder
 from geminga.metadata.core.socket_messages import (
-    Answer,
     BrokenMessageError,
     FromClient,
     FromServer,
-    Hello,
-    Operation,
     Ping,
     Pong,
     Refused,
-    Request,
     Result,
+    SessionHello,
+    StoreOperation,
+    StoreRequest,
+    StoreResponse,
     Watch,
     Welcome,
     failure_of,
@@ -88,7 +88,7 @@ class Server(Protocol):
         """It is gone."""
         ...
 
-    async def greet(self, connection: ServedConnection, hello: Hello) -> ServedSession | Refused:
+    async def greet(self, connection: ServedConnection, hello: SessionHello) -> ServedSession | Refused:
         """Its session."""
         ...
 
@@ -215,7 +215,7 @@ class ServedConnection(asyncio.Protocol):
 
     def _handle(self, message: FromClient) -> None:
         session = self._session
-        if isinstance(message, Hello):
+        if isinstance(message, SessionHello):
             if self._has_greeted:
                 raise BrokenMessageError("a second hello on a connection of the metadata socket")
             self._has_greeted = True
@@ -225,14 +225,14 @@ class ServedConnection(asyncio.Protocol):
         if session is None:
             raise BrokenMessageError(f"{type(message).__name__} before the session's begin on the metadata socket")
         session.silent_ms = 0
-        if isinstance(message, Request):
+        if isinstance(message, StoreRequest):
             self._begin(session, message)
         elif isinstance(message, Watch):
             self._watch(session, message)
         elif isinstance(message, Ping):
             self._send(Pong())
 
-    async def _greet(self, hello: Hello) -> None:
+    async def _greet(self, hello: SessionHello) -> None:
         found = await self._server.greet(self, hello)
         if self._hello_timer is not None:
             self._hello_timer.cancel()
@@ -247,7 +247,7 @@ class ServedConnection(asyncio.Protocol):
         self._send(Welcome(found.session_id, found.secret, found.timeout_ms))
         self._read_on()
 
-    def _begin(self, session: ServedSession, request: Request) -> None:
+    def _begin(self, session: ServedSession, request: StoreRequest) -> None:
         session.working[self] = None
         self._under_way += 1
         self._under_way_bytes += len(request.value)
@@ -256,35 +256,35 @@ class ServedConnection(asyncio.Protocol):
             self._transport.pause_reading()
         spawn(self._serve(session, request), name=f"metadata-{request.operation.name.lower()}")
 
-    async def _serve(self, session: ServedSession, request: Request) -> None:
+    async def _serve(self, session: ServedSession, request: StoreRequest) -> None:
         try:
             result = await self._result(session, request)
         finally:
             self._done(session, len(request.value))
         try:
-            self._send(Answer(request.request_id, result))
+            self._send(StoreResponse(request.request_id, result))
         except BrokenMessageError as error:
             # A list that is too long for one frame.
-            self._send(Answer(request.request_id, failure_of(error)))
-        if request.operation is Operation.CLOSE:
+            self._send(StoreResponse(request.request_id, failure_of(error)))
+        if request.operation is StoreOperation.CLOSE:
             self.close()
 
-    async def _result(self, session: ServedSession, request: Request) -> Result:
+    async def _result(self, session: ServedSession, request: StoreRequest) -> Result:
         store, path = session.store, request.path
         try:
             match request.operation:
-                case Operation.GET:
+                case StoreOperation.GET:
                     return await store.get(path)
-                case Operation.EXISTS:
+                case StoreOperation.EXISTS:
                     return int(await store.exists(path))
-                case Operation.CHILDREN:
+                case StoreOperation.CHILDREN:
                     return tuple(await store.children(path))
-                case Operation.NEXT_SEQUENCE:
+                case StoreOperation.NEXT_SEQUENCE:
                     return await store.next_sequence(path)
-                case Operation.SYNC:
+                case StoreOperation.SYNC:
                     await store.sync()
                     return None
-                case Operation.PUT:
+                case StoreOperation.PUT:
                     return await store.put(
                         path,
                         request.value,
@@ -292,10 +292,10 @@ class ServedConnection(asyncio.Protocol):
                         ephemeral=request.ephemeral,
                         sequential=request.sequential,
                     )
-                case Operation.DELETE:
+                case StoreOperation.DELETE:
                     await store.delete(path, expected_version=request.expected_version)
                     return None
-                case Operation.CLOSE:
+                case StoreOperation.CLOSE:
                     if not session.is_over:
                         session.connection = None  # it is told by the answer
                         await self._server.end(session)

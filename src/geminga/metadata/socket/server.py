@@ -11,7 +11,15 @@ import hmac
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from geminga.metadata.core.socket_messages import NEW_SESSION, SECRET_BYTES, VERSION, Expired, Hello, Reason, Refused
+from geminga.metadata.core.socket_messages import (
+    NEW_SESSION,
+    SECRET_BYTES,
+    VERSION,
+    Expired,
+    Reason,
+    Refused,
+    SessionHello,
+)
 from geminga.metadata.ports import MetadataStore
 from geminga.metadata.socket.served import ServedConnection, ServedSession
 from geminga.model.errors import GemingaError, StorageError
@@ -127,7 +135,7 @@ class MetadataServer:
         """Its session goes on, for a while."""
         self._connections.pop(connection, None)
 
-    async def greet(self, connection: ServedConnection, hello: Hello) -> ServedSession | Refused:
+    async def greet(self, connection: ServedConnection, hello: SessionHello) -> ServedSession | Refused:
         """The session that the connection has from now on."""
         if hello.version != VERSION:
             return self._refusal(
@@ -147,7 +155,7 @@ class MetadataServer:
             return self._refusal(Reason.SESSION_OVER, f"session {hello.session} ended meanwhile")
         return session
 
-    async def _new_session(self, connection: ServedConnection, hello: Hello) -> ServedSession | Refused:
+    async def _new_session(self, connection: ServedConnection, hello: SessionHello) -> ServedSession | Refused:
         if len(self._sessions) + self._opening + len(self._ending) >= SESSIONS_MAX:
             return self._refusal(Reason.TOO_MANY, f"{SESSIONS_MAX} sessions are open")
         self._opening += 1
@@ -205,14 +213,14 @@ class MetadataServer:
 
     async def _close_store(self, session: ServedSession) -> None:
         """Until it is done: a session that is over has no nodes. What it had under way ends one way or the other."""
-        was_told = False
+        was_logged = False
         while True:
             try:
                 await session.store.close()
                 break
             except GemingaError as error:
-                if not was_told:
-                    was_told = True
+                if not was_logged:
+                    was_logged = True
                     _log.error("metadata session %d can not be ended now: %s", session.session_id, error)
             await wait_ms(RETRY_MS)
         connection = session.connection

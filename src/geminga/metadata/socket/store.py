@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.core.socket_codec import TEXT_BYTES_MAX
-from geminga.metadata.core.socket_messages import Operation, Reason, Refused, Result, Watch, Welcome
+from geminga.metadata.core.socket_messages import Reason, Refused, Result, StoreOperation, Watch, Welcome
 from geminga.metadata.core.tree import check_path, check_value
 from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
 from geminga.metadata.socket.calls import Calls
@@ -98,26 +98,26 @@ class SocketMetadataStore:
     async def get(self, path: str) -> Node | None:
         """See ``MetadataStore.get``."""
         _check_path(path)
-        return cast("Node | None", await self._calls.ask(Operation.GET, path))
+        return cast("Node | None", await self._calls.ask(StoreOperation.GET, path))
 
     async def exists(self, path: str) -> bool:
         """See ``MetadataStore.exists``."""
         _check_path(path)
-        return bool(await self._calls.ask(Operation.EXISTS, path))
+        return bool(await self._calls.ask(StoreOperation.EXISTS, path))
 
     async def children(self, path: str) -> list[str]:
         """See ``MetadataStore.children``."""
         _check_path(path)
-        return list(cast("tuple[str, ...]", await self._calls.ask(Operation.CHILDREN, path)))
+        return list(cast("tuple[str, ...]", await self._calls.ask(StoreOperation.CHILDREN, path)))
 
     async def next_sequence(self, path: str) -> int:
         """See ``MetadataStore.next_sequence``."""
         _check_path(path)
-        return cast("int", await self._calls.ask(Operation.NEXT_SEQUENCE, path))
+        return cast("int", await self._calls.ask(StoreOperation.NEXT_SEQUENCE, path))
 
     async def sync(self) -> None:
         """See ``MetadataStore.sync``."""
-        await self._calls.ask(Operation.SYNC)
+        await self._calls.ask(StoreOperation.SYNC)
 
     # ---- writes
 
@@ -134,7 +134,7 @@ class SocketMetadataStore:
         _check_path(path)
         check_value(path, value)
         result: Result = await self._calls.ask(
-            Operation.PUT,
+            StoreOperation.PUT,
             path,
             value=bytes(value),
             expected_version=expected_version,
@@ -146,7 +146,7 @@ class SocketMetadataStore:
     async def delete(self, path: str, *, expected_version: int | None = None) -> None:
         """See ``MetadataStore.delete``."""
         _check_path(path)
-        await self._calls.ask(Operation.DELETE, path, expected_version=expected_version)
+        await self._calls.ask(StoreOperation.DELETE, path, expected_version=expected_version)
 
     # ---- listeners and the session
 
@@ -172,7 +172,7 @@ class SocketMetadataStore:
         if self._link is not None:
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await self._calls.ask(Operation.CLOSE)
+                    await self._calls.ask(StoreOperation.CLOSE)
             except TimeoutError:
                 _log.warning("metadata socket %s does not answer: the session is left to expire", self._path)
             except StorageError as error:

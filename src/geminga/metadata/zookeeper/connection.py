@@ -29,7 +29,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
-from geminga.metadata.zookeeper.kazoo_thread import Answer, Inbox, Kazoo, KazooHandler
+from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox, Kazoo, KazooHandler
 from geminga.metadata.zookeeper.tls import tls_context
 from geminga.runtime import get_logger
 
@@ -190,7 +190,7 @@ class ZooKeeperConnection:
 
     # ---- to kazoo
 
-    def submit(self, group: Sequence[tuple[Kazoo, Answer]]) -> None:
+    def submit(self, group: Sequence[tuple[Kazoo, AsyncResult]]) -> None:
         """Hand requests over, with one call of the kernel; kazoo's own way takes one each, and waits for the GIL."""
         client = self._client
         for request, answer in group:
@@ -209,7 +209,7 @@ class ZooKeeperConnection:
         for _, answer in group:
             answer.set_exception(refusal())
 
-    def _disarmed(self, request: _RemoveWatches, _: Answer) -> None:
+    def _disarmed(self, request: _RemoveWatches, _: AsyncResult) -> None:
         client = self._client
         (client._child_watchers if request.kind == _CHILDREN else client._data_watchers).pop(request.path, None)
 

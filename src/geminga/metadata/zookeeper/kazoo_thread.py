@@ -28,18 +28,18 @@ _NOTHING: Final[Any] = object()
 class Inbox:
     """From kazoo's thread to the loop. Its length is bounded by the requests under way and the watches armed."""
 
-    __slots__ = ("_calls", "_is_told", "_loop")
+    __slots__ = ("_calls", "_is_scheduled", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._calls: deque[_Call] = deque()
-        self._is_told = False
+        self._is_scheduled = False
 
     def put(self, function: Callable[..., None], *arguments: Kazoo) -> None:
         """Have ``function`` called on the loop's thread, after everything that was put before. On any thread."""
         self._calls.append((function, arguments))
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             try:
                 self._loop.call_soon_threadsafe(self._take)
             except RuntimeError:
@@ -48,25 +48,25 @@ class Inbox:
 
     def _take(self) -> None:
         # First: what is put from now on may be seen below, or makes a call of its own.
-        self._is_told = False
+        self._is_scheduled = False
         try:
             # What comes meanwhile is for the next turn: others have theirs before.
             for _ in range(len(self._calls)):
                 function, arguments = self._calls.popleft()
                 function(*arguments)
         finally:
-            if self._calls and not self._is_told:
-                self._is_told = True
+            if self._calls and not self._is_scheduled:
+                self._is_scheduled = True
                 self._loop.call_soon(self._take)
 
 
-class Answer:
+class AsyncResult:
     """kazoo's asynchronous result without locks: callbacks run at once, on the thread that sets it."""
 
     __slots__ = ("_callbacks", "_error", "_value")
 
     def __init__(self) -> None:
-        self._callbacks: list[Callable[[Answer], None]] = []
+        self._callbacks: list[Callable[[AsyncResult], None]] = []
         self._value = _NOTHING
         self._error: BaseException | None = None
 
@@ -91,12 +91,12 @@ class Answer:
         self._call_back()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Kazoo:
-        """The value, or raise; only once it is ready."""
+        """The value, or raise; only once it is ready, whatever ``timeout`` (seconds, as kazoo has it) says."""
         if self._error is not None:
             raise self._error
         return self._value
 
-    def rawlink(self, callback: Callable[[Answer], None]) -> None:
+    def rawlink(self, callback: Callable[[AsyncResult], None]) -> None:
         """Call back once, at once if it is ready."""
         self._callbacks.append(callback)
         if self.ready():
@@ -134,9 +134,9 @@ class KazooHandler:
     def stop(self) -> None:
         """See :meth:`start`."""
 
-    def async_result(self) -> Answer:
-        """See :class:`Answer`."""
-        return Answer()
+    def async_result(self) -> AsyncResult:
+        """See :class:`AsyncResult`."""
+        return AsyncResult()
 
     def dispatch_callback(self, callback: Kazoo) -> None:
         """A watch fired: its callback only hands over."""

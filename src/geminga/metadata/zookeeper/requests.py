@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from kazoo import exceptions as zk
 
-from geminga.metadata.zookeeper.kazoo_thread import Answer, Inbox, Kazoo
+from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox, Kazoo
 from geminga.model.errors import (
     MetadataError,
     MetadataUnavailableError,
@@ -36,7 +36,7 @@ Done: TypeAlias = Callable[[Kazoo, BaseException | None], None]
 _LOST: Final = (zk.ConnectionLoss, zk.ConnectionClosedError, zk.OperationTimeoutError, zk.SessionMovedError)
 
 
-class Request:
+class ZooKeeperRequest:
     """One request; ``payload`` is kazoo's."""
 
     __slots__ = ("attempts", "done", "is_write", "payload", "size_bytes", "what")
@@ -73,16 +73,16 @@ class Requests:
         "is_connected",
     )
 
-    def __init__(self, inbox: Inbox, submit: Callable[[Sequence[tuple[Kazoo, Answer]]], None]) -> None:
+    def __init__(self, inbox: Inbox, submit: Callable[[Sequence[tuple[Kazoo, AsyncResult]]], None]) -> None:
         """``submit`` hands a group to kazoo."""
         self._inbox = inbox
         self._submit = submit
         self._is_pumping = False
-        self._queue: deque[Request] = deque()
+        self._queue: deque[ZooKeeperRequest] = deque()
         self._queued_bytes = 0
-        self._in_flight: dict[Request, None] = {}
+        self._in_flight: dict[ZooKeeperRequest, None] = {}
         #: Reads whose connection was lost, in their order.
-        self._again: list[Request] = []
+        self._again: list[ZooKeeperRequest] = []
         #: Why nothing is taken now.
         self._refusal: Callable[[], StorageError] | None = None
         self.is_connected = False
@@ -104,7 +104,7 @@ class Requests:
 
     def start(self, what: str, payload: Kazoo, done: Done, *, is_write: bool = False, size_bytes: int = 0) -> None:
         """Send when it is its turn; ``done`` is called once, perhaps at once."""
-        request = Request(what, payload, done, is_write=is_write, size_bytes=size_bytes)
+        request = ZooKeeperRequest(what, payload, done, is_write=is_write, size_bytes=size_bytes)
         if self._refusal is not None:
             request.end(None, self._refusal())
         elif len(self._queue) >= QUEUED_REQUESTS_MAX or self._queued_bytes + size_bytes > QUEUED_BYTES_MAX:
@@ -122,7 +122,8 @@ class Requests:
             self._queued_bytes += request.size_bytes
         self._queue.extendleft(reversed(self._again))
         self._again.clear()
-        self._queue.appendleft(Request("first", first, lambda _value, _error: None, is_write=True, size_bytes=0))
+        first_request = ZooKeeperRequest("first", first, lambda _value, _error: None, is_write=True, size_bytes=0)
+        self._queue.appendleft(first_request)
         self._pump_soon()
 
     def lost(self) -> None:
@@ -143,7 +144,7 @@ class Requests:
             for request in list(self._in_flight):
                 self._end_sent(request)
 
-    def _end_sent(self, request: Request) -> None:
+    def _end_sent(self, request: ZooKeeperRequest) -> None:
         if request.is_write:
             request.end(None, UnknownOutcomeError(f"{request.what}: connection lost before the reply"))
         else:
@@ -159,19 +160,19 @@ class Requests:
         self._is_pumping = False
         if not self.is_connected:
             return
-        group: list[tuple[Kazoo, Answer]] = []
+        group: list[tuple[Kazoo, AsyncResult]] = []
         while self._queue and len(self._in_flight) < IN_FLIGHT_MAX:
             request = self._queue.popleft()
             self._queued_bytes -= request.size_bytes
             request.attempts += 1
             self._in_flight[request] = None
-            answer = Answer()
+            answer = AsyncResult()
             answer.rawlink(partial(self._inbox.put, self._answered, request))
             group.append((request.payload, answer))
         if group:
             self._submit(group)
 
-    def _answered(self, request: Request, answer: Answer) -> None:
+    def _answered(self, request: ZooKeeperRequest, answer: AsyncResult) -> None:
         self._in_flight.pop(request, None)
         error = answer.exception
         if error is None:

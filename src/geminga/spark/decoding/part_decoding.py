@@ -88,7 +88,7 @@ class RowError(SchemaError):
         self.misfits = misfits
 
 
-class Part(Protocol):
+class PartDecoder(Protocol):
     """Decodes parts written with one version of a schema."""
 
     #: Whether its fields are columns of their own.
@@ -103,7 +103,7 @@ class Part(Protocol):
         ...
 
 
-def part_of(writer: SchemaInfo, reader: SchemaInfo) -> Part:
+def part_of(writer: SchemaInfo, reader: SchemaInfo) -> PartDecoder:
     """For what was written with ``writer``, to be read as ``reader``; raises SchemaError."""
     if writer.type in _BYTES or writer.type is SchemaType.STRING or writer.type in _WIDTHS:
         return _Primitive(writer.type)
@@ -118,7 +118,7 @@ def part_of(writer: SchemaInfo, reader: SchemaInfo) -> Part:
     raise SchemaError(f"{writer.type.name} schemas have no columns in Spark; use schemaMode=raw")
 
 
-def _avro(writer: SchemaInfo, reader: SchemaInfo) -> Part:
+def _avro(writer: SchemaInfo, reader: SchemaInfo) -> PartDecoder:
     import fastavro  # of the extra avro
 
     written = json.loads(writer.schema)
@@ -164,7 +164,7 @@ class _Decoded:
             self._natural |= {field.name: field.type for field in whole.fields}
 
     def fields(self, values: pa.Array, wanted: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
-        """See :class:`Part`."""
+        """See :class:`PartDecoder`."""
         if self._columns is not None and (found := self._read_together(self._columns, values, wanted)) is not None:
             return found
         decoded = self._decoded(values)
@@ -197,7 +197,7 @@ class _Decoded:
         return {name: column.take(rows) for name, column in found.items()}
 
     def whole(self, values: pa.Array, wanted: pa.DataType) -> pa.Array:
-        """See :class:`Part`."""
+        """See :class:`PartDecoder`."""
         if not self.is_record or not pa.types.is_struct(wanted):
             found, misfits = self._array(self._decoded(values), wanted, "")
             _check(misfits)
@@ -238,7 +238,7 @@ class _Primitive:
         raise SchemaError(f"{self._kind.name} values have one column, value, not {list(wanted)}")
 
     def whole(self, values: pa.Array, wanted: pa.DataType) -> pa.Array:
-        """See :class:`Part`."""
+        """See :class:`PartDecoder`."""
         if self._kind in _WIDTHS:
             values = _fixed_width(values, self._kind)
         elif self._kind is SchemaType.STRING:

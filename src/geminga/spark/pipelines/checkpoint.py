@@ -24,7 +24,7 @@ LOCK: Final = "lock"
 LOG: Final = "spark.log"
 
 
-class Checkpoint:
+class PipelineCheckpoint:
     """``with Checkpoint(pipeline):`` it belongs to this pipeline and this process; raises CheckpointInUseError."""
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -47,10 +47,10 @@ class Checkpoint:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            told = _holder(os.path.join(own, LOCK))
+            holder = _holder(os.path.join(own, LOCK))
             self._lock.close()
             raise CheckpointInUseError(
-                f"{self.path}: a process{f' ({told})' if told else ''} runs this pipeline already"
+                f"{self.path}: a process{f' ({holder})' if holder else ''} runs this pipeline already"
             ) from None
         self._lock.seek(0)
         self._lock.truncate()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.runtime.local_file import FILE_MODE
-from geminga.spark.pipelines.checkpoint import Checkpoint
+from geminga.spark.pipelines.checkpoint import PipelineCheckpoint
 from geminga.spark.pipelines.core.checking import require_valid
 from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.explanation import explain
@@ -103,7 +103,7 @@ def run(
     reporter = reporter or Reporter()
     stop = stop or Stop()
     totals = Totals()
-    with Checkpoint(pipeline) as checkpoint, stop.on_signals():
+    with PipelineCheckpoint(pipeline) as checkpoint, stop.on_signals():
         reporter.event(
             "starting", f"{pipeline.name}: starting Spark; checkpoint {checkpoint.path}", pipeline=pipeline.name
         )
@@ -157,7 +157,7 @@ def _watch(
     query: StreamingQuery, reporter: Reporter, totals: Totals, stop: Stop, uncommitted: Uncommitted | None
 ) -> None:
     """Until the query has ended; raises its error."""
-    told = -1
+    last_batch = -1
     stop_at: float | None = None
     while True:
         is_over = bool(query.awaitTermination(_LOOK_S))  # type: ignore[arg-type]
@@ -165,9 +165,9 @@ def _watch(
         for progress in query.recentProgress:
             figures = figures_of(progress if isinstance(progress, dict) else _as_dict(progress))
             # Spark repeats the number of the batch to come while it is idle.
-            if figures.batch <= told or not _was_run(progress):
+            if figures.batch <= last_batch or not _was_run(progress):
                 continue
-            told, fresh = figures.batch, fresh + 1
+            last_batch, fresh = figures.batch, fresh + 1
             warning = totals.add(figures)
             reporter.batch(figures, totals)
             if warning:

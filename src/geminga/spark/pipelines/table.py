@@ -92,7 +92,7 @@ class TableWriter:
         return newest.select(KEY_COLUMN, "__row.*", "__gone")
 
     def version(self) -> int:
-        """The batch up to which the table goes; -1: there is none yet."""
+        """The batch up to which the table goes; -1: there is none yet. Raises CheckpointInUseError."""
         try:
             match = _VERSION.fullmatch(os.readlink(os.path.join(self._directory, CURRENT)))
         except FileNotFoundError:

@@ -32,7 +32,7 @@ CLIENTS_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ClientSession:
     """A client on the process's loop thread. ``blocking`` is the same client for threads that may block."""
 
     client: Client
@@ -44,10 +44,10 @@ class Session:
         return self.thread.run(make)
 
 
-_sessions: dict[tuple[int, ClientConfiguration], Session] = {}
+_sessions: dict[tuple[int, ClientConfiguration], ClientSession] = {}
 
 
-def session_for(configuration: ClientConfiguration) -> Session:
+def session_for(configuration: ClientConfiguration) -> ClientSession:
     """The process's client of that configuration; raises InvalidUrl, InvalidConfiguration, OptionError."""
     key = (os.getpid(), configuration)
     session = _sessions.get(key)
@@ -61,13 +61,8 @@ def session_for(configuration: ClientConfiguration) -> Session:
     arguments: dict[str, Any] = dict(configuration.arguments)
     authentication = authentication_of(configuration)
     client = thread.call(lambda: connect(configuration.service_url, authentication=authentication, **arguments))
-    session = _sessions[key] = Session(client, thread, blocking.Client(client, thread))
+    session = _sessions[key] = ClientSession(client, thread, blocking.Client(client, thread))
     return session
-
-
-def client_for(configuration: ClientConfiguration) -> blocking.Client:
-    """The process's blocking client of that configuration."""
-    return session_for(configuration).blocking
 
 
 def authentication_of(configuration: ClientConfiguration) -> Authentication | None:

@@ -49,7 +49,7 @@ class OptionValues:
         return name.lower() in self._values
 
     def boolean(self, name: str, default: bool) -> bool:
-        """true or false."""
+        """true or false. Raises OptionError."""
         value = self.text(name).strip().lower()
         if not value:
             return default
@@ -58,14 +58,14 @@ class OptionValues:
         return value == "true"
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        """One of ``allowed``, in any case."""
+        """One of ``allowed``, in any case. Raises OptionError."""
         value = self.text(name, default=default).strip().lower()
         if value not in allowed:
             raise OptionError(f"{name}={value!r}: expected one of {', '.join(allowed)}")
         return value
 
     def number(self, name: str, default: int, minimum: int = 0) -> int:
-        """A whole number of at least ``minimum``."""
+        """A whole number of at least ``minimum``. Raises OptionError."""
         value = self.text(name).strip()
         if not value:
             return default
@@ -88,7 +88,10 @@ class OptionValues:
         return self._scaled(name, value, {"": 1, **_UNITS}, "milliseconds, or a duration such as 15m", 0)
 
     def time_ms(self, name: str) -> int | None:
-        """Milliseconds since the epoch: a number, or an ISO 8601 time; ``timeZone`` is the zone of one without."""
+        """Milliseconds since the epoch: a number, or an ISO 8601 time; ``timeZone`` is the zone of one without.
+
+        Raises OptionError.
+        """
         value = self.text(name).strip()
         if not value:
             return None

@@ -23,7 +23,7 @@ from geminga.spark.sink_rules.sink_options import full_topic
 
 
 @dataclass(slots=True)
-class Rows:
+class SinkRows:
     """What one Arrow batch holds, or several of them."""
 
     messages: MessageColumns
@@ -34,16 +34,16 @@ class Rows:
     #: Columns that say the order, of values that compare.
     ordered_by: list[list[Any]]
 
-    def take(self, indices: Sequence[int]) -> Rows:
+    def take(self, indices: Sequence[int]) -> SinkRows:
         """The rows at ``indices``, in that order, without their topics; ``indices`` is not empty."""
-        return Rows(
+        return SinkRows(
             self.messages.take(indices),
             None,
             None if self.partitions is None else [self.partitions[index] for index in indices],
             [[column[index] for index in indices] for column in self.ordered_by],
         )
 
-    def extend(self, other: Rows) -> None:
+    def extend(self, other: SinkRows) -> None:
         """Append the rows of ``other``, which has the same columns."""
         self.messages.extend(other.messages)
         if self.partitions is not None and other.partitions is not None:
@@ -65,7 +65,7 @@ class RowReader:
         #: As given -> full name; as many as the task's rows name.
         self._topics: dict[str, str] = {}
 
-    def read(self, batch: pa.RecordBatch) -> Rows:
+    def read(self, batch: pa.RecordBatch) -> SinkRows:
         """The rows of a batch; raises OptionError for a value that no message can have."""
         columns = self._columns
         keys = self._bytes_of(batch, columns.key)
@@ -84,7 +84,7 @@ class RowReader:
         )
         topics = self._topics_of(batch) if columns.topic else None
         partitions = _integers(batch.column(columns.partition)) if columns.partition else None
-        return Rows(messages, topics, partitions, [order_values(batch.column(name)) for name in self._ordered_by])
+        return SinkRows(messages, topics, partitions, [order_values(batch.column(name)) for name in self._ordered_by])
 
     def _nullable(self, batch: pa.RecordBatch) -> frozenset[str]:
         """Names of the columns of messages that may hold null."""

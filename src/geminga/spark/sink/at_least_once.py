@@ -12,8 +12,8 @@ from typing import Final
 import pyarrow as pa
 
 from geminga.client import Transaction
-from geminga.spark.process.clients import Session
-from geminga.spark.sink.arrow_rows import RowReader, Rows
+from geminga.spark.process.clients import ClientSession
+from geminga.spark.sink.arrow_rows import RowReader, SinkRows
 from geminga.spark.sink.producers import (
     TASK_PRODUCERS_MAX,
     KeptProducer,
@@ -81,7 +81,7 @@ class AtLeastOnceWriter:
 
     def __init__(
         self,
-        session: Session,
+        session: ClientSession,
         options: SinkOptions,
         schema: EncodedPayload | None,
         spread: int,
@@ -123,7 +123,7 @@ class AtLeastOnceWriter:
     def _destinations(self) -> list[_Destination]:
         return [one for topic in self._topics.values() for one in topic.destinations if one is not None]
 
-    def _add(self, rows: Rows) -> None:
+    def _add(self, rows: SinkRows) -> None:
         if rows.topics is None:
             self._add_to(self._options.topic, rows.messages, rows.partitions)
         else:

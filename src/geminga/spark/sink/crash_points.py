@@ -31,5 +31,5 @@ TXN_ENDED: Final = "spark.sink.txn_ended"
 COMMIT_STORED: Final = "spark.sink.commit_stored"
 #: What must stay of the log of decisions is stored again, and nothing is let go yet.
 KEPT_STORED: Final = "spark.sink.kept_stored"
-TASK_OF_TXN: Final = (TXN_BEGUN, TXN_REGISTERED, TXN_WRITTEN, TXN_DETACHED)
+
 COMMIT: Final = (CLAIMED, DECIDED, TXN_ENDED, COMMIT_STORED)

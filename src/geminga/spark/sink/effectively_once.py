@@ -19,9 +19,9 @@ from geminga.client import EntryProducer
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.model.topic_name import TopicName
 from geminga.runtime import crash_point, get_logger
-from geminga.spark.process.clients import Session
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink import crash_points
-from geminga.spark.sink.arrow_rows import RowReader, Rows
+from geminga.spark.sink.arrow_rows import RowReader, SinkRows
 from geminga.spark.sink.named_producers import NamedProducers
 from geminga.spark.sink.plans import PLAN_PRODUCER, plan_topic
 from geminga.spark.sink.producers import partition_names
@@ -61,7 +61,7 @@ class EffectivelyOnceWriter:
     __slots__ = (
         "_bytes",
         "_identity",
-        "_is_loss_told",
+        "_is_loss_logged",
         "_last_plan",
         "_options",
         "_producers",
@@ -72,7 +72,7 @@ class EffectivelyOnceWriter:
     )
 
     def __init__(
-        self, session: Session, options: SinkOptions, schema: EncodedPayload | None, identity: TaskIdentity
+        self, session: ClientSession, options: SinkOptions, schema: EncodedPayload | None, identity: TaskIdentity
     ) -> None:
         self._session = session
         self._options = options
@@ -80,11 +80,11 @@ class EffectivelyOnceWriter:
         self._identity = identity
         self._producers = NamedProducers(session, options, identity.producer_name)
         #: Topic -> its rows, and what is known of their partitions and their order.
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, SinkRows] = {}
         self._bytes = 0
         #: The newest plan's sequence id when the task began.
         self._last_plan = -1
-        self._is_loss_told = False
+        self._is_loss_logged = False
         #: Of the plan; known once the rows are.
         self.checksum = 0
 
@@ -122,7 +122,7 @@ class EffectivelyOnceWriter:
                 "the source) or the tasks more (repartition by a column), or raise maxTaskBytes"
             )
 
-    def _collect(self, rows: Rows) -> None:
+    def _collect(self, rows: SinkRows) -> None:
         if rows.topics is None:
             self._add(self._options.topic, rows)
             return
@@ -134,7 +134,7 @@ class EffectivelyOnceWriter:
         for number, indices in rows_by_destination([numbers[name] for name in rows.topics]).items():
             self._add(names[number], rows.take(indices))
 
-    def _add(self, topic: str, rows: Rows) -> None:
+    def _add(self, topic: str, rows: SinkRows) -> None:
         known = self._rows.get(topic)
         if known is None:
             self._rows[topic] = rows
@@ -201,7 +201,7 @@ class EffectivelyOnceWriter:
             used.append(self._send_rows(pump, topic, producer, messages, was_planned=was_planned))
         pump.finish(used)
 
-    def _route(self, rows: Rows, partitions: int) -> dict[int, list[int]]:
+    def _route(self, rows: SinkRows, partitions: int) -> dict[int, list[int]]:
         count = len(rows.messages)
         if not partitions and rows.partitions is None:
             return {0: list(range(count))}
@@ -243,8 +243,8 @@ class EffectivelyOnceWriter:
 
     def _look_for_lost_plans(self, topic: str, last: int) -> None:
         """Rows of a batch are behind its plan: an output that knows more batches than the plans' topic tells on it."""
-        if batch_of(last) > batch_of(self._last_plan) and not self._is_loss_told:
-            self._is_loss_told = True
+        if batch_of(last) > batch_of(self._last_plan) and not self._is_loss_logged:
+            self._is_loss_logged = True
             _log.warning(
                 "%s has rows of batch %d by %s, and the plans' topic %s knows none of its plans: it was deleted, or "
                 "commitStateTopic was changed",

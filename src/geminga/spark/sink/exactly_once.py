@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from geminga.client import NotAllowedError, PulsarException, Transaction, TxnId
 from geminga.runtime import crash_point, get_logger
-from geminga.spark.process.clients import Session, session_for
+from geminga.spark.process.clients import ClientSession, session_for
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.arrow_rows import RowReader
 from geminga.spark.sink.at_least_once import AtLeastOnceWriter
@@ -51,7 +51,7 @@ class ExactlyOnceWriter:
     __slots__ = ("_identity", "_opened_ms", "_options", "_schema", "_session", "_txn")
 
     def __init__(
-        self, session: Session, options: SinkOptions, schema: EncodedPayload | None, identity: TaskIdentity
+        self, session: ClientSession, options: SinkOptions, schema: EncodedPayload | None, identity: TaskIdentity
     ) -> None:
         self._session = session
         self._options = options

@@ -13,7 +13,7 @@ from typing import Final
 from geminga.client import EntryProducer, ProducerBusy, PulsarException, Timeout
 from geminga.client.rules.backoff import Backoff
 from geminga.runtime import crash_point, get_logger, wait_ms
-from geminga.spark.process.clients import Session
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.producers import open_producer
 from geminga.spark.sink.records import EncodedPayload
@@ -34,7 +34,7 @@ class NamedProducers:
 
     __slots__ = ("_name", "_open", "_options", "_session")
 
-    def __init__(self, session: Session, options: SinkOptions, name: str) -> None:
+    def __init__(self, session: ClientSession, options: SinkOptions, name: str) -> None:
         self._session = session
         self._options = options
         self._name = name
@@ -131,7 +131,7 @@ class NamedProducers:
         runtime = self._session.client.runtime
         deadline_ms = runtime.clock.monotonic() * 1000 + self._options.attempt_timeout_ms
         backoff = Backoff(_FIRST_RETRY_MS, _RETRY_MS_MAX)
-        is_told = False
+        is_logged = False
         while True:
             try:
                 producer = await open_producer(self._session.client, topic, settings, schema, self._name)
@@ -142,9 +142,9 @@ class NamedProducers:
                         f"an older attempt of this task still writes to {topic} under the name {self._name} after "
                         f"{self._options.attempt_timeout_ms} ms (option attemptTimeoutMs): {error}"
                     ) from error
-                if not is_told:
+                if not is_logged:
                     _log.warning("waiting for an older attempt to leave %s: %s", topic, error)
-                    is_told = True
+                    is_logged = True
                 await wait_ms(backoff.next_ms(now_ms, runtime.rng.random()))
             else:
                 self._open.append(producer)

@@ -15,7 +15,7 @@ from geminga.client import (
     ProducerArguments,
 )
 from geminga.model.topic_name import TopicName
-from geminga.spark.process.clients import Session
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink.records import EncodedPayload
 from geminga.spark.sink_rules.errors import SinkError
 from geminga.spark.sink_rules.sink_options import ProducerSettings
@@ -76,14 +76,14 @@ class KeptProducer:
 
     __slots__ = ("is_used", "next_sequence_id", "producer", "session")
 
-    def __init__(self, session: Session, producer: EntryProducer[bytes]) -> None:
+    def __init__(self, session: ClientSession, producer: EntryProducer[bytes]) -> None:
         self.session = session
         self.producer = producer
         self.next_sequence_id = producer.last_sequence_id() + 1
         #: A task has rows for it: it is not closed for another one.
         self.is_used = False
 
-    def is_usable(self, session: Session) -> bool:
+    def is_usable(self, session: ClientSession) -> bool:
         """Whether it is of this session and neither closed nor failed."""
         return self.session is session and self.producer.is_usable
 
@@ -93,7 +93,7 @@ _kept: dict[_Key, KeptProducer] = {}
 
 
 def kept_producer(
-    session: Session, topic: str, settings: ProducerSettings, schema: EncodedPayload | None
+    session: ClientSession, topic: str, settings: ProducerSettings, schema: EncodedPayload | None
 ) -> KeptProducer:
     """The process's producer for a topic without partitions or one partition, made if there is none."""
     key = (topic, settings, schema.info.schema if schema is not None and schema.info is not None else b"")

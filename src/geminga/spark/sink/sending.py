@@ -27,7 +27,7 @@ from geminga.client import (
 )
 from geminga.runtime import next_turn
 from geminga.runtime.loop_thread import HandOver
-from geminga.spark.process.clients import Session
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink_rules.entries import Entry
 from geminga.spark.sink_rules.errors import SinkError
 
@@ -42,7 +42,7 @@ class EntryPump:
 
     __slots__ = ("_error", "_hand_over", "_session", "_stall_ms", "duplicates", "entries", "txn")
 
-    def __init__(self, session: Session, stall_ms: int) -> None:
+    def __init__(self, session: ClientSession, stall_ms: int) -> None:
         """``stall_ms``: a time without any receipt that ends it with Timeout; 0: none."""
         self._session = session
         self._stall_ms = stall_ms

@@ -47,7 +47,7 @@ _UNKNOWN_BATCH: Final = (
     "guarantee=at-least-once"
 )
 #: What this process told already; bounded by the sinks of one driver.
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class SinkPlan:
         run = query = context.getLocalProperty(QUERY_ID_PROPERTY) if context is not None else None
         if context is not None and query:
             run = context.getLocalProperty(RUN_PROPERTY)  # without a query it is a job group that anybody may set
-        told = (sink_id, batch_id, 0, guarantee, transaction, run or "", query or "")
-        return TaskCommit(partition, attempt, rows, *told)
+        fields = (sink_id, batch_id, 0, guarantee, transaction, run or "", query or "")
+        return TaskCommit(partition, attempt, rows, *fields)
 
     def _guarantee(self, context: TaskContext | None) -> Guarantee:
         """What was chosen; else exactly once wherever a repetition can be known.
@@ -213,8 +213,8 @@ def _tell_guarantee(options: SinkOptions, guarantee: Guarantee | None) -> None:
         )
     else:
         text = f"sink pulsar to {where}: guarantee {guarantee.value}"
-    if text not in _told:
-        _told.add(text)
+    if text not in _logged:
+        _logged.add(text)
         _log.warning("%s", text)
 
 

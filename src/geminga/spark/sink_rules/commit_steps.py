@@ -39,7 +39,7 @@ def until_ms(opened_ms: int, timeout_ms: int) -> int:
     return opened_ms + timeout_ms - timeout_ms // CLOCKS_PART
 
 
-class Outcome(Enum):
+class TxnOutcome(Enum):
     """What is known of a transaction that was to end."""
 
     COMMITTED = auto()
@@ -113,7 +113,7 @@ class End:
     commit: bool
 
 
-Steps = Generator[Append | End, "Mapping[TxnId, Outcome] | None", R]
+Steps = Generator[Append | End, "Mapping[TxnId, TxnOutcome] | None", R]
 
 
 def commit_steps(state: SinkState, request: CommitRequest, wall_ms: Callable[[], int]) -> Steps[Decided]:
@@ -246,17 +246,17 @@ def _end_prepared(
     """Let a decision come true; afterwards the batch is committed, or free to be decided again."""
     outcomes = (yield End(decision.txn_ids, commit=True)) or {}
     is_in_time = _is_in_time(decision, wall_ms())
-    found: dict[Outcome, list[TxnId]] = {outcome: [] for outcome in Outcome}
+    found: dict[TxnOutcome, list[TxnId]] = {outcome: [] for outcome in TxnOutcome}
     for txn_id in decision.txn_ids:
-        outcome = outcomes.get(txn_id, Outcome.UNKNOWN)
+        outcome = outcomes.get(txn_id, TxnOutcome.UNKNOWN)
         # Nobody aborts what a decision names, and no time-out did yet: one that is not known any more is committed.
-        found[Outcome.COMMITTED if outcome is Outcome.UNKNOWN and is_in_time else outcome].append(txn_id)
+        found[TxnOutcome.COMMITTED if outcome is TxnOutcome.UNKNOWN and is_in_time else outcome].append(txn_id)
     is_void = False
-    if len(found[Outcome.COMMITTED]) < len(decision.txn_ids):
+    if len(found[TxnOutcome.COMMITTED]) < len(decision.txn_ids):
         # What a person said, was said of what an earlier commit left.
         is_said = request.lost is not None and request.lost[1] == decision.batch and not is_own
         said = request.lost[0] if request.lost is not None and is_said else None
-        is_none = len(found[Outcome.ABORTED]) == len(decision.txn_ids)
+        is_none = len(found[TxnOutcome.ABORTED]) == len(decision.txn_ids)
         if said is None and (is_own or not is_none):
             raise _decision_lost(decision, found, is_none=is_none)
         is_void = is_none if said is None else said is LostBatch.REDO
@@ -270,7 +270,9 @@ def _is_in_time(decision: Prepared, now_ms: int) -> bool:
     return decision.decided_ms - slack_ms <= now_ms < decision.until_ms
 
 
-def _decision_lost(decision: Prepared, found: Mapping[Outcome, Sequence[TxnId]], *, is_none: bool) -> DecisionLostError:
+def _decision_lost(
+    decision: Prepared, found: Mapping[TxnOutcome, Sequence[TxnId]], *, is_none: bool
+) -> DecisionLostError:
     text = (
         f"batch {decision.batch} of sink {decision.sink} was decided, and its transactions could not all be committed "
         "in their time (an outage longer than txnTimeoutMs): "
@@ -278,7 +280,7 @@ def _decision_lost(decision: Prepared, found: Mapping[Outcome, Sequence[TxnId]],
     )
     if is_none:
         return DecisionLostError(f"{text}. None of its rows is in a topic: start the query again, which writes them")
-    left = [*found[Outcome.ABORTED], *found[Outcome.UNKNOWN]]
+    left = [*found[TxnOutcome.ABORTED], *found[TxnOutcome.UNKNOWN]]
     named = ", ".join(map(str, left[:10])) + (", ..." if len(left) > 10 else "")
     return DecisionLostError(
         f"{text} (not known to be committed: {named}). Some of its rows are, or may be, missing. Look which, and "

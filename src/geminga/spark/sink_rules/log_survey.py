@@ -34,7 +34,7 @@ RECORDS_PER_SINK: Final = 3
 HOLD_MAX_MS: Final = 24 * 3_600_000
 
 
-class _Place(NamedTuple):
+class _RecordPosition(NamedTuple):
     position: Position
     #: Of the record, from 1.
     number: int
@@ -42,19 +42,19 @@ class _Place(NamedTuple):
     before: Position
 
 
-_NO_PLACE: Final = _Place(NOWHERE, 0, NOWHERE)
+_NO_RECORD: Final = _RecordPosition(NOWHERE, 0, NOWHERE)
 
 
 @dataclass(slots=True)
 class _Sink:
     state: SinkState = field(default_factory=SinkState)
     #: None: nothing of it is needed.
-    base: _Place | None = None
+    base: _RecordPosition | None = None
     #: Of the newest claim, and of the claim of what is prepared.
-    claim: _Place = _NO_PLACE
-    decision: _Place = _NO_PLACE
+    claim: _RecordPosition = _NO_RECORD
+    decision: _RecordPosition = _NO_RECORD
 
-    def take(self, record: Record, here: _Place) -> None:
+    def take(self, record: Record, here: _RecordPosition) -> None:
         committed = self.state.committed
         if not self.state.take(record, here.position):
             return
@@ -79,7 +79,7 @@ class LogSurvey:
         self._now_ms = now_ms
         self._recent_records = RECENT_RECORDS if recent_records is None else recent_records
         self._sinks: dict[str, _Sink] = {}
-        self._first_open: _Place | None = None
+        self._first_open: _RecordPosition | None = None
         #: How many records were read, and where the last one lies.
         self.records = 0
         self.last = NOWHERE
@@ -89,7 +89,7 @@ class LogSurvey:
     def take(self, data: bytes, position: Position) -> None:
         """The next message's payload, and its place."""
         self.records += 1
-        here = _Place(position, self.records, self.last)
+        here = _RecordPosition(position, self.records, self.last)
         self.last = position
         try:
             record = decode(data)

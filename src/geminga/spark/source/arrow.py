@@ -110,7 +110,7 @@ class RowColumns(Protocol):
         """Properties; an empty map where there are none."""
 
 
-class Rows:
+class MessageRows:
     """Messages of some entries of one topic, as Arrow columns."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:

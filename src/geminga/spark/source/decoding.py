@@ -20,10 +20,10 @@ def decoder(options: SourceOptions, schema: StructType) -> Decode:
     arrow = arrow_schema(schema)
     if options.schema_mode != "raw":
         from geminga.spark.source.misfits import Misfits
-        from geminga.spark.source.schema_decoding import SchemaDecoder
+        from geminga.spark.source.schema_decoding import PartsDecoder
 
         by_newest = options.schema_mode == "topic"
-        return SchemaDecoder(session_for(options.client), arrow, Misfits(options), by_newest=by_newest)
+        return PartsDecoder(session_for(options.client), arrow, Misfits(options), by_newest=by_newest)
     if options.json_columns:
         return _gated(options, arrow)
 

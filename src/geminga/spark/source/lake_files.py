@@ -16,7 +16,7 @@ from geminga.model import TopicName
 from geminga.model.errors import CorruptionError, DiskIOError
 from geminga.runtime import get_logger
 from geminga.spark.source_rules.errors import LakeError
-from geminga.spark.source_rules.lake_plan import LakeLedger, Piece, Unit, pack, units_of
+from geminga.spark.source_rules.lake_plan import Piece, PlannedFile, Unit, pack, units_of
 from geminga.spark.source_rules.offsets import StreamOffset
 from geminga.spark.source_rules.options import LakeChoice, ReaderConfiguration, SourceOptions
 from geminga.spark.source_rules.planner import ranges_of
@@ -50,13 +50,13 @@ def plan_with_lake(start: StreamOffset, end: StreamOffset, options: SourceOption
 
 def units_with_lake(
     start: StreamOffset, end: StreamOffset, options: SourceOptions
-) -> tuple[list[Unit], list[LakeLedger]]:
+) -> tuple[list[Unit], list[PlannedFile]]:
     """What [start, end) is divided into, and the ledgers that are read from files. Blocks; raises LakeError."""
     assert options.lake is not None
     store = store_of(options.lake)
     goal = options.target_bytes_per_task or _GOAL_BYTES
     units: list[Unit] = []
-    used: list[LakeLedger] = []
+    used: list[PlannedFile] = []
     for one in ranges_of(start, end):
         ledgers = [
             found
@@ -105,7 +105,7 @@ def _newest(store: LakeStore, directory: str) -> Manifest | None:
     return None
 
 
-def _look(store: LakeStore, directory: str, ledger: ManifestLedger, reader: ReaderConfiguration) -> LakeLedger | None:
+def _look(store: LakeStore, directory: str, ledger: ManifestLedger, reader: ReaderConfiguration) -> PlannedFile | None:
     """What is needed to plan with a ledger; None: the broker is asked for it."""
     path = f"{directory}/{ledger.file}"
     try:
@@ -121,7 +121,7 @@ def _look(store: LakeStore, directory: str, ledger: ManifestLedger, reader: Read
     is_behind = first is not None and reader.time_to_ms is not None and first >= reader.time_to_ms
     starts = tuple(file.entries_of(group).start for group in range(file.group_count))
     size = file.contents.payload_bytes
-    return LakeLedger(
+    return PlannedFile(
         ledger.ledger_id,
         path,
         ledger.entries,

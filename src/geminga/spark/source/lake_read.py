@@ -17,7 +17,7 @@ from geminga.lake.core.rows import MESSAGE
 from geminga.lake.parquet import LedgerFileReader
 from geminga.model.errors import CorruptionError, DiskIOError, GemingaError
 from geminga.runtime import get_logger
-from geminga.spark.process.clients import Session, session_for
+from geminga.spark.process.clients import ClientSession, session_for
 from geminga.spark.rules import metadata_columns as names
 from geminga.spark.rules.columns import KEY_PART, VALUE
 from geminga.spark.source.lake_files import store_of
@@ -67,7 +67,7 @@ def read_lake_task(
 
 
 def _read_file(
-    session: Session, piece: LakeRange, options: SourceOptions, decode: Decode, arrow: pa.Schema
+    session: ClientSession, piece: LakeRange, options: SourceOptions, decode: Decode, arrow: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     assert options.lake is not None
     config = options.bounded_reader

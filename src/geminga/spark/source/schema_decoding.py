@@ -18,8 +18,8 @@ import pyarrow.compute
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model import TopicName
 from geminga.runtime import get_logger
-from geminga.spark.decoding.part_decoding import Part, RowError, part_of, split_pairs
-from geminga.spark.process.clients import Session
+from geminga.spark.decoding.part_decoding import PartDecoder, RowError, part_of, split_pairs
+from geminga.spark.process.clients import ClientSession
 from geminga.spark.rules.columns import KEY_PART, VALUE
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.spark.source.arrow import RowColumns
@@ -39,10 +39,10 @@ SAID_MAX: Final = 1000
 DecodeColumns = Callable[[pa.Array, Callable[[], pa.Array]], dict[str, pa.Array]]
 
 
-class SchemaDecoder:
+class PartsDecoder:
     """Decodes payloads by the schemas of the registry, each fetched once."""
 
-    def __init__(self, session: Session, arrow: pa.Schema, misfits: Misfits, *, by_newest: bool) -> None:
+    def __init__(self, session: ClientSession, arrow: pa.Schema, misfits: Misfits, *, by_newest: bool) -> None:
         self._session = session
         self._arrow = arrow
         self._policy = misfits
@@ -163,7 +163,7 @@ def _pairs(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataT
         read = key_value_parts(newest) if newest.type is SchemaType.KEY_VALUE else written
     except ValueError as error:
         raise SchemaError(f"the KEY_VALUE schema can not be read: {error}") from error
-    parts: dict[str, Part] = {
+    parts: dict[str, PartDecoder] = {
         KEY_PART: part_of(written.key, read.key),
         VALUE: part_of(written.value, read.value),
     }

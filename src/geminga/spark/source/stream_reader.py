@@ -28,7 +28,7 @@ from geminga.spark.source_rules.options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from geminga.spark.process.clients import Session
+    from geminga.spark.process.clients import ClientSession
     from geminga.spark.source.stream_driver import StreamDriver
 
 Offset = dict[str, object]
@@ -52,7 +52,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._schema = state
         self._driver = None
 
-    def _connected(self) -> tuple[Session, StreamDriver]:
+    def _connected(self) -> tuple[ClientSession, StreamDriver]:
         from geminga.spark.process.clients import session_for
         from geminga.spark.source.stream_driver import StreamDriver
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from geminga.spark.process.clients import Session, session_for
+from geminga.spark.process.clients import ClientSession, session_for
 from geminga.spark.rules.client_options import ClientConfiguration
-from geminga.spark.source.arrow import RowColumns, Rows, cut_by_bytes
+from geminga.spark.source.arrow import MessageRows, RowColumns, cut_by_bytes
 from geminga.spark.source.entry_rows import Piece
 from geminga.spark.source.range_read import RangeReader
 from geminga.spark.source_rules.options import ReaderConfiguration
@@ -43,7 +43,12 @@ def read_task(
 
 
 def read_range(
-    session: Session, wanted: TopicRange, config: ReaderConfiguration, decode: Decode, *, is_start_known: bool = False
+    session: ClientSession,
+    wanted: TopicRange,
+    config: ReaderConfiguration,
+    decode: Decode,
+    *,
+    is_start_known: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one range, from its broker."""
     reader = RangeReader(session.client, wanted, config, is_start_known=is_start_known)
@@ -58,9 +63,9 @@ def read_range(
                 continue
             *full, waiting = cut_by_bytes(waiting, config.arrow_batch_bytes)
             for group in full:
-                yield decode(Rows(group), wanted.topic)
+                yield decode(MessageRows(group), wanted.topic)
         for group in cut_by_bytes(waiting, config.arrow_batch_bytes):
-            yield decode(Rows(group), wanted.topic)
+            yield decode(MessageRows(group), wanted.topic)
     finally:
         session.run(reader.close)
 

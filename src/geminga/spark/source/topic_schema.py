@@ -84,7 +84,7 @@ async def topic_schema(client: Client, options: SourceOptions) -> StructType:
 
 
 def value_fields(info: SchemaInfo, topic: str) -> list[StructField]:
-    """The columns of values of that schema."""
+    """The columns of values of that schema. Raises SchemaError."""
     try:
         fields = _fields(info)
     except SchemaError as error:

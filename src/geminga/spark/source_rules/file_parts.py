@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from geminga.spark.rules import metadata_columns as names
-from geminga.spark.source_rules.lake_plan import LakeLedger, LakeRange, Unit
+from geminga.spark.source_rules.lake_plan import LakeRange, PlannedFile, Unit
 from geminga.spark.source_rules.offsets import ReadPosition
 
 #: Bytes of the varints of ledger and entry, and of index and size: more would be too much code, and no number of 64
@@ -33,7 +33,7 @@ class FilePart(NamedTuple):
     """Messages [start, end) of one file."""
 
     topic: str
-    ledger: LakeLedger
+    ledger: PlannedFile
     start: ReadPosition
     end: ReadPosition
 
@@ -51,7 +51,7 @@ class Scan(NamedTuple):
     condition: str
 
 
-def file_parts(units: Iterable[Unit], ledgers: Mapping[str, LakeLedger]) -> tuple[list[FilePart], list[Unit]]:
+def file_parts(units: Iterable[Unit], ledgers: Mapping[str, PlannedFile]) -> tuple[list[FilePart], list[Unit]]:
     """The parts in files of ``ledgers`` (by path), in order, and all the other units."""
     parts: list[FilePart] = []
     rest: list[Unit] = []
@@ -94,7 +94,7 @@ class _Alike(NamedTuple):
     has_ids: bool
 
     @classmethod
-    def of(cls, ledger: LakeLedger) -> _Alike:
+    def of(cls, ledger: PlannedFile) -> _Alike:
         return cls(ledger.is_pure, ledger.has_ids)
 
 

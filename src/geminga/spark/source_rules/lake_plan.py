@@ -18,7 +18,7 @@ from geminga.spark.source_rules.planner import TopicRange, split_range
 ENTRY_BYTES: Final = 64 * 1024
 
 
-class LakeLedger(NamedTuple):
+class PlannedFile(NamedTuple):
     """A ledger whose messages are read from its file."""
 
     ledger_id: int
@@ -64,7 +64,7 @@ class Unit(NamedTuple):
     size_bytes: int
 
 
-def units_of(one: TopicRange, ledgers: Sequence[LakeLedger], goal_bytes: int) -> list[Unit]:
+def units_of(one: TopicRange, ledgers: Sequence[PlannedFile], goal_bytes: int) -> list[Unit]:
     """The range, divided; ``ledgers`` ascend. Ranges of the broker are cut at about ``goal_bytes``."""
     entries = sum(ledger.entries for ledger in ledgers)
     entry_bytes = max(1, sum(ledger.size_bytes for ledger in ledgers) // entries) if entries else ENTRY_BYTES
@@ -91,7 +91,7 @@ def units_of(one: TopicRange, ledgers: Sequence[LakeLedger], goal_bytes: int) ->
     return units
 
 
-def _behind(ledger: LakeLedger, end: ReadPosition) -> ReadPosition:
+def _behind(ledger: PlannedFile, end: ReadPosition) -> ReadPosition:
     """Where what follows ``end`` begins: in the ledger itself, or in the one that follows it, if that is known.
 
     The broker is asked from there on, and says whether that ledger has gone.
@@ -101,7 +101,7 @@ def _behind(ledger: LakeLedger, end: ReadPosition) -> ReadPosition:
     return ReadPosition(ledger.next_ledger_id, 0)
 
 
-def _groups(topic: str, ledger: LakeLedger, start: ReadPosition, end: ReadPosition) -> Iterable[Unit]:
+def _groups(topic: str, ledger: PlannedFile, start: ReadPosition, end: ReadPosition) -> Iterable[Unit]:
     for group, first in enumerate(ledger.first_entries):
         is_last = group + 1 == len(ledger.first_entries)
         behind = ledger.entries if is_last else ledger.first_entries[group + 1]

@@ -163,7 +163,10 @@ def _positions(data: object, name: str) -> dict[str, ReadPosition]:
 
 
 def parse_positions(text: str) -> dict[str, ReadPosition]:
-    """Topic -> position from what a user wrote: an offset JSON, or an object of topics and positions only."""
+    """Topic -> position from what a user wrote: an offset JSON, or an object of topics and positions only.
+
+    Raises OffsetError.
+    """
     try:
         data = json.loads(text)
     except ValueError as error:

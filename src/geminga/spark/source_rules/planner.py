@@ -107,8 +107,8 @@ def _spans(one: TopicRange, lengths: Sequence[tuple[int, int]]) -> list[tuple[in
         first = max(0, one.start.entry_id) if is_first else 0
         is_last = ledger_id == one.end.ledger_id
         behind = min(entries, one.end.entry_id) if is_last else entries
-        is_told = bool(found) and found[-1][0] == ledger_id
-        if one.start.ledger_id <= ledger_id <= one.end.ledger_id and first < behind and not is_told:
+        is_reported = bool(found) and found[-1][0] == ledger_id
+        if one.start.ledger_id <= ledger_id <= one.end.ledger_id and first < behind and not is_reported:
             found.append((ledger_id, first, behind - first))
     return found
 

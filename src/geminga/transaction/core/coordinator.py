@@ -436,11 +436,11 @@ class CoordinatorState:
 
 def _note_aliases(transaction: Transaction, added: Iterable[str] | Iterable[TxnSubscription]) -> None:
     for each in added:
-        told = each if isinstance(each, str) else each.topic
-        if "://" in told:
+        given = each if isinstance(each, str) else each.topic
+        if "://" in given:
             continue
         try:
-            name = str(TopicName.parse(told))
+            name = str(TopicName.parse(given))
         except InvalidTopicNameError:
             continue  # in the log of another broker: no topic asks for it
         if transaction.aliases is None:

@@ -56,51 +56,51 @@ class Alarm(NamedTuple):
         return named if self.total == len(self.holds) else f"{named} and {self.total - len(self.holds)} more"
 
 
-class Report(NamedTuple):
+class HeldBackReport(NamedTuple):
     """What one look found."""
 
     alarms: tuple[Alarm, ...]
-    #: Transactions that were not told of before, and are not now: too many at a time.
+    #: Transactions that had no alarm before, and have none now: too many at a time.
     waiting: int
 
 
 class HeldBack:
     """See the module. ``threshold_ms``: what is held for less is as it should be."""
 
-    __slots__ = ("_period_ms", "_told", "_told_in_period", "threshold_ms", "told_count")
+    __slots__ = ("_alarmed", "_alarms_in_period", "_period_ms", "alarm_count", "threshold_ms")
 
     def __init__(self, threshold_ms: int) -> None:
         self.threshold_ms = threshold_ms
-        #: Transactions that were told of and hold something still.
-        self._told: set[TxnId] = set()
-        #: When the period began, and how many were told of in it.
+        #: Transactions that an alarm was raised for and hold something still.
+        self._alarmed: set[TxnId] = set()
+        #: When the period began, and how many an alarm was raised for in it.
         self._period_ms = 0
-        self._told_in_period = 0
-        #: Transactions that were told of since the start.
-        self.told_count = 0
+        self._alarms_in_period = 0
+        #: Transactions that an alarm was raised for since the start.
+        self.alarm_count = 0
 
-    def look(self, holds: Iterable[Hold], now_ms: int) -> Report:
+    def look(self, holds: Iterable[Hold], now_ms: int) -> HeldBackReport:
         """``holds``: all there are now."""
         by_transaction: dict[TxnId, list[Hold]] = {}
         for hold in holds:
             by_transaction.setdefault(hold.txn_id, []).append(hold)
-        self._told &= by_transaction.keys()
+        self._alarmed &= by_transaction.keys()
         late = [
             sorted(found, key=lambda hold: hold.since_ms)
             for txn_id, found in by_transaction.items()
-            if txn_id not in self._told and self.is_late(min(hold.since_ms for hold in found), now_ms)
+            if txn_id not in self._alarmed and self.is_late(min(hold.since_ms for hold in found), now_ms)
         ]
         late.sort(key=lambda found: found[0].since_ms)
         if not 0 <= now_ms - self._period_ms < PERIOD_MS:
-            self._period_ms, self._told_in_period = now_ms, 0
-        taken = late[: ALARMS_PER_PERIOD - self._told_in_period]
-        self._told_in_period += len(taken)
-        self.told_count += len(taken)
-        self._told.update(found[0].txn_id for found in taken)
+            self._period_ms, self._alarms_in_period = now_ms, 0
+        taken = late[: ALARMS_PER_PERIOD - self._alarms_in_period]
+        self._alarms_in_period += len(taken)
+        self.alarm_count += len(taken)
+        self._alarmed.update(found[0].txn_id for found in taken)
         alarms = tuple(
             Alarm(found[0].txn_id, now_ms - found[0].since_ms, tuple(found[:NAMED_MAX]), len(found)) for found in taken
         )
-        return Report(alarms, len(late) - len(taken))
+        return HeldBackReport(alarms, len(late) - len(taken))
 
     def is_late(self, since_ms: int, now_ms: int) -> bool:
         """Whether something that is held since then is held for too long."""

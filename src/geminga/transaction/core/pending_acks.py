@@ -1,7 +1,7 @@
 """What a subscription holds acknowledged for transactions that are open: neither delivered again, nor acknowledged yet.
 
 Parts of an entry are ints of bits, a set bit being a message that IS acknowledged; :data:`WHOLE` is all of it, however
-many messages it has. An acknowledgement is checked and held before it is stored, so that two that come at the same time
+many messages it has. An acknowledgment is checked and held before it is stored, so that two that come at the same time
 see each other; it stays held until its transaction ends, also if nobody knows whether it was stored.
 
 Format and rules: docs/formats/transactions.md.
@@ -126,7 +126,7 @@ class PendingAcks:
         return True
 
     def replayed(self, txn_id: TxnId, acks: Iterable[TxnAck]) -> None:
-        """A stored acknowledgement is read again; of two that can not both have been granted the first counts."""
+        """A stored acknowledgment is read again; of two that can not both have been granted the first counts."""
         mine = self._by_transaction.get(txn_id, {})
         granted = [ack for ack in acks if not ack.bits & self._held.get(ack.position, 0) & ~mine.get(ack.position, 0)]
         self._hold(txn_id, granted)

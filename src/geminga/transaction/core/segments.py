@@ -21,14 +21,14 @@ from geminga.transaction.ports import BufferSnapshot
 SEGMENTS_MAX: Final = 10_000
 
 
-class SegmentPlace(NamedTuple):
+class SegmentIndex(NamedTuple):
     """What an index tells of a segment."""
 
     sequence_id: int
     #: The abort marker of the last transaction in it.
     marker: Position
     #: The segment itself, in its topic.
-    place: Position
+    position: Position
 
 
 class Segment(NamedTuple):
@@ -46,7 +46,7 @@ class SegmentedSnapshot(NamedTuple):
 
     topic: str
     position: Position
-    segments: tuple[SegmentPlace, ...] = ()
+    segments: tuple[SegmentIndex, ...] = ()
     #: Those in no segment yet.
     aborts: tuple[TxnId, ...] = ()
 
@@ -57,12 +57,12 @@ def prefers_segments(single: BufferSnapshot | None, segmented: SegmentedSnapshot
 
 
 def whole(index: SegmentedSnapshot, found: Mapping[Position, Segment]) -> BufferSnapshot:
-    """The snapshot, of its segments by place; one that is missing, or another's, means that the topic is to be read."""
+    """The snapshot, of its segments by position; one that is missing, or of another, means reading the topic."""
     aborts: dict[TxnId, Position] = {}
     # Each once, however often an index names it.
-    for place in {each.place: each for each in index.segments}.values():
-        segment = found.get(place.place)
-        if segment is None or segment.topic != index.topic or segment.sequence_id != place.sequence_id:
+    for each in {each.position: each for each in index.segments}.values():
+        segment = found.get(each.position)
+        if segment is None or segment.topic != index.topic or segment.sequence_id != each.sequence_id:
             return BufferSnapshot(EARLIEST)
         aborts.update(dict.fromkeys(segment.aborts, segment.marker))
     for txn_id in index.aborts:

@@ -1,4 +1,4 @@
-"""Where bookies stand: Pulsar's ``BookiesRackConfiguration``, JSON in one metadata node.
+"""Racks and groups of bookies: Pulsar's ``BookiesRackConfiguration``, JSON in one metadata node.
 
 ::
 
@@ -18,15 +18,15 @@ from geminga.model.errors import CorruptionError
 RACKS_PATH: Final = "/bookies"
 
 
-class BookiePlace(NamedTuple):
-    """What is told of one bookie."""
+class BookieRack(NamedTuple):
+    """The rack and the groups of one bookie."""
 
-    #: Such as ``/rack`` or ``/region/rack``; empty: none is told.
+    #: Such as ``/rack`` or ``/region/rack``; empty: none is given.
     rack: str = ""
     groups: frozenset[str] = frozenset()
 
 
-#: ``{group: {bookie id: what is told of it}}``
+#: ``{group: {bookie id: its document}}``
 Racks = Mapping[str, Mapping[str, object]]
 
 
@@ -36,7 +36,8 @@ def decode_racks(value: bytes, place: str = RACKS_PATH) -> Racks:
         document = json.loads(value) if value.strip() else {}
     except (ValueError, RecursionError) as error:
         raise CorruptionError(f"{place} is no JSON: {error}") from error
-    return {group: _object(told, f"{place}, group {group}") for group, told in _object(document, place).items()}
+    groups = _object(document, place)
+    return {group: _object(bookies, f"{place}, group {group}") for group, bookies in groups.items()}
 
 
 def encode_racks(racks: Racks) -> bytes:
@@ -45,8 +46,8 @@ def encode_racks(racks: Racks) -> bytes:
     return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def told_of(racks: Racks, bookie_id: str) -> object | None:
-    """What the first group that has the bookie tells of it; None: no group has it."""
+def document_of(racks: Racks, bookie_id: str) -> object | None:
+    """A bookie's document in the first group that has it; None: no group has it."""
     return next((racks[group][bookie_id] for group in sorted(racks) if racks[group].get(bookie_id) is not None), None)
 
 
@@ -55,26 +56,26 @@ def without_bookie(racks: Racks, bookie_id: str) -> Racks | None:
     group = next((name for name in sorted(racks) if racks[name].get(bookie_id) is not None), None)
     if group is None:
         return None
-    left = {name: told for name, told in racks[group].items() if name != bookie_id}
-    return {name: left if name == group else told for name, told in racks.items() if name != group or left}
+    left = {name: document for name, document in racks[group].items() if name != bookie_id}
+    return {name: left if name == group else document for name, document in racks.items() if name != group or left}
 
 
-def with_bookie(racks: Racks, group: str, bookie_id: str, told: Mapping[str, object]) -> Racks:
+def with_bookie(racks: Racks, group: str, bookie_id: str, document: Mapping[str, object]) -> Racks:
     """With it in ``group``, and not in the first one that had it any more, as in Pulsar."""
     others = without_bookie(racks, bookie_id)
     if others is None:
         others = racks
-    return {**others, group: {**others.get(group, {}), bookie_id: told}}
+    return {**others, group: {**others.get(group, {}), bookie_id: document}}
 
 
-def decode_bookie_racks(value: bytes, place: str = RACKS_PATH) -> Mapping[str, BookiePlace]:
-    """Places by bookie id; raises CorruptionError that names ``place``."""
-    found: dict[str, BookiePlace] = {}
+def decode_bookie_racks(value: bytes, place: str = RACKS_PATH) -> Mapping[str, BookieRack]:
+    """Racks by bookie id; raises CorruptionError that names ``place``."""
+    found: dict[str, BookieRack] = {}
     for group, bookies in sorted(decode_racks(value, place).items()):
-        for bookie_id, told in bookies.items():
-            rack = _rack(_object(told, f"{place}, bookie {bookie_id}").get("rack"), f"{place}, bookie {bookie_id}")
-            known = found.get(bookie_id, BookiePlace())
-            found[bookie_id] = BookiePlace(known.rack or rack, known.groups | {group})
+        for bookie_id, document in bookies.items():
+            rack = _rack(_object(document, f"{place}, bookie {bookie_id}").get("rack"), f"{place}, bookie {bookie_id}")
+            known = found.get(bookie_id, BookieRack())
+            found[bookie_id] = BookieRack(known.rack or rack, known.groups | {group})
     return found
 
 

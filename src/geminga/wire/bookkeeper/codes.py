@@ -50,21 +50,6 @@ class OperationType(IntEnum):
     BATCH_READ_ENTRY = 12
 
 
-class ReadFlag(IntFlag):
-    """``ReadRequest.Flag``."""
-
-    NONE = 0
-    FENCE_LEDGER = 1
-    ENTRY_PIGGYBACK = 2
-
-
-class AddFlag(IntFlag):
-    """``AddRequest.Flag``."""
-
-    NONE = 0
-    RECOVERY_ADD = 1
-
-
 class V2Operation(IntEnum):
     """Operation codes of versions 0 to 2 (``BookieProtocol``); the three without a message there are left out."""
 

@@ -1,6 +1,6 @@
 """Frames of the bookie protocol: a size (int32, big endian), and that many bytes. The same in every version.
 
-The decoder never raises: after the first impossible size :attr:`FrameDecoder.error` is set, the whole frames before it
+The decoder never raises: after the first impossible size its ``error`` is set, the whole frames before it
 are given, and nothing ever after (a bookie closes such a connection). Feeding byte by byte gives the same frames as
 feeding all at once. A frame is told by where it lies, so that an entry is copied once on its way out of a read, and one
 that came in several reads once more, to put it together.
@@ -24,7 +24,7 @@ _PIECE_BYTES_MIN: Final = 16 * 1024
 FrameSpan: TypeAlias = tuple[bytes, int, int]
 
 
-class FrameDecoder:
+class BookieFrameDecoder:
     """Cuts a stream into frames; one per connection and direction."""
 
     __slots__ = ("_frame_bytes_max", "_needed_bytes", "_tail", "buffered_bytes", "error")

@@ -35,7 +35,7 @@ _LONG: Final = re.compile(r"^(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})$")
 
 
 def ledger_path(ledger_id: int, root: str = LEDGERS_ROOT) -> str:
-    """The metadata path of a ledger; the id is in [0, 2^63)."""
+    """The metadata path of a ledger; the id is in [0, 2^63). Raises ValueError."""
     if not 0 <= ledger_id < 1 << 63:
         raise ValueError(f"ledger id {ledger_id} is not in [0, 2^63)")
     if ledger_id < SHORT_ID_LIMIT:

@@ -46,7 +46,7 @@ class AddRunRequest:
         self.size_bytes = 0
 
 
-class ReadRequest(NamedTuple):
+class EntryReadRequest(NamedTuple):
     """Read an entry; ``entry_id`` -1 is the last one."""
 
     version: int
@@ -159,7 +159,7 @@ class RefusedRequest(NamedTuple):
 Request: TypeAlias = (
     AddRequest
     | AddRunRequest
-    | ReadRequest
+    | EntryReadRequest
     | BatchReadRequest
     | WriteLacRequest
     | ReadLacRequest

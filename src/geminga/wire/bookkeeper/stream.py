@@ -13,7 +13,7 @@ from geminga.wire.bookkeeper import v2, v3, v3_answers
 from geminga.wire.bookkeeper.add_stream import AddRuns
 from geminga.wire.bookkeeper.answers import Answer
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX, VERSION_2, VERSION_3
-from geminga.wire.bookkeeper.frame import FrameDecoder
+from geminga.wire.bookkeeper.frame import BookieFrameDecoder
 from geminga.wire.bookkeeper.requests import Request
 
 
@@ -24,7 +24,7 @@ class RequestDecoder:
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, gathers_adds: bool = False) -> None:
         """``frame_bytes_max``: of one frame with its size. ``gathers_adds``: plain ones of version 2 come as runs."""
-        self._frames = FrameDecoder(frame_bytes_max)
+        self._frames = BookieFrameDecoder(frame_bytes_max)
         self._runs = AddRuns() if gathers_adds else None
         #: 3 until a frame came that is no message of version 3; 2 from then on, for versions 0 to 2.
         self.version = VERSION_3
@@ -85,7 +85,7 @@ class AnswerDecoder:
 
     def __init__(self, version: int, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         """``frame_bytes_max``: of one frame with its size."""
-        self._frames = FrameDecoder(frame_bytes_max)
+        self._frames = BookieFrameDecoder(frame_bytes_max)
         self._decode = v3_answers.decode_answer if version == VERSION_3 else v2.decode_answer
         #: Why the connection must be closed; what came before was given. None while it may go on.
         self.error: ProtocolError | None = None

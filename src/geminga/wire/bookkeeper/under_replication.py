@@ -67,7 +67,7 @@ class UnderReplicatedLedger(NamedTuple):
 
 
 def mark_name(ledger_id: int) -> str:
-    """The last part of the path of a mark, and of its lock."""
+    """The last part of the path of a mark, and of its lock. Raises ValueError."""
     if not 0 <= ledger_id < _ID_END:
         raise ValueError(f"ledger id {ledger_id} is not in [0, 2^63)")
     return f"urL{ledger_id:010d}"

@@ -32,7 +32,7 @@ from geminga.wire.bookkeeper.requests import (
     AddRequest,
     AuthRequest,
     BatchReadRequest,
-    ReadRequest,
+    EntryReadRequest,
     RefusedRequest,
     Request,
 )
@@ -132,7 +132,7 @@ def _read(data: bytes, position: int, end: int, version: int, flags: int) -> Req
         return _refused(version, _READ_OPERATION, StatusCode.EBADVERSION, ledger_id, entry_id)
     if ledger_id < 0 or entry_id < ENTRY_ID_LAST:
         return _refused(version, _READ_OPERATION, StatusCode.EBADREQ, ledger_id, entry_id)
-    return ReadRequest(version, 0, ledger_id, entry_id, fence, key, high_priority=flags & _HIGH != 0)
+    return EntryReadRequest(version, 0, ledger_id, entry_id, fence, key, high_priority=flags & _HIGH != 0)
 
 
 def _batch_read(data: bytes, position: int, end: int, version: int, flags: int) -> Request:
@@ -241,7 +241,7 @@ def encode_add_answers(requests: Iterable[AddRequest], status: int) -> bytes:
     )
 
 
-def encode_read_answer(request: ReadRequest, status: int, entry: bytes = b"") -> bytes:
+def encode_read_answer(request: EntryReadRequest, status: int, entry: bytes = b"") -> bytes:
     """The answer of a read: the entry, or nothing behind an error."""
     header = packet_header(request.version, _READ_OPERATION)
     size = ANSWER_BYTES + len(entry)

@@ -29,10 +29,10 @@ from geminga.wire.bookkeeper.requests import (
     AddRequest,
     AuthRequest,
     BookieInfoRequest,
+    EntryReadRequest,
     ForceLedgerRequest,
     ListEntriesRequest,
     ReadLacRequest,
-    ReadRequest,
     RefusedRequest,
     Request,
     StartTlsRequest,
@@ -150,7 +150,7 @@ def _fast_read(data: bytes, position: int, end: int, txn_id: int, is_high: bool)
     entry_id = signed64(number)
     if position != end or ledger_id > ID_MAX or entry_id < ENTRY_ID_LAST:
         return None
-    return ReadRequest(VERSION_3, txn_id, ledger_id, entry_id, high_priority=is_high)
+    return EntryReadRequest(VERSION_3, txn_id, ledger_id, entry_id, high_priority=is_high)
 
 
 def _slow_request(message: pb.Request) -> Request:
@@ -184,7 +184,7 @@ def _read(message: pb.Request, txn_id: int, is_high: bool) -> Request:
     piggyback = read.HasField("flag") and read.flag == pb.ReadRequest.ENTRY_PIGGYBACK
     if piggyback and (not read.HasField("previousLAC") or read.entryId != ENTRY_ID_LAST):
         return _refused(message, StatusCode.EBADREQ, "an entry along with the LAC, without previousLAC or of an entry")
-    return ReadRequest(
+    return EntryReadRequest(
         VERSION_3,
         txn_id,
         read.ledgerId,
@@ -344,7 +344,7 @@ def encode_add_answers(requests: Iterable[AddRequest], status: int) -> bytes:
 
 
 def encode_read_answer(
-    request: ReadRequest,
+    request: EntryReadRequest,
     status: int,
     entry: bytes | None = None,
     *,

@@ -30,7 +30,6 @@ from geminga.wire.bookkeeper.requests import (
     ForceLedgerRequest,
     ListEntriesRequest,
     ReadLacRequest,
-    Request,
     StartTlsRequest,
     WriteLacRequest,
 )
@@ -132,12 +131,6 @@ def encode_start_tls_answer(request: StartTlsRequest, status: int) -> bytes:
     if status == _EOK:
         answer.startTLSResponse.SetInParent()
     return framed(answer)
-
-
-def encode_bare_answer(operation: OperationType, request: Request, status: int) -> bytes:
-    """A status without more: whatever is refused as a whole."""
-    txn_id = getattr(request, "txn_id", 0)
-    return framed(_response(operation, txn_id, status))
 
 
 # ---- answers in ---------------------------------------------------------------------------------------------------

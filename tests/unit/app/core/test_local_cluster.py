@@ -13,10 +13,10 @@ from geminga.app.local.core.local_cluster import (
     OWN_BROKER_KEYS,
     ZOOKEEPERS,
     ClusterState,
-    Kind,
-    Member,
+    LocalMember,
+    MemberKind,
+    MemberState,
     Plan,
-    Standing,
     change_plan,
     decode_state,
     encode_state,
@@ -45,10 +45,10 @@ PLANS = st.builds(
 @st.composite
 def states(draw: st.DrawFn) -> ClusterState:
     state = ClusterState(draw(PLANS), (), draw(TEXTS))
-    for kind in Kind:
-        count = state.plan.zookeepers if kind is Kind.ZOOKEEPER else draw(st.integers(0, 3))
+    for kind in MemberKind:
+        count = state.plan.zookeepers if kind is MemberKind.ZOOKEEPER else draw(st.integers(0, 3))
         for name in member_names(kind, count)[: draw(st.integers(0, 5))]:
-            state = state.with_member(Member(name, kind, draw(st.integers(2, 2**22)), draw(TEXTS), draw(PORTS)))
+            state = state.with_member(LocalMember(name, kind, draw(st.integers(2, 2**22)), draw(TEXTS), draw(PORTS)))
     return state
 
 
@@ -73,7 +73,7 @@ def test_a_damaged_document_is_refused_and_never_read_as_another_shape(
 
 @pytest.mark.parametrize("name", ["bookie-1/../..", "bookie", "broker-1", "bookie-", "bookie-²", ""])
 def test_a_name_that_would_lead_elsewhere_is_damage(name: str) -> None:
-    document = json.loads(encode_state(ClusterState(Plan(), (Member("bookie-1", Kind.BOOKIE, 9, "s"),))))
+    document = json.loads(encode_state(ClusterState(Plan(), (LocalMember("bookie-1", MemberKind.BOOKIE, 9, "s"),))))
     document["members"][0]["name"] = name
     with pytest.raises(DataDirectoryError, match="damaged"):
         decode_state(json.dumps(document), "here")
@@ -90,7 +90,7 @@ def test_several_servers_of_zookeeper_are_told_together_and_by_a_format_of_their
     assert json.loads(encode_state(several))["format"] == 2
     assert (alone.metadata_url, several.metadata_url) == ("", "")
     for number in (2, 1, 3):
-        member = Member(f"zookeeper-{number}", Kind.ZOOKEEPER, 7, "a", {"client": number})
+        member = LocalMember(f"zookeeper-{number}", MemberKind.ZOOKEEPER, 7, "a", {"client": number})
         several = several.with_member(member)
     assert several.metadata_url == "zk:127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
     assert decode_state(encode_state(several), "here") == several
@@ -101,8 +101,8 @@ def test_several_servers_of_zookeeper_are_told_together_and_by_a_format_of_their
 def test_members_stand_in_the_order_of_the_start() -> None:
     state = ClusterState(Plan())
     for name in ("broker-1", "bookie-10", "bookie-2", "zookeeper"):
-        state = state.with_member(Member(name, Kind(name.partition("-")[0]), 7, "a"))
-    state = state.with_member(Member("bookie-2", Kind.BOOKIE, 8, "b"))
+        state = state.with_member(LocalMember(name, MemberKind(name.partition("-")[0]), 7, "a"))
+    state = state.with_member(LocalMember("bookie-2", MemberKind.BOOKIE, 8, "b"))
     assert [(member.name, member.pid) for member in state.members] == [
         ("zookeeper", 7),
         ("bookie-2", 8),
@@ -112,16 +112,16 @@ def test_members_stand_in_the_order_of_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("started_now", "is_ready", "standing"),
+    ("started_now", "is_ready", "state"),
     [
-        (None, False, Standing.GONE),
-        ("later", True, Standing.REPLACED),
-        ("then", False, Standing.NOT_READY),
-        ("then", True, Standing.READY),
+        (None, False, MemberState.GONE),
+        ("later", True, MemberState.REPLACED),
+        ("then", False, MemberState.NOT_READY),
+        ("then", True, MemberState.READY),
     ],
 )
-def test_a_pid_alone_is_not_a_process(started_now: str | None, is_ready: bool, standing: Standing) -> None:
-    assert Member("bookie-1", Kind.BOOKIE, 7, "then").standing(started_now, is_ready=is_ready) is standing
+def test_a_pid_alone_is_not_a_process(started_now: str | None, is_ready: bool, state: MemberState) -> None:
+    assert LocalMember("bookie-1", MemberKind.BOOKIE, 7, "then").state(started_now, is_ready=is_ready) is state
 
 
 def test_what_was_asked_before_holds_until_it_is_asked_anew() -> None:

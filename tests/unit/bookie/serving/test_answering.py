@@ -18,7 +18,7 @@ from geminga.model.errors import (
 )
 from geminga.wire.bookkeeper.answers import ReadAnswer
 from geminga.wire.bookkeeper.codes import StatusCode
-from geminga.wire.bookkeeper.requests import BatchReadRequest, ReadRequest
+from geminga.wire.bookkeeper.requests import BatchReadRequest, EntryReadRequest
 from geminga.wire.bookkeeper.stream import AnswerDecoder
 
 
@@ -38,7 +38,7 @@ def test_add_is_refused_so(error, status):
 
 
 def test_damage_is_no_absence_to_a_reader():
-    request = ReadRequest(3, 5, 7, 9)
+    request = EntryReadRequest(3, 5, 7, 9)
     assert AnswerDecoder(3).feed(read_answer(request, CorruptionError("x"))) == [
         ReadAnswer(5, StatusCode.EIO, 7, 9, None)
     ]

@@ -1,4 +1,4 @@
-"""Properties of acknowledgements, against a dictionary and its size."""
+"""Properties of acknowledgments, against a dictionary and its size."""
 
 from __future__ import annotations
 

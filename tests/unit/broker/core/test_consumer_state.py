@@ -1,4 +1,4 @@
-"""Permits, limits and pending acknowledgements of one consumer."""
+"""Permits, limits and pending acknowledgments of one consumer."""
 
 from __future__ import annotations
 

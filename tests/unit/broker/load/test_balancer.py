@@ -8,7 +8,7 @@ from dataclasses import replace
 from geminga.broker.load_rules.config import LoadConfig
 from geminga.broker.load_rules.histories import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, bundle_data_path
 from geminga.broker.load_rules.isolation import isolation_path
-from geminga.broker.load_rules.reports import BundleStats, Rates, decode_report, report_path
+from geminga.broker.load_rules.reports import BundleStats, LoadRates, decode_report, report_path
 from geminga.metadata.core.faults import WriteFault
 from support.clusters.load_brokers import LoadedCluster, run_cluster
 from support.stories.load_patterns import BALANCED_CONFIG, stats_of
@@ -152,7 +152,7 @@ def test_a_bundle_that_is_too_large_is_split_once() -> None:
     async def story(cluster: LoadedCluster) -> None:
         first, _ = (cluster.join(name, LoadConfig(is_shedding=False)) for name in "ab")
         name = "a/x/0x00000000_0xffffffff"
-        cluster.stats[name] = BundleStats(Rates(1.0), topics=1500)
+        cluster.stats[name] = BundleStats(LoadRates(1.0), topics=1500)
         cluster.owners[name] = first.id
         await cluster.run(10 * MINUTE_S)
         assert cluster.split == [name]
@@ -186,7 +186,7 @@ def test_bundles_that_are_too_large_at_the_same_time_are_split_in_the_same_round
     async def story(cluster: LoadedCluster) -> None:
         first, _ = (cluster.join(name, LoadConfig(is_shedding=False)) for name in "ab")
         names = [f"a/{namespace}/0x00000000_0xffffffff" for namespace in "xyz"]
-        cluster.stats.update(dict.fromkeys(names, BundleStats(Rates(1.0), topics=1500)))
+        cluster.stats.update(dict.fromkeys(names, BundleStats(LoadRates(1.0), topics=1500)))
         cluster.owners.update(dict.fromkeys(names, first.id))
         interval_s = LoadConfig().shedding_interval_minutes * MINUTE_S
         await cluster.run(interval_s + MINUTE_S)
@@ -213,7 +213,7 @@ def test_who_leads_no_more_ends_in_the_middle_of_a_round() -> None:
         first.unload, first.split = unload_and_lose, split_and_lose
         await cluster.run(5 * MINUTE_S)
         assert (len(cluster.moved), cluster.split) == (1, [])
-        cluster.stats.update(dict.fromkeys(large, BundleStats(Rates(1.0), topics=1500)))
+        cluster.stats.update(dict.fromkeys(large, BundleStats(LoadRates(1.0), topics=1500)))
         cluster.owners.update(dict.fromkeys(large, first.id))
         cluster.leader = first.id
         await cluster.run(5 * MINUTE_S)

@@ -13,7 +13,7 @@ from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.membership import Membership
 from geminga.broker.peers.cluster_peers import ClusterPeers
-from geminga.broker.peers.http_client import Answer
+from geminga.broker.peers.http_client import PeerAnswer
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import NotFoundError, UnavailableError
 
@@ -27,10 +27,12 @@ class Asked:
         self.calls: list[tuple[str, str, str, str]] = []
         self.status = 204
 
-    async def ask_at(self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b"") -> Answer:
+    async def ask_at(
+        self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b""
+    ) -> PeerAnswer:
         assert body == b""
         self.calls.append((endpoint.web_url, method, path, query))
-        return Answer(self.status, b"{}", endpoint.web_url)
+        return PeerAnswer(self.status, b"{}", endpoint.web_url)
 
 
 def test_requests_go_to_this_broker_and_refusals_are_told() -> None:

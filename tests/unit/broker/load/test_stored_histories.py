@@ -15,7 +15,7 @@ from geminga.broker.load_rules.histories import (
     quota_path,
 )
 from geminga.broker.load_rules.histories import bundle_data_path as data_path
-from geminga.broker.load_rules.reports import BrokerReport, BundleStats, Rates
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, LoadRates
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 
 ONE, TWO, THREE = (f"a/x/0x0000000{number}_0x0000000{number + 1}" for number in range(3))
@@ -25,7 +25,7 @@ OTHER = "b/y/0x00000000_0xffffffff"
 def test_histories_come_from_a_leader_before_or_an_operator() -> None:
     async def story(node: sim.SimNode) -> None:
         store = MemoryMetadataStore(node.runtime, MemoryMetadata())
-        data = BundleData().with_sample(BundleStats(Rates(7.0)))
+        data = BundleData().with_sample(BundleStats(LoadRates(7.0)))
         quota = b'{"msgRateIn":5.0,"bandwidthOut":6.0}'
         await store.put(data_path(ONE), encode_bundle_data(data), expected_version=None)
         await store.put(quota_path(ONE), quota, expected_version=None)
@@ -34,7 +34,7 @@ def test_histories_come_from_a_leader_before_or_an_operator() -> None:
         found = await StoredHistories(store).read([ONE, TWO, THREE])
         assert found.keys() == {ONE, TWO}
         assert found[ONE] == data
-        assert found[TWO].long.rates == Rates(5.0, 0.0, 0.0, 6.0)
+        assert found[TWO].long.rates == LoadRates(5.0, 0.0, 0.0, 6.0)
         assert found[TWO].long.samples == 1000
         await store.close()
 
@@ -45,7 +45,7 @@ def test_what_is_gone_leaves_nothing_behind() -> None:
     async def story(node: sim.SimNode) -> None:
         store = MemoryMetadataStore(node.runtime, MemoryMetadata())
         histories = StoredHistories(store)
-        data = {name: BundleData().with_sample(BundleStats(Rates(7.0))) for name in (ONE, TWO, OTHER)}
+        data = {name: BundleData().with_sample(BundleStats(LoadRates(7.0))) for name in (ONE, TWO, OTHER)}
         reports = {broker: BrokerReport(stats={ONE: BundleStats()}) for broker in ("a:1", "b:1")}
         await histories.write(ClusterLoad(reports, data), data)
         assert await store.children(BROKER_AVERAGES_PATH) == ["a:1", "b:1"]

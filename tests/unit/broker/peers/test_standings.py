@@ -10,7 +10,7 @@ import pytest
 from geminga import sim
 from geminga.broker.core.coercion import Json
 from geminga.broker.peers import standings
-from geminga.broker.peers.http_client import Answer
+from geminga.broker.peers.http_client import PeerAnswer
 from geminga.broker.peers.standings import standings_of
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId
@@ -47,9 +47,9 @@ class Owner:
     async def is_at_another_make(self, name: TopicName) -> bool:
         return False
 
-    async def ask_owner(self, name: TopicName, method: str, path: str, *, body: bytes) -> Answer:
+    async def ask_owner(self, name: TopicName, method: str, path: str, *, body: bytes) -> PeerAnswer:
         self.asked.append(len(json.loads(body)))
-        return Answer(200, json.dumps({"standings": [Standing.TAKING.value] * self.asked[-1]}).encode(), "b:8080")
+        return PeerAnswer(200, json.dumps({"standings": [Standing.TAKING.value] * self.asked[-1]}).encode(), "b:8080")
 
 
 def test_more_questions_than_one_request_takes_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from geminga.broker.configuration.broker_config import BrokerConfig
-from geminga.broker.policies.core.readers import Quota, QuotaAction, Retention
+from geminga.broker.policies.core.readers import Quota, QuotaAction, RetentionPolicy
 from geminga.broker.policies.rules import Levels, TopicRules, broker_levels
 from geminga.managed_ledger import ManagedLedgerConfig
 
@@ -55,7 +55,7 @@ def test_retention_is_that_of_the_most_particular_level_that_sets_it(namespace, 
         {"retentionPolicies": document(topic)},
     )
     expected = topic or namespace or 1
-    assert rules.retention == Retention(expected, expected)
+    assert rules.retention == RetentionPolicy(expected, expected)
 
 
 def test_retention_of_nothing_at_the_topic_beats_retention_of_the_namespace() -> None:

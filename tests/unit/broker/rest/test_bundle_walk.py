@@ -10,7 +10,7 @@ import pytest
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, Unknown
-from geminga.broker.peers.http_client import REQUESTS_AT_ONCE, Answer
+from geminga.broker.peers.http_client import REQUESTS_AT_ONCE, PeerAnswer
 from geminga.broker.rest.calls.requests import RestError
 from geminga.broker.rest.namespace_routes.bundle_walk import BUNDLES_AT_ONCE, at_owners, refusal
 from geminga.model.errors import GemingaError, UnavailableError
@@ -89,9 +89,9 @@ def test_a_bundle_that_is_on_its_way_is_told_and_an_error_of_the_programs_own_is
 
 
 def test_what_another_broker_says_against_a_request_is_told_as_it_says_it() -> None:
-    told = refusal(Answer(412, b'{"reason": "has consumers"}', "other:8080"), "bundle x")
+    told = refusal(PeerAnswer(412, b'{"reason": "has consumers"}', "other:8080"), "bundle x")
     assert isinstance(told, RestError)
     assert (told.http_status, str(told)) == (412, "has consumers")
-    told = refusal(Answer(503, b"", "other:8080"), "bundle x")
+    told = refusal(PeerAnswer(503, b"", "other:8080"), "bundle x")
     assert isinstance(told, UnavailableError)
     assert str(told) == "bundle x: status 503 (the broker at other:8080)"

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from geminga.broker.peers.http_client import Answer
+from geminga.broker.peers.http_client import PeerAnswer
 from geminga.broker.rest.calls import peer_answers
 from geminga.broker.rest.calls.peer_answers import Question, ask_owners
 from geminga.model.errors import UnavailableError
@@ -27,8 +27,8 @@ def test_a_broker_that_can_not_ask_others_says_what_is_not_here() -> None:
 class Owners:
     """The brokers that serve partitions; each says which it is."""
 
-    async def ask_owner(self, name: TopicName, method: str, path: str, *, query: str) -> Answer:
-        return Answer(404 if name.partition == 3 else 200, json.dumps(name.partition).encode(), "b:8080")
+    async def ask_owner(self, name: TopicName, method: str, path: str, *, query: str) -> PeerAnswer:
+        return PeerAnswer(404 if name.partition == 3 else 200, json.dumps(name.partition).encode(), "b:8080")
 
 
 def test_more_owners_than_are_asked_at_a_time_answer_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,14 @@ from typing import Final
 
 import pytest
 
-from geminga.broker.rest.calls.core.patience import Limits
+from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import LOADING_S_MAX, UNAVAILABLE, HttpServer
 from geminga.sim import run
 from geminga.sim.node import SimNode
 from geminga.sim.world import SimWorld
 
 GET: Final = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-LIMITS: Final = Limits(10, 10, 10)
+LIMITS: Final = TimeoutLimits(10, 10, 10)
 
 
 class HeldThreads:

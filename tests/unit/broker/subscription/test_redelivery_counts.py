@@ -162,7 +162,7 @@ def test_subscription_whose_messages_were_all_acknowledged_keeps_nothing():
 
 @both_types
 def test_batch_partly_acknowledged_given_back_and_cut_off_comes_with_what_is_left_of_it(sub_type):
-    """A part, a negative acknowledgement, another part, an ack timeout (which says the same), a cut connection."""
+    """A part, a negative acknowledgment, another part, an ack timeout (which says the same), a cut connection."""
 
     async def scenario(topic):
         connection = topic.connect()

@@ -60,7 +60,7 @@ def test_transaction_is_told_of_once_with_what_is_known_of_it(caplog) -> None:
         assert f", sub of {OTHER} for 1" in line
         assert "(gemingaTransactionAlarmMillis=10000): it is OPEN, it times out in 35" in line
         assert alarm.now() == HeldNow(1, 1, alarm.now().longest_ms)
-        assert alarm.told_count == 1
+        assert alarm.alarm_count == 1
         assert 2 * THRESHOLD_MS < alarm.now().longest_ms < 3 * THRESHOLD_MS
         await client.end(txn_id, commit=True)
         await wait_ms(THRESHOLD_MS)

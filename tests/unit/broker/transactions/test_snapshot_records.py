@@ -26,7 +26,7 @@ from geminga.model.position import EARLIEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.transaction.core import segments as core
 from geminga.transaction.core.buffer import TransactionBufferState
-from geminga.transaction.core.segments import Segment, SegmentedSnapshot, SegmentPlace, prefers_segments, whole
+from geminga.transaction.core.segments import Segment, SegmentedSnapshot, SegmentIndex, prefers_segments, whole
 from geminga.transaction.ports import BufferSnapshot
 from geminga.wire.pulsar.markers import ABORT, COMMIT, transaction_marker, transaction_of
 from geminga.wire.pulsar.metadata import split_entry
@@ -142,14 +142,14 @@ def test_what_segments_tell_is_what_the_topic_tells() -> None:
 
 
 def test_a_segment_that_is_missing_or_anothers_means_that_the_topic_is_read() -> None:
-    place = SegmentPlace(3, Position(1, 9), Position(7, 0))
+    place = SegmentIndex(3, Position(1, 9), Position(7, 0))
     index = SegmentedSnapshot("t", Position(1, 4), (place,), (TxnId(0, 8),))
     segment = Segment("t", 3, Position(1, 9), (TxnId(0, 1), TxnId(0, 2)))
-    assert whole(index, {place.place: segment}) == BufferSnapshot(
+    assert whole(index, {place.position: segment}) == BufferSnapshot(
         Position(1, 4),
         ((TxnId(0, 1), Position(1, 9)), (TxnId(0, 2), Position(1, 9)), (TxnId(0, 8), Position(1, 4))),
     )
-    for other in ({}, {place.place: segment._replace(topic="u")}, {place.place: segment._replace(sequence_id=4)}):
+    for other in ({}, {place.position: segment._replace(topic="u")}, {place.position: segment._replace(sequence_id=4)}):
         assert whole(index, other) == BufferSnapshot(EARLIEST)
 
 
@@ -163,7 +163,7 @@ def test_the_snapshot_that_spares_more_reading_is_taken() -> None:
 
 
 def test_what_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    index = SegmentedSnapshot("t", Position(1, 4), 2 * (SegmentPlace(3, Position(1, 9), Position(7, 0)),))
+    index = SegmentedSnapshot("t", Position(1, 4), 2 * (SegmentIndex(3, Position(1, 9), Position(7, 0)),))
     data, schema = encode_indexes(index), parse_schema(INDEXES_SCHEMA)
     assert decode_indexes(data, schema) == index
     for cut in range(len(data)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.lake.core import rows as module
-from geminga.lake.core.rows import MESSAGE, UNDECODABLE, Rows
+from geminga.lake.core.rows import MESSAGE, UNDECODABLE, RowBuffer
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
 
@@ -19,7 +19,7 @@ def batch(count: int, single: pb.SingleMessageMetadata | None = None, **fields) 
 
 
 def kinds_of(entry: bytes) -> list[str]:
-    rows = Rows(7, -1)
+    rows = RowBuffer(7, -1)
     rows.add(0, entry)
     taken = rows.take()
     kinds: list[str] = taken.of_message["kind"]
@@ -57,7 +57,7 @@ def test_a_batch_with_very_much_metadata_of_its_messages_is_kept_as_it_is_stored
 
 
 def test_what_is_held_counts_metadata_where_there_is_hardly_any_payload():
-    rows = Rows(7, -1)
+    rows = RowBuffer(7, -1)
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     metadata.properties.add(key="k", value="v" * 10_000)
     rows.add(0, encode_entry(metadata, b"x"))

@@ -10,7 +10,7 @@ import pytest
 
 from geminga.metadata import MUST_NOT_EXIST, MemoryMetadata, MemoryMetadataStore, SessionEvent
 from geminga.metadata.core.socket_codec import encode
-from geminga.metadata.core.socket_messages import SECRET_BYTES, Hello, Operation, Request
+from geminga.metadata.core.socket_messages import SECRET_BYTES, SessionHello, StoreOperation, StoreRequest
 from geminga.metadata.socket import calls, link, served, server
 from geminga.metadata.socket.server import MetadataServer
 from geminga.metadata.socket.store import SocketMetadataStore
@@ -302,7 +302,7 @@ class Stranger(asyncio.Protocol):
         self.gone.set_result(None)
 
 
-HELLO = encode(Hello(1, 0, bytes(SECRET_BYTES), 30_000, SocketCase.TOKEN, "stranger"))
+HELLO = encode(SessionHello(1, 0, bytes(SECRET_BYTES), 30_000, SocketCase.TOKEN, "stranger"))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ HELLO = encode(Hello(1, 0, bytes(SECRET_BYTES), 30_000, SocketCase.TOKEN, "stran
         b"",
         b"GET / HTTP/1.1\r\n\r\n",
         b"\xff\xff\xff\xff",
-        encode(Request(1, Operation.GET, "/a")),
+        encode(StoreRequest(1, StoreOperation.GET, "/a")),
         HELLO + HELLO,
         HELLO + b"\0\0\0\1\7",
     ],
@@ -486,9 +486,9 @@ async def unreading(h: SocketHarness) -> None:
     await h.store.put("/large", b"x" * 100_000, expected_version=None)
     transport, _ = await h.runtime.network.connect_local(asyncio.Protocol, h.server.path)
     transport.pause_reading()
-    transport.write(encode(Hello(1, 0, bytes(SECRET_BYTES), server.SESSION_MS_MAX, SocketCase.TOKEN, "unread")))
+    transport.write(encode(SessionHello(1, 0, bytes(SECRET_BYTES), server.SESSION_MS_MAX, SocketCase.TOKEN, "unread")))
     for number in range(1, 20):
-        transport.write(encode(Request(number, Operation.GET, "/large")))
+        transport.write(encode(StoreRequest(number, StoreOperation.GET, "/large")))
     await wait_ms(1000)
 
 

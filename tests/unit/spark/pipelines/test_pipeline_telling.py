@@ -176,12 +176,12 @@ def test_a_checkpoint_says_where_it_stands_and_who_has_it(tmp_path) -> None:
     path = tmp_path / "c"
     with pytest.raises(CheckpointInUseError, match="no pipeline has run"):
         checkpoints.read_state(str(path))
-    with checkpoints.Checkpoint(pipeline_at(path)):
+    with checkpoints.PipelineCheckpoint(pipeline_at(path)):
         state = checkpoints.read_state(str(path))
         assert state.is_running
         assert (state.begun, state.done) == (-1, -1)
         with pytest.raises(CheckpointInUseError, match=f"process {state.pid}.* runs this pipeline already"):
-            checkpoints.Checkpoint(pipeline_at(path)).__enter__()
+            checkpoints.PipelineCheckpoint(pipeline_at(path)).__enter__()
     for log, numbers in (("offsets", "01"), ("commits", "0")):
         (path / log).mkdir()
         for number in numbers:

@@ -28,10 +28,10 @@ from geminga.wire.bookkeeper.requests import (
     AuthRequest,
     BatchReadRequest,
     BookieInfoRequest,
+    EntryReadRequest,
     ForceLedgerRequest,
     ListEntriesRequest,
     ReadLacRequest,
-    ReadRequest,
     RefusedRequest,
     StartTlsRequest,
     WriteLacRequest,
@@ -60,9 +60,9 @@ REQUESTS: dict[str, tuple[Any, bytes | None]] = {
         AddRequest(2, 0, 1 << 40, 1 << 33, KEY, LARGE_ENTRY, False),
         v2.encode_add(KEY, LARGE_ENTRY, recovery=False),
     ),
-    "v2.read": (ReadRequest(2, 0, 7, 9), v2.encode_read(7, 9)),
-    "v2.read.last": (ReadRequest(2, 0, 7, -1, high_priority=True), v2.encode_read(7, -1, high_priority=True)),
-    "v2.read.fence": (ReadRequest(2, 0, 7, -1, True, KEY), v2.encode_read(7, -1, fence_key=KEY)),
+    "v2.read": (EntryReadRequest(2, 0, 7, 9), v2.encode_read(7, 9)),
+    "v2.read.last": (EntryReadRequest(2, 0, 7, -1, high_priority=True), v2.encode_read(7, -1, high_priority=True)),
+    "v2.read.fence": (EntryReadRequest(2, 0, 7, -1, True, KEY), v2.encode_read(7, -1, fence_key=KEY)),
     "v2.batch": (
         BatchReadRequest(2, 77, 7, 9, 10, 5000),
         v2.encode_batch_read(77, 7, 9, entries_max=10, bytes_max=5000),
@@ -87,14 +87,14 @@ REQUESTS: dict[str, tuple[Any, bytes | None]] = {
         AddRequest(3, 300, 7, 9, KEY, ENTRY, True),
         v3.encode_add(300, 7, 9, KEY, ENTRY, recovery=True),
     ),
-    "v3.read": (ReadRequest(3, 6, 7, 9), v3.encode_read(6, 7, 9)),
+    "v3.read": (EntryReadRequest(3, 6, 7, 9), v3.encode_read(6, 7, 9)),
     "v3.read.last": (
-        ReadRequest(3, 6, 7, -1, high_priority=True),
+        EntryReadRequest(3, 6, 7, -1, high_priority=True),
         v3.encode_read(6, 7, -1, high_priority=True),
     ),
-    "v3.fence": (ReadRequest(3, 6, 7, -1, True, KEY), v3.encode_fence(6, 7, KEY)),
+    "v3.fence": (EntryReadRequest(3, 6, 7, -1, True, KEY), v3.encode_fence(6, 7, KEY)),
     "v3.poll": (
-        ReadRequest(3, 6, 7, -1, False, None, 4, 1500, True),
+        EntryReadRequest(3, 6, 7, -1, False, None, 4, 1500, True),
         v3.encode_request(
             OperationType.READ_ENTRY,
             6,
@@ -138,7 +138,7 @@ REQUESTS: dict[str, tuple[Any, bytes | None]] = {
         v3.encode_request(OperationType.START_TLS, 6, startTLSRequest=pb.StartTLSRequest()),
     ),
 }
-READ, READ_3 = ReadRequest(2, 0, 7, 9), ReadRequest(3, 6, 7, 9)
+READ, READ_3 = EntryReadRequest(2, 0, 7, 9), EntryReadRequest(3, 6, 7, 9)
 BATCH = BatchReadRequest(2, 77, 7, 9, 10, 5000)
 ADD, ADD_3 = AddRequest(2, 0, 7, 9, KEY, ENTRY, False), AddRequest(3, 6, 7, 9, KEY, ENTRY, False)
 FORCE, LAC = ForceLedgerRequest(3, 6, 7), WriteLacRequest(3, 6, 7, 9, KEY, ENTRY)

@@ -9,11 +9,11 @@ import pytest
 
 from geminga.model.errors import CorruptionError
 from geminga.wire.bookkeeper.bookie_racks import (
-    BookiePlace,
+    BookieRack,
     decode_bookie_racks,
     decode_racks,
+    document_of,
     encode_racks,
-    told_of,
     with_bookie,
     without_bookie,
 )
@@ -25,8 +25,8 @@ def test_example_of_the_page() -> None:
     example = re.search(r"```\n(\{.*?)```", page, re.DOTALL)
     assert example is not None
     assert decode_bookie_racks(example[1].encode()) == {
-        "10.0.0.1:3181": BookiePlace("/region-a/rack1", frozenset({"default", "tenant-x"})),
-        "10.0.0.2:3181": BookiePlace("/rack2", frozenset({"default"})),
+        "10.0.0.1:3181": BookieRack("/region-a/rack1", frozenset({"default", "tenant-x"})),
+        "10.0.0.2:3181": BookieRack("/rack2", frozenset({"default"})),
     }
 
 
@@ -55,7 +55,7 @@ def test_racks_as_people_write_them(rack: str | None, place: str) -> None:
 
 def test_first_group_that_tells_a_rack_is_believed() -> None:
     value = json.dumps({"z": {"b": {"rack": "/z"}}, "a": {"b": {}}, "k": {"b": {"rack": "/k"}}}).encode()
-    assert decode_bookie_racks(value) == {"b": BookiePlace("/k", frozenset("azk"))}
+    assert decode_bookie_racks(value) == {"b": BookieRack("/k", frozenset("azk"))}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_is_none_is_damage_that_says_where(value: bytes, told: str) -> None
 
 def test_a_bookie_is_moved_between_groups_as_pulsar_does_it() -> None:
     racks = decode_racks(b'{"z":{"b":{"rack":"/z","later":1},"c":{}},"a":{"b":{"rack":"/a"}},"n":{}}')
-    assert told_of(racks, "b") == {"rack": "/a"}
+    assert document_of(racks, "b") == {"rack": "/a"}
     moved = with_bookie(racks, "m", "b", {"rack": "/m"})
     # Out of the first group that had it, which is gone with it; the other one and all else stay.
     assert encode_racks(moved) == b'{"m":{"b":{"rack":"/m"}},"n":{},"z":{"b":{"rack":"/z","later":1},"c":{}}}'
@@ -90,5 +90,5 @@ def test_a_bookie_is_moved_between_groups_as_pulsar_does_it() -> None:
     assert twice is not None
     assert encode_racks(twice) == b'{"n":{},"z":{"c":{}}}'
     assert without_bookie(twice, "b") is None
-    assert told_of(twice, "b") is None
+    assert document_of(twice, "b") is None
     assert encode_racks(with_bookie({}, "日", "b", {"rack": "/a"})) == '{"日":{"b":{"rack":"/a"}}}'.encode()

@@ -57,7 +57,7 @@ OWN_BOOKIE_KEYS: Final[Mapping[str, str]] = {
 }
 
 
-class Kind(StrEnum):
+class MemberKind(StrEnum):
     """What a process is, in the order of the start; they are stopped in the reverse order."""
 
     ZOOKEEPER = "zookeeper"
@@ -65,7 +65,7 @@ class Kind(StrEnum):
     BROKER = "broker"
 
 
-class Standing(StrEnum):
+class MemberState(StrEnum):
     """What has become of a member."""
 
     READY = "ready"
@@ -101,23 +101,23 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class LocalMember:
     """A process that was started."""
 
     name: str
-    kind: Kind
+    kind: MemberKind
     pid: int
     #: Tells it from a later process with its pid.
     started: str
     ports: Mapping[str, int] = field(default_factory=dict)
 
-    def standing(self, started_now: str | None, *, is_ready: bool) -> Standing:
+    def state(self, started_now: str | None, *, is_ready: bool) -> MemberState:
         """``started_now``: of the process that has this pid now, None if there is none."""
         if started_now is None:
-            return Standing.GONE
+            return MemberState.GONE
         if started_now != self.started:
-            return Standing.REPLACED
-        return Standing.READY if is_ready else Standing.NOT_READY
+            return MemberState.REPLACED
+        return MemberState.READY if is_ready else MemberState.NOT_READY
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +125,17 @@ class ClusterState:
     """The document of ``cluster.json``."""
 
     plan: Plan
-    members: tuple[Member, ...] = ()
+    members: tuple[LocalMember, ...] = ()
     created_by: str = ""
 
-    def member(self, name: str) -> Member | None:
+    def member(self, name: str) -> LocalMember | None:
         """Who was started last under this name."""
         return next((member for member in self.members if member.name == name), None)
 
     @property
-    def zookeepers(self) -> list[Member]:
+    def zookeepers(self) -> list[LocalMember]:
         """The servers of ZooKeeper that were started, in order."""
-        found = [self.member(name) for name in member_names(Kind.ZOOKEEPER, self.plan.zookeepers)]
+        found = [self.member(name) for name in member_names(MemberKind.ZOOKEEPER, self.plan.zookeepers)]
         return [member for member in found if member is not None]
 
     @property
@@ -144,19 +144,19 @@ class ClusterState:
         hosts = ",".join(f"127.0.0.1:{member.ports['client']}" for member in self.zookeepers)
         return f"zk:{hosts}" if hosts else ""
 
-    def with_member(self, member: Member) -> ClusterState:
+    def with_member(self, member: LocalMember) -> ClusterState:
         """``member`` in the place of who had its name, or behind its kind."""
         others = [other for other in self.members if other.name != member.name]
         return replace(self, members=tuple(sorted([*others, member], key=_order)))
 
 
-def _order(member: Member) -> tuple[int, int, str]:
-    return (list(Kind).index(member.kind), len(member.name), member.name)
+def _order(member: LocalMember) -> tuple[int, int, str]:
+    return (list(MemberKind).index(member.kind), len(member.name), member.name)
 
 
-def member_names(kind: Kind, count: int) -> list[str]:
+def member_names(kind: MemberKind, count: int) -> list[str]:
     """``bookie-1``, ``bookie-2``, ...; ``broker-1``, ...; ``zookeeper``, or ``zookeeper-1``, ..."""
-    if kind is Kind.ZOOKEEPER and count == 1:
+    if kind is MemberKind.ZOOKEEPER and count == 1:
         return [kind.value]
     return [f"{kind}-{number + 1}" for number in range(count)]
 
@@ -290,20 +290,22 @@ def _several(value: object) -> int:
     return number
 
 
-def _member(item: Mapping[str, object], has_several: bool) -> Member:
+def _member(item: Mapping[str, object], has_several: bool) -> LocalMember:
     ports = item["ports"]
     if not isinstance(ports, dict):
         raise ValueError("ports")
-    name, kind = _text(item["name"]), Kind(_text(item["kind"]))
+    name, kind = _text(item["name"]), MemberKind(_text(item["kind"]))
     # It becomes part of paths.
     prefix, _, number = name.partition("-")
-    is_sole = kind is Kind.ZOOKEEPER and not has_several
+    is_sole = kind is MemberKind.ZOOKEEPER and not has_several
     if prefix != kind or not (name == kind if is_sole else number.isascii() and number.isdigit()):
         raise ValueError(f"a {kind} named {name!r}")
     pid = _number(item["pid"])
     if pid <= 1:
         raise ValueError(f"pid {pid}")
-    return Member(name, kind, pid, _text(item["started"]), {_text(key): _number(value) for key, value in ports.items()})
+    return LocalMember(
+        name, kind, pid, _text(item["started"]), {_text(key): _number(value) for key, value in ports.items()}
+    )
 
 
 def _text(value: object) -> str:

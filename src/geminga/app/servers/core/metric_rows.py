@@ -16,7 +16,7 @@ MetricRow: TypeAlias = tuple[Labels, Mapping[str, float | Quantiles]]
 def encode_rows(sources: Iterable[tuple[Labels, Source]]) -> bytes:
     """What they say now."""
     return json.dumps(
-        [[labels, {name: _told(value) for name, value in source().items()}] for labels, source in sources]
+        [[labels, {name: _as_json(value) for name, value in source().items()}] for labels, source in sources]
     ).encode()
 
 
@@ -26,7 +26,7 @@ def decode_rows(data: bytes) -> list[MetricRow]:
         return [
             (
                 tuple((str(name), str(value)) for name, value in labels),
-                {str(name): _value(told) for name, told in values.items()},
+                {str(name): _value(value) for name, value in values.items()},
             )
             for labels, values in json.loads(data)
         ]
@@ -34,15 +34,15 @@ def decode_rows(data: bytes) -> list[MetricRow]:
         raise ValueError(f"rows of metrics were expected: {error}") from None
 
 
-def _told(value: float | Quantiles) -> object:
+def _as_json(value: float | Quantiles) -> object:
     if isinstance(value, Quantiles):
         return {"quantiles": value.values, "count": value.seen, "sum": value.total}
     return value
 
 
-def _value(told: object) -> float | Quantiles:
-    if isinstance(told, int | float):
-        return told
-    fields = cast("Mapping[str, list[tuple[float, float]]]", told)
+def _value(document: object) -> float | Quantiles:
+    if isinstance(document, int | float):
+        return document
+    fields = cast("Mapping[str, list[tuple[float, float]]]", document)
     values = tuple((float(quantile), float(value)) for quantile, value in fields["quantiles"])
     return Quantiles(values, int(cast("int", fields["count"])), float(cast("float", fields["sum"])))

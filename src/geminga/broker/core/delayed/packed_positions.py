@@ -76,11 +76,6 @@ class PackedPositions:
         size += sum(map(bitmap_bytes, self.bitmaps.values()))
         return size + sum(bitmap_bytes(ids) if isinstance(ids, BitMap) else 40 * len(ids) for _, ids in self.groups)
 
-    def make_run(self, count: int) -> None:
-        """The item appended last stands for ``count`` entries in a row."""
-        self.runs.append(self.singles.pop())
-        self.runs.append(count)
-
     def add_range(self, first: int, count: int) -> None:
         """Add ``count`` entries in a row, ``first`` being the item of the first."""
         if count == 1:
@@ -107,11 +102,6 @@ class PackedPositions:
             number = key & LEDGER_MASK
             ledgers[number] = ledgers[number] | bitmap if number in ledgers else bitmap
         return ledgers
-
-    @property
-    def entries_count(self) -> int:
-        """Entries in it, those of sealed groups left out; what is there twice counts twice."""
-        return len(self.singles) + sum(self.runs[1::2]) + sum(map(len, self.bitmaps.values()))
 
     def extend(self, other: PackedPositions) -> None:
         """Add what ``other`` has."""

@@ -59,7 +59,7 @@ class HashRangeAutoSplit:
         self._consumers: list[ConsumerState] = []
 
     def add(self, consumer: ConsumerState) -> None:
-        """Give ``consumer`` half of the widest range."""
+        """Give ``consumer`` half of the widest range. Raises ConsumerAssignError."""
         if not self._ends:
             self._ends.append(HASH_RANGE_SIZE)
             self._consumers.append(consumer)

@@ -12,7 +12,7 @@ queue, and no hash with work is ever looked for. Reading on stops when the queue
 look-ahead limits: until then a stuck consumer does not hold up the others.
 
 With ``allow_out_of_order_delivery`` only 1 is asked. Order is promised within what a consumer did not give back: after
-a negative acknowledgement the entry comes again, behind what the consumer already has of that key, and never while
+a negative acknowledgment the entry comes again, behind what the consumer already has of that key, and never while
 another consumer has some.
 """
 

@@ -6,7 +6,7 @@ consumers, so the shell must send exactly the groups it got. At most one read is
 be given to anybody waits in the replay queue, which is read before the log is read on.
 
 Never is an entry pending at two consumers: it moves only through :meth:`~SharedDispatcher.redeliver`,
-:meth:`~SharedDispatcher.remove` of its consumer, or an acknowledgement.
+:meth:`~SharedDispatcher.remove` of its consumer, or an acknowledgment.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ INACTIVE_MODES: Final = ("delete_when_no_subscriptions", CAUGHT_UP_MODE)
 _ENSEMBLE_MAX: Final = 5
 
 
-class Retention(NamedTuple):
+class RetentionPolicy(NamedTuple):
     """``RetentionPolicies``: -1 is without limit, 0 is none."""
 
     time_minutes: int
@@ -104,7 +104,7 @@ class Inactivity(NamedTuple):
     after_s: int = 60
 
 
-class Persistence(NamedTuple):
+class PersistencePolicy(NamedTuple):
     """``PersistencePolicies``."""
 
     ensemble: int
@@ -167,12 +167,12 @@ def samples_of(value: Json) -> Document | None:
 # ---- values of their own
 
 
-def retention_of(value: Json) -> Retention | None:
+def retention_of(value: Json) -> RetentionPolicy | None:
     """Pulsar's ``RetentionPolicies``."""
     if not isinstance(value, dict):
         return None
     minutes, size = long_of(value.get("retentionTimeInMinutes")), long_of(value.get("retentionSizeInMB"))
-    return Retention(minutes or 0, size or 0)
+    return RetentionPolicy(minutes or 0, size or 0)
 
 
 def quotas_of(value: Json) -> Quotas | None:
@@ -237,7 +237,7 @@ def inactivity_of(value: Json) -> Inactivity | None:
     return Inactivity(is_deleted, CAUGHT_UP_MODE if mode == CAUGHT_UP_MODE else INACTIVE_MODES[0], seconds or 0)
 
 
-def persistence_of(value: Json) -> Persistence | None:
+def persistence_of(value: Json) -> PersistencePolicy | None:
     """Pulsar's ``PersistencePolicies``; quorums that can not be set nothing."""
     if not isinstance(value, dict):
         return None
@@ -247,7 +247,7 @@ def persistence_of(value: Json) -> Persistence | None:
         return None
     rate = value.get("managedLedgerMaxMarkDeleteRate")
     is_rate = isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate)
-    return Persistence(ensemble, write, ack, float(rate) if is_rate and isinstance(rate, int | float) else 0.0)
+    return PersistencePolicy(ensemble, write, ack, float(rate) if is_rate and isinstance(rate, int | float) else 0.0)
 
 
 # ---- how levels come together

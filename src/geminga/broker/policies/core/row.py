@@ -76,7 +76,7 @@ class NamespaceLevel(NamedTuple):
     #: A member that an older version wrote instead, and what its value is in the present one.
     older: tuple[str, Mapping[str, str]] | None = None
 
-    def told(self, document: Mapping[str, Json], cluster: str) -> Json:
+    def reported(self, document: Mapping[str, Json], cluster: str) -> Json:
         """What a reader is given; None: nothing is set."""
         value = document.get(self.key)
         if self.is_per_cluster:
@@ -87,7 +87,7 @@ class NamespaceLevel(NamedTuple):
 
     def stored(self, document: Mapping[str, Json], cluster: str) -> Json:
         """What this namespace sets; None: nothing."""
-        value = self.told(document, cluster)
+        value = self.reported(document, cluster)
         if value is None and self.older is not None:
             old = document.get(self.older[0])
             value = self.older[1].get(old) if isinstance(old, str) else None
@@ -129,7 +129,7 @@ class TopicLevel:
         found = {member: document.get(name) for name, member in self.members.items()}
         return {key: value for key, value in found.items() if value is not None} or None
 
-    def told(self, document: Mapping[str, Json]) -> Json:
+    def reported(self, document: Mapping[str, Json]) -> Json:
         """What a reader is given; None: nothing is set."""
         value = self.stored(document)
         if value in ([], {}):

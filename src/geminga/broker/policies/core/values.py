@@ -29,7 +29,7 @@ from geminga.broker.policies.core.readers import (
     INACTIVE_MODES,
     SIZE_QUOTA,
     SUBSCRIPTION_TYPES,
-    Retention,
+    RetentionPolicy,
     retention_of,
 )
 from geminga.broker.schema.core.strategy import Strategy
@@ -315,7 +315,7 @@ def check_quota(value: Json, namespace: str) -> Document:
 
 def is_quota_within_retention(quotas: Mapping[str, Json], retention: Json) -> bool:
     """Whether what is retained anyway is more than the backlog may have: Pulsar's rule for the quota by size."""
-    quota, kept = quotas.get(SIZE_QUOTA), retention_of(retention) or Retention(0, 0)
+    quota, kept = quotas.get(SIZE_QUOTA), retention_of(retention) or RetentionPolicy(0, 0)
     if not isinstance(quota, dict) or (kept.size_mb <= 0 and kept.time_minutes <= 0):
         return True
     # Set by old administration tools, a quota has no limitSize.

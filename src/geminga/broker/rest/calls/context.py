@@ -64,7 +64,7 @@ class RestContext:
     version: str
     #: Who is let in, and to what.
     access: Access
-    #: Largest body of a request, bytes; -1: :data:`~geminga.broker.rest.calls.core.patience.BODY_BYTES_MAX_DEFAULT`.
+    #: Largest body of a request, bytes; -1: :data:`~geminga.broker.rest.calls.core.timeouts.BODY_BYTES_MAX_DEFAULT`.
     body_bytes_max: int = -1
     #: Path of the file whose presence ``/status.html`` tells; empty: none.
     status_file: str = ""

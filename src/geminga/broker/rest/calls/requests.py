@@ -19,7 +19,7 @@ from starlette.responses import Response
 from geminga.broker.core.coercion import INT_MAX, LONG_MAX, number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.context import RestContext
-from geminga.broker.rest.calls.core.patience import BODY_BYTES_MAX_DEFAULT, RETRY_AFTER_S
+from geminga.broker.rest.calls.core.timeouts import BODY_BYTES_MAX_DEFAULT, RETRY_AFTER_S
 from geminga.model.errors import RemoteError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.rest.calls.core.patience import RETRY_AFTER_S
+from geminga.broker.rest.calls.core.timeouts import RETRY_AFTER_S
 from geminga.wire.pages import Names, refusal_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from geminga.broker.rest.calls.core.patience import Part, Patience
+from geminga.broker.rest.calls.core.timeouts import RequestPhase, RequestTimeouts
 from geminga.runtime import let_go
 from geminga.runtime.frame_room import FrameRoom, HalfFrame
 from geminga.wire.pulsar.foreign import HEAD_BYTES, Protocol, refusal, spoken_in
@@ -35,7 +35,7 @@ _HEADER_BYTES_MAX: Final = 64 * 1024
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class UnreadAnswers:
+class UnreadResponses:
     """Answers that clients do not take, of all connections: beyond the limit who is behind for longest is cut off."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -67,7 +67,7 @@ class Shared(NamedTuple):
     room: FrameRoom
     #: The largest body that is read, bytes.
     body_bytes_max: int
-    unread: UnreadAnswers
+    unread: UnreadResponses
 
 
 class _Flow(FlowControl):
@@ -114,7 +114,7 @@ class HttpConnection(H11Protocol):
         self,
         config: Config,
         server_state: ServerState,
-        patience: Patience,
+        timeouts: RequestTimeouts,
         on_lost: Callable[[HttpConnection], None],
         on_foreign: Callable[[str, Protocol], None],
         keys: tuple[str, str],
@@ -129,7 +129,7 @@ class HttpConnection(H11Protocol):
         self._is_fresh = True
         #: Set by :meth:`connection_made`.
         self.flow: _Flow
-        self._patience = patience
+        self._timeouts = timeouts
         self._keys = keys
         #: Requests answered.
         self._answered = 0
@@ -191,14 +191,16 @@ class HttpConnection(H11Protocol):
     def is_idle(self) -> bool:
         """Whether it waits for another request, of which nothing came yet."""
         return (
-            self._answered > 0 and self._part() is Part.OTHER and (self.cycle is None or self.cycle.response_complete)
+            self._answered > 0
+            and self._phase() is RequestPhase.OTHER
+            and (self.cycle is None or self.cycle.response_complete)
         )
 
     def look(self, now_s: float) -> None:
         """End it if the client takes too long; ``now_s``: the time that clients had."""
         if self.transport is None:
             return
-        took_long = self._patience.look(now_s, self._part(), self._answered, self.transport.get_write_buffer_size())
+        took_long = self._timeouts.look(now_s, self._phase(), self._answered, self.transport.get_write_buffer_size())
         if not took_long:
             return
         is_answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
@@ -254,16 +256,16 @@ class HttpConnection(H11Protocol):
         self.transport.write(_NO_ROOM)
         self.transport.close()
 
-    def _part(self) -> Part:
+    def _phase(self) -> RequestPhase:
         state = self.conn.their_state
         if state is h11.SEND_BODY:
             # What the server does not read yet, or gave no leave to send, the client is not late with.
             is_held = self.flow.is_held or self.flow.read_paused
             has_leave = self.cycle is None or not self.cycle.waiting_for_100_continue
-            return Part.BODY if has_leave and not is_held else Part.OTHER
+            return RequestPhase.BODY if has_leave and not is_held else RequestPhase.OTHER
         if state is h11.IDLE and (not self._answered or self.conn.trailing_data[0]):
-            return Part.HEAD
-        return Part.OTHER
+            return RequestPhase.HEAD
+        return RequestPhase.OTHER
 
 
 def _nobody_waits() -> None:

@@ -5,7 +5,7 @@ there, connections wait unread; the import runs on a thread of its own, so that 
 connection is handed to uvicorn's HTTP/1.1 protocol, and requests run as tasks on the broker's loop. If the software can
 not be loaded (no descriptor, no thread, no memory), those who wait are told 503 and the next connection tries again.
 
-A connection has so long for its headers, its body and taking the answer (``core.patience``), and there are so many of
+A connection has so long for its headers, its body and taking the answer (``core.timeouts``), and there are so many of
 them; where they are too many, idle ones make room, and what comes then is told 503. Bodies take room that all
 share. What the server itself takes is not the client's: the time while the software loads (who waited too long for that
 is told 503), and while the loop stood still.
@@ -22,7 +22,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakSet
 
-from geminga.broker.rest.calls.core.patience import BODY_BYTES_MAX_DEFAULT, RETRY_AFTER_S, Limits, Patience
+from geminga.broker.rest.calls.core.timeouts import (
+    BODY_BYTES_MAX_DEFAULT,
+    RETRY_AFTER_S,
+    RequestTimeouts,
+    TimeoutLimits,
+)
 from geminga.runtime import SparseWarnings, get_logger, spawn
 from geminga.runtime.frame_room import FrameRoom
 from geminga.runtime.ports import Listener, Runtime
@@ -104,7 +109,7 @@ class HttpServer:
         *,
         requests_max: int,
         connections_max: int,
-        limits: Limits,
+        limits: TimeoutLimits,
         own_names: Callable[[], Iterable[str]],
         listed_names: Sequence[str] = (),
         keep_free: int = 0,
@@ -255,13 +260,13 @@ class HttpServer:
         return config, ServerState()
 
     def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
-        from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadAnswers
+        from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadResponses
 
         if self._shared is None:
-            self._shared = Shared(self._body_room, self._body_bytes_max, UnreadAnswers(UNREAD_BYTES_MAX))
+            self._shared = Shared(self._body_room, self._body_bytes_max, UnreadResponses(UNREAD_BYTES_MAX))
         connection = HttpConnection(
             *loaded,
-            self._new_patience(),
+            self._new_timeouts(),
             self._served.discard,
             self._warn_of_wrong_port,
             self._keys,
@@ -277,8 +282,8 @@ class HttpServer:
         """The loop's time, without what it stood still: the time that clients had."""
         return asyncio.get_running_loop().time() - self._stood_still_s
 
-    def _new_patience(self) -> Patience:
-        return Patience(self._limits, self._now_s())
+    def _new_timeouts(self) -> RequestTimeouts:
+        return RequestTimeouts(self._limits, self._now_s())
 
     def _has_room(self) -> bool:
         if len(self._waiting) + len(self._served) < self._connections_max:

@@ -14,7 +14,7 @@ from geminga.broker.rest.calls.requests import RestError
 from geminga.model.errors import GemingaError, UnavailableError
 
 if TYPE_CHECKING:
-    from geminga.broker.peers.http_client import Answer
+    from geminga.broker.peers.http_client import PeerAnswer
 
 #: Bundles of other brokers that are asked at the same time: no more than may be under way (``REQUESTS_AT_ONCE`` of
 #: ``peers/http_client.py``), since a request's time runs while it waits for its turn.
@@ -82,7 +82,7 @@ async def ask_owner(context: RestContext, bundle: Bundle, owner: Elsewhere, meth
         raise refusal(answer, f"bundle {bundle}")
 
 
-def refusal(answer: Answer, what: str) -> GemingaError:
+def refusal(answer: PeerAnswer, what: str) -> GemingaError:
     """What another broker said against it: its answer where the request was wrong, else that it was not done."""
     if 400 <= answer.status < 500:
         return RestError(answer.status, answer.reason)

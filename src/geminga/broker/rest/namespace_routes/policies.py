@@ -137,7 +137,7 @@ def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Ro
     async def read(request: Request) -> Response:
         context = context_of(request)
         policies = await context.resources.namespaces.get(namespace_of(request))
-        value = level.told(policies.document, context.cluster)
+        value = level.reported(policies.document, context.cluster)
         if value is None:
             value = row.broker_level(context.policies.settings) if rest.answers_broker else rest.unset
         return nothing_set(rest.unset_status) if value is None else json_response(value)

@@ -135,7 +135,7 @@ async def get_policies(request: Request) -> Response:
     level = OFFLOAD_POLICIES.namespace
     assert level is not None
     policies = await context_of(request).resources.namespaces.get(namespace_of(request))
-    value = level.told(policies.document, context_of(request).cluster)
+    value = level.reported(policies.document, context_of(request).cluster)
     return nothing_set() if value is None else json_response(value)
 
 

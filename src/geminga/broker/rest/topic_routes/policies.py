@@ -111,7 +111,7 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
 
     async def read(request: Request) -> Response:
         name = await _existing_topic(request)
-        value = level.told(await _document(request, name))
+        value = level.reported(await _document(request, name))
         if value is None and flag(request, "applied"):
             value = (await context_of(request).policies.levels_of(name)).merged(row)
         if value is None:
@@ -194,7 +194,7 @@ def _quota_document(kind: str, quota: Quota) -> Document:
 async def get_clusters(request: Request) -> Response:
     """Clusters that have the topic's messages; no body if the topic names none. ``applied``: else its namespace's."""
     name = await _existing_topic(request)
-    value = REPLICATION_CLUSTERS_LEVEL.told(await _document(request, name))
+    value = REPLICATION_CLUSTERS_LEVEL.reported(await _document(request, name))
     if value is None and flag(request, "applied"):
         policies = await context_of(request).resources.namespaces.get(name.namespace)
         value = policies.document.get("replication_clusters") or [context_of(request).cluster]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, Final
 
 from geminga.model.errors import ConfigurationError
-from geminga.spark.pipelines.core.definition import Pipeline, source_name
+from geminga.spark.pipelines.core.definition import Pipeline
 
 #: Of ``geminga/pipeline.json``.
 FORMAT: Final = 1
@@ -133,8 +133,3 @@ def _sources_changed(before: list[Any], after: list[Any], is_stateful: bool) -> 
             changed.remove(f"sources[{number}].topics")
         found += changed
     return found
-
-
-def source_names(pipeline: Pipeline) -> Iterable[str]:
-    """The sources, in the order of Spark's offset log."""
-    return [source_name(source, number) for number, source in enumerate(pipeline.sources)]

@@ -9,7 +9,7 @@ from geminga.spark.pipelines.core import definition as d
 from geminga.spark.pipelines.core import yaml_text as yaml
 from geminga.spark.pipelines.core.checking import check
 from geminga.spark.pipelines.core.problems import PipelineError, Problem
-from geminga.spark.pipelines.core.reading import Record, duration_ms
+from geminga.spark.pipelines.core.reading import CheckedMapping, duration_ms
 
 KEYS: Final = (
     "pipeline",
@@ -109,12 +109,12 @@ class _Parser:
         self._problems = problems
         self._lines = lines
 
-    def _record(self, node: yaml.Node | None, path: str, known: tuple[str, ...]) -> Record:
+    def _record(self, node: yaml.Node | None, path: str, known: tuple[str, ...]) -> CheckedMapping:
         if isinstance(node, yaml.Mapping):
             self._lines[path] = node.line
             for key, line in node.lines.items():
                 self._lines[f"{path}.{key}" if path else key] = line
-        return Record(node, path, known, self._problems)
+        return CheckedMapping(node, path, known, self._problems)
 
     def pipeline(self, document: yaml.Mapping, base: str, service_url: str) -> d.Pipeline:
         top = self._record(document, "", KEYS)
@@ -157,13 +157,13 @@ class _Parser:
             base=base,
         )
 
-    def _cluster(self, top: Record, service_url: str) -> d.Cluster:
+    def _cluster(self, top: CheckedMapping, service_url: str) -> d.Cluster:
         record = self._record(top.node("cluster"), "cluster", ("service_url", "admin_url", "options"))
         return d.Cluster(
             record.text("service_url", service_url), record.text("admin_url"), self._options(record, "pulsar.client.")
         )
 
-    def _options(self, record: Record, prefix: str = "") -> Mapping[str, str]:
+    def _options(self, record: CheckedMapping, prefix: str = "") -> Mapping[str, str]:
         return {name.removeprefix(prefix): value for name, value in record.texts("options").items()}
 
     def _source(self, node: yaml.Node, path: str) -> d.Source:
@@ -212,7 +212,7 @@ class _Parser:
             options=self._options(record),
         )
 
-    def _joins(self, top: Record) -> tuple[d.Join, ...]:
+    def _joins(self, top: CheckedMapping) -> tuple[d.Join, ...]:
         found = []
         for number, node in enumerate(top.nodes("join", is_one_allowed=True)):
             path = "join" if isinstance(top.node("join"), yaml.Mapping) else f"join[{number}]"
@@ -222,7 +222,7 @@ class _Parser:
             )
         return tuple(found)
 
-    def _watermark(self, top: Record) -> d.Watermark | None:
+    def _watermark(self, top: CheckedMapping) -> d.Watermark | None:
         node = top.node("watermark")
         if node is None:
             return None
@@ -233,7 +233,7 @@ class _Parser:
             record.tell("delay", "missing: how much later than the newest event a row may come, such as 2 hours")
         return d.Watermark(record.duration_ms("delay", 1), record.choice("of", ("all", "each")) == "each")
 
-    def _window(self, top: Record) -> d.Window | None:
+    def _window(self, top: CheckedMapping) -> d.Window | None:
         node = top.node("window")
         if node is None:
             return None
@@ -246,12 +246,12 @@ class _Parser:
             given[0], record.duration_ms(given[0].value), record.duration_ms("every"), record.duration_ms("offset")
         )
 
-    def _keys(self, top: Record) -> Mapping[str, str]:
+    def _keys(self, top: CheckedMapping) -> Mapping[str, str]:
         if isinstance(top.node("keys"), yaml.Mapping):
             return top.texts("keys")
         return {name: name for name in top.names("keys")}
 
-    def _sink(self, top: Record) -> d.Sink:
+    def _sink(self, top: CheckedMapping) -> d.Sink:
         record = self._record(top.node("sink"), "sink", _SINK)
         return d.Sink(
             topic=record.text("topic"),
@@ -268,7 +268,7 @@ class _Parser:
             options=self._options(record),
         )
 
-    def _trigger(self, top: Record) -> int | None:
+    def _trigger(self, top: CheckedMapping) -> int | None:
         value = top.text("trigger", "always")
         if value in ("always", "available"):
             return 0 if value == "always" else None

@@ -17,7 +17,7 @@ class Problem:
     text: str
     line: int = 0
 
-    def told(self, file: str) -> str:
+    def sentence(self, file: str) -> str:
         """``FILE:LINE: path: text``."""
         where = f"{file}:{self.line}: " if self.line else f"{file}: " if file else ""
         return f"{where}{self.path}: {self.text}" if self.path else f"{where}{self.text}"
@@ -29,10 +29,10 @@ class PipelineError(ConfigurationError):
     def __init__(self, problems: Sequence[Problem], file: str = "") -> None:
         self.problems = tuple(problems)
         self.file = file
-        told = [problem.told(file) for problem in self.problems[:3]]
-        if len(self.problems) > len(told):
-            told.append(f"and {len(self.problems) - len(told)} more, which `geminga pipeline validate` lists")
-        super().__init__("; ".join(told))
+        sentences = [problem.sentence(file) for problem in self.problems[:3]]
+        if len(self.problems) > len(sentences):
+            sentences.append(f"and {len(self.problems) - len(sentences)} more, which `geminga pipeline validate` lists")
+        super().__init__("; ".join(sentences))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -31,7 +31,7 @@ NAMES_MAX: Final = 10_000
 UNKNOWN_TOLD_MAX: Final = 100
 
 
-class Record:
+class CheckedMapping:
     """A mapping with known keys. Each value is asked for once; ``is_given`` says whether a key is there."""
 
     def __init__(self, node: yaml.Node | None, path: str, known: Iterable[str], problems: list[Problem]) -> None:

@@ -12,7 +12,7 @@ from geminga.model.errors import InvalidTopicNameError
 from geminga.spark.pipelines.core import parsing
 from geminga.spark.pipelines.core import yaml_text as yaml
 from geminga.spark.pipelines.core.problems import PipelineError, Problem, nearest
-from geminga.spark.pipelines.core.reading import Record
+from geminga.spark.pipelines.core.reading import CheckedMapping
 
 #: What a dead-letter topic's messages carry for the way back; not sent on.
 _DEAD_LETTER_PROPERTIES: Final = (
@@ -72,7 +72,10 @@ class Ready:
 
 
 def expanded(document: yaml.Mapping, file: str = "") -> yaml.Mapping:
-    """A document with ``use``: that of the ready pipeline, with the document's other keys over it."""
+    """A document with ``use``: that of the ready pipeline, with the document's other keys over it.
+
+    Raises PipelineError.
+    """
     if "use" not in document.entries:
         if "with" in document.entries:
             raise PipelineError(
@@ -80,7 +83,7 @@ def expanded(document: yaml.Mapping, file: str = "") -> yaml.Mapping:
             )
         return document
     problems: list[Problem] = []
-    record = Record(document, "", ("use", "with", *parsing.KEYS), problems)
+    record = CheckedMapping(document, "", ("use", "with", *parsing.KEYS), problems)
     name = record.text("use")
     if problems:
         raise PipelineError(problems, file)
@@ -129,8 +132,8 @@ def _file(given: Mapping[str, str], name: str, source: str, rest: str) -> str:
 
 def _fields(given: Mapping[str, str], fields: Mapping[str, str]) -> str:
     """What becomes of messages that stay bytes; nothing where columns are given."""
-    told = "".join(f"    {name}: {_q(expression)}\n" for name, expression in fields.items())
-    return "" if given["columns"] else f"  fields:\n{told}"
+    lines = "".join(f"    {name}: {_q(expression)}\n" for name, expression in fields.items())
+    return "" if given["columns"] else f"  fields:\n{lines}"
 
 
 def _windows(given: Mapping[str, str]) -> str:

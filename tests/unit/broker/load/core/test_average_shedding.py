@@ -6,7 +6,7 @@ from geminga.broker.load_rules.average_shedding import AverageShedding
 from geminga.broker.load_rules.cluster_load import ClusterLoad, Move
 from geminga.broker.load_rules.config import AVERAGE_SHEDDER, LoadConfig
 from geminga.broker.load_rules.histories import UNSEEN
-from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, LoadRates, Usage
 
 CONFIG = LoadConfig(shedding=AVERAGE_SHEDDER, placement=AVERAGE_SHEDDER)
 
@@ -15,7 +15,7 @@ def cluster(**messages: list[float]) -> ClusterLoad:
     """Brokers by name, with what each of their bundles carries; 100 messages are a percent of a CPU."""
     reports: dict[str, BrokerReport] = {}
     for broker, rates in messages.items():
-        stats = {f"a/{broker}/0x{at:08x}_0x{at + 1:08x}": BundleStats(Rates(rate)) for at, rate in enumerate(rates)}
+        stats = {f"a/{broker}/0x{at:08x}_0x{at + 1:08x}": BundleStats(LoadRates(rate)) for at, rate in enumerate(rates)}
         reports[broker] = BrokerReport(HostUsage(Usage(sum(rates) / 100, 100)), stats)
     data = {name: UNSEEN.with_sample(stats) for report in reports.values() for name, stats in report.stats.items()}
     return ClusterLoad(reports, data)

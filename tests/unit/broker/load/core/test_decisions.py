@@ -17,7 +17,7 @@ from geminga.broker.load_rules.isolation import Isolation, decode_isolation
 from geminga.broker.load_rules.members import amount, is_bundle_name
 from geminga.broker.load_rules.news import Said, is_news
 from geminga.broker.load_rules.placement import BrokerChoice
-from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, Rates, Usage
+from geminga.broker.load_rules.reports import BrokerReport, BundleStats, HostUsage, LoadRates, Usage
 from geminga.broker.load_rules.shedding import ThresholdShedding, shedding_of
 from geminga.broker.load_rules.splitting import Split, splits
 from geminga.model.errors import CorruptionError
@@ -31,7 +31,7 @@ def name(number: int, namespace: str = "a/x") -> str:
 
 
 def stats(mb: float = 0, messages: float = 0, topics: int = 2) -> BundleStats:
-    return BundleStats(Rates(messages, 0, mb * MB, 0), topics=topics)
+    return BundleStats(LoadRates(messages, 0, mb * MB, 0), topics=topics)
 
 
 def report(cpu: float, *each: BundleStats, first: int = 0, namespace: str = "a/x", **more) -> BrokerReport:
@@ -186,7 +186,13 @@ def test_average_shedder_moves_nothing_to_where_a_policy_forbids_it() -> None:
 
 
 def test_a_history_forgets_slowly_and_takes_no_more_samples_than_it_may() -> None:
-    history = History(2).with_sample(Rates(0)).with_sample(Rates(0)).with_sample(Rates(0)).with_sample(Rates(8))
+    history = (
+        History(2)
+        .with_sample(LoadRates(0))
+        .with_sample(LoadRates(0))
+        .with_sample(LoadRates(0))
+        .with_sample(LoadRates(8))
+    )
     assert (history.samples, history.rates.messages) == (2, 4)
 
 
@@ -194,7 +200,7 @@ def test_a_document_with_more_samples_than_it_may_have_counts_as_full() -> None:
     document = b'{"longTermData": {"maxSamples": 10, "numSamples": 1000000, "msgRateIn": 0}}'
     data = decode_bundle_data("/data", document)
     assert data.long.samples == 10
-    assert data.long.with_sample(Rates(100)).rates.messages == 10
+    assert data.long.with_sample(LoadRates(100)).rates.messages == 10
 
 
 # ---- who may have what

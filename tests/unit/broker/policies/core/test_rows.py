@@ -89,7 +89,7 @@ def test_values_by_cluster_are_set_and_removed_one_by_one() -> None:
     document = {"topicDispatchRate": {"far": {"a": 1}}, "other": 2}
     changed = level.changed(document, "here", {"b": 2})
     assert changed == {"topicDispatchRate": {"far": {"a": 1}, "here": {"b": 2}}, "other": 2}
-    assert level.told(changed, "here") == {"b": 2}
+    assert level.reported(changed, "here") == {"b": 2}
     assert level.changed(changed, "here", None) == document
     assert level.changed({"topicDispatchRate": "what"}, "here", None) == {"topicDispatchRate": {}}
 
@@ -101,8 +101,8 @@ def test_a_policy_of_several_fields_is_set_and_told_as_one() -> None:
     stored = level.changed({"other": 1}, value)
     assert stored["delayedDeliveryEnabled"] is True
     assert stored["other"] == 1
-    assert level.told(stored) == value
-    assert level.told({"delayedDeliveryTickTimeMillis": 5}) is None
+    assert level.reported(stored) == value
+    assert level.reported({"delayedDeliveryTickTimeMillis": 5}) is None
     # The tick alone, which older versions could set, counts all the same.
     only_tick = level.stored({"delayedDeliveryTickTimeMillis": 5})
     assert DELAYED_DELIVERY.value_of([only_tick, {"active": False, "tickTime": 7}]) == (False, 5)

@@ -1,18 +1,14 @@
 """Delayed messages as a heap of (time, ledger id, entry id): the tracker that Pulsar began with.
 
-The reference that benches and property tests compare :mod:`.time_buckets` with; no dispatcher uses it. It rounds no
-times, so that a message is due exactly at its time. In Pulsar's memory an element is three longs, 24 bytes.
+What property tests compare ``broker.core.delayed.time_buckets`` with. It rounds no times, so that a message is due
+exactly at its time.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import Final
 
 from geminga.model import Position
-
-#: What an element takes in Pulsar's heap (three longs outside the Java heap).
-ELEMENT_BYTES: Final = 24
 
 
 class DelayedHeap:

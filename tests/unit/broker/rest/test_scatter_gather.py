@@ -10,11 +10,18 @@ import pytest
 from starlette.requests import Request
 
 from geminga import sim
-from geminga.broker.peers.http_client import Answer
+from geminga.broker.peers.http_client import PeerAnswer
 from geminga.broker.resources import PartitionedTopic
 from geminga.broker.rest.calls.requests import RestError
-from geminga.broker.rest.topic_routes import messages, spreading, subscriptions, topics
-from geminga.broker.rest.topic_routes.spreading import SPREADS, Answered, _are_here, _ask_all, _partitions, settled
+from geminga.broker.rest.topic_routes import messages, scatter_gather, subscriptions, topics
+from geminga.broker.rest.topic_routes.scatter_gather import (
+    GATHERED,
+    PartitionAnswer,
+    _are_here,
+    _ask_all,
+    _partitions,
+    settled,
+)
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
@@ -23,10 +30,10 @@ from geminga.runtime.turns import TURN_STEPS_MAX
 TOPIC = TopicName.parse("persistent://t/n/whole")
 
 
-def answered(*statuses: int, bodies: list[object] | None = None) -> list[Answered]:
+def answered(*statuses: int, bodies: list[object] | None = None) -> list[PartitionAnswer]:
     found = bodies or [{"reason": f"because {status}"} for status in statuses]
     return [
-        Answered(TOPIC.with_partition(index), Answer(status, json.dumps(body).encode(), "b:8080"))
+        PartitionAnswer(TOPIC.with_partition(index), PeerAnswer(status, json.dumps(body).encode(), "b:8080"))
         for index, (status, body) in enumerate(zip(statuses, found, strict=True))
     ]
 
@@ -52,7 +59,7 @@ def request(query: str = "") -> Request:
     ],
 )
 def test_a_refusal_of_some_partitions_may_be_none(handler, statuses) -> None:
-    found = settled(answered(*statuses), SPREADS[handler])
+    found = settled(answered(*statuses), GATHERED[handler])
     assert len(found) == sum(status < 300 for status in statuses)
 
 
@@ -69,18 +76,18 @@ def test_a_refusal_of_some_partitions_may_be_none(handler, statuses) -> None:
 )
 def test_a_refusal_that_counts_is_the_answer(handler, statuses, status) -> None:
     with pytest.raises(RestError, match=f"because {status}") as raised:
-        settled(answered(*statuses), SPREADS[handler])
+        settled(answered(*statuses), GATHERED[handler])
     assert raised.value.http_status == status
 
 
 def test_a_broker_that_fails_is_named_with_the_partition() -> None:
     with pytest.raises(UnavailableError, match=r"whole-partition-1: because 500 \(the broker at b:8080\)"):
-        settled(answered(204, 500), SPREADS[subscriptions.skip_all])
+        settled(answered(204, 500), GATHERED[subscriptions.skip_all])
 
 
 def test_names_numbers_and_documents_are_joined() -> None:
     def joined(handler, *bodies: object, query: str = "") -> object:
-        response = SPREADS[handler].join(request(query), answered(*(200 for _ in bodies), bodies=list(bodies)))
+        response = GATHERED[handler].join(request(query), answered(*(200 for _ in bodies), bodies=list(bodies)))
         return json.loads(response.body)
 
     assert joined(subscriptions.list_subscriptions, ["a", "b"], ["b", "c"]) == ["a", "b", "c"]
@@ -115,7 +122,7 @@ def test_names_numbers_and_documents_are_joined() -> None:
 
 def test_what_is_no_json_object_is_told() -> None:
     with pytest.raises(UnavailableError, match="no JSON object"):
-        SPREADS[topics.terminate_partitions].join(request(), answered(200, bodies=[[1]]))
+        GATHERED[topics.terminate_partitions].join(request(), answered(200, bodies=[[1]]))
 
 
 def test_partitions_are_counted_up_in_turns_of_the_loop() -> None:
@@ -158,14 +165,14 @@ def test_partitions_are_counted_up_in_turns_of_the_loop() -> None:
 def test_partitions_are_asked_in_groups_to_the_last_or_to_a_refusal_that_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spreading, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(scatter_gather, "PARTITIONS_AT_ONCE", 2)
     refused: set[int] = set()
     heard: list[int] = []
 
-    async def ask(partition: TopicName, method: str, rest: str, *, query: str, body: bytes) -> Answer:
+    async def ask(partition: TopicName, method: str, rest: str, *, query: str, body: bytes) -> PeerAnswer:
         heard.append(partition.partition)
         status = 412 if partition.partition in refused else 204
-        return Answer(status, b'{"reason": "no"}', "b:8080")
+        return PeerAnswer(status, b'{"reason": "no"}', "b:8080")
 
     async def receive() -> dict[str, object]:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -178,13 +185,13 @@ def test_partitions_are_asked_in_groups_to_the_last_or_to_a_refusal_that_counts(
     async def main() -> None:
         partitions = [TOPIC.with_partition(index) for index in range(5)]
         peers = SimpleNamespace(ask=ask)
-        found = await _ask_all(made(), peers, partitions, SPREADS[topics.unload])
+        found = await _ask_all(made(), peers, partitions, GATHERED[topics.unload])
         assert [one.partition for one in found] == partitions
         assert heard == [0, 1, 2, 3, 4]
         heard.clear()
         refused.add(2)
         with pytest.raises(RestError):
-            await _ask_all(made(), peers, partitions, SPREADS[topics.unload])
+            await _ask_all(made(), peers, partitions, GATHERED[topics.unload])
         assert heard == [0, 1, 2, 3]
 
     asyncio.run(main())

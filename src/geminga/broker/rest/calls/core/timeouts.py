@@ -19,7 +19,7 @@ RETRY_AFTER_S: Final = 5
 BODY_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
 
 
-class Part(Enum):
+class RequestPhase(Enum):
     """What a connection is at."""
 
     #: Its request line and headers are not complete.
@@ -30,7 +30,7 @@ class Part(Enum):
     OTHER = "answer"
 
 
-class Limits(NamedTuple):
+class TimeoutLimits(NamedTuple):
     """Seconds for the headers, for the body, and without progress of an answer that is to be read."""
 
     head_s: float
@@ -38,31 +38,31 @@ class Limits(NamedTuple):
     stalled_s: float
 
 
-class Patience:
+class RequestTimeouts:
     """Of one connection."""
 
-    __slots__ = ("_limits", "_part", "_part_since_s", "_request", "_unread", "_unread_since_s")
+    __slots__ = ("_limits", "_phase", "_phase_since_s", "_request", "_unread", "_unread_since_s")
 
-    def __init__(self, limits: Limits, now_s: float) -> None:
+    def __init__(self, limits: TimeoutLimits, now_s: float) -> None:
         self._limits = limits
-        self._part = Part.HEAD
+        self._phase = RequestPhase.HEAD
         self._request = 0
-        self._part_since_s = now_s
+        self._phase_since_s = now_s
         self._unread = 0
         self._unread_since_s = now_s
 
-    def look(self, now_s: float, part: Part, request: int, unread_bytes: int) -> str:
-        """What took too long (empty: nothing), given the part of request number ``request`` it is at now, and the
+    def look(self, now_s: float, phase: RequestPhase, request: int, unread_bytes: int) -> str:
+        """What took too long (empty: nothing), given the phase of request number ``request`` it is at now, and the
         bytes of answers that the client has not taken."""
-        if part is not self._part or request != self._request:
-            self._part, self._request, self._part_since_s = part, request, now_s
+        if phase is not self._phase or request != self._request:
+            self._phase, self._request, self._phase_since_s = phase, request, now_s
         if unread_bytes < self._unread or not self._unread:
             self._unread_since_s = now_s
         self._unread = unread_bytes
-        took_s = now_s - self._part_since_s
-        if part is Part.HEAD and took_s >= self._limits.head_s:
+        took_s = now_s - self._phase_since_s
+        if phase is RequestPhase.HEAD and took_s >= self._limits.head_s:
             return "its headers"
-        if part is Part.BODY and took_s >= self._limits.body_s:
+        if phase is RequestPhase.BODY and took_s >= self._limits.body_s:
             return "its body"
         if unread_bytes and now_s - self._unread_since_s >= self._limits.stalled_s:
             return "reading the answer"

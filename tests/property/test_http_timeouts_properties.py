@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.rest.calls.core.patience import Limits, Part, Patience
+from geminga.broker.rest.calls.core.timeouts import RequestPhase, RequestTimeouts, TimeoutLimits
 
-LIMITS = Limits(head_s=10, body_s=60, stalled_s=30)
+LIMITS = TimeoutLimits(head_s=10, body_s=60, stalled_s=30)
 LOOKS = st.lists(
-    st.tuples(st.integers(0, 25), st.sampled_from(list(Part)), st.booleans(), st.sampled_from([0, 0, 1, 2, 3])),
+    st.tuples(st.integers(0, 25), st.sampled_from(list(RequestPhase)), st.booleans(), st.sampled_from([0, 0, 1, 2, 3])),
     max_size=30,
 )
 
@@ -26,8 +26,8 @@ def since(log, same) -> int:
 
 @given(LOOKS)
 def test_it_ends_what_lasts_too_long_and_nothing_else(looks) -> None:
-    patience = Patience(LIMITS, 0)
-    log = [(0, Part.HEAD, 0, 0)]
+    patience = RequestTimeouts(LIMITS, 0)
+    log = [(0, RequestPhase.HEAD, 0, 0)]
     now = request = 0
     for elapsed, part, is_next, unread in looks:
         now += elapsed
@@ -41,9 +41,9 @@ def test_it_ends_what_lasts_too_long_and_nothing_else(looks) -> None:
                 waits = after[0]
                 break
         expected = ""
-        if part is Part.HEAD and now - began >= LIMITS.head_s:
+        if part is RequestPhase.HEAD and now - began >= LIMITS.head_s:
             expected = "its headers"
-        elif part is Part.BODY and now - began >= LIMITS.body_s:
+        elif part is RequestPhase.BODY and now - began >= LIMITS.body_s:
             expected = "its body"
         elif unread and now - waits >= LIMITS.stalled_s:
             expected = "reading the answer"

@@ -34,18 +34,18 @@ from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from geminga.broker.peers.http_client import Answer
+    from geminga.broker.peers.http_client import PeerAnswer
     from geminga.broker.peers.topics import PeerTopics
 
 #: Partitions asked at the same time.
 PARTITIONS_AT_ONCE: Final = 64
 
 
-class Answered(NamedTuple):
+class PartitionAnswer(NamedTuple):
     """What a partition's owner said."""
 
     partition: TopicName
-    answer: Answer
+    answer: PeerAnswer
 
     @property
     def is_good(self) -> bool:
@@ -61,11 +61,11 @@ class Answered(NamedTuple):
         return found
 
 
-class Spread(NamedTuple):
+class ScatterGather(NamedTuple):
     """How one row is carried out on partitions."""
 
     #: Of all answers, by partition.
-    join: Callable[[Request, Sequence[Answered]], Response]
+    join: Callable[[Request, Sequence[PartitionAnswer]], Response]
     #: Refusals that are none where another partition did it.
     passed_over: frozenset[int] = frozenset()
     #: Refusals that are none at all.
@@ -77,12 +77,12 @@ class Spread(NamedTuple):
 def over_partitions(routes: Iterable[Route]) -> list[Route]:
     """The same routes; those that partitions answer together do so wherever these are."""
     return [
-        route.answered_by(_spread(route.endpoint, SPREADS[route.endpoint])) if route.endpoint in SPREADS else route
+        route.answered_by(_gathered(route.endpoint, GATHERED[route.endpoint])) if route.endpoint in GATHERED else route
         for route in routes
     ]
 
 
-def _spread(handler: Handler, spread: Spread) -> Handler:
+def _gathered(handler: Handler, spread: ScatterGather) -> Handler:
     @wraps(handler)
     async def serve(request: Request) -> Response:
         peers = context_of(request).topics.elsewhere
@@ -123,8 +123,8 @@ async def _are_here(request: Request, peers: PeerTopics, partitions: Sequence[To
 
 
 async def _ask_all(
-    request: Request, peers: PeerTopics, partitions: Sequence[TopicName], spread: Spread
-) -> list[Answered]:
+    request: Request, peers: PeerTopics, partitions: Sequence[TopicName], spread: ScatterGather
+) -> list[PartitionAnswer]:
     """The good answers; see :func:`settled`. What comes behind a refusal that counts is not asked any more."""
     query = "&".join(
         item
@@ -135,19 +135,19 @@ async def _ask_all(
     behind = request.scope["path"].split("/")[7:]
     rest = spread.rest if spread.rest is not None else "".join(f"/{part}" for part in behind)
     body = await body_bytes(request)
-    found: list[Answered] = []
+    found: list[PartitionAnswer] = []
     for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
         some = partitions[start : start + PARTITIONS_AT_ONCE]
         answers = await asyncio.gather(
             *(peers.ask(partition, request.method, rest, query=query, body=body) for partition in some)
         )
-        found += map(Answered, some, answers)
+        found += map(PartitionAnswer, some, answers)
         if any(one.answer.status not in spread.passed_over | spread.nothing for one in found if not one.is_good):
             break
     return settled(found, spread)
 
 
-def settled(answers: Sequence[Answered], spread: Spread) -> list[Answered]:
+def settled(answers: Sequence[PartitionAnswer], spread: ScatterGather) -> list[PartitionAnswer]:
     """The good ones; raises the first refusal that counts, as its status where the request was at fault."""
     good = [one for one in answers if one.is_good]
     refused = [one for one in answers if not one.is_good]
@@ -159,7 +159,7 @@ def settled(answers: Sequence[Answered], spread: Spread) -> list[Answered]:
     return good
 
 
-def _refuse(one: Answered) -> NoReturn:
+def _refuse(one: PartitionAnswer) -> NoReturn:
     status = one.answer.status
     if 400 <= status < 500:
         raise RestError(status, one.answer.reason)
@@ -169,15 +169,15 @@ def _refuse(one: Answered) -> NoReturn:
 # ---- how answers become one
 
 
-def _done(_request: Request, _answers: Sequence[Answered]) -> Response:
+def _done(_request: Request, _answers: Sequence[PartitionAnswer]) -> Response:
     return no_content()
 
 
-def _quietly_done(_request: Request, _answers: Sequence[Answered]) -> Response:
+def _quietly_done(_request: Request, _answers: Sequence[PartitionAnswer]) -> Response:
     return nothing_set()
 
 
-def _names(_request: Request, answers: Sequence[Answered]) -> Response:
+def _names(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     found: dict[str, None] = {}
     for one in answers:
         names = one.answer.json()
@@ -185,11 +185,11 @@ def _names(_request: Request, answers: Sequence[Answered]) -> Response:
     return json_response([*found])
 
 
-def _first(_request: Request, answers: Sequence[Answered]) -> Response:
+def _first(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     return json_response(answers[0].document)
 
 
-def _stats(request: Request, answers: Sequence[Answered]) -> Response:
+def _stats(request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     each = {str(one.partition): one.document for one in answers}
     name = topic_of(request)
     stats = merged_stats(
@@ -200,7 +200,7 @@ def _stats(request: Request, answers: Sequence[Answered]) -> Response:
     return json_response(stats)
 
 
-def _internal_stats(request: Request, answers: Sequence[Answered]) -> Response:
+def _internal_stats(request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     metadata = partitioned_metadata(_count(request), request.state.properties)
     each: Document = {str(one.partition): one.document for one in answers}
     return json_response({"metadata": metadata, "partitions": each})
@@ -211,11 +211,11 @@ def _count(request: Request) -> int:
     return count
 
 
-def _by_index(_request: Request, answers: Sequence[Answered]) -> Response:
+def _by_index(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     return json_response({str(one.partition.partition): one.document for one in answers})
 
 
-def _backlog(request: Request, answers: Sequence[Answered]) -> Response:
+def _backlog(request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     sums = dict.fromkeys(("storageSize", "totalMessages", "messageBacklog"), 0)
     ledgers: list[Json] = []
     cursors: Document = {}
@@ -240,21 +240,21 @@ def _backlog(request: Request, answers: Sequence[Answered]) -> Response:
 
 _MISSING: Final = frozenset({404})
 #: By handler.
-SPREADS: Final[dict[Handler, Spread]] = {
-    subscriptions.list_subscriptions: Spread(_names, nothing=_MISSING),
-    subscriptions.create_subscription: Spread(_done, passed_over=frozenset({409})),
-    subscriptions.delete_subscription: Spread(_done, passed_over=_MISSING),
-    subscriptions.skip_all: Spread(_done, passed_over=_MISSING),
-    subscriptions.expire_messages: Spread(_done, passed_over=_MISSING),
-    subscriptions.expire_all: Spread(_done, passed_over=_MISSING),
-    subscriptions.reset_to_time: Spread(_done, passed_over=_MISSING),
-    subscriptions.get_properties: Spread(_first, passed_over=_MISSING),
-    subscriptions.set_properties: Spread(_done, passed_over=_MISSING),
-    messages.backlog: Spread(_backlog, passed_over=_MISSING),
-    topics.get_partitioned_stats: Spread(_stats, nothing=_MISSING, rest="/stats"),
-    topics.get_partitioned_internal_stats: Spread(_internal_stats, nothing=_MISSING, rest="/internalStats"),
-    topics.unload: Spread(_done, nothing=_MISSING),
-    topics.truncate: Spread(_done, nothing=_MISSING),
-    topics.trim: Spread(_quietly_done, nothing=_MISSING),
-    topics.terminate_partitions: Spread(_by_index, rest="/terminate"),
+GATHERED: Final[dict[Handler, ScatterGather]] = {
+    subscriptions.list_subscriptions: ScatterGather(_names, nothing=_MISSING),
+    subscriptions.create_subscription: ScatterGather(_done, passed_over=frozenset({409})),
+    subscriptions.delete_subscription: ScatterGather(_done, passed_over=_MISSING),
+    subscriptions.skip_all: ScatterGather(_done, passed_over=_MISSING),
+    subscriptions.expire_messages: ScatterGather(_done, passed_over=_MISSING),
+    subscriptions.expire_all: ScatterGather(_done, passed_over=_MISSING),
+    subscriptions.reset_to_time: ScatterGather(_done, passed_over=_MISSING),
+    subscriptions.get_properties: ScatterGather(_first, passed_over=_MISSING),
+    subscriptions.set_properties: ScatterGather(_done, passed_over=_MISSING),
+    messages.backlog: ScatterGather(_backlog, passed_over=_MISSING),
+    topics.get_partitioned_stats: ScatterGather(_stats, nothing=_MISSING, rest="/stats"),
+    topics.get_partitioned_internal_stats: ScatterGather(_internal_stats, nothing=_MISSING, rest="/internalStats"),
+    topics.unload: ScatterGather(_done, nothing=_MISSING),
+    topics.truncate: ScatterGather(_done, nothing=_MISSING),
+    topics.trim: ScatterGather(_quietly_done, nothing=_MISSING),
+    topics.terminate_partitions: ScatterGather(_by_index, rest="/terminate"),
 }
