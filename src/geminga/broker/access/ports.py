@@ -53,8 +53,11 @@ class Exchange(Protocol):
 class Authenticator(Protocol):
     """Finds out who peers are."""
 
-    def begin(self) -> Exchange:
-        """For a peer that nothing is known of; no more than one is held for each connection and identity."""
+    def begin(self, *, in_http: bool = False) -> Exchange:
+        """For a peer that nothing is known of; no more than one is held for each connection and identity.
+
+        ``in_http``: credentials are the value of the header Authorization, and no method may be named.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,14 @@ class Access:
     proxy_roles: frozenset[str] = frozenset()
     #: Whether what a proxy passes on of another's credentials is verified too.
     verifies_original: bool = False
+    #: Seconds before credentials expire that new ones are asked for.
+    refresh_s: float = 60.0
 
     def handshake_rules(self, limit_s: float) -> HandshakeRules:
         """For handshakes that may take so many seconds."""
-        return HandshakeRules(limit_s, proxy_roles=self.proxy_roles, verifies_original=self.verifies_original)
+        return HandshakeRules(
+            limit_s,
+            refresh_s=self.refresh_s,
+            proxy_roles=self.proxy_roles,
+            verifies_original=self.verifies_original,
+        )

@@ -37,10 +37,10 @@ async def principal_of(request: Request) -> Principal:
     exchanges: dict[Whose, Exchange] = {}
     step = machine.connect(hello_of(request))
     while isinstance(step, Verify):
-        exchange = exchanges.setdefault(step.whose, access.authenticator.begin())
+        exchange = exchanges.setdefault(step.whose, access.authenticator.begin(in_http=True))
         answer = exchange.answer(step.credentials)
         verdict = answer if isinstance(answer, Known | Challenge | Rejected) else await answer
-        following = machine.verdict(verdict)
+        following = machine.verdict(verdict, _NOW_S)
         assert following is not None
         step = following
     if isinstance(step, Accept):
