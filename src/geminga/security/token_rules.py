@@ -15,6 +15,14 @@ from geminga.security.web_token import WebToken, parse_token, signed_token, unsi
 ROLE_LENGTH_MAX: Final = 1024
 
 
+class ExpiredError(ValueError):
+    """It was good, and is over."""
+
+
+class AudienceError(ValueError):
+    """It is good, for somebody else."""
+
+
 class Proved(NamedTuple):
     """What a good token says."""
 
@@ -68,18 +76,18 @@ def check_signature(token: WebToken, keys: Sequence[Verifier]) -> None:
 
 
 def check_audience(claims: Mapping[str, object], claim: str, expected: frozenset[str]) -> None:
-    """Return if the token is meant for one of ``expected``. Raises ValueError."""
+    """Return if the token is meant for one of ``expected``. Raises AudienceError."""
     said = claims.get(claim)
     if said is None:
-        raise ValueError(f"the token names no audience (claim {claim!r})")
+        raise AudienceError(f"the token names no audience (claim {claim!r})")
     if isinstance(said, str):
         audiences: list[object] = [said]
     elif isinstance(said, list):
         audiences = said
     else:
-        raise ValueError(f"the token's claim {claim!r} is neither a text nor a list of texts")
+        raise AudienceError(f"the token's claim {claim!r} is neither a text nor a list of texts")
     if not any(isinstance(one, str) and one in expected for one in audiences):
-        raise ValueError(f"the token is meant for another audience (claim {claim!r})")
+        raise AudienceError(f"the token is meant for another audience (claim {claim!r})")
 
 
 def role_of(claims: Mapping[str, object], claim: str) -> str:
@@ -107,7 +115,7 @@ def _check_times(claims: Mapping[str, object], now_s: float, skew_s: float) -> f
     expires_s, begins_s = _time(claims, "exp"), _time(claims, "nbf")
     _time(claims, "iat")
     if expires_s is not None and now_s > expires_s + skew_s:
-        raise ValueError(f"the token expired on {_date(expires_s)}")
+        raise ExpiredError(f"the token expired on {_date(expires_s)}")
     if begins_s is not None and now_s + skew_s < begins_s:
         raise ValueError(f"the token is not yet valid: it begins on {_date(begins_s)}")
     return expires_s

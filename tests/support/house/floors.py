@@ -70,6 +70,7 @@ FLOORS: Final = (
     "broker.subscription",
     "broker.policies",
     "broker.configuration",
+    "broker.authentication",
     "broker.resources",
     "broker.topic",
     "broker.admission",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -24,6 +24,8 @@ class Denied(NamedTuple):
 
 
 Decision: TypeAlias = Allowed | Denied
+#: Of a metric: names and values.
+Labels: TypeAlias = tuple[tuple[str, str], ...]
 ALLOWED: Final = Allowed()
 
 
@@ -53,11 +55,16 @@ class Exchange(Protocol):
 class Authenticator(Protocol):
     """Finds out who peers are."""
 
-    def begin(self, *, in_http: bool = False) -> Exchange:
+    def begin(self, source: str = "", *, in_http: bool = False) -> Exchange:
         """For a peer that nothing is known of; no more than one is held for each connection and identity.
 
-        ``in_http``: credentials are the value of the header Authorization, and no method may be named.
+        ``source``: its address, without the port. ``in_http``: credentials are the value of the header Authorization,
+        and no method may be named.
         """
+
+
+def _no_metrics() -> Iterable[tuple[Labels, Mapping[str, float]]]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +79,10 @@ class Access:
     verifies_original: bool = False
     #: Seconds before credentials expire that new ones are asked for.
     refresh_s: float = 60.0
+    #: Whether who asks for ``/metrics`` must be known.
+    authenticates_metrics: bool = False
+    #: Labels and samples of what became of credentials.
+    metrics: Callable[[], Iterable[tuple[Labels, Mapping[str, float]]]] = _no_metrics
 
     def handshake_rules(self, limit_s: float) -> HandshakeRules:
         """For handshakes that may take so many seconds."""

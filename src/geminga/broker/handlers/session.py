@@ -63,7 +63,9 @@ def _follow(services: CommandServices, connection: Connection, step: Step | None
     while isinstance(step, Verify):
         exchange = connection.exchanges.get(step.whose)
         if exchange is None:
-            exchange = connection.exchanges[step.whose] = services.access.authenticator.begin()
+            exchange = connection.exchanges[step.whose] = services.access.authenticator.begin(
+                connection.peer.rpartition(":")[0]
+            )
         verdict = exchange.answer(step.credentials)
         if not isinstance(verdict, Known | Challenge | Rejected):
             connection.run_in_turns(_follow_later(services, connection, verdict))
