@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -16,6 +17,7 @@ from geminga.runtime import Runtime, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.house.signing import OTHER_SECRET, SECRET, in_text, token_of
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.rest_world import ask, rest_application
 
 PACKAGE = "org.apache.pulsar.broker.authentication."
 #: Seconds that a clock may be off.
@@ -278,3 +280,48 @@ async def last_error(client: Client) -> str:
     error = await client.error()
     assert error.error == pb.AuthenticationError
     return error.message
+
+
+# ---- HTTP
+
+
+def test_requests_are_known_by_their_headers_and_refusals_make_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        path, bearer = "/admin/v2/tenants/acme", "Bearer " + token_of("jane").decode()
+        body = b'{"allowedClusters": ["standalone"]}'
+        for headers in (
+            {},
+            {"authorization": "Bearer " + token_of("jane", secret=OTHER_SECRET).decode()},
+            {"authorization": bearer, "x-pulsar-auth-method-name": "basic"},
+            {"authorization": bearer, "x-pulsar-auth-method-name": "sasl"},
+            {"authorization": bearer, "x-original-principal": "joe"},
+            {"authorization": "Bearer " + token_of("gate").decode()},
+            {"authorization": "Bearer " + token_of("gate").decode(), "x-original-principal": "gate"},
+        ):
+            assert (await ask(application, "PUT", path, body, headers=headers)).status == 401
+        assert not await world.metadata.exists("/admin/policies/acme")
+        for headers in (
+            {"authorization": bearer},
+            {"authorization": bearer, "x-pulsar-auth-method-name": "token"},
+            {"authorization": "Bearer " + token_of("gate").decode(), "x-original-principal": "joe"},
+            {"authorization": "Basic " + base64.b64encode("joe:hello:wörld".encode()).decode()},
+        ):
+            assert (await ask(application, "GET", "/admin/v2/tenants", headers=headers)).status == 200
+        assert (await ask(application, "PUT", path, body, headers={"authorization": bearer})).status == 204
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_metrics_are_told_to_everybody_unless_the_key_says_otherwise(is_asked: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        assert (await ask(application, "GET", "/metrics")).status == (401 if is_asked else 200)
+        good = {"authorization": "Bearer " + token_of("jane").decode()}
+        await ask(application, "GET", "/admin/v2/tenants", headers=good)
+        page = (await ask(application, "GET", "/metrics", headers=good)).body.decode()
+        labels = 'cluster="standalone",provider_name="AuthenticationProviderToken",auth_method="token"'
+        assert f"pulsar_authentication_success_total{{{labels}}} {1 + is_asked}" in page
+
+    run(scenario, authenticates_metrics=is_asked)
