@@ -54,7 +54,7 @@ class TokenRules:
 
     def claims_of(self, token: WebToken, now_s: float) -> Proved:
         """The same for a token whose signature was verified already."""
-        expires_s = _check_times(token.claims, now_s, self.skew_s)
+        expires_s = check_times(token.claims, now_s, self.skew_s)
         if self.audience_claim:
             check_audience(token.claims, self.audience_claim, self.audiences)
         return Proved(role_of(token.claims, self.role_claim), expires_s)
@@ -110,7 +110,7 @@ def create_token(key: Signer, algorithm: str, claims: Mapping[str, object], head
     return signed_token(signed, key.sign(ALGORITHMS[algorithm], signed))
 
 
-def _check_times(claims: Mapping[str, object], now_s: float, skew_s: float) -> float | None:
+def check_times(claims: Mapping[str, object], now_s: float, skew_s: float) -> float | None:
     """``exp``; raises ValueError if it is over, or ``nbf`` is not reached. A clock may be ``skew_s`` off."""
     expires_s, begins_s = _time(claims, "exp"), _time(claims, "nbf")
     _time(claims, "iat")
