@@ -18,6 +18,7 @@ class Kind(Enum):
     TOKEN = "AuthenticationProviderToken"
     BASIC = "AuthenticationProviderBasic"
     TLS = "AuthenticationProviderTls"
+    OPENID = "oidc.AuthenticationProviderOpenID"
 
 
 KINDS: Final = {f"{_PACKAGE}{kind.value}": kind for kind in Kind}

@@ -48,6 +48,20 @@ class AuthenticationConfig:
     # ---- passwords
     basic_auth_conf: Secret = setting("basicAuthConf", Secret(""), _BYTES_PLACE)
 
+    # ---- OpenID Connect
+    openid_issuers: tuple[str, ...] = setting("openIDAllowedTokenIssuers", (), "issuers' URLs, comma separated")
+    openid_audiences: tuple[str, ...] = setting("openIDAllowedAudiences", (), "audiences, comma separated")
+    openid_trust_file: str = setting("openIDTokenIssuerTrustCertsFilePath", "", "a file of certificates in PEM")
+    openid_role_claim: str = setting("openIDRoleClaim", "sub", "the name of a claim")
+    openid_skew_s: int = setting("openIDAcceptedTimeLeewaySeconds", 0, "seconds >= 0", minimum=0, maximum=86_400)
+    openid_cache_refresh_s: int = setting("openIDCacheRefreshAfterWriteSeconds", 64_800, "seconds > 0", minimum=1)
+    openid_cache_expire_s: int = setting("openIDCacheExpirationSeconds", 86_400, "seconds > 0", minimum=1)
+    openid_cache_miss_s: int = setting("openIDKeyIdCacheMissRefreshSeconds", 300, "seconds >= 0", minimum=0)
+    openid_requires_https: bool = setting("openIDRequireIssuersUseHttps", True, "true or false")
+    openid_discovery_mode: str = setting(
+        "openIDFallbackDiscoveryMode", "DISABLED", "DISABLED: Kubernetes is not asked", choices=("DISABLED",)
+    )
+
     def check(self) -> tuple[str, ...]:
         """What to warn of; raises ConfigurationError for a provider that is not there, and keys that lack another."""
         kinds = kinds_of(self.providers)
@@ -63,6 +77,8 @@ class AuthenticationConfig:
             )
         if Kind.BASIC in kinds and not self.basic_auth_conf:
             raise ConfigurationError("basicAuthConf is not set; expected the file of AuthenticationProviderBasic")
+        if Kind.OPENID in kinds:
+            self._check_openid()
         return self._check_tokens() if Kind.TOKEN in kinds else ()
 
     def token_public_family(self) -> Family:
@@ -77,6 +93,21 @@ class AuthenticationConfig:
                 "key pairs. A secret is tokenSecretKey"
             )
         return family
+
+    def _check_openid(self) -> None:
+        for key, values in (
+            ("openIDAllowedTokenIssuers", self.openid_issuers),
+            ("openIDAllowedAudiences", self.openid_audiences),
+        ):
+            if not values:
+                raise ConfigurationError(f"{key} is not set; expected those of AuthenticationProviderOpenID")
+        schemes = ("https://",) if self.openid_requires_https else ("https://", "http://")
+        for issuer in self.openid_issuers:
+            if not issuer.startswith(schemes):
+                raise ConfigurationError(
+                    f"openIDAllowedTokenIssuers={issuer}: expected {' or '.join(schemes)}..."
+                    + ("; openIDRequireIssuersUseHttps=false takes http, too" if self.openid_requires_https else "")
+                )
 
     def _check_tokens(self) -> tuple[str, ...]:
         warnings = []

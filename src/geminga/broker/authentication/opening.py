@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from geminga.broker.access.anonymous import ANONYMOUS_MAY
 from geminga.broker.access.ports import Access
@@ -19,11 +19,14 @@ from geminga.broker.authentication.passwords import LANE, Compute, PasswordProvi
 from geminga.broker.authentication.ports import Provider
 from geminga.broker.authentication.tokens import TokenProvider
 from geminga.model.errors import ConfigurationError
-from geminga.model.extras import MissingExtraError
+from geminga.model.extras import MissingExtraError, check_installed
 from geminga.runtime import Runtime, get_logger, spawn, wait_ms
 from geminga.security.htpasswd import PasswordFile, parse_password_file
 from geminga.security.keys import Verifier, public_key, secret_key
 from geminga.security.token_rules import TokenRules
+
+if TYPE_CHECKING:
+    from geminga.broker.authentication.openid import OpenIdProvider
 
 _log = get_logger(__name__)
 
@@ -48,6 +51,7 @@ class OpenedAuthentication:
         self._told = ""
         self._tokens: TokenProvider | None = None
         self._passwords: PasswordProvider | None = None
+        self._openid: OpenIdProvider | None = None
         self._looking: asyncio.Task[None] | None = None
         #: Set by :meth:`open`.
         self.authentication: Authentication
@@ -68,6 +72,9 @@ class OpenedAuthentication:
                 key = bytes.fromhex(self._runtime.rng.token(32))
                 self._passwords = PasswordProvider(users, self._compute, key)
                 providers.append(self._passwords)
+            elif kind is Kind.OPENID:
+                self._openid = openid_provider(self._runtime, config)
+                providers.append(self._openid)
             else:
                 providers.append(CertificateProvider())
         self.authentication = Authentication(
@@ -92,7 +99,9 @@ class OpenedAuthentication:
             self._looking = spawn(self._look_again(), name="files of credentials")
 
     async def close(self) -> None:
-        """Do not look any more."""
+        """Look and ask no more."""
+        if self._openid is not None:
+            await self._openid.close()
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
@@ -146,6 +155,31 @@ def token_rules(config: AuthenticationConfig, data: Mapping[str, bytes], texts: 
         audiences=frozenset({config.token_audience}),
         skew_s=config.token_skew_s,
     )
+
+
+def openid_provider(runtime: Runtime, config: AuthenticationConfig) -> OpenIdProvider:
+    """With the issuers of the configuration, none of which was asked yet. Raises ConfigurationError."""
+    # Not loaded by who has none.
+    from geminga.broker.authentication.issuer_http import IssuerHttp
+    from geminga.broker.authentication.issuers import Issuer, IssuerTimes
+    from geminga.broker.authentication.openid import OpenIdProvider
+    from geminga.security.openid import OpenIdRules
+
+    check_installed("cryptography", "AuthenticationProviderOpenID")
+    try:
+        http = IssuerHttp(runtime, config.openid_trust_file)
+    except OSError as error:
+        reason = error.strerror or "not certificates in PEM"
+        raise ConfigurationError(f"openIDTokenIssuerTrustCertsFilePath: {config.openid_trust_file}: {reason}") from None
+    times = IssuerTimes(config.openid_cache_refresh_s, config.openid_cache_expire_s, config.openid_cache_miss_s)
+    issuers = {
+        name: Issuer(name, http.get, runtime.clock, times, needs_https=config.openid_requires_https)
+        for name in config.openid_issuers
+    }
+    rules = OpenIdRules(
+        audiences=frozenset(config.openid_audiences), role_claim=config.openid_role_claim, skew_s=config.openid_skew_s
+    )
+    return OpenIdProvider(issuers, rules, runtime.clock)
 
 
 def password_file(data: Mapping[str, bytes], texts: Mapping[str, Text]) -> PasswordFile:
