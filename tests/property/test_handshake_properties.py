@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ hellos = st.builds(
     can_refresh=st.booleans(),
 )
 verdicts = st.one_of(
-    st.builds(Known, st.sampled_from(ROLES), st.none() | st.floats(0, 500)),
+    st.builds(Known, st.sampled_from(ROLES), st.none() | st.floats(0, 500), st.sampled_from([0.0, 30.0])),
     st.just(Challenge(b"?")),
     st.just(Rejected("no")),
 )
@@ -82,7 +83,7 @@ def test_nothing_is_taken_before_it_is_known_who_is_there(
             assert isinstance(step, Verify) == (is_asked and value.method == hello.credentials.method)
             assert step is not None or before is State.CONNECTED
         elif kind == "verdict":
-            step = machine.verdict(value)
+            step = machine.verdict(value, now_s)
             if before not in (State.VERIFYING, State.RENEWING_VERIFYING):
                 assert step is None  # nobody asked, or it is over
                 assert machine.state is before
@@ -142,45 +143,118 @@ def check_principal(held: HandshakeRules, hello: Hello, whose: Whose, known: Kno
     assert bool(principal.original) == (principal.role in held.proxy_roles)
 
 
-def connected(until_s: float | None, *, can_refresh: bool = True) -> HandshakeMachine:
+def connected(until_s: float | None, *, grace_s: float = 0.0, can_refresh: bool = True) -> HandshakeMachine:
     machine = HandshakeMachine(HandshakeRules(LIMIT_S, rounds_max=ROUNDS, refresh_s=REFRESH_S), 0.0)
     machine.connect(Hello(Credentials("token", b"1"), can_refresh=can_refresh))
-    assert machine.verdict(Known("jane", until_s)) == Accept(Principal("jane"))
+    assert machine.verdict(Known("jane", until_s, grace_s), 0.0) == Accept(Principal("jane"))
     return machine
 
 
-def test_expired_credentials_are_asked_for_anew_and_others_go_on_meanwhile() -> None:
-    machine = connected(100.0)
-    assert machine.time_passed(99.0) is None
-    assert machine.time_passed(100.0) == SendChallenge("token", REFRESH)
+def test_new_credentials_are_asked_for_before_the_old_expire_and_others_go_on_meanwhile() -> None:
+    machine = connected(200.0)
+    assert machine.time_passed(139.0) is None
+    assert machine.time_passed(140.0) == SendChallenge("token", REFRESH)
     assert machine.other_command("PRODUCER") is None
     assert machine.answer(Credentials("token", b"2")) == Verify(Whose.PEER, Credentials("token", b"2"))
-    assert machine.verdict(Known("jane", 300.0)) is None
-    assert (machine.state, machine.deadline_s) == (State.CONNECTED, 300.0)
+    assert machine.verdict(Known("jane", 1000.0), 141.0) is None
+    assert (machine.state, machine.deadline_s) == (State.CONNECTED, 940.0)
 
 
 def test_new_credentials_of_another_role_end_it() -> None:
     machine = connected(100.0)
-    machine.time_passed(100.0)
+    machine.time_passed(50.0)
     machine.answer(Credentials("token", b"2"))
-    assert machine.verdict(Known("joe", 300.0)) == Refuse("new credentials must be of the same role")
+    assert machine.verdict(Known("joe", 300.0), 51.0) == Refuse("new credentials must be of the same role")
 
 
-def test_who_can_not_refresh_or_does_not_is_refused() -> None:
-    assert connected(100.0, can_refresh=False).time_passed(100.0) == Refuse("the credentials have expired")
-    machine = connected(100.0)
-    machine.time_passed(100.0)
-    assert machine.time_passed(100.0 + REFRESH_S - 1) is None
-    assert machine.time_passed(100.0 + REFRESH_S) == Refuse("no new credentials in time")
+@pytest.mark.parametrize("grace_s", [0.0, 5.0])
+def test_who_can_not_refresh_is_refused_when_they_expire_and_who_does_not_after_the_grace(grace_s: float) -> None:
+    machine = connected(100.0, grace_s=grace_s, can_refresh=False)
+    assert machine.time_passed(99.9) is None
+    assert machine.time_passed(100.0) == Refuse("the credentials have expired")
+    machine = connected(100.0, grace_s=grace_s)
+    assert isinstance(machine.time_passed(50.0), SendChallenge)
+    assert machine.time_passed(99.9 + grace_s) is None
+    assert machine.time_passed(100.0 + grace_s) == Refuse("no new credentials in time")
+
+
+def test_who_comes_within_the_grace_stays_until_it_ends() -> None:
+    for can_refresh in (False, True):
+        machine = connected(-1.0, grace_s=5.0, can_refresh=can_refresh)
+        assert machine.deadline_s == 4.0
+        assert machine.time_passed(4.0) == Refuse("the credentials have expired")
+
+
+@given(st.floats(1, 1e5), st.sampled_from([0.0, 1.0, 60.0]), st.floats(0, 1))
+def test_who_answers_with_what_will_expire_is_asked_a_few_times_and_then_sent_away(
+    until_s: float, grace_s: float, answers_after_s: float
+) -> None:
+    """What is not newer is taken as long as it is good, and does not make a loop of challenges."""
+    machine = connected(until_s, grace_s=grace_s)
+    times: list[float] = []
+    while True:
+        now_s = machine.deadline_s
+        assert now_s is not None
+        step = machine.time_passed(now_s)
+        if isinstance(step, Refuse):
+            assert now_s == until_s + grace_s
+            break
+        times.append(now_s)
+        answered_s = min(now_s + answers_after_s, machine.deadline_s)
+        machine.answer(Credentials("token", b"1"))
+        if answered_s > until_s + grace_s:
+            assert isinstance(machine.verdict(Rejected("it expired"), answered_s), Refuse)
+            break
+        assert machine.verdict(Known("jane", until_s, grace_s), answered_s) is None
+    assert len(times) <= 8
+    assert times == sorted(times)
+    # Where an answer after the end is taken, it is asked for then too: some have a new one only then.
+    assert not grace_s or not times or until_s - times[-1] <= 2 * max(1.0, answers_after_s)
+
+
+def of_proxy(*, original: Credentials | None, peer_until_s: float | None, until_s: float | None) -> HandshakeMachine:
+    rules = HandshakeRules(LIMIT_S, refresh_s=REFRESH_S, proxy_roles=PROXIES, verifies_original=True)
+    machine = HandshakeMachine(rules, 0.0)
+    machine.connect(Hello(Credentials("tls"), "joe", original, can_refresh=True))
+    step = machine.verdict(Known("proxy", peer_until_s), 0.0)
+    if original is not None:
+        assert step == Verify(Whose.ORIGINAL, original)
+        step = machine.verdict(Known("joe", until_s), 0.0)
+    assert step == Accept(Principal("proxy", "joe"))
+    return machine
+
+
+@pytest.mark.parametrize("named", ["tls", "token"])
+def test_credentials_that_a_proxy_passes_on_are_renewed_through_it(named: str) -> None:
+    machine = of_proxy(original=Credentials("token", b"1"), peer_until_s=None, until_s=100.0)
+    assert machine.time_passed(50.0) == SendChallenge("tls", REFRESH)
+    assert machine.answer(Credentials(named, b"2")) == Verify(Whose.ORIGINAL, Credentials("token", b"2"))
+    assert machine.verdict(Known("joe", 1000.0), 51.0) is None
+    assert machine.deadline_s == 940.0
+    machine.time_passed(940.0)
+    machine.answer(Credentials(named, b"3"))
+    assert machine.verdict(Known("proxy", None), 941.0) == Refuse("new credentials must be of the same role")
+
+
+def test_proxy_stays_no_longer_than_its_own_credentials() -> None:
+    machine = of_proxy(original=Credentials("token", b"1"), peer_until_s=70.0, until_s=1000.0)
+    assert machine.deadline_s == 70.0
+    assert machine.time_passed(70.0) == Refuse("the credentials have expired")
+
+
+def test_behind_a_proxy_that_passed_on_no_data_nobody_is_challenged() -> None:
+    machine = of_proxy(original=None, peer_until_s=70.0, until_s=None)
+    assert machine.deadline_s == 70.0
+    assert machine.time_passed(70.0) == Refuse("the credentials have expired")
 
 
 def test_challenges_are_counted() -> None:
     machine = HandshakeMachine(HandshakeRules(LIMIT_S, rounds_max=ROUNDS), 0.0)
     machine.connect(Hello(Credentials("sasl")))
     for _ in range(ROUNDS):
-        assert machine.verdict(Challenge(b"?")) == SendChallenge("sasl", b"?")
+        assert machine.verdict(Challenge(b"?"), 0.0) == SendChallenge("sasl", b"?")
         assert isinstance(machine.answer(Credentials("sasl")), Verify)
-    assert machine.verdict(Challenge(b"?")) == Refuse("more than 3 challenges")
+    assert machine.verdict(Challenge(b"?"), 0.0) == Refuse("more than 3 challenges")
 
 
 def test_credentials_are_not_shown() -> None:

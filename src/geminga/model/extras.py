@@ -14,6 +14,7 @@ from geminga.model.errors import LocalError
 
 #: The top module of a package that comes with extras -> those that bring it, the least one first.
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "bcrypt": ("crypto",),
     "cryptography": ("crypto",),
     "fastavro": ("avro", "server", "spark", "zookeeper"),
     "h11": ("server", "zookeeper"),

@@ -8,6 +8,7 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga import Standalone
+from geminga.model.secret import DOTS
 from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
@@ -42,7 +43,7 @@ def test_broker_tells_its_configuration_and_hides_secrets(rest: Rest) -> None:
     values = rest.get("brokers/configuration/runtime").json
     assert values["clusterName"] == "standalone"
     assert values["httpMaxRequestSize"] == "100000"
-    assert all(value in ("", "****") for key, value in values.items() if "password" in key.lower())
+    assert all(value in ("", DOTS) for key, value in values.items() if "password" in key.lower())
     assert rest.post("brokers/configuration/maxMessageSize/%2F1").status == 412
     assert rest.delete("brokers/configuration/maxMessageSize").status == 412
 

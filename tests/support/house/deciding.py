@@ -56,7 +56,7 @@ class Secrets:
         self.is_slow = is_slow
         self.begun = 0
 
-    def begin(self) -> SecretExchange:
+    def begin(self, source: str = "", *, in_http: bool = False) -> SecretExchange:
         self.begun += 1
         return SecretExchange(self)
 

@@ -19,6 +19,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "model": frozenset(),
     "runtime": frozenset({"model"}),
     "wire": frozenset({"model"}),
+    # Tokens, passwords and subjects of certificates: pure.
+    "security": frozenset({"model"}),
     "sim": frozenset({"runtime", "model"}),
     "metadata": frozenset({"runtime", "model"}),
     "client": frozenset({"wire", "runtime", "model"}),
@@ -36,7 +38,18 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "transaction": frozenset({"managed_ledger", "wire", "runtime", "model"}),
     # The client: to read and write topics that another broker, or another cluster, serves.
     "broker": frozenset(
-        {"transaction", "managed_ledger", "lake", "bookkeeper", "client", "metadata", "wire", "runtime", "model"}
+        [
+            "transaction",
+            "managed_ledger",
+            "lake",
+            "bookkeeper",
+            "client",
+            "metadata",
+            "security",
+            "wire",
+            "runtime",
+            "model",
+        ]
     ),
     "app": frozenset(
         [
@@ -52,6 +65,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
             # Its pipelines, when a command of them runs.
             "spark",
             "metadata",
+            "security",
             "wire",
             "runtime",
             "model",

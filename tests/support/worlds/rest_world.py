@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message, Scope
@@ -22,7 +23,7 @@ def rest_application(broker: Broker, cluster_name: str = "standalone", **setting
 def rest_context(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> RestContext:
     """What its handlers see of the broker."""
     statistics = TopicStatistics(broker.runtime.clock, broker)
-    metrics = Metrics(broker, statistics, cluster=cluster_name, has_topic_level=True)
+    metrics = Metrics(broker, statistics, cluster=cluster_name, has_topic_level=True, rows=broker.access.metrics)
     return RestContext(
         status=broker,
         topics=broker.administered,
@@ -56,7 +57,9 @@ class Answer(NamedTuple):
         return reason
 
 
-async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"{}") -> Answer:
+async def ask(
+    application: ASGIApp, method: str, path: str, body: bytes = b"{}", headers: Mapping[str, str] | None = None
+) -> Answer:
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -74,7 +77,10 @@ async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"{}")
         "raw_path": path.encode(),
         "root_path": "",
         "scheme": "http",
-        "headers": [(b"content-type", b"application/json")],
+        "headers": [
+            (b"content-type", b"application/json"),
+            *((name.encode(), value.encode()) for name, value in (headers or {}).items()),
+        ],
         "query_string": query.encode(),
         "server": ("broker", 8080),
     }

@@ -59,7 +59,7 @@ def test_a_file_is_read_and_what_it_says_of_bookies_is_passed_over(tmp_path: Pat
             "loadManagerClassName=.*ExtensibleLoadManagerImpl.*another load manager is not built.*Modular",
         ),
         ([ZK, "metadataStoreSessionTimeoutMillis=100"], "metadataStoreSessionTimeoutMillis=100.*>= 4000"),
-        ([ZK, "authenticationEnabled=true"], "authenticationEnabled=true.*everyone would be served"),
+        ([ZK, "authenticationEnabled=true"], "authenticationEnabled=true.*nobody could prove who they are"),
         ([ZK, "managedLedgerDefaultEnsembleSize=2", "managedLedgerDefaultWriteQuorum=3"], "no more than the ensemble"),
     ],
 )

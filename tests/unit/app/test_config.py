@@ -148,7 +148,7 @@ def test_key_of_several_packages_reaches_all_of_them() -> None:
     assert config.broker.cluster_name == "east"
 
 
-@pytest.mark.parametrize("key", ["authenticationEnabled", "authorizationEnabled"])
+@pytest.mark.parametrize("key", ["authorizationEnabled"])
 def test_protection_that_is_not_there_refuses_to_start(key: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{key}=true"):
         load_config(overrides=[f"{key}=true"])

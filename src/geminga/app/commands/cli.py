@@ -34,6 +34,7 @@ _GROUPS: Final = {
     "metadata": "metadata_commands",
     "perf": "perf_commands",
     "pipeline": "pipeline_commands",
+    "tokens": "tokens_commands",
 }
 _INITIALIZE: Final = "initialize-cluster-metadata"
 

@@ -23,11 +23,13 @@ from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger.shared.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError
+from geminga.model.secret import DOTS, Secret, names_secret
 from geminga.model.settings import Setting, settings_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from geminga.broker.authentication.config import AuthenticationConfig
     from geminga.broker.load_rules.config import LoadConfig
     from geminga.replication.config import ReplicationConfig
 
@@ -39,8 +41,6 @@ QUORUM_KEYS: Final = (
     "managedLedgerDefaultWriteQuorum",
     "managedLedgerDefaultAckQuorum",
 )
-#: Values of keys with such a word in their name are not shown.
-SECRET_WORDS: Final = ("password", "secret", "token", "basicauthconf", "authenticationparameters")
 
 #: Where one process is the whole cluster, its defaults are others than those of a broker in one of several.
 STANDALONE_DEFAULTS: Final[Mapping[str, str]] = {"transactionCoordinatorEnabled": "true"}
@@ -49,10 +49,10 @@ AUTO_RECOVERY_KEY: Final = "autoRecoveryDaemonEnabled"
 #: Bookies that a cluster is taken to have at least, where nothing is said of quorums.
 CLUSTER_BOOKIES_LEAST: Final = 2
 #: Settings that may ask for what is not there.
-ASKED_OF_ALL: Final = ("authenticationEnabled", "authorizationEnabled")
+ASKED_OF_ALL: Final = ("authorizationEnabled",)
 
 #: A parsed value.
-Value = bool | int | float | str | tuple[str, ...] | None
+Value = bool | int | float | str | Secret | tuple[str, ...] | None
 C = TypeVar("C", bound="DataclassInstance")
 
 
@@ -70,6 +70,8 @@ class Config:
     replication: ReplicationConfig | None = None
     #: Of a broker among others; None: it is alone, or its load is not managed.
     load: LoadConfig | None = None
+    #: None: nobody is asked who they are.
+    authentication: AuthenticationConfig | None = None
 
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""
@@ -82,6 +84,7 @@ class Config:
             self.bookie,
             self.replication,
             self.load,
+            self.authentication,
         ):
             if part is None:
                 continue
@@ -123,7 +126,9 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
         if key not in latest or not latest[key].text.strip():
             latest[key] = ConfigEntry(key, text, "default")
     known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
-    warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
+    warnings: list[str] = []
+    authentication = _authentication_from(latest, known, warnings)
+    warnings += _asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known)
     server = build_settings(ServerConfig, latest)
     replication = None
     if server.bookies > 1 or AUTO_RECOVERY_KEY in latest:
@@ -149,7 +154,23 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
         bookie,
         tuple(warnings),
         replication if server.bookies > 1 else None,
+        authentication=authentication,
     )
+
+
+def _authentication_from(
+    latest: Mapping[str, ConfigEntry], known: set[str], warnings: list[str]
+) -> AuthenticationConfig | None:
+    """How peers prove who they are; its keys become ``known``. None: nobody is asked. Raises ConfigurationError."""
+    if not build_settings(ServerConfig, latest).authentication:
+        return None
+    # Not loaded by who asks nobody.
+    from geminga.broker.authentication.config import AuthenticationConfig
+
+    known.update(settings_of(AuthenticationConfig))
+    authentication = build_settings(AuthenticationConfig, latest)
+    warnings += authentication.check()
+    return authentication
 
 
 def balancing_from(entries: Iterable[ConfigEntry]) -> LoadConfig:
@@ -174,7 +195,9 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
     known = {key for config_class in (*CONFIG_CLASSES, LoadConfig, also) for key in settings_of(config_class)}
     load = build_settings(LoadConfig, latest)
     load.check()
-    warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
+    warnings: list[str] = []
+    authentication = _authentication_from(latest, known, warnings)
+    warnings += _asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known)
     managed_ledger = build_settings(ManagedLedgerConfig, latest)
     entries_of_quorums = [latest.get(key) for key in QUORUM_KEYS]
     values = (managed_ledger.ensemble_size, managed_ledger.write_quorum, managed_ledger.ack_quorum)
@@ -198,6 +221,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
         BookieConfig(),
         tuple(warnings),
         load=load,
+        authentication=authentication,
     )
 
 
@@ -262,6 +286,8 @@ def _parsed(base: str, text: str) -> Value:
         return float(text)
     if base == "str":
         return text
+    if base == "Secret":
+        return Secret(text)
     if base == "tuple[str,...]":
         return tuple(item.strip() for item in text.split(",") if item.strip())
     raise TypeError(f"a setting can not be of type {base}")
@@ -278,7 +304,7 @@ def _bad_value(setting: Setting, base: str, entry: ConfigEntry) -> Configuration
     )
     if setting.choices and not setting.expectation:
         expectation = "one of " + ", ".join(setting.choices)
-    return ConfigurationError(f"{entry.key}={entry.text} ({entry.source}): expected {expectation}")
+    return ConfigurationError(f"{shown_assignment(entry)}: expected {expectation}")
 
 
 def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
@@ -294,7 +320,7 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
     if refused:
         named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
         raise ConfigurationError(
-            f"this version has no authentication, authorization or TLS, and does not start where they are asked for: "
+            f"this version has no authorization and no TLS, and does not start where they are asked for: "
             f"{named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
         )
     for entry, group in asked:
@@ -304,8 +330,7 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
 def shown_assignment(entry: ConfigEntry) -> str:
     """``key=value (place)`` for messages."""
     # What names a secret is not repeated in a log.
-    hidden = any(word in entry.key.lower() for word in SECRET_WORDS)
-    return f"{entry.key}={'***' if hidden else entry.text} ({entry.source})"
+    return f"{entry.key}={DOTS if names_secret(entry.key) else entry.text} ({entry.source})"
 
 
 def _with_quorums_met(

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Families of keys that are handed on to parts of Pulsar: its BookKeeper client, its own client, RocksDB.
-KNOWN_PREFIXES: Final = ("bookkeeper_", "brokerClient_", "dbStorage_")
+#: Families of keys that are handed on to parts of Pulsar: its BookKeeper client, its own client, RocksDB, its provider
+#: of OpenID Connect.
+KNOWN_PREFIXES: Final = ("bookkeeper_", "brokerClient_", "dbStorage_", "openID")
 
 #: Keys of Geminga's own that were there once, and what is so instead.
 REMOVED_KEYS: Final = {"gemingaLedgerIdBatchSize": "ledger ids are taken one at a time, from BookKeeper's generators"}
@@ -238,7 +239,7 @@ KNOWN_KEYS: Final = frozenset(
     skipBrokerShutdownOnOOM skipListArenaChunkSize skipListArenaMaxAllocSize skipListSizeLimit
     sortedLedgerStorageEnabled splitTopicAndPartitionLabelInPrometheus sslFactoryPlugin
     sslFactoryPluginParams statsProviderClass statsUpdateFrequencyInSecs statsUpdateInitialDelayInSecs
-    statusFilePath storageReserveGracePeriod strictBookieAffinityEnabled strictlyVerifySubscriptionName
+    statusFilePath storageReserveGracePeriod strictAuthMethod strictBookieAffinityEnabled strictlyVerifySubscriptionName
     strictTopicLevelPolicies subscribeRatePeriodPerConsumerInSecond subscribeThrottlingRatePerConsumer
     subscriptionBacklogScanMaxEntries subscriptionBacklogScanMaxTimeMs subscriptionBlockedOnUnackedMsgs
     subscriptionExpirationTimeMinutes subscriptionExpiryCheckIntervalInMinutes

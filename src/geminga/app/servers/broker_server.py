@@ -22,6 +22,7 @@ from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.core.addresses import is_loopback
 from geminga.app.servers.listeners import bound_addresses, endpoints, own_names
 from geminga.bookkeeper import BookKeeper
+from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.service import Broker
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from geminga.app.configuration.live_settings import LiveSettings
     from geminga.app.lifecycle.core.descriptors import DescriptorPlan
     from geminga.app.servers.core.metric_rows import MetricRow
+    from geminga.broker.access.ports import Access
     from geminga.broker.composition.metrics import Metrics
     from geminga.broker.connection.connection import Connection
     from geminga.broker.ownership.endpoints import Endpoints
@@ -276,6 +278,7 @@ class BrokerServer(ABC):
         self._closers.append(("managed ledgers", ledgers.close))
         resources = Resources(metadata)
         peers = storage.peers
+        access = await self._open_access(runtime)
         broker = Broker(
             runtime,
             metadata,
@@ -287,6 +290,7 @@ class BrokerServer(ABC):
             tables_elsewhere=None if peers is None else peers.tables_elsewhere,
             peers=None if peers is None else peers.topics,
             silent=None if peers is None else peers.membership.silent,
+            access=access,
         )
         self.broker = broker
         self._membership = None if peers is None else peers.membership
@@ -296,6 +300,20 @@ class BrokerServer(ABC):
         await self._start_beside(storage, bookkeeper)
         self._shortage.look()
         return await self._listen(broker, storage)
+
+    async def _open_access(self, runtime: Runtime) -> Access:
+        """Who is asked who they are, and by what. Raises ConfigurationError."""
+        config = self._config.authentication
+        if config is None:
+            return OPEN
+        # Not loaded by who asks nobody.
+        from geminga.broker.authentication.opening import OpenedAuthentication
+
+        opened = OpenedAuthentication(runtime, config)
+        access = await opened.open()
+        self._closers.append(("files of credentials", opened.close))
+        opened.start()
+        return access
 
     async def _follow_configuration(self, metadata: MetadataStore) -> None:
         """Settings that were changed at run time hold before anything is made of them. Raises MetadataError."""
@@ -407,6 +425,7 @@ class BrokerServer(ABC):
                 ),
                 labelled=storage.labelled,
                 elsewhere=storage.metrics_elsewhere,
+                rows=broker.access.metrics,
             )
 
         return RestContext(

@@ -25,7 +25,7 @@ class EverybodyIsAnonymous:
 
     __slots__ = ()
 
-    def begin(self) -> EverybodyIsAnonymous:
+    def begin(self, source: str = "", *, in_http: bool = False) -> EverybodyIsAnonymous:
         """For a peer."""
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -24,6 +24,8 @@ class Denied(NamedTuple):
 
 
 Decision: TypeAlias = Allowed | Denied
+#: Of a metric: names and values.
+Labels: TypeAlias = tuple[tuple[str, str], ...]
 ALLOWED: Final = Allowed()
 
 
@@ -53,8 +55,16 @@ class Exchange(Protocol):
 class Authenticator(Protocol):
     """Finds out who peers are."""
 
-    def begin(self) -> Exchange:
-        """For a peer that nothing is known of; no more than one is held for each connection and identity."""
+    def begin(self, source: str = "", *, in_http: bool = False) -> Exchange:
+        """For a peer that nothing is known of; no more than one is held for each connection and identity.
+
+        ``source``: its address, without the port. ``in_http``: credentials are the value of the header Authorization,
+        and no method may be named.
+        """
+
+
+def _no_metrics() -> Iterable[tuple[Labels, Mapping[str, float]]]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +77,18 @@ class Access:
     proxy_roles: frozenset[str] = frozenset()
     #: Whether what a proxy passes on of another's credentials is verified too.
     verifies_original: bool = False
+    #: Seconds before credentials expire that new ones are asked for.
+    refresh_s: float = 60.0
+    #: Whether who asks for ``/metrics`` must be known.
+    authenticates_metrics: bool = False
+    #: Labels and samples of what became of credentials.
+    metrics: Callable[[], Iterable[tuple[Labels, Mapping[str, float]]]] = _no_metrics
 
     def handshake_rules(self, limit_s: float) -> HandshakeRules:
         """For handshakes that may take so many seconds."""
-        return HandshakeRules(limit_s, proxy_roles=self.proxy_roles, verifies_original=self.verifies_original)
+        return HandshakeRules(
+            limit_s,
+            refresh_s=self.refresh_s,
+            proxy_roles=self.proxy_roles,
+            verifies_original=self.verifies_original,
+        )

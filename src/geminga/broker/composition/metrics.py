@@ -98,7 +98,7 @@ BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_
 class Metrics:
     """Writes the text; made once per process."""
 
-    __slots__ = ("_broker", "_cluster", "_elsewhere", "_has_topic_level", "_sources", "_statistics")
+    __slots__ = ("_broker", "_cluster", "_elsewhere", "_has_topic_level", "_rows", "_sources", "_statistics")
 
     def __init__(
         self,
@@ -110,10 +110,12 @@ class Metrics:
         sources: Iterable[Source] = (),
         labelled: Iterable[tuple[Labels, Source]] = (),
         elsewhere: Callable[[], Awaitable[Iterable[tuple[Labels, Mapping[str, float | Quantiles]]]]] | None = None,
+        rows: Callable[[], Iterable[tuple[Labels, Mapping[str, float]]]] = tuple,
     ) -> None:
         """``labelled``: sources of which there may be several with the same names, and what tells them apart.
 
-        ``elsewhere``: asks for what such sources say in a process that belongs to this one.
+        ``elsewhere``: asks for what such sources say in a process that belongs to this one. ``rows``: samples with
+        labels that are not known before.
         """
         self._broker = broker
         self._statistics = statistics
@@ -121,6 +123,7 @@ class Metrics:
         self._has_topic_level = has_topic_level
         self._sources = (*(((), source) for source in sources), *labelled)
         self._elsewhere = elsewhere
+        self._rows = rows
 
     async def page(self) -> str:
         """All metrics as they are now, here and elsewhere."""
@@ -162,6 +165,8 @@ class Metrics:
         self._add_transactions(page, cluster)
         for labels, source in self._sources:
             page.add_source(source, (*cluster, *labels))
+        for labels, samples in self._rows():
+            page.add_all(samples, (*cluster, *labels))
         for labels, said in elsewhere:
             page.add_said(said, (*cluster, *labels))
         return page.text()

@@ -63,12 +63,14 @@ def _follow(services: CommandServices, connection: Connection, step: Step | None
     while isinstance(step, Verify):
         exchange = connection.exchanges.get(step.whose)
         if exchange is None:
-            exchange = connection.exchanges[step.whose] = services.access.authenticator.begin()
+            exchange = connection.exchanges[step.whose] = services.access.authenticator.begin(
+                connection.peer.rpartition(":")[0]
+            )
         verdict = exchange.answer(step.credentials)
         if not isinstance(verdict, Known | Challenge | Rejected):
             connection.run_in_turns(_follow_later(services, connection, verdict))
             return
-        step = connection.handshake.verdict(verdict)
+        step = connection.handshake.verdict(verdict, services.clock.monotonic())
     connection.carry_out(step)
     if isinstance(step, Accept):
         _welcome(services, connection)
@@ -82,7 +84,7 @@ async def _follow_later(
     except GemingaError as error:
         verdict = Rejected(connection.told(error))
     if not connection.is_closed:
-        _follow(services, connection, connection.handshake.verdict(verdict))
+        _follow(services, connection, connection.handshake.verdict(verdict, services.clock.monotonic()))
 
 
 def _welcome(services: CommandServices, connection: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import wraps
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,10 +35,31 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.identity import principal_of
 
+#: Where scrapers ask.
+METRICS_PATHS: Final = ("/metrics", "/metrics/")
+
 
 def decided(routes: Iterable[Route]) -> list[Route]:
     """The same routes; each that needs an action is answered to those alone who are allowed it."""
+    return [_metrics_asking(one) if one.path in METRICS_PATHS else one for one in _decided(routes)]
+
+
+def _decided(routes: Iterable[Route]) -> list[Route]:
     return [route if isinstance(route.needs, Anyone) else _asking(route, route.needs) for route in routes]
+
+
+def _metrics_asking(route: Route) -> Route:
+    """Answered to who is known alone, where ``authenticateMetricsEndpoint`` says so."""
+    handler = route.endpoint
+
+    @wraps(handler)
+    async def serve(request: Request) -> Response:
+        if context_of(request).access.authenticates_metrics:
+            await principal_of(request)
+        answer: Response = await handler(request)
+        return answer
+
+    return route.answered_by(serve)
 
 
 def _asking(route: Route, action: Action) -> Route:

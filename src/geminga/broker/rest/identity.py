@@ -35,12 +35,13 @@ async def principal_of(request: Request) -> Principal:
     access = context_of(request).access
     machine = HandshakeMachine(access.handshake_rules(1.0), _NOW_S)
     exchanges: dict[Whose, Exchange] = {}
+    source = f"/{request.client.host}" if request.client is not None else ""
     step = machine.connect(hello_of(request))
     while isinstance(step, Verify):
-        exchange = exchanges.setdefault(step.whose, access.authenticator.begin())
+        exchange = exchanges.setdefault(step.whose, access.authenticator.begin(source, in_http=True))
         answer = exchange.answer(step.credentials)
         verdict = answer if isinstance(answer, Known | Challenge | Rejected) else await answer
-        following = machine.verdict(verdict)
+        following = machine.verdict(verdict, _NOW_S)
         assert following is not None
         step = following
     if isinstance(step, Accept):

@@ -185,14 +185,14 @@ def test_credentials_that_expire_are_asked_for_and_messages_go_on() -> None:
 
     async def scenario(world: BrokerWorld) -> None:
         began_s = world.runtime.clock.monotonic()
-        secrets.until_s = began_s + 50.0
+        secrets.until_s = began_s + 50.0  # asked for after half of it, since that is less than a minute before
         client = Client(world.broker)
         client.send(connect_command())
         await client.expect(Type.CONNECTED)
         await client.create_producer()
         challenge = (await client.expect(Type.AUTH_CHALLENGE)).authChallenge.challenge
         assert challenge.auth_data == REFRESH
-        assert world.runtime.clock.monotonic() - began_s >= 50.0
+        assert 25.0 <= world.runtime.clock.monotonic() - began_s < 26.0
         await client.publish(0)
         secrets.until_s = began_s + 100_000.0
         client.send(response(b"open"))
@@ -212,9 +212,9 @@ def test_who_brings_no_new_credentials_is_sent_away(can_refresh: bool) -> None:
         client = Client(world.broker)
         client.send(connect_command(can_refresh=can_refresh))
         await client.expect(Type.CONNECTED)
-        await pass_s(49)
+        await pass_s(49.9)
         assert not client.is_closed
-        await pass_s(40)
+        await pass_s(0.2)
         error = await client.error()
         told = "no new credentials in time" if can_refresh else "the credentials have expired"
         assert (error.error, error.message) == (pb.AuthenticationError, told)

@@ -38,9 +38,9 @@ def _keys(text: str) -> tuple[str, ...]:
 
 GROUPS: Final = (
     Unbuilt(
-        "Authentication and authorization",
-        "everyone would be served",
-        _keys("authenticationEnabled authorizationEnabled authenticateMetricsEndpoint"),
+        "Authorization",
+        "everyone may do everything",
+        _keys("authorizationEnabled"),
         is_refused=True,
     ),
     Unbuilt(
@@ -58,13 +58,18 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "Credentials and roles",
-        "nobody is asked who he is",
+        "nobody is asked who he is where authentication is off",
         _keys(
-            "authenticationProviders authenticateOriginalAuthData proxyRoles superUserRoles anonymousUserRole "
-            "athenzDomainNames basicAuthConf tokenSecretKey tokenPublicKey tokenAuthClaim tokenAudience "
-            "tokenAudienceClaim saslJaasServerRoleTokenSignerSecretPath authorizationAllowWildcardsMatching "
-            "allowAclChangesOnNonExistentTopics kinitCommand"
+            "authenticationProviders authenticateOriginalAuthData authenticateMetricsEndpoint proxyRoles "
+            "anonymousUserRole strictAuthMethod basicAuthConf tokenSecretKey tokenPublicKey tokenAuthClaim "
+            "tokenAudience tokenAudienceClaim superUserRoles authorizationAllowWildcardsMatching "
+            "allowAclChangesOnNonExistentTopics"
         ),
+    ),
+    Unbuilt(
+        "Kerberos and Athenz",
+        "there are no such providers",
+        _keys("athenzDomainNames saslJaasServerRoleTokenSignerSecretPath kinitCommand"),
     ),
     Unbuilt(
         "Certificates",

@@ -2,7 +2,7 @@
 
 ::
 
-    WAITING --CONNECT--> VERIFYING --known--> CONNECTED --credentials expire--> RENEWING_CHALLENGED
+    WAITING --CONNECT--> VERIFYING --known--> CONNECTED --before they expire--> RENEWING_CHALLENGED
                           |     ^                ^                                |        ^
                  challenge|     |AUTH_RESPONSE   |known, the same one             |        |challenge
                           v     |                |               AUTH_RESPONSE    v        |
@@ -15,11 +15,13 @@ handshake's size. Times are seconds of a monotonic clock.
 
 The rules are Pulsar's: a proxy is known by its role and names for whom it asks; a second identity is verified in one
 round; credentials that expire are challenged anew where the client knows how, and the answer must be of the same role.
+Beyond Pulsar, which looks once in ``authenticationRefreshCheckSeconds``, the challenge comes before they expire, and
+the connection ends when they do: nobody is let in longer than its token says.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
@@ -36,6 +38,8 @@ class Credentials:
     #: Pulsar's name of the method; empty: none was named.
     method: str = ""
     data: bytes = field(default=b"", repr=False)
+    #: The certificate that the peer of the connection showed and TLS verified, DER; None: none.
+    certificate: bytes | None = field(default=None, repr=False)
 
 
 class Hello(NamedTuple):
@@ -56,7 +60,7 @@ class HandshakeRules(NamedTuple):
     limit_s: float
     #: Challenges until somebody must be known.
     rounds_max: int = 16
-    #: Seconds for the answer to a challenge for new credentials.
+    #: Seconds before credentials expire that new ones are asked for.
     refresh_s: float = 60.0
     #: Roles that ask in the names of others.
     proxy_roles: frozenset[str] = frozenset()
@@ -74,6 +78,8 @@ class Known(NamedTuple):
     role: str = ""
     #: When they expire; None: never.
     until_s: float | None = None
+    #: Seconds after that in which they, or new ones, are taken still: clocks differ.
+    grace_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +162,44 @@ class State(Enum):
 
 
 _AFTER_ACCEPT: Final = (State.CONNECTED, State.RENEWING_CHALLENGED, State.RENEWING_VERIFYING)
+#: Seconds before the end in which nobody is asked once more who answered with what will expire.
+_LAST_S: Final = 2.0
 
 
 class HandshakeMachine:
     """See the module; one for each connection."""
 
-    __slots__ = ("_deadline_s", "_hello", "_role", "_rounds", "_rules", "_until_s", "_whose", "principal", "state")
+    __slots__ = (
+        "_deadline_s",
+        "_end_s",
+        "_hello",
+        "_renewed",
+        "_role",
+        "_rounds",
+        "_rules",
+        "_whose",
+        "certificate",
+        "principal",
+        "state",
+    )
 
     def __init__(self, rules: HandshakeRules, now_s: float) -> None:
         """``now_s``: when the connection began."""
         self._rules = rules
         self.state = State.WAITING
+        #: What TLS verified of the peer; whoever accepts the connection sets it before the first command.
+        self.certificate: bytes | None = None
         #: Who it is, once that is settled.
         self.principal = ANONYMOUS
         self._hello = Hello()
+        #: Whose credentials are verified, and after that are renewed: of whom a proxy asks for, if they were verified.
         self._whose = Whose.PEER
         #: The peer's own role, once known.
         self._role = ""
-        #: Until when the peer's own credentials are good, while another's are verified.
-        self._until_s: float | None = None
+        #: What is known of the credentials that are renewed.
+        self._renewed = Known()
+        #: When it ends whatever is renewed: a proxy's own credentials expire, and those of another are renewed.
+        self._end_s: float | None = None
         self._rounds = 0
         self._deadline_s: float | None = now_s + rules.limit_s
 
@@ -196,7 +221,7 @@ class HandshakeMachine:
             return self._end(Violate("a second CONNECT"))
         self._hello = hello
         self.state = State.VERIFYING
-        return Verify(Whose.PEER, hello.credentials)
+        return self._verify_peer(hello.credentials)
 
     def answer(self, credentials: Credentials) -> Step | None:
         """AUTH_RESPONSE came; None: nobody asked, and it says nothing."""
@@ -209,10 +234,15 @@ class HandshakeMachine:
         else:
             before = "CONNECT" if self.state is State.WAITING else "a challenge"
             return self._end(Violate(f"AUTH_RESPONSE before {before}"))
-        method = self._hello.credentials.method
+        method, original = self._hello.credentials.method, self._hello.original
+        if self._whose is Whose.ORIGINAL and original is not None:
+            # A proxy may name its own method, or that of the one whose answer it passes on.
+            if credentials.method in (method, original.method):
+                return Verify(Whose.ORIGINAL, replace(credentials, method=original.method))
+            method = original.method
         if credentials.method != method:
             return self._end(Refuse(f"the answer is of the method {credentials.method}, not {method}"))
-        return Verify(Whose.PEER, credentials)
+        return self._verify_peer(credentials)
 
     def other_command(self, name: str) -> Step | None:
         """Any other command came; None: it is taken."""
@@ -220,22 +250,23 @@ class HandshakeMachine:
             return None
         return self._end(Violate(f"{name} before CONNECT"))
 
-    def verdict(self, verdict: Verdict) -> Step | None:
+    def verdict(self, verdict: Verdict, now_s: float) -> Step | None:
         """What was found out about the credentials last asked about; None: all goes on as it is."""
         if self.state is State.VERIFYING:
             if isinstance(verdict, Rejected):
                 return self._end(Refuse(verdict.reason))
             if isinstance(verdict, Challenge):
                 return self._challenge(verdict, State.CHALLENGED)
-            return self._known(verdict)
+            return self._known(verdict, now_s)
         if self.state is State.RENEWING_VERIFYING:
             if isinstance(verdict, Rejected):
                 return self._end(Refuse(verdict.reason))
             if isinstance(verdict, Challenge):
                 return self._challenge(verdict, State.RENEWING_CHALLENGED)
-            if verdict.role != self._role:
+            if verdict.role != self._renewed.role:
                 return self._end(Refuse("new credentials must be of the same role"))
-            self._connected_until(verdict.until_s)
+            self._renewed = verdict
+            self._await_expiry(now_s)
         return None  # nobody waits for it any more
 
     def time_passed(self, now_s: float) -> Step | None:
@@ -250,59 +281,96 @@ class HandshakeMachine:
             )
         if self.state is not State.CONNECTED:
             return self._end(Refuse("no new credentials in time"))
-        if not self._hello.can_refresh:
+        over_s = self._over_s()
+        if not self._can_renew or over_s is None or now_s >= over_s:
             return self._end(Refuse("the credentials have expired"))
         self._rounds = 0
-        return self._challenge(Challenge(REFRESH), State.RENEWING_CHALLENGED, now_s)
+        self._deadline_s = over_s
+        return self._challenge(Challenge(REFRESH), State.RENEWING_CHALLENGED)
 
-    def _challenge(self, challenge: Challenge, state: State, now_s: float | None = None) -> Step:
+    def _verify_peer(self, credentials: Credentials) -> Verify:
+        shown = credentials if self.certificate is None else replace(credentials, certificate=self.certificate)
+        return Verify(Whose.PEER, shown)
+
+    def _challenge(self, challenge: Challenge, state: State) -> Step:
         self._rounds += 1
         if self._whose is Whose.ORIGINAL and state is State.CHALLENGED:
             return self._end(Refuse("what a proxy passes on can not be challenged"))
         if self._rounds > self._rules.rounds_max:
             return self._end(Refuse(f"more than {self._rules.rounds_max} challenges"))
-        if now_s is not None:
-            self._deadline_s = now_s + self._rules.refresh_s
         self.state = state
         return SendChallenge(self._hello.credentials.method, challenge.data)
 
-    def _known(self, known: Known) -> Step:
-        hello = self._hello
+    def _known(self, known: Known, now_s: float) -> Step:
+        hello, peer = self._hello, self._renewed
+        self._renewed = known
         if self._whose is Whose.ORIGINAL:
-            return self._accept(Principal(self._role, known.role), _sooner(self._until_s, known.until_s))
+            self._end_s = None if peer.until_s is None else peer.until_s + peer.grace_s
+            return self._accept(Principal(self._role, known.role), now_s)
         self._role = known.role
         if not known.role:
             # Nobody is asked who it is, so that nobody can speak for another either.
-            return self._accept(ANONYMOUS, known.until_s)
+            return self._accept(ANONYMOUS, now_s)
         is_proxy = known.role in self._rules.proxy_roles
         if hello.original is not None and self._rules.verifies_original and is_proxy:
             self._whose = Whose.ORIGINAL
-            self._until_s = known.until_s
             return Verify(Whose.ORIGINAL, hello.original)
         refusal = _proxy_refusal(known.role, hello.original_principal, self._rules.proxy_roles)
         if refusal:
             return self._end(Refuse(refusal))
-        return self._accept(Principal(known.role, hello.original_principal if is_proxy else ""), known.until_s)
+        return self._accept(Principal(known.role, hello.original_principal if is_proxy else ""), now_s)
 
-    def _accept(self, principal: Principal, until_s: float | None) -> Step:
+    def _accept(self, principal: Principal, now_s: float) -> Step:
         if principal.original and principal.original in self._rules.proxy_roles:
             return self._end(Refuse("a proxy can not ask for another proxy"))
         if principal.role in self._rules.proxy_roles and not principal.original:
             return self._end(Refuse("a proxy must say for whom it asks"))
         self.principal = principal
-        self._whose = Whose.PEER
-        self._connected_until(until_s)
+        self._await_expiry(now_s)
         return Accept(principal)
 
-    def _connected_until(self, until_s: float | None) -> None:
+    # ---- credentials that expire
+
+    @property
+    def _can_renew(self) -> bool:
+        """Whether somebody answers a challenge. Behind a proxy that passed on no data nobody does, as in Pulsar."""
+        is_answered = self._whose is Whose.ORIGINAL or not self.principal.original
+        return self._hello.can_refresh and is_answered
+
+    def _over_s(self) -> float | None:
+        """When it ends, if nothing is renewed; None: never."""
+        until_s, grace_s = self._renewed.until_s, self._renewed.grace_s
+        return _sooner(None if until_s is None else until_s + grace_s, self._end_s)
+
+    def _await_expiry(self, now_s: float) -> None:
         self.state = State.CONNECTED
         self._rounds = 0
-        self._deadline_s = until_s
+        until_s, over_s = self._renewed.until_s, self._over_s()
+        if until_s is None:
+            self._deadline_s = over_s
+        elif self._can_renew:
+            asked_s = _asked_again_s(now_s, until_s, self._renewed.grace_s, self._rules.refresh_s)
+            self._deadline_s = _sooner(asked_s, over_s)
+        else:
+            # Who came when they had expired, and clocks may differ so much, stays as long as they may.
+            self._deadline_s = _sooner(until_s if until_s > now_s else None, over_s)
 
     def _end(self, step: Step) -> Step:
         self.state = State.ENDED
         self._deadline_s = None
         return step
+
+
+def _asked_again_s(now_s: float, until_s: float, grace_s: float, refresh_s: float) -> float | None:
+    """When new credentials are asked for; None: not any more.
+
+    Who answers with what it had is asked again after half of what is left, and once when it has expired if new ones are
+    taken then: some clients get a new token only when the old one is over. That is less than ten times for each.
+    """
+    left_s = until_s - now_s
+    if left_s >= _LAST_S:
+        return until_s - min(refresh_s, left_s / 2)
+    return until_s if left_s > 0 and grace_s > 0 else None
 
 
 def _proxy_refusal(role: str, original: str, proxy_roles: frozenset[str]) -> str:

@@ -13,10 +13,8 @@ from geminga.broker.rest.calls.requests import context_of, decoded_text, json_re
 from geminga.broker.rest.calls.routing import Route
 from geminga.model.errors import NotFoundError, PreconditionFailedError, UnavailableError
 from geminga.model.exposition import CONTENT_TYPE
+from geminga.model.secret import shown
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT
-
-#: Parts of key names whose values are not shown.
-SECRET_WORDS = ("password", "secret", "token")
 
 
 async def health(request: Request) -> Response:
@@ -91,12 +89,7 @@ async def version(request: Request) -> Response:
 
 async def runtime_configuration(request: Request) -> Response:
     """Every key in force and its value; secrets are hidden."""
-    return json_response(
-        {
-            key: "****" if value and any(word in key.lower() for word in SECRET_WORDS) else value
-            for key, value in context_of(request).configuration().items()
-        }
-    )
+    return json_response(shown(context_of(request).configuration().items()))
 
 
 async def internal_configuration(request: Request) -> Response:

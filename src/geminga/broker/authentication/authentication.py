@@ -1,0 +1,150 @@
+"""Which provider is asked about credentials, and what is made of its answer: Pulsar's ``AuthenticationService``.
+
+Of the binary protocol each peer names a method, and is asked for nothing else; who names one that is not there is
+anonymous where ``anonymousUserRole`` says so. An HTTP request may name none: then each provider whose credentials it
+could bring is asked, and who is known to none of them is anonymous. Several providers of one method are asked in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from geminga.broker.access.core.handshake import Credentials, Known, Rejected, Verdict
+from geminga.broker.authentication.outcomes import Labels, Outcomes
+from geminga.broker.authentication.ports import Provider, RefusedError
+
+#: For metrics, where no provider was asked.
+NO_PROVIDER: Final = "none"
+#: Characters of a method's name that are told.
+_METHOD_LENGTH_MAX: Final = 32
+
+
+class Authentication:
+    """The ``Authenticator`` of a broker; see the module."""
+
+    __slots__ = ("_anonymous", "_by_method", "_is_strict", "outcomes", "providers")
+
+    def __init__(
+        self, providers: Iterable[Provider], outcomes: Outcomes, *, anonymous_role: str = "", is_strict: bool = False
+    ) -> None:
+        """``anonymous_role``: of who brings nothing; empty: refused. ``is_strict``: HTTP must name a method."""
+        self.providers = tuple(providers)
+        self.outcomes = outcomes
+        self._anonymous = anonymous_role
+        self._is_strict = is_strict
+        self._by_method: dict[str, list[Provider]] = {}
+        for provider in self.providers:
+            self._by_method.setdefault(provider.method, []).append(provider)
+
+    def begin(self, source: str = "", *, in_http: bool = False) -> Exchange:
+        """With one peer."""
+        return Exchange(self, source, in_http)
+
+    def verdict(
+        self, credentials: Credentials, source: str, *, in_http: bool
+    ) -> Verdict | Coroutine[Any, Any, Verdict]:
+        """Who brings ``credentials`` from the address ``source``."""
+        method = credentials.method
+        named = self._by_method.get(method)
+        if named is not None:
+            return self._first_known(named, credentials, source, in_http)
+        if not in_http:
+            if self._anonymous:
+                return Known(self._anonymous)
+            return self._unknown(method, source, "No anonymous role, and no authentication provider configured")
+        if method:
+            told = f"Unsupported authentication method: [{method[:_METHOD_LENGTH_MAX]!r}]."
+            return self._unknown(method, source, told)
+        if self._is_strict:
+            return self._unknown("", source, "No authentication method is named (X-Pulsar-Auth-Method-Name)")
+        fitting = [provider for provider in self.providers if provider.fits(credentials)]
+        if fitting:
+            return self._first_known(fitting, credentials, source, in_http, self._anonymous)
+        if self._anonymous:
+            return Known(self._anonymous)
+        return self._unknown("", source, "Authentication required")
+
+    def metrics(self) -> Iterable[tuple[Labels, Mapping[str, float]]]:
+        """Labels and samples."""
+        yield from self.outcomes.metrics()
+        expired = sum(getattr(provider, "expired_count", 0) for provider in self.providers)
+        if "token" in self._by_method:
+            yield (), {"pulsar_expired_token_total": expired}
+
+    def _unknown(self, method: str, source: str, reason: str) -> Rejected:
+        shown = method[:_METHOD_LENGTH_MAX] if method.isascii() and method.isprintable() else "?"
+        # A stranger's words are no label: their number has no bound.
+        self.outcomes.failed(NO_PROVIDER, NO_PROVIDER, "UNSUPPORTED_METHOD", f"{reason} (method {shown!r})", source)
+        return Rejected(reason)
+
+    def _first_known(
+        self, providers: Sequence[Provider], credentials: Credentials, source: str, in_http: bool, otherwise: str = ""
+    ) -> Verdict | Coroutine[Any, Any, Verdict]:
+        """The answer of the first provider that knows who it is; ``otherwise``: the role if none does."""
+        refusals: list[tuple[Provider, RefusedError]] = []
+        for number, provider in enumerate(providers):
+            try:
+                proof = provider.prove(credentials, source, in_http=in_http)
+            except RefusedError as error:
+                refusals.append((provider, error))
+                continue
+            if not isinstance(proof, Known):
+                rest = providers[number + 1 :]
+                return self._later(provider, proof, rest, refusals, credentials, source, in_http, otherwise)
+            self.outcomes.succeeded(provider)
+            return proof
+        return self._refused(refusals, source, otherwise)
+
+    async def _later(
+        self,
+        provider: Provider,
+        proof: Coroutine[Any, Any, Known],
+        rest: Sequence[Provider],
+        refusals: list[tuple[Provider, RefusedError]],
+        credentials: Credentials,
+        source: str,
+        in_http: bool,
+        otherwise: str,
+    ) -> Verdict:
+        """The same where a provider needs time."""
+        pending: Known | Coroutine[Any, Any, Known] = proof
+        following = iter(rest)
+        while True:
+            try:
+                known = pending if isinstance(pending, Known) else await pending
+            except RefusedError as error:
+                refusals.append((provider, error))
+            else:
+                self.outcomes.succeeded(provider)
+                return known
+            for provider in following:
+                try:
+                    pending = provider.prove(credentials, source, in_http=in_http)
+                    break
+                except RefusedError as error:
+                    refusals.append((provider, error))
+            else:
+                return self._refused(refusals, source, otherwise)
+
+    def _refused(self, refusals: Sequence[tuple[Provider, RefusedError]], source: str, otherwise: str) -> Verdict:
+        for provider, error in refusals:
+            self.outcomes.failed(provider.name, provider.method, error.code, error.reason, source)
+        if otherwise:
+            return Known(otherwise)
+        return Rejected("; ".join(dict.fromkeys(error.reason for _, error in refusals)))
+
+
+class Exchange:
+    """With one peer, in one round as often as it is asked."""
+
+    __slots__ = ("_authentication", "_in_http", "_source")
+
+    def __init__(self, authentication: Authentication, source: str, in_http: bool) -> None:
+        self._authentication = authentication
+        self._source = source
+        self._in_http = in_http
+
+    def answer(self, credentials: Credentials) -> Verdict | Coroutine[Any, Any, Verdict]:
+        """See :class:`~geminga.broker.access.ports.Exchange`."""
+        return self._authentication.verdict(credentials, self._source, in_http=self._in_http)

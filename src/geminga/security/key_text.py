@@ -1,0 +1,63 @@
+"""Where a configuration key says that bytes are, in the forms that Pulsar reads.
+
+====================================  =================================================================
+``file:///path`` ``file:/path``       the file
+``data:;base64,AAEC`` ``data:,text``  in the text itself, with or without a media type
+``/path/to/file``                     the file, if there is one of this name
+``AAEC``                              else base64
+====================================  =================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import unquote, unquote_to_bytes
+
+from geminga.security.base64_text import decode
+
+#: Characters of a text that holds bytes itself.
+TEXT_LENGTH_MAX: Final = 1 << 20
+
+
+class Place(NamedTuple):
+    """A file, bytes, or a text that is one or the other."""
+
+    #: Empty: there is no file.
+    path: str = ""
+    #: Bytes in the text itself; None: it holds none.
+    data: bytes | None = None
+
+
+def place_of(text: str) -> Place:
+    """Where ``text`` says that bytes are; both where a path could be base64. Raises ValueError."""
+    if len(text) > TEXT_LENGTH_MAX:
+        raise ValueError(f"longer than {TEXT_LENGTH_MAX} characters")
+    if text.startswith("file:"):
+        path = unquote(text.removeprefix("file:"))
+        if path.startswith("//"):
+            host, _, rest = path[2:].partition("/")
+            if host not in ("", "localhost"):
+                raise ValueError(f"a file of the host {host!r}; expected file:///path")
+            path = "/" + rest
+        if path in ("", "/"):
+            raise ValueError("file: without a path")
+        return Place(path)
+    if text.startswith("data:"):
+        return Place(data=_data_url(text.removeprefix("data:")))
+    try:
+        return Place(text, decode(text))
+    except ValueError:
+        return Place(text)
+
+
+def _data_url(text: str) -> bytes:
+    """What follows ``data:`` (RFC 2397)."""
+    kind, comma, data = text.partition(",")
+    if not comma or not data:
+        raise ValueError("data: without data; expected data:;base64,... ")
+    if kind.split(";")[-1] != "base64":
+        return unquote_to_bytes(data)
+    try:
+        return decode(unquote(data))
+    except ValueError:
+        raise ValueError("data: whose data are not base64") from None

@@ -1,0 +1,39 @@
+"""Who signs tokens in tests."""
+
+from __future__ import annotations
+
+import base64
+
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from geminga.security.base64_text import encode_url
+from geminga.security.keys import secret_key
+from geminga.security.token_rules import create_token
+
+#: What ``geminga tokens create-secret-key`` would have drawn.
+SECRET = bytes(range(100, 132))
+OTHER_SECRET = bytes(range(132, 164))
+
+
+def in_text(data: bytes) -> str:
+    """Bytes as a value of a configuration key."""
+    return "data:;base64," + base64.b64encode(data).decode()
+
+
+def token_of(role: str, *, secret: bytes = SECRET, **claims: object) -> bytes:
+    """A token of HS256, as it is sent."""
+    return create_token(secret_key(secret), "HS256", {"sub": role, **claims}, {}).encode()
+
+
+def web_key(key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey, key_id: str) -> dict[str, str]:
+    """A public key as an issuer lists it."""
+
+    def text(number: int, size: int) -> str:
+        return encode_url(number.to_bytes(size, "big"))
+
+    numbers = key.public_numbers()
+    if isinstance(numbers, rsa.RSAPublicNumbers):
+        return {"kty": "RSA", "kid": key_id, "n": text(numbers.n, key.key_size // 8), "e": text(numbers.e, 3)}
+    size = (key.key_size + 7) // 8
+    curve = {256: "P-256", 384: "P-384", 521: "P-521"}[key.key_size]
+    return {"kty": "EC", "kid": key_id, "crv": curve, "x": text(numbers.x, size), "y": text(numbers.y, size)}

@@ -1,0 +1,46 @@
+"""Where a configuration key says that bytes are."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.security.key_text import TEXT_LENGTH_MAX, Place, place_of
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("file:///etc/pulsar/my-secret.key", Place("/etc/pulsar/my-secret.key")),
+        ("file:/etc/secret.key", Place("/etc/secret.key")),
+        ("file://localhost/etc/secret.key", Place("/etc/secret.key")),
+        ("file:///etc/a%20b", Place("/etc/a b")),
+        ("file:conf/secret.key", Place("conf/secret.key")),
+        ("data:;base64,AAEC", Place(data=b"\0\1\2")),
+        ("data:application/octet-stream;base64,AAEC", Place(data=b"\0\1\2")),
+        ("data:;base64,AAE%3D", Place(data=b"\0\1")),
+        ("data:,jane%3Aab7Wl3zw4JrNg", Place(data=b"jane:ab7Wl3zw4JrNg")),
+        # A file of that name is looked for first.
+        ("AAEC", Place("AAEC", b"\0\1\2")),
+        ("/etc/secret.key", Place("/etc/secret.key")),
+    ],
+)
+def test_forms_of_pulsar(text: str, place: Place) -> None:
+    assert place_of(text) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("file:", "without a path"),
+        ("file:///", "without a path"),
+        ("file://elsewhere/etc/key", "a file of the host 'elsewhere'"),
+        ("data:", "without data"),
+        ("data:;base64,", "without data"),
+        ("data:;base64", "without data"),
+        ("data:;base64,!!!", "not base64"),
+        ("x" * (TEXT_LENGTH_MAX + 1), "longer than"),
+    ],
+)
+def test_what_is_none_of_them_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        place_of(text)
