@@ -23,6 +23,7 @@ EXTRAS_OF = {
     "geminga.managed_ledger": {"server"},
     "geminga.metadata.zookeeper": {"zookeeper"},
     "geminga.pytest_plugin": {"test"},
+    "geminga.runtime.tls.material": {"crypto"},
     "geminga.spark": {"spark"},
     "geminga.wire.pulsar.ecies": {"crypto"},
     "geminga.wire.pulsar.encryption": {"crypto"},

@@ -28,6 +28,7 @@ from geminga.model.settings import Setting, settings_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.load_rules.config import LoadConfig
     from geminga.replication.config import ReplicationConfig
 
@@ -48,6 +49,8 @@ STANDALONE_DEFAULTS: Final[Mapping[str, str]] = {"transactionCoordinatorEnabled"
 AUTO_RECOVERY_KEY: Final = "autoRecoveryDaemonEnabled"
 #: Bookies that a cluster is taken to have at least, where nothing is said of quorums.
 CLUSTER_BOOKIES_LEAST: Final = 2
+#: Keys by which a port speaks TLS.
+TLS_PORTS: Final = ("brokerServicePortTls", "webServicePortTls", "tlsEnabled", "bindAddresses")
 #: Settings that may ask for what is not there.
 ASKED_OF_ALL: Final = ("authenticationEnabled", "authorizationEnabled")
 
@@ -70,6 +73,8 @@ class Config:
     replication: ReplicationConfig | None = None
     #: Of a broker among others; None: it is alone, or its load is not managed.
     load: LoadConfig | None = None
+    #: None: no port speaks TLS.
+    tls: TlsConfig | None = None
 
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""
@@ -82,11 +87,13 @@ class Config:
             self.bookie,
             self.replication,
             self.load,
+            self.tls,
         ):
             if part is None:
                 continue
-            for key, (_, name) in settings_of(type(part)).items():
-                found.setdefault(key, value_text(getattr(part, name)))
+            for key, (setting, name) in settings_of(type(part)).items():
+                text = value_text(getattr(part, name))
+                found.setdefault(key, "***" if text and setting.is_secret else text)
         return dict(sorted(found.items()))
 
 
@@ -123,6 +130,7 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
         if key not in latest or not latest[key].text.strip():
             latest[key] = ConfigEntry(key, text, "default")
     known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
+    tls = _tls_from(latest, known)
     warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
     server = build_settings(ServerConfig, latest)
     replication = None
@@ -149,7 +157,24 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
         bookie,
         tuple(warnings),
         replication if server.bookies > 1 else None,
+        tls=tls,
     )
+
+
+def _tls_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> TlsConfig | None:
+    """What is said of TLS, whose keys become ``known``; None: no port speaks it. Raises ConfigurationError."""
+    texts = {key: latest[key].text.strip() for key in TLS_PORTS if key in latest}
+    asked = [text for key, text in texts.items() if key != "bindAddresses" and text.lower() not in ("", "false")]
+    if not asked and not any(scheme in texts.get("bindAddresses", "") for scheme in ("pulsar+ssl:", "https:")):
+        return None
+    # Not loaded by who has none.
+    from geminga.app.configuration.tls_config import TlsConfig
+
+    tls = build_settings(TlsConfig, latest)
+    known.update(settings_of(TlsConfig))
+    tls = tls.instead_of_plain({key for key, entry in latest.items() if not entry.text.strip()})
+    tls.check()
+    return tls
 
 
 def balancing_from(entries: Iterable[ConfigEntry]) -> LoadConfig:
@@ -174,6 +199,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
     known = {key for config_class in (*CONFIG_CLASSES, LoadConfig, also) for key in settings_of(config_class)}
     load = build_settings(LoadConfig, latest)
     load.check()
+    tls = _tls_from(latest, known)
     warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
     managed_ledger = build_settings(ManagedLedgerConfig, latest)
     entries_of_quorums = [latest.get(key) for key in QUORUM_KEYS]
@@ -198,6 +224,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
         BookieConfig(),
         tuple(warnings),
         load=load,
+        tls=tls,
     )
 
 
@@ -294,7 +321,7 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
     if refused:
         named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
         raise ConfigurationError(
-            f"this version has no authentication, authorization or TLS, and does not start where they are asked for: "
+            f"this version has no authentication and authorization, and does not start where they are asked for: "
             f"{named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
         )
     for entry, group in asked:

@@ -44,19 +44,6 @@ GROUPS: Final = (
         is_refused=True,
     ),
     Unbuilt(
-        "TLS",
-        "what is sent could be read on its way",
-        _keys("tlsEnabled tlsEnabledWithKeyStore tlsRequireTrustedClientCertOnConnect"),
-        is_refused=True,
-    ),
-    Unbuilt(
-        "TLS ports",
-        "nothing would listen there, or without TLS",
-        _keys("brokerServicePortTls webServicePortTls"),
-        is_refused=True,
-        quiet=_EMPTY,
-    ),
-    Unbuilt(
         "Credentials and roles",
         "nobody is asked who he is",
         _keys(
@@ -68,12 +55,11 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "Certificates",
-        "they are not used",
+        "no port speaks TLS (brokerServicePortTls=6651, webServicePortTls=8443)",
         _keys(
-            "tlsCertificateFilePath tlsKeyFilePath tlsTrustCertsFilePath tlsKeyStore tlsKeyStorePassword tlsTrustStore "
-            "tlsTrustStorePassword tlsProtocols tlsCiphers tlsProvider tlsAllowInsecureConnection "
-            "tlsHostnameVerificationEnabled webServiceTlsProtocols "
-            "webServiceTlsCiphers"
+            "tlsEnabledWithKeyStore tlsRequireTrustedClientCertOnConnect tlsCertificateFilePath tlsKeyFilePath "
+            "tlsTrustCertsFilePath tlsKeyStore tlsKeyStorePassword tlsTrustStore tlsTrustStorePassword tlsProtocols "
+            "tlsCiphers tlsProvider tlsAllowInsecureConnection webServiceTlsProtocols webServiceTlsCiphers"
         ),
     ),
     Unbuilt(
@@ -85,7 +71,7 @@ GROUPS: Final = (
             "brokerClientCertificateFilePath brokerClientTlsKeyStore brokerClientTlsKeyStorePassword "
             "brokerClientTlsTrustStore brokerClientTlsTrustStorePassword brokerClientTlsCiphers "
             "brokerClientTlsProtocols brokerClientSslProvider "
-            " replicationTlsEnabled bookkeeperTLSClientAuthentication "
+            "tlsHostnameVerificationEnabled replicationTlsEnabled bookkeeperTLSClientAuthentication "
             "bookkeeperTLSKeyFilePath bookkeeperTLSCertificateFilePath bookkeeperTLSTrustCertsFilePath "
             "bookkeeperTLSKeyStorePasswordPath bookkeeperTLSTrustStorePasswordPath "
             "bookkeeper_tlsHostnameVerificationEnabled bookkeeperClientAuthenticationPlugin "

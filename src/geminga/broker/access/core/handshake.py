@@ -19,7 +19,7 @@ round; credentials that expire are challenged anew where the client knows how, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
@@ -36,6 +36,8 @@ class Credentials:
     #: Pulsar's name of the method; empty: none was named.
     method: str = ""
     data: bytes = field(default=b"", repr=False)
+    #: The certificate that the peer of the connection showed and TLS verified, DER; None: none.
+    certificate: bytes | None = field(default=None, repr=False)
 
 
 class Hello(NamedTuple):
@@ -161,12 +163,25 @@ _AFTER_ACCEPT: Final = (State.CONNECTED, State.RENEWING_CHALLENGED, State.RENEWI
 class HandshakeMachine:
     """See the module; one for each connection."""
 
-    __slots__ = ("_deadline_s", "_hello", "_role", "_rounds", "_rules", "_until_s", "_whose", "principal", "state")
+    __slots__ = (
+        "_deadline_s",
+        "_hello",
+        "_role",
+        "_rounds",
+        "_rules",
+        "_until_s",
+        "_whose",
+        "certificate",
+        "principal",
+        "state",
+    )
 
     def __init__(self, rules: HandshakeRules, now_s: float) -> None:
         """``now_s``: when the connection began."""
         self._rules = rules
         self.state = State.WAITING
+        #: What TLS verified of the peer; whoever accepts the connection sets it before the first command.
+        self.certificate: bytes | None = None
         #: Who it is, once that is settled.
         self.principal = ANONYMOUS
         self._hello = Hello()
@@ -196,7 +211,7 @@ class HandshakeMachine:
             return self._end(Violate("a second CONNECT"))
         self._hello = hello
         self.state = State.VERIFYING
-        return Verify(Whose.PEER, hello.credentials)
+        return self._verify_peer(hello.credentials)
 
     def answer(self, credentials: Credentials) -> Step | None:
         """AUTH_RESPONSE came; None: nobody asked, and it says nothing."""
@@ -212,7 +227,7 @@ class HandshakeMachine:
         method = self._hello.credentials.method
         if credentials.method != method:
             return self._end(Refuse(f"the answer is of the method {credentials.method}, not {method}"))
-        return Verify(Whose.PEER, credentials)
+        return self._verify_peer(credentials)
 
     def other_command(self, name: str) -> Step | None:
         """Any other command came; None: it is taken."""
@@ -254,6 +269,10 @@ class HandshakeMachine:
             return self._end(Refuse("the credentials have expired"))
         self._rounds = 0
         return self._challenge(Challenge(REFRESH), State.RENEWING_CHALLENGED, now_s)
+
+    def _verify_peer(self, credentials: Credentials) -> Verify:
+        shown = credentials if self.certificate is None else replace(credentials, certificate=self.certificate)
+        return Verify(Whose.PEER, shown)
 
     def _challenge(self, challenge: Challenge, state: State, now_s: float | None = None) -> Step:
         self._rounds += 1
