@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from geminga.model.errors import ConfigurationError
+from geminga.model.errors import GemingaError
 from geminga.runtime.log import get_logger
 from geminga.runtime.tls.contexts import Made
 
@@ -27,7 +27,10 @@ class FollowedContext:
     """See the module. The first context is made at once, and what is wrong then is raised."""
 
     def __init__(self, what: str, paths: Sequence[str], make: Callable[[], Made], *, at_each: bool = False) -> None:
-        """``what``: whose it is, for the log. ``at_each``: look when a context is asked for. ConfigurationError."""
+        """``what``: whose it is, for the log. ``at_each``: look when a context is asked for.
+
+        ``make`` raises a GemingaError for what is wrong; so does this.
+        """
         self._what = what
         self._paths = [path for path in paths if path]
         self._make = make
@@ -58,7 +61,7 @@ class FollowedContext:
             return False
         try:
             made = self._make()
-        except ConfigurationError as error:
+        except GemingaError as error:
             self._stamps = stamps
             if str(error) != self.complaint or again:
                 self.complaint = str(error)
