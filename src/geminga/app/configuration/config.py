@@ -28,6 +28,7 @@ from geminga.model.settings import Setting, settings_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from geminga.app.configuration.links_config import LinksConfig
     from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.load_rules.config import LoadConfig
     from geminga.replication.config import ReplicationConfig
@@ -51,6 +52,12 @@ AUTO_RECOVERY_KEY: Final = "autoRecoveryDaemonEnabled"
 CLUSTER_BOOKIES_LEAST: Final = 2
 #: Keys by which a port speaks TLS.
 TLS_PORTS: Final = ("brokerServicePortTls", "webServicePortTls", "tlsEnabled", "bindAddresses")
+#: Keys by which links to other brokers have TLS or credentials.
+LINKS: Final = (
+    "brokerClientTlsEnabled",
+    "brokerClientAuthenticationPlugin",
+    "brokerClientAuthenticationParameters",
+)
 #: Settings that may ask for what is not there.
 ASKED_OF_ALL: Final = ("authenticationEnabled", "authorizationEnabled")
 
@@ -75,6 +82,8 @@ class Config:
     load: LoadConfig | None = None
     #: None: no port speaks TLS.
     tls: TlsConfig | None = None
+    #: None: other brokers are spoken to without TLS, as nobody.
+    links: LinksConfig | None = None
 
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""
@@ -88,6 +97,7 @@ class Config:
             self.replication,
             self.load,
             self.tls,
+            self.links,
         ):
             if part is None:
                 continue
@@ -130,7 +140,7 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
         if key not in latest or not latest[key].text.strip():
             latest[key] = ConfigEntry(key, text, "default")
     known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
-    tls = _tls_from(latest, known)
+    tls, links = _tls_from(latest, known), _links_from(latest, known)
     warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
     server = build_settings(ServerConfig, latest)
     replication = None
@@ -158,6 +168,7 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
         tuple(warnings),
         replication if server.bookies > 1 else None,
         tls=tls,
+        links=links,
     )
 
 
@@ -175,6 +186,16 @@ def _tls_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> TlsConfig |
     tls = tls.instead_of_plain({key for key, entry in latest.items() if not entry.text.strip()})
     tls.check()
     return tls
+
+
+def _links_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> LinksConfig | None:
+    """What is said of links to other brokers, whose keys become ``known``. Raises ConfigurationError."""
+    if all(latest[key].text.strip().lower() in ("", "false") for key in LINKS if key in latest):
+        return None
+    from geminga.app.configuration.links_config import LinksConfig
+
+    known.update(settings_of(LinksConfig))
+    return build_settings(LinksConfig, latest)
 
 
 def balancing_from(entries: Iterable[ConfigEntry]) -> LoadConfig:
@@ -199,7 +220,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
     known = {key for config_class in (*CONFIG_CLASSES, LoadConfig, also) for key in settings_of(config_class)}
     load = build_settings(LoadConfig, latest)
     load.check()
-    tls = _tls_from(latest, known)
+    tls, links = _tls_from(latest, known), _links_from(latest, known)
     warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
     managed_ledger = build_settings(ManagedLedgerConfig, latest)
     entries_of_quorums = [latest.get(key) for key in QUORUM_KEYS]
@@ -225,6 +246,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
         tuple(warnings),
         load=load,
         tls=tls,
+        links=links,
     )
 
 

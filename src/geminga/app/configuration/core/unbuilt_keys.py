@@ -63,15 +63,26 @@ GROUPS: Final = (
         ),
     ),
     Unbuilt(
+        "Certificates of links to other brokers",
+        "they are spoken to without TLS (brokerClientTlsEnabled=true)",
+        _keys(
+            "brokerClientTrustCertsFilePath brokerClientKeyFilePath brokerClientCertificateFilePath "
+            "brokerClientTlsEnabledWithKeyStore brokerClientSslProvider tlsHostnameVerificationEnabled"
+        ),
+    ),
+    Unbuilt(
+        "Key stores and ciphers of links to other brokers",
+        "PEM files are read, and OpenSSL's ciphers spoken",
+        _keys(
+            "brokerClientTlsKeyStore brokerClientTlsKeyStorePassword brokerClientTlsTrustStore "
+            "brokerClientTlsTrustStorePassword brokerClientTlsCiphers brokerClientTlsProtocols"
+        ),
+    ),
+    Unbuilt(
         "Security between brokers and bookies",
         "bookies of the process need none, and those of a cluster are spoken to without",
         _keys(
-            "brokerClientTlsEnabled brokerClientTlsEnabledWithKeyStore brokerClientAuthenticationPlugin "
-            "brokerClientAuthenticationParameters brokerClientTrustCertsFilePath brokerClientKeyFilePath "
-            "brokerClientCertificateFilePath brokerClientTlsKeyStore brokerClientTlsKeyStorePassword "
-            "brokerClientTlsTrustStore brokerClientTlsTrustStorePassword brokerClientTlsCiphers "
-            "brokerClientTlsProtocols brokerClientSslProvider "
-            "tlsHostnameVerificationEnabled replicationTlsEnabled bookkeeperTLSClientAuthentication "
+            "replicationTlsEnabled bookkeeperTLSClientAuthentication "
             "bookkeeperTLSKeyFilePath bookkeeperTLSCertificateFilePath bookkeeperTLSTrustCertsFilePath "
             "bookkeeperTLSKeyStorePasswordPath bookkeeperTLSTrustStorePasswordPath "
             "bookkeeper_tlsHostnameVerificationEnabled bookkeeperClientAuthenticationPlugin "
