@@ -24,6 +24,7 @@ EXTRAS_OF = {
     "geminga.metadata.zookeeper": {"zookeeper"},
     "geminga.pytest_plugin": {"test"},
     "geminga.security": {"crypto"},
+    "geminga.runtime.tls.material": {"crypto"},
     "geminga.spark": {"spark"},
     "geminga.wire.pulsar.ecies": {"crypto"},
     "geminga.wire.pulsar.encryption": {"crypto"},

@@ -71,8 +71,10 @@ from geminga.client._api.errors import (
     WrongLoop,
     WrongProtocol,
 )
+from geminga.client._api.http_headers import http_headers
 from geminga.client._api.interceptors import ProducerInterceptor
 from geminga.client._api.message_id import MessageId
+from geminga.client._api.oauth2 import AuthenticationOauth2
 from geminga.client._api.opening import Opening
 from geminga.client._api.options import (
     BatchingType,
@@ -87,6 +89,7 @@ from geminga.client._api.options import (
     ProducerOptions,
     options_from,
 )
+from geminga.client._api.plugins import authentication_from
 from geminga.client._api.producer import EntryProducer, MessageFields, Producer, SendCallback
 from geminga.client._api.transaction import Transaction
 from geminga.client._api.world import client_runtime
@@ -136,6 +139,7 @@ __all__ = [
     "Authentication",
     "AuthenticationBasic",
     "AuthenticationError",
+    "AuthenticationOauth2",
     "AuthenticationTLS",
     "AuthenticationToken",
     "AuthorizationError",
@@ -238,6 +242,8 @@ __all__ = [
     "UnsupportedVersionError",
     "WrongLoop",
     "WrongProtocol",
+    "authentication_from",
     "connect",
+    "http_headers",
     "open_batches",
 ]

@@ -28,6 +28,8 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    #: Whether its value is shown nowhere.
+    is_secret: bool = False
 
 
 def setting(
@@ -38,6 +40,7 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: Sequence[str] = (),
+    is_secret: bool = False,
 ) -> T:
     """A dataclass field for configuration ``key``; the type of the field decides how text is parsed.
 
@@ -45,7 +48,8 @@ def setting(
     """
     made: Any = field(
         default=default,
-        metadata=MappingProxyType({"setting": Setting(key, expectation, minimum, maximum, tuple(choices))}),
+        repr=not is_secret,
+        metadata=MappingProxyType({"setting": Setting(key, expectation, minimum, maximum, tuple(choices), is_secret)}),
     )
     result: T = made
     return result

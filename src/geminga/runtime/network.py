@@ -17,10 +17,14 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.runtime.log import get_logger
 from geminga.runtime.spawn import spawn
+
+if TYPE_CHECKING:
+    from geminga.runtime.handshakes import Handshakes
+    from geminga.runtime.ports import ServerTls
 
 #: Connections the kernel may hold until they are accepted: a broker's clients all come back at once.
 LISTEN_BACKLOG_CONNECTIONS: Final = 1024
@@ -60,6 +64,7 @@ class AsyncioListener:
 
     __slots__ = (
         "_factory",
+        "_handshakes",
         "_keep_free",
         "_limit",
         "_loop",
@@ -71,7 +76,6 @@ class AsyncioListener:
         "_refusal",
         "_refused",
         "_sockets",
-        "_tls",
         "_warned_s",
     )
 
@@ -80,7 +84,7 @@ class AsyncioListener:
         sockets: list[socket.socket],
         factory: Callable[[], asyncio.BaseProtocol],
         *,
-        tls: ssl.SSLContext | None,
+        tls: ServerTls | None,
         keep_free: int,
         refusal: bytes,
         limit: Callable[[], int | None],
@@ -94,9 +98,15 @@ class AsyncioListener:
         #: For the log.
         self._place = path or f"port {self._port}"
         self._factory = factory
-        self._tls = tls
+        #: None: without TLS.
+        self._handshakes: Handshakes | None = None
+        if tls is not None:
+            from geminga.runtime.handshakes import Handshakes
+
+            self._handshakes = Handshakes(tls, factory, self._place)
         self._keep_free = keep_free
-        self._refusal = refusal
+        #: A word that is not TLS nobody would understand there.
+        self._refusal = refusal if tls is None else b""
         self._limit = limit
         #: Sockets on which accepting pauses, and what ends it.
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -124,6 +134,8 @@ class AsyncioListener:
         if self._next_warning is not None:
             self._next_warning.cancel()
             self._next_warning = None
+        if self._handshakes is not None:
+            self._handshakes.close()
         sockets, self._sockets = self._sockets, []
         for sock in sockets:
             self._loop.remove_reader(sock)
@@ -153,13 +165,15 @@ class AsyncioListener:
                 widen(connection)
             if limit is not None and connection.fileno() >= limit - self._keep_free:
                 self._refuse(connection, limit)
+            elif self._handshakes is not None:
+                self._handshakes.begin(connection)
             else:
                 spawn(self._establish(connection), name=f"accept on {self._place}")
 
     async def _establish(self, connection: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._factory, connection, ssl=self._tls)
-        except OSError as error:  # also a TLS handshake that failed
+            await self._loop.connect_accepted_socket(self._factory, connection)
+        except OSError as error:
             connection.close()
             _log.debug("a connection on %s was not established: %s", self._place, error)
 
@@ -217,7 +231,7 @@ class AsyncioNetwork:
         host: str,
         port: int,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         keep_free: int = 0,
         refusal: bytes = b"",
         start: bool = True,

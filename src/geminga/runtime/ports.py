@@ -161,6 +161,15 @@ class Disk(Protocol):
         ...
 
 
+class ServerTls(NamedTuple):
+    """How a listener speaks TLS."""
+
+    #: What the next connection gets.
+    context: Callable[[], ssl.SSLContext]
+    #: Seconds that a handshake may take.
+    handshake_s: float = 10.0
+
+
 class Listener(Protocol):
     """A listening socket."""
 
@@ -187,7 +196,7 @@ class Network(Protocol):
         host: str,
         port: int,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         keep_free: int = 0,
         refusal: bytes = b"",
         start: bool = True,
@@ -195,8 +204,9 @@ class Network(Protocol):
         """Listen on ``host:port``; raises OSError.
 
         A connection that would leave fewer than ``keep_free`` descriptors to the process is sent ``refusal`` and
-        closed; without any, accepting waits. ``start`` False: the port is taken, and connections are refused
-        until :meth:`Listener.start`.
+        closed; without any, accepting waits. With ``tls`` the protocol is made when its
+        handshake is done. ``start`` False: the port is taken, and connections are refused until
+        :meth:`Listener.start`.
         """
         ...
 

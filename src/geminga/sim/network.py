@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Final
 
+from geminga.runtime.ports import ServerTls
 from geminga.sim.boot import Boot, Host
 from geminga.sim.errors import SimError
 from geminga.sim.loop import SimLoop
@@ -381,7 +382,7 @@ class NodeNetwork:
         host: str,
         port: int,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         keep_free: int = 0,
         refusal: bytes = b"",
         start: bool = True,
@@ -483,7 +484,7 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _refuse_tls(tls: ssl.SSLContext | None) -> None:
+def _refuse_tls(tls: ssl.SSLContext | ServerTls | None) -> None:
     if tls is not None:
         raise SimError("TLS is not simulated: its bytes come from the system's randomness")
 

@@ -17,6 +17,7 @@ FLOORS: Final = (
     "version",
     "model",
     "runtime",
+    "runtime.tls",
     "sim",
     "wire",
     "wire.pulsar",

@@ -95,7 +95,10 @@ def test_bad_arguments_end_with_code_two(arguments: list[str]) -> None:
         (["--broker-port", "70000"], "brokerServicePort=70000"),
         (["--config", "/nowhere/broker.conf"], "No such file"),
         (["--log-level", "loud"], "--log-level loud"),
-        (["--set", "bindAddresses=a:pulsar+ssl://127.0.0.1:0", "--broker-port", "0", "--web-port", "0"], "no TLS"),
+        (
+            ["--set", "bindAddresses=a:pulsar+ssl://127.0.0.1:0", "--broker-port", "0", "--web-port", "0"],
+            "tlsCertificateFilePath is not set",
+        ),
     ],
 )
 def test_error_is_one_readable_paragraph(tmp_path, arguments: list[str], expected: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from geminga.app.configuration.server_config import ServerConfig
+from geminga.app.servers.broker_server import addresses_of
 from geminga.app.servers.core.addresses import is_loopback
-from geminga.app.servers.listeners import advertised_listeners, bound_addresses, endpoints, parse_listener
+from geminga.app.servers.listeners import BoundPorts, advertised_listeners, bound_addresses, endpoints, parse_listener
 from geminga.model.errors import ConfigurationError
 
 
@@ -50,7 +51,7 @@ def test_listeners_that_contradict_each_other_are_refused() -> None:
     ],
 )
 def test_clients_are_told_the_advertised_address(config: ServerConfig, broker_url: str) -> None:
-    found = endpoints(config, host_name="machine", broker_port=10, web_port=20)
+    found = endpoints(config, BoundPorts(10, 20), host_name="machine")
     assert found[0].broker_url == broker_url
     assert found[0].web_url.endswith(":20")
 
@@ -69,17 +70,28 @@ def test_clients_are_told_the_advertised_address(config: ServerConfig, broker_ur
     ],
 )
 def test_lone_broker_tells_clients_to_come_back_where_they_asked(config: ServerConfig, comes_back: list[bool]) -> None:
-    found = endpoints(config, host_name="machine", broker_port=10, web_port=20, is_alone=True)
+    found = endpoints(config, BoundPorts(10, 20), host_name="machine", is_alone=True)
     assert [endpoint.is_through_service_url for endpoint in found] == comes_back
     # Behind one address of several brokers the client would come to any of them.
-    found = endpoints(config, host_name="machine", broker_port=10, web_port=20)
+    found = endpoints(config, BoundPorts(10, 20), host_name="machine")
     assert not any(endpoint.is_through_service_url for endpoint in found)
 
 
-def test_bound_addresses_refuse_tls() -> None:
-    assert bound_addresses(["a:pulsar://127.0.0.1:0"])[0].port == 0
-    with pytest.raises(ConfigurationError, match="no TLS"):
-        bound_addresses(["a:pulsar+ssl://127.0.0.1:0"])
+def test_bound_addresses_speak_tls_or_not() -> None:
+    found = bound_addresses(["a:pulsar://127.0.0.1:0", "b:https://127.0.0.1:8443"])
+    assert [(item.scheme, item.port) for item in found] == [("pulsar", 0), ("https", 8443)]
+
+
+def test_ports_with_tls_are_told_beside_the_plain_ones_or_instead_of_them() -> None:
+    (both,) = endpoints(ServerConfig(), BoundPorts(10, 20, 11, 21), host_name="machine")
+    assert (both.broker_url, both.broker_url_tls) == ("pulsar://127.0.0.1:10", "pulsar+ssl://127.0.0.1:11")
+    assert (both.web_url, both.web_url_tls) == ("http://127.0.0.1:20", "https://127.0.0.1:21")
+    (one,) = endpoints(ServerConfig(), BoundPorts(None, None, 11, 21), host_name="machine", is_alone=True)
+    assert (one.broker_url, one.web_url, one.is_through_service_url) == ("", "", True)
+    assert addresses_of(one, BoundPorts(None, None, 11, 21))[:4] == (one.broker_url_tls, one.web_url_tls, 11, 21)
+    named = ServerConfig(advertised_listeners=("out:pulsar+ssl://h:1",))
+    (out,) = endpoints(named, BoundPorts(10, 20, 11, 21), host_name="machine")
+    assert (out.broker_url, out.broker_url_tls, out.web_url_tls) == ("", "pulsar+ssl://h:1", "https://127.0.0.1:21")
 
 
 def test_loopback_is_told_from_the_rest() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.client._api.authentication import AuthenticationToken
 from geminga.client._api.errors import AuthenticationError, ErrorGettingAuthenticationData
-from geminga.client._transport.handshake import CLIENT_VERSION, Handshake
+from geminga.client._transport.handshake import CLIENT_VERSION, Handshake, say
+from geminga.runtime import LaneThreads
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 
-def command(frame: bytes) -> pb.BaseCommand:
+def command(frame: object) -> pb.BaseCommand:
+    assert isinstance(frame, bytes)
     return pb.BaseCommand.FromString(frame[8:])
 
 
@@ -40,6 +44,66 @@ def test_token_that_can_not_be_had_is_named() -> None:
         raise OSError("no such file")
 
     handshake = Handshake(AuthenticationToken(broken), "", "")
-    for say in (handshake.connect, handshake.answer_challenge):
+    for made in (handshake.connect, handshake.answer_challenge):
         with pytest.raises(ErrorGettingAuthenticationData, match="no such file"):
-            say()
+            made()
+
+
+def test_credentials_that_are_awaited_are_said_when_they_are_there() -> None:
+    async def token() -> str:
+        return "later"
+
+    async def main() -> None:
+        handshake = Handshake(AuthenticationToken(token), "", "")
+        written: list[bytes] = []
+        said = asyncio.Event()
+
+        def write(frame: bytes) -> None:
+            written.append(frame)
+            said.set()
+
+        for frame in (handshake.connect, handshake.answer_challenge):
+            said.clear()
+            say(frame, write, lambda error: pytest.fail(str(error)))
+            await asyncio.wait_for(said.wait(), 10)
+        assert command(written[0]).connect.auth_data == b"later"
+        assert command(written[1]).authResponse.response.auth_data == b"later"
+
+    asyncio.run(main())
+
+
+def test_credentials_that_block_are_asked_for_on_a_thread() -> None:
+    class Slow:
+        method_name = "token"
+        is_blocking = True
+
+        def data(self) -> bytes:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                return b"on a thread"
+            return b"on the loop"
+
+    async def main() -> bytes:
+        threads = LaneThreads()
+        made = Handshake(Slow(), "", "", threads).connect()
+        assert not isinstance(made, bytes)
+        name = command(await made).connect.auth_data
+        await threads.close()
+        return name
+
+    assert asyncio.run(main()) == b"on a thread"
+
+
+def test_credentials_that_fail_later_end_the_connection_with_what_was_wrong() -> None:
+    async def broken() -> str:
+        raise OSError("no such issuer")
+
+    async def main() -> None:
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        say(Handshake(AuthenticationToken(broken), "", "").connect, lambda _: None, failed.set_result)
+        error = await asyncio.wait_for(failed, 10)
+        assert isinstance(error, ErrorGettingAuthenticationData)
+        assert "no such issuer" in str(error)
+
+    asyncio.run(main())

@@ -31,6 +31,8 @@ from geminga.client._producing.messages import MessageBuilder, message_fields, o
 from geminga.client._transport.service_urls import ServiceUrls, parse_addresses
 from geminga.model.errors import ServerError
 from geminga.runtime import SystemClock
+from geminga.runtime.tls.following import FollowedContext
+from support.processes.certificates import Authority
 
 
 @pytest.mark.parametrize(
@@ -93,12 +95,29 @@ def test_client_options_that_can_not_be_are_refused(name: str) -> None:
 
 def test_certificates_that_can_not_be_read_are_named(tmp_path) -> None:
     with pytest.raises(InvalidConfiguration):
-        ClientOptions(tls_trust_certs_file_path=str(tmp_path / "missing.pem")).tls_context()
+        ClientOptions(tls_trust_certs_file_path=str(tmp_path / "missing.pem")).tls_made()
     with pytest.raises(InvalidConfiguration):
-        ClientOptions(authentication=AuthenticationTLS(str(tmp_path / "a"), str(tmp_path / "b"))).tls_context()
-    context = ClientOptions(tls_allow_insecure_connection=True).tls_context()
+        ClientOptions(authentication=AuthenticationTLS(str(tmp_path / "a"), str(tmp_path / "b"))).tls_made()
+    context = ClientOptions(tls_allow_insecure_connection=True).tls_made().context
     assert not context.check_hostname
-    assert ClientOptions().tls_context().check_hostname
+    assert ClientOptions().tls_made().context.check_hostname
+
+
+def test_certificates_of_a_client_that_are_exchanged_are_used_from_the_next_connection_on(tmp_path, caplog) -> None:
+    authority = Authority(tmp_path, "authority")
+    own = tmp_path / "own.pem"
+    authority.store("first").replace(own)
+    options = ClientOptions(
+        tls_trust_certs_file_path=str(authority.certificate), authentication=AuthenticationTLS(str(own), str(own))
+    )
+    followed = FollowedContext("the client", options.tls_files(), options.tls_made, at_each=True)
+    first = followed.context()
+    assert followed.context() is first
+    own.write_text("nothing")
+    assert followed.context() is first
+    assert f"TLS: {own}, {own}: " in caplog.text
+    authority.store("second").replace(own)
+    assert followed.context() is not first
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from geminga.app.commands.client_security import add_security, said_security
+
 DEFAULT_ADMIN_URL: Final = "http://localhost:8080"
 #: Seconds a broker may take to answer.
 TIMEOUT_S: Final = 10.0
@@ -13,6 +15,7 @@ TIMEOUT_S: Final = 10.0
 REDIRECTS_MAX: Final = 5
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Ask a running broker.")
+add_security(commands)
 _topics = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Topics.")
 commands.add_typer(_topics, name="topics")
 
@@ -74,6 +77,11 @@ def ask(admin_url: str, path: str, method: str = "GET", body: object = None) -> 
         answer = _ask_once(url, method, body)
         if not isinstance(answer, _Elsewhere):
             return answer
+        if url.startswith("https:") and not answer.url.startswith("https:"):
+            # Credentials would go on in the clear.
+            from geminga.model.errors import UnavailableError
+
+            raise UnavailableError(f"{url}: sent on to {answer.url}, which has no TLS")
         url = answer.url
     from geminga.model.errors import UnavailableError
 
@@ -83,14 +91,23 @@ def ask(admin_url: str, path: str, method: str = "GET", body: object = None) -> 
 def _ask_once(url: str, method: str, body: object) -> object:
     import json
     from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
+    from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
     from geminga.model.errors import NotFoundError, UnavailableError
 
+    class Stay(HTTPRedirectHandler):
+        """Who sends a request on is followed above, whatever the method."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    said, context = said_security().http(url)
+    if body is not None:
+        said["Content-Type"] = "application/json"
     data = b"" if method != "GET" and body is None else None if body is None else json.dumps(body).encode()
-    request = Request(url, data, {"Content-Type": "application/json"} if body is not None else {}, method=method)
+    opener = build_opener(Stay, HTTPSHandler(context=context))
     try:
-        with urlopen(request, timeout=TIMEOUT_S) as response:
+        with opener.open(Request(url, data, said, method=method), timeout=TIMEOUT_S) as response:
             text = response.read()
             return json.loads(text) if text else None
     except HTTPError as error:

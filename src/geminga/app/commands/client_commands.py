@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from geminga.app.commands.client_security import add_security
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
 from geminga.model.errors import ConfigurationError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Enum)
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Send and receive messages by hand.")
+add_security(commands)
 
 Topic = Annotated[str, typer.Argument(help="The topic: orders, or persistent://tenant/namespace/orders.")]
 Count = Annotated[int, typer.Option("-n", "--num-messages", min=0, help="End after so many; 0: go on.")]

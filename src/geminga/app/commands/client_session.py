@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from geminga.app.commands.client_security import said_security
+
 if TYPE_CHECKING:
     from geminga.client import Client
 
@@ -33,15 +35,16 @@ def run_client(url: str, token: str, work: Callable[[Client], Coroutine[object, 
 
     from geminga.app.lifecycle.event_loop import loop_factory
 
-    async def connected() -> R:
-        from geminga.client import AuthenticationToken, connect
+    arguments = said_security().client_arguments(token)
+    arguments["operation_timeout_ms"] = OPERATION_TIMEOUT_MS
+    arguments["description"] = "geminga command line"
 
-        authentication = AuthenticationToken(token) if token else None
+    async def connected() -> R:
+        from geminga.client import connect
+
         async with connect(
             url,
-            authentication=authentication,
-            operation_timeout_ms=OPERATION_TIMEOUT_MS,
-            description="geminga command line",
+            **arguments,
         ) as client:
             return await work(client)
 

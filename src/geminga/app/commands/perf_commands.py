@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from geminga.app.commands.client_commands import Topic, choice
+from geminga.app.commands.client_security import add_security
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
 from geminga.app.commands.perf_report import PerfProgress
 from geminga.model.errors import ConfigurationError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from geminga.client import Client, MessageId, Producer, PulsarException
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure rates and latencies.")
+add_security(commands)
 
 #: Messages handed over without looking at the clock and the loop, at full speed.
 TURN_MESSAGES: Final = 100

@@ -29,6 +29,8 @@ from geminga.model.settings import Setting, settings_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from geminga.app.configuration.links_config import LinksConfig
+    from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.authentication.config import AuthenticationConfig
     from geminga.broker.load_rules.config import LoadConfig
     from geminga.replication.config import ReplicationConfig
@@ -48,6 +50,14 @@ STANDALONE_DEFAULTS: Final[Mapping[str, str]] = {"transactionCoordinatorEnabled"
 AUTO_RECOVERY_KEY: Final = "autoRecoveryDaemonEnabled"
 #: Bookies that a cluster is taken to have at least, where nothing is said of quorums.
 CLUSTER_BOOKIES_LEAST: Final = 2
+#: Keys by which a port speaks TLS.
+TLS_PORTS: Final = ("brokerServicePortTls", "webServicePortTls", "tlsEnabled", "bindAddresses")
+#: Keys by which links to other brokers have TLS or credentials.
+LINKS: Final = (
+    "brokerClientTlsEnabled",
+    "brokerClientAuthenticationPlugin",
+    "brokerClientAuthenticationParameters",
+)
 #: Settings that may ask for what is not there.
 ASKED_OF_ALL: Final = ("authorizationEnabled",)
 
@@ -72,6 +82,10 @@ class Config:
     load: LoadConfig | None = None
     #: None: nobody is asked who they are.
     authentication: AuthenticationConfig | None = None
+    #: None: no port speaks TLS.
+    tls: TlsConfig | None = None
+    #: None: other brokers are spoken to without TLS, as nobody.
+    links: LinksConfig | None = None
 
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""
@@ -85,11 +99,14 @@ class Config:
             self.replication,
             self.load,
             self.authentication,
+            self.tls,
+            self.links,
         ):
             if part is None:
                 continue
-            for key, (_, name) in settings_of(type(part)).items():
-                found.setdefault(key, value_text(getattr(part, name)))
+            for key, (setting, name) in settings_of(type(part)).items():
+                text = value_text(getattr(part, name))
+                found.setdefault(key, "***" if text and setting.is_secret else text)
         return dict(sorted(found.items()))
 
 
@@ -128,6 +145,7 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
     warnings: list[str] = []
     authentication = _authentication_from(latest, known, warnings)
+    tls, links = _tls_from(latest, known), _links_from(latest, known)
     warnings += _asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known)
     server = build_settings(ServerConfig, latest)
     replication = None
@@ -155,6 +173,8 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
         tuple(warnings),
         replication if server.bookies > 1 else None,
         authentication=authentication,
+        tls=tls,
+        links=links,
     )
 
 
@@ -171,6 +191,32 @@ def _authentication_from(
     authentication = build_settings(AuthenticationConfig, latest)
     warnings += authentication.check()
     return authentication
+
+
+def _tls_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> TlsConfig | None:
+    """What is said of TLS, whose keys become ``known``; None: no port speaks it. Raises ConfigurationError."""
+    texts = {key: latest[key].text.strip() for key in TLS_PORTS if key in latest}
+    asked = [text for key, text in texts.items() if key != "bindAddresses" and text.lower() not in ("", "false")]
+    if not asked and not any(scheme in texts.get("bindAddresses", "") for scheme in ("pulsar+ssl:", "https:")):
+        return None
+    # Not loaded by who has none.
+    from geminga.app.configuration.tls_config import TlsConfig
+
+    tls = build_settings(TlsConfig, latest)
+    known.update(settings_of(TlsConfig))
+    tls = tls.instead_of_plain({key for key, entry in latest.items() if not entry.text.strip()})
+    tls.check()
+    return tls
+
+
+def _links_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> LinksConfig | None:
+    """What is said of links to other brokers, whose keys become ``known``. Raises ConfigurationError."""
+    if all(latest[key].text.strip().lower() in ("", "false") for key in LINKS if key in latest):
+        return None
+    from geminga.app.configuration.links_config import LinksConfig
+
+    known.update(settings_of(LinksConfig))
+    return build_settings(LinksConfig, latest)
 
 
 def balancing_from(entries: Iterable[ConfigEntry]) -> LoadConfig:
@@ -197,6 +243,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
     load.check()
     warnings: list[str] = []
     authentication = _authentication_from(latest, known, warnings)
+    tls, links = _tls_from(latest, known), _links_from(latest, known)
     warnings += _asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known)
     managed_ledger = build_settings(ManagedLedgerConfig, latest)
     entries_of_quorums = [latest.get(key) for key in QUORUM_KEYS]
@@ -222,6 +269,8 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
         tuple(warnings),
         load=load,
         authentication=authentication,
+        tls=tls,
+        links=links,
     )
 
 
@@ -320,7 +369,7 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
     if refused:
         named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
         raise ConfigurationError(
-            f"this version has no authorization and no TLS, and does not start where they are asked for: "
+            f"this version has no authorization, and does not start where it is asked for: "
             f"{named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
         )
     for entry, group in asked:

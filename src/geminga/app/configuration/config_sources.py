@@ -13,6 +13,7 @@ any other file        Java properties as Pulsar's ``conf/*.conf``: ``key=value``
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -154,6 +155,8 @@ def _text(key: str, value: object, source: str) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
+    if isinstance(value, os.PathLike):
+        return str(os.fspath(value))
     if isinstance(value, list | tuple) and all(isinstance(item, str | int | float) for item in value):
         return ",".join(str(item) for item in value)
-    raise ConfigurationError(f"{key} ({source}): expected text, a number, true or false, or a list of them")
+    raise ConfigurationError(f"{key} ({source}): expected text, a number, a path, true or false, or a list of them")

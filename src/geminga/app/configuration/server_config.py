@@ -22,12 +22,16 @@ class ServerConfig:
     bind_address: str = setting("bindAddress", "127.0.0.1", "a host name or an IP address")
     #: ``listener:scheme://host:port`` each, beside the two ports above.
     bind_addresses: tuple[str, ...] = setting(
-        "bindAddresses", (), "listener:scheme://host:port, comma separated, scheme pulsar or http"
+        "bindAddresses",
+        (),
+        "listener:scheme://host:port, comma separated, scheme pulsar, pulsar+ssl, http or https",
     )
     #: Host that clients are told; empty: that of ``bindAddress``, or this machine's name where it is a wildcard.
     advertised_address: str = setting("advertisedAddress", "", "a host name or an IP address")
     advertised_listeners: tuple[str, ...] = setting(
-        "advertisedListeners", (), "listener:scheme://host:port, comma separated, scheme pulsar or http"
+        "advertisedListeners",
+        (),
+        "listener:scheme://host:port, comma separated, scheme pulsar, pulsar+ssl, http or https",
     )
     #: The listener that other brokers use; empty: the first of ``advertisedListeners``.
     internal_listener_name: str = setting("internalListenerName", "", "the name of one of advertisedListeners")

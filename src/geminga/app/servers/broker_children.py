@@ -81,6 +81,12 @@ class BrokerChildren:
         """Of those that run, in order."""
         return [child.process.pid for child in self._children if child.process is not None]
 
+    def tell(self, number: signal.Signals) -> None:
+        """Pass a signal on to those that run."""
+        for child in self._children:
+            if child.process is not None:
+                _tell(child.process, number)
+
     async def close(self) -> None:
         """End all in good order, and wait for it: each gives its bundles away and closes its topics."""
         self._stop.set()
@@ -173,7 +179,8 @@ async def _first_line(process: asyncio.subprocess.Process, plan: ChildPlan) -> _
         broker_port, web_port = urlsplit(broker_url).port, urlsplit(web_url).port
     except (ValueError, TypeError, KeyError):
         return None
-    return _Served(Addresses(broker_url, web_url, broker_port or 0, web_port or 0), pid)
+    with_tls = (str(fields.get(key, "")) for key in ("brokerServiceUrlTls", "webServiceUrlTls"))
+    return _Served(Addresses(broker_url, web_url, broker_port or 0, web_port or 0, *with_tls), pid)
 
 
 async def _drained(process: asyncio.subprocess.Process) -> None:

@@ -16,11 +16,12 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.core.addresses import is_loopback
-from geminga.app.servers.listeners import bound_addresses, endpoints, own_names
+from geminga.app.servers.listeners import BoundPorts, bound_addresses, endpoints, own_names
+from geminga.app.servers.service_ports import ServicePorts
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.service import Broker
@@ -29,10 +30,9 @@ from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import IMPORT_LANE, HttpServer
 from geminga.broker.rest.loading import application_maker
 from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.model.errors import GemingaError, PreconditionFailedError, UnavailableError
-from geminga.runtime import Listener, Runtime, get_logger, spawn
+from geminga.model.errors import GemingaError, PreconditionFailedError
+from geminga.runtime import Runtime, get_logger, spawn
 from geminga.version import __version__
-from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
     from geminga.app.configuration.config import Config
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from geminga.app.servers.core.metric_rows import MetricRow
     from geminga.broker.access.ports import Access
     from geminga.broker.composition.metrics import Metrics
-    from geminga.broker.connection.connection import Connection
-    from geminga.broker.ownership.endpoints import Endpoints
+    from geminga.broker.ownership.endpoints import Endpoint, Endpoints
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
     from geminga.broker.peers.topics import PeerTopics
@@ -63,11 +62,6 @@ ABANDONED_PARTS: Final = ("HTTP server", "listener", "threads", "disk")
 ABANDON_S: Final = 2.0
 #: Settings that were changed at run time, for all brokers; Pulsar's.
 CONFIGURATION_PATH: Final = "/admin/configuration"
-#: What a client is told that would take a descriptor which is kept for others.
-_FULL: Final = UnavailableError("the broker has as many connections as it may open files; try again later")
-
-T = TypeVar("T")
-
 _log = get_logger(__name__)
 
 
@@ -78,6 +72,21 @@ class Addresses(NamedTuple):
     web_service_url: str
     broker_port: int
     web_port: int
+    #: The same with TLS; empty: there is none.
+    broker_service_url_tls: str = ""
+    web_service_url_tls: str = ""
+
+
+def addresses_of(default: Endpoint, bound: BoundPorts) -> Addresses:
+    """Where a broker is reached: without TLS where that is there, else with it."""
+    return Addresses(
+        default.broker_url or default.broker_url_tls,
+        default.web_url or default.web_url_tls,
+        bound.broker_tls or 0 if bound.broker is None else bound.broker,
+        bound.web_tls or 0 if bound.web is None else bound.web,
+        default.broker_url_tls,
+        default.web_url_tls,
+    )
 
 
 class Storage(NamedTuple):
@@ -169,6 +178,8 @@ class BrokerServer(ABC):
         self._shutting_down: asyncio.Task[None] | None = None
         self._use_live: Callable[[], LiveSettings]
         self._http: HttpServer | None = None
+        #: Set while it starts.
+        self._service_ports: ServicePorts | None = None
         self._shortage: BookieShortage
         self.runtime: Runtime | None = None
 
@@ -240,6 +251,11 @@ class BrokerServer(ABC):
             await close()
         except (GemingaError, OSError) as error:
             _log.error("closing the %s failed: %s", part, error)
+
+    def look_at_certificates(self) -> None:
+        """Read the files of certificates again, if a port speaks TLS: SIGHUP."""
+        if self._service_ports is not None and self._service_ports.tls is not None:
+            self._service_ports.tls.look()
 
     def cut_connections(self) -> None:
         """Cut every client off at once, without a word: after a fatal error nothing may be acknowledged."""
@@ -359,38 +375,33 @@ class BrokerServer(ABC):
         )
         self._http = http
         self._closers.append(("HTTP server", http.close))
-        extra = bound_addresses(config.bind_addresses)
-        web_port = await _bound("webServicePort", http.listen, config.bind_address, config.web_port)
-        listeners = [await self._bind_broker_port(runtime, broker, "", config.bind_address, config.broker_port)]
-        for item in extra:
-            if item.scheme == "http":
-                await _bound("bindAddresses", http.listen, item.host, item.port)
-            else:
-                listeners.append(await self._bind_broker_port(runtime, broker, item.listener, item.host, item.port))
-        broker_port = listeners[0].port
-        advertised = endpoints(
-            config,
-            host_name=socket.gethostname(),
-            broker_port=broker_port,
-            web_port=web_port,
-            is_alone=membership is None,
+        ports = self._service_ports = ServicePorts(
+            runtime, self._config, http, broker.new_connection, keep_free=plan.keep_free_of_clients
         )
+        self._closers.append(("listener", ports.close))
+        bound = await ports.bind()
+        advertised = endpoints(config, bound, host_name=socket.gethostname(), is_alone=membership is None)
         default = advertised[0]
-        urls = {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
+        urls = {
+            "serviceUrl": default.web_url,
+            "serviceUrlTls": default.web_url_tls,
+            "brokerServiceUrl": default.broker_url,
+            "brokerServiceUrlTls": default.broker_url_tls,
+        }
         coordinators = COORDINATORS if broker.config.transaction_coordinator_enabled else 0
         # A cluster that was given fewer, or more, keeps them.
-        setup = ClusterSetup(config.cluster_name, urls, first_coordinators=coordinators)
+        setup = ClusterSetup(
+            config.cluster_name, {key: url for key, url in urls.items() if url}, first_coordinators=coordinators
+        )
         await initialize_cluster(broker.resources, setup)
-        addresses = Addresses(default.broker_url, default.web_url, broker_port, web_port)
+        addresses = addresses_of(default, bound)
         if membership is not None:
             # Undone first: while the bundles are given away this broker still answers, and says who has them now.
             self._closers.append(("part in the cluster", membership.leave))
             await membership.join(advertised)
         await broker.start(advertised)
         # Whoever connects from here on is served: the namespaces are there, and lookups are answered.
-        await _opened("webServicePort", http.start)
-        for listener in listeners:
-            await _opened("brokerServicePort", listener.start)
+        await ports.open()
         if membership is not None:
             membership.stand_for_election()
         self._warn_if_open_to_all()
@@ -461,24 +472,6 @@ class BrokerServer(ABC):
             metadata_url=storage.metadata_url,
         )
 
-    async def _bind_broker_port(self, runtime: Runtime, broker: Broker, name: str, host: str, port: int) -> Listener:
-        def connection() -> Connection:
-            return broker.new_connection(name)
-
-        async def bind(host: str, port: int) -> Listener:
-            listener = await runtime.network.listen(
-                connection,
-                host,
-                port,
-                keep_free=self._descriptors.keep_free_of_clients,
-                refusal=commands.error(commands.UNREQUESTED, _FULL.server_error, str(_FULL)),
-                start=False,
-            )
-            self._closers.append(("listener", listener.close))
-            return listener
-
-        return await _bound("brokerServicePort" if not name else "bindAddresses", bind, host, port)
-
     def _warn_if_open_to_all(self) -> None:
         config = self._config.server
         hosts = [config.bind_address] + [item.host for item in bound_addresses(config.bind_addresses)]
@@ -489,17 +482,3 @@ class BrokerServer(ABC):
                 "delete everything",
                 ", ".join(outside),
             )
-
-
-async def _bound(key: str, listen: Callable[[str, int], Awaitable[T]], host: str, port: int) -> T:
-    try:
-        return await listen(host, port)
-    except OSError as error:
-        raise UnavailableError(f"{key}: can not listen on {host}:{port}: {error.strerror or error}") from error
-
-
-async def _opened(key: str, start: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await start()
-    except OSError as error:
-        raise UnavailableError(f"{key}: can not listen: {error.strerror or error}") from error

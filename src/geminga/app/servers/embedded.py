@@ -87,6 +87,16 @@ class Standalone:
         return self._running().broker_service_url
 
     @property
+    def service_url_tls(self) -> str:
+        """``pulsar+ssl://host:port``; empty: ``brokerServicePortTls`` is not configured."""
+        return self._running().broker_service_url_tls
+
+    @property
+    def web_service_url_tls(self) -> str:
+        """``https://host:port`` of the admin REST; empty: ``webServicePortTls`` is not configured."""
+        return self._running().web_service_url_tls
+
+    @property
     def web_service_url(self) -> str:
         """``http://host:port`` of the admin REST."""
         return self._running().web_service_url

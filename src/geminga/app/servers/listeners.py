@@ -76,30 +76,44 @@ def advertised_listeners(texts: Sequence[str], internal: str) -> list[Endpoint]:
     ]
 
 
-def endpoints(
-    config: ServerConfig, *, host_name: str, broker_port: int, web_port: int, is_alone: bool = False
-) -> list[Endpoint]:
+class BoundPorts(NamedTuple):
+    """Ports that were bound; None: there is none of the kind."""
+
+    broker: int | None
+    web: int | None
+    broker_tls: int | None = None
+    web_tls: int | None = None
+
+
+def endpoints(config: ServerConfig, ports: BoundPorts, *, host_name: str, is_alone: bool = False) -> list[Endpoint]:
     """What clients are told, given the ports that were bound and this machine's name; raises ConfigurationError.
 
-    A listener of ``advertisedListeners`` that has no HTTP URL gets that of the advertised address. ``is_alone``: no
+    A listener of ``advertisedListeners`` that has no HTTP URLs gets those of the advertised address. ``is_alone``: no
     other broker is in the cluster, so that a client which came by a mapped port can come back by it.
     """
     advertised = config.advertised_address or (
         host_name if config.bind_address in WILDCARD_ADDRESSES else config.bind_address
     )
     host = f"[{advertised}]" if ":" in advertised else advertised
-    own = Endpoint(DEFAULT_LISTENER, f"pulsar://{host}:{broker_port}", "", f"http://{host}:{web_port}", "")
+    by_scheme = zip(SCHEMES, (ports.broker, ports.broker_tls, ports.web, ports.web_tls), strict=True)
+    broker, broker_tls, web, web_tls = (
+        "" if port is None else f"{scheme}://{host}:{port}" for scheme, port in by_scheme
+    )
+    own = Endpoint(DEFAULT_LISTENER, broker, broker_tls, web, web_tls)
     named = advertised_listeners(config.advertised_listeners, config.internal_listener_name)
-    found = [replace(endpoint, web_url=endpoint.web_url or own.web_url) for endpoint in named] or [own]
+    found = [
+        replace(endpoint, web_url=endpoint.web_url or own.web_url, web_url_tls=endpoint.web_url_tls or own.web_url_tls)
+        for endpoint in named
+    ] or [own]
     is_derived = not config.advertised_address and not named
     return [
-        replace(endpoint, is_through_service_url=is_alone and (is_derived or _is_loopback_url(endpoint.broker_url)))
+        replace(endpoint, is_through_service_url=is_alone and (is_derived or _is_loopback_url(endpoint)))
         for endpoint in found
     ]
 
 
-def _is_loopback_url(url: str) -> bool:
-    return is_loopback(urlsplit(url).hostname or "")
+def _is_loopback_url(endpoint: Endpoint) -> bool:
+    return is_loopback(urlsplit(endpoint.broker_url or endpoint.broker_url_tls).hostname or "")
 
 
 def own_names(config: ServerConfig, advertised: Sequence[Endpoint], host_name: str) -> list[str]:
@@ -110,9 +124,5 @@ def own_names(config: ServerConfig, advertised: Sequence[Endpoint], host_name: s
 
 
 def bound_addresses(texts: Sequence[str]) -> list[ListenerUrl]:
-    """``bindAddresses``; TLS schemes are refused, since nothing would serve them. Raises ConfigurationError."""
-    found = [parse_listener("bindAddresses", text) for text in texts]
-    for item in found:
-        if item.scheme not in ("pulsar", "http"):
-            raise ConfigurationError(f"bindAddresses={item.listener}:{item.url}: this version serves no TLS")
-    return found
+    """``bindAddresses``; raises ConfigurationError."""
+    return [parse_listener("bindAddresses", text) for text in texts]

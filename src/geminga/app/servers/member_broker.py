@@ -29,12 +29,14 @@ from geminga.broker.ownership.membership import Membership
 from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.peers.cluster_peers import ClusterPeers
 from geminga.broker.peers.http_client import PeerHttp
+from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.broker.peers.topics import PeerTopics
 from geminga.broker.resources import Resources
 from geminga.broker.statistics.topics import totals_out
-from geminga.client import Client, connect
+from geminga.client import Client, ClientArguments, connect
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import Availability
+from geminga.model.errors import ConfigurationError
 from geminga.runtime import Runtime, descriptor_limit, real_runtime
 from geminga.runtime.ports import FatalHandler
 from geminga.version import __version__
@@ -43,6 +45,23 @@ from geminga.version import __version__
 BOOKIES_WAIT_S: Final = 10.0
 #: How long this broker waits at most before it looks again for a topic of another one.
 CLIENT_BACKOFF_MS: Final = 5_000
+
+
+def links_of(config: Config) -> PeerLinks:
+    """How other brokers are spoken to, which are configured as this one; raises ConfigurationError."""
+    links = PLAIN if config.links is None else config.links.links()
+    tls = config.tls
+    if links.uses_tls and (tls is None or tls.broker_port is None or tls.web_port is None):
+        raise ConfigurationError(
+            "brokerClientTlsEnabled=true: brokers reach each other by their ports with TLS; expected "
+            "brokerServicePortTls=6651 and webServicePortTls=8443"
+        )
+    if not links.uses_tls and tls is not None and (tls.replaces_broker_port or tls.replaces_web_port):
+        raise ConfigurationError(
+            "brokerServicePort= or webServicePort= is set to nothing: brokers reach each other by their plain ports; "
+            "expected brokerClientTlsEnabled=true"
+        )
+    return links
 
 
 class MemberBrokerServer(BrokerServer):
@@ -82,6 +101,7 @@ class MemberBrokerServer(BrokerServer):
 
     def _peers(self, runtime: Runtime, metadata: MetadataStore, chooser: Chooser | None = None) -> Peers:
         resources = Resources(metadata)
+        links = links_of(self._config)
 
         async def policies_of(namespace: str) -> Mapping[str, Json] | None:
             found = await resources.find_namespace_policies(namespace)
@@ -105,11 +125,12 @@ class MemberBrokerServer(BrokerServer):
         def client() -> Client:
             if self._client is None:
                 # This broker sends it on to where the topic is.
-                url = membership.endpoints.default.broker_url
-                self._client = connect(url, runtime=runtime, maximum_backoff_ms=CLIENT_BACKOFF_MS)
+                url = links.broker_url(membership.endpoints.default)
+                arguments: ClientArguments = {**links.client_arguments, "maximum_backoff_ms": CLIENT_BACKOFF_MS}
+                self._client = connect(url, runtime=runtime, **arguments)
             return self._client
 
-        topics = partial(PeerTopics, PeerHttp(runtime), client, membership.brokers.is_of_another_make)
+        topics = partial(PeerTopics, PeerHttp(runtime, links), client, membership.brokers.is_of_another_make)
         return Peers(membership, ClientTables(client), topics)
 
     async def _balanced_peers(self, runtime: Runtime, metadata: MetadataStore, meter: UsageSource | None) -> Peers:

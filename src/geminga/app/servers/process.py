@@ -61,6 +61,9 @@ async def serve(
     server = make_server()
     # As if an operator had sent it: the same limit holds.
     server.ends_with(partial(signal.raise_signal, signal.SIGTERM))
+    if config.tls is not None:
+        # Without, it ends the process as it always did.
+        loop.add_signal_handler(signal.SIGHUP, server.look_at_certificates)
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -88,13 +91,22 @@ def ready_line(addresses: Addresses, location: DataLocation, *, json_line: bool)
             {
                 "brokerServiceUrl": addresses.broker_service_url,
                 "webServiceUrl": addresses.web_service_url,
+                **{
+                    key: url
+                    for key, url in (
+                        ("brokerServiceUrlTls", addresses.broker_service_url_tls),
+                        ("webServiceUrlTls", addresses.web_service_url_tls),
+                    )
+                    if url
+                },
                 "startupSeconds": seconds,
                 "pid": os.getpid(),
                 location.key: location.where,
                 "version": __version__,
             }
         )
+    urls = dict.fromkeys((*addresses[:2], addresses.broker_service_url_tls, addresses.web_service_url_tls))
     return (
-        f"Geminga {__version__} is ready after {seconds:.2f} s: {addresses.broker_service_url} "
-        f"{addresses.web_service_url} ({location.words} {location.where}, process {os.getpid()})"
+        f"Geminga {__version__} is ready after {seconds:.2f} s: {' '.join(filter(None, urls))} "
+        f"({location.words} {location.where}, process {os.getpid()})"
     )

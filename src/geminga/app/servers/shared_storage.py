@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Sequence
 from typing import Final
 
@@ -76,6 +77,11 @@ class SharedStorageServer(StandaloneServer):
         self.children: BrokerChildren | None = None
         #: Metrics of the bookies' connections.
         self._served: list[tuple[Labels, Source]] = []
+
+    def look_at_certificates(self) -> None:
+        """Its processes do."""
+        if self.children is not None:
+            self.children.tell(signal.SIGHUP)
 
     async def _start(self) -> Addresses:
         storage = await self._open_storage()

@@ -476,12 +476,12 @@ class Broker:
     @property
     def broker_url(self) -> str:
         """The binary service URL that clients are told."""
-        return self.endpoints.default.broker_url
+        return self.endpoints.default.broker_url or self.endpoints.default.broker_url_tls
 
     @property
     def web_url(self) -> str:
         """The HTTP service URL that clients are told."""
-        return self.endpoints.default.web_url
+        return self.endpoints.default.web_url or self.endpoints.default.web_url_tls
 
     # ---- topics
 

@@ -10,6 +10,7 @@ from urllib.parse import urljoin, urlsplit
 import h11
 
 from geminga.broker.core.coercion import Json
+from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.model.errors import UnavailableError
 from geminga.runtime import Runtime
 
@@ -62,10 +63,12 @@ class PeerAnswer(NamedTuple):
 class PeerHttp:
     """See the module."""
 
-    __slots__ = ("_held_bytes", "_runtime", "_turns")
+    __slots__ = ("_held_bytes", "_runtime", "_turns", "links")
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, links: PeerLinks = PLAIN) -> None:
         self._runtime = runtime
+        #: With TLS or without, and as whom.
+        self.links = links
         self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE)
         #: Of answers that are being read.
         self._held_bytes = 0
@@ -90,18 +93,25 @@ class PeerHttp:
 
     async def _once(self, method: str, url: str, body: bytes) -> tuple[int, str, bytes]:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise UnavailableError(f"{_place(url)} is no web service without TLS, and another one is not spoken to")
+        links = self.links
+        if parts.scheme != ("https" if links.uses_tls else "http") or not parts.hostname:
+            how = "with" if links.uses_tls else "without"
+            raise UnavailableError(f"{_place(url)} is no web service {how} TLS, and another one is not spoken to")
+        proof = await links.headers(self._runtime)
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         reader = asyncio.StreamReader()
         transport, protocol = await self._runtime.network.connect(
-            lambda: asyncio.StreamReaderProtocol(reader), parts.hostname, parts.port or 80
+            lambda: asyncio.StreamReaderProtocol(reader),
+            parts.hostname,
+            parts.port or (443 if links.uses_tls else 80),
+            tls=links.context() if links.uses_tls else None,
         )
         assert isinstance(protocol, asyncio.StreamReaderProtocol)
         try:
             http = h11.Connection(h11.CLIENT)
             headers = [("Host", parts.netloc), ("Accept", "application/json"), ("Connection", "close")]
             headers.append(("Content-Length", str(len(body))))
+            headers += proof
             if body:
                 headers.append(("Content-Type", "application/json"))
             head = http.send(h11.Request(method=method, target=target, headers=headers))

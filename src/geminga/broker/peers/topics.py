@@ -98,7 +98,7 @@ class PeerTopics:
         self, endpoint: Endpoint, method: str, path: str, *, query: str = "", body: bytes = b""
     ) -> PeerAnswer:
         """The same of a broker, at any path."""
-        url = f"{web_url(endpoint)}{path}"
+        url = f"{self._http.links.web_url(endpoint)}{path}"
         return await self._http.request(method, f"{url}?{query}" if query else url, body)
 
     # ---- policies of topics, written by who owns their events
@@ -200,10 +200,3 @@ def policies_topic(name: TopicName) -> TopicName:
 def topic_path(name: TopicName) -> str:
     """In the admin REST."""
     return f"/admin/v2/{name.domain}/{name.namespace}/{quote(name.local_name, safe='')}"
-
-
-def web_url(endpoint: Endpoint) -> str:
-    """Where a broker's REST is. Raises UnavailableError."""
-    if not endpoint.web_url:
-        raise UnavailableError(f"the broker at {endpoint.broker_url} has no web service without TLS")
-    return endpoint.web_url.rstrip("/")

@@ -21,6 +21,7 @@ from geminga.broker.access.core.handshake import (
 from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.ports import Exchange
 from geminga.broker.rest.calls.requests import context_of
+from geminga.broker.rest.http.certificates import CERTIFICATE_IN_STATE
 from geminga.model.errors import AuthenticationError
 
 #: Headers of Pulsar's: the method's name, and for whom a proxy asks.
@@ -52,5 +53,6 @@ async def principal_of(request: Request) -> Principal:
 def hello_of(request: Request) -> Hello:
     """What the headers say of the one who sends it."""
     headers = request.headers
-    credentials = Credentials(headers.get(METHOD_HEADER, ""), headers.get("Authorization", "").encode())
+    certificate: bytes | None = request.scope.get("state", {}).get(CERTIFICATE_IN_STATE)
+    credentials = Credentials(headers.get(METHOD_HEADER, ""), headers.get("Authorization", "").encode(), certificate)
     return Hello(credentials, headers.get(ORIGINAL_HEADER, ""))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from inspect import iscoroutinefunction
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.rules.option_kinds import TEXT, Either, Function, problem, problem_of_type
+from geminga.runtime.local_file import read_local_file
 
 
 class Authentication(Protocol):
@@ -18,26 +21,43 @@ class Authentication(Protocol):
         """Pulsar's name of the method (``token``, ``basic``, ``tls``); empty for none."""
         ...
 
-    def data(self) -> bytes:
-        """The data of this moment; called for each connection and each challenge."""
+    def data(self) -> bytes | Awaitable[bytes]:
+        """The data of this moment, or what they are awaited from; called for each connection and each challenge.
+
+        An object whose member ``is_blocking`` is true is asked on a thread.
+        """
         ...
 
 
 class AuthenticationToken:
-    """A JSON web token, or a function that gives the one of this moment."""
+    """A JSON web token, a file of it (``file:///path``), or a function or coroutine function that gives it now."""
 
     __slots__ = ("_token",)
 
     method_name = "token"
 
-    def __init__(self, token: str | Callable[[], str]) -> None:
-        """Raises InvalidConfiguration for what is neither."""
+    def __init__(self, token: str | Callable[[], str] | Callable[[], Awaitable[str]]) -> None:
+        """``token:`` before a text is left out, as in parameter strings. Raises InvalidConfiguration for others."""
         _check(problem_of_type("token", token, _TOKEN))
         self._token = token
 
-    def data(self) -> bytes:
-        """The token."""
-        return (self._token() if callable(self._token) else self._token).encode()
+    def __repr__(self) -> str:
+        return "AuthenticationToken(...)"
+
+    def data(self) -> bytes | Awaitable[bytes]:
+        """The token; raises what the function raises, OSError for the file."""
+        if isinstance(self._token, str):
+            if self._token.startswith("file:"):
+                return read_local_file(urlsplit(self._token).path).strip()
+            return self._token.removeprefix("token:").encode()
+        if iscoroutinefunction(self._token):
+            return _encoded(self._token)
+        token = self._token()
+        return token.encode() if isinstance(token, str) else _encoded(lambda: token)
+
+
+async def _encoded(give: Callable[[], Awaitable[str]]) -> bytes:
+    return (await give()).encode()
 
 
 class AuthenticationBasic:
@@ -69,6 +89,9 @@ class AuthenticationBasic:
         self.method_name: str = method
         self._data = f"{username}:{password}".encode()
 
+    def __repr__(self) -> str:
+        return "AuthenticationBasic(...)"
+
     def data(self) -> bytes:
         """``username:password``."""
         return self._data
@@ -87,6 +110,9 @@ class AuthenticationTLS:
         _check(problem("private_key_path", private_key_path, TEXT))
         self.certificate_path = certificate_path
         self.private_key_path = private_key_path
+
+    def __repr__(self) -> str:
+        return f"AuthenticationTLS({self.certificate_path!r}, {self.private_key_path!r})"
 
     def data(self) -> bytes:
         """Nothing: the handshake of TLS said it all."""

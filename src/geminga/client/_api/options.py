@@ -38,6 +38,7 @@ from geminga.client.rules.option_kinds import (
 if TYPE_CHECKING:
     from geminga.client._api.crypto import CryptoKeyReader
     from geminga.client._api.interceptors import ProducerInterceptor
+    from geminga.runtime.tls.contexts import Made
 
 
 class CompressionType(IntEnum):
@@ -164,23 +165,42 @@ class ClientOptions:
         if len(self.description) > DESCRIPTION_LENGTH_MAX:
             raise InvalidConfiguration(f"description: at most {DESCRIPTION_LENGTH_MAX} characters")
 
-    def tls_context(self) -> ssl.SSLContext:
-        """The context for ``pulsar+ssl``; raises InvalidConfiguration for files that can not be read."""
-        certificate, key = self.tls_certificate_file_path, self.tls_private_key_file_path
-        if isinstance(self.authentication, AuthenticationTLS):
-            certificate, key = self.authentication.certificate_path, self.authentication.private_key_path
+    def tls_files(self) -> list[str]:
+        """Paths of certificates, keys and trust; empty texts for none."""
+        return [*self._own_certificate(), self.tls_trust_certs_file_path]
+
+    def tls_made(self) -> Made:
+        """The context for TLS of what the files hold now; raises InvalidConfiguration for those that are not good."""
+        # Not with the options: most clients speak no TLS.
+        from geminga.runtime.tls.contexts import Made
+        from geminga.runtime.tls.material import reason_of
+
+        certificate, key = self._own_certificate()
+        path = self.tls_trust_certs_file_path
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context = ssl.create_default_context(cafile=self.tls_trust_certs_file_path or None)
+            if path:
+                context.load_verify_locations(path)
+            else:
+                context.load_default_certs(ssl.Purpose.SERVER_AUTH)
             if certificate:
-                context.load_cert_chain(certificate, key or None)
-        except (OSError, ssl.SSLError) as error:
-            raise InvalidConfiguration(f"TLS: a certificate or key can not be read: {error}") from error
+                path = f"{certificate}, {key}" if key else certificate
+                # Without a password OpenSSL would ask at the terminal.
+                context.load_cert_chain(certificate, key or None, password=lambda: "")
+        except (OSError, ssl.SSLError, ValueError) as error:
+            raise InvalidConfiguration(f"TLS: {path}: {reason_of(error)}; expected PEM files") from error
         if self.tls_allow_insecure_connection:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         elif not self.tls_validate_hostname:
             context.check_hostname = False
-        return context
+        return Made(context, None)
+
+    def _own_certificate(self) -> tuple[str, str]:
+        if isinstance(self.authentication, AuthenticationTLS):
+            return self.authentication.certificate_path, self.authentication.private_key_path
+        return self.tls_certificate_file_path, self.tls_private_key_file_path
 
 
 @dataclass(frozen=True, slots=True)

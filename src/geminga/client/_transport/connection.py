@@ -26,13 +26,13 @@ from geminga.client._api.errors import (
     error_from_broker,
 )
 from geminga.client._transport.answers import ANSWERS
-from geminga.client._transport.handshake import TOLD_AT_CONNECT, Handshake, lost_in_handshake, wrong_protocol
+from geminga.client._transport.handshake import TOLD_AT_CONNECT, Handshake, lost_in_handshake, say, wrong_protocol
 from geminga.client._transport.listeners import FOR_LISTENERS, Listeners
 from geminga.client._transport.output import Output
 from geminga.client._transport.pending_requests import PendingRequests
 from geminga.model.errors import ProtocolError
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
-from geminga.runtime import Raised, attempt, get_logger, let_go
+from geminga.runtime import Raised, Threads, attempt, get_logger, let_go
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, PROTOCOL_VERSION, encode_command
 from geminga.wire.pulsar.frame import Frame, ImpossibleFrameError
@@ -98,6 +98,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         keep_alive_ms: int,
         proxy_to_broker_url: str = "",
         description: str = "",
+        threads: Threads | None = None,
         next_request_id: Callable[[], int],
         on_lost: Callable[[ClientConnection], None],
     ) -> None:
@@ -115,7 +116,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.is_closed = False
         #: False while the transport's buffer is over its high mark.
         self.is_writable = True
-        self._handshake = Handshake(authentication, proxy_to_broker_url, description)
+        self._handshake = Handshake(authentication, proxy_to_broker_url, description, threads)
         self._on_lost = on_lost
         self._next_request_id = next_request_id
         self._loop = asyncio.get_running_loop()
@@ -146,12 +147,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         # No isinstance: uvloop's transports are not asyncio's.
         self._transport = self._output.transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=WRITE_BUFFER_LOW_BYTES)
-        try:
-            connect = self._handshake.connect()
-        except PulsarException as error:
-            self.close(error)
-            return
-        self.write(connect)
+        say(self._handshake.connect, self.write, self.close)
         self._arm_keep_alive()
 
     async def wait_connected(self) -> None:
@@ -408,12 +404,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         pass
 
     def _on_auth_challenge(self, command: pb.BaseCommand) -> None:
-        try:
-            answer = self._handshake.answer_challenge()
-        except PulsarException as error:
-            self.close(error)
-            return
-        self.write(answer)
+        say(self._handshake.answer_challenge, self.write, self.close)
 
 
 _BEFORE_CONNECTED: Final = frozenset({_Type.CONNECTED, _Type.ERROR, _Type.AUTH_CHALLENGE, _Type.PING, _Type.PONG})

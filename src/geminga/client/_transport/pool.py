@@ -6,13 +6,16 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.client._api.errors import AlreadyClosed, ConnectError, PulsarException, Timeout, WrongProtocol
 from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses
 from geminga.runtime import Runtime, get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.runtime.tls.following import FollowedContext
 
 _log = get_logger(__name__)
 
@@ -47,7 +50,8 @@ class ConnectionPool:
         self._next_request_id = next_request_id
         self._connections: dict[tuple[str, str, int], ClientConnection] = {}
         self._attempts: dict[tuple[str, str, int], asyncio.Task[ClientConnection | PulsarException]] = {}
-        self._tls: ssl.SSLContext | None = None
+        #: Made with the first address that wants it; follows its files.
+        self._tls: FollowedContext | None = None
         self._turn = 0
         self.is_closed = False
 
@@ -138,6 +142,7 @@ class ConnectionPool:
                 keep_alive_ms=self._options.keep_alive_interval_ms,
                 proxy_to_broker_url=proxied.partition("://")[2],
                 description=self._options.description,
+                threads=self._runtime.threads,
                 next_request_id=self._next_request_id,
                 on_lost=lambda lost: self._lost(key, lost),
             )
@@ -172,8 +177,11 @@ class ConnectionPool:
 
     def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = self._options.tls_context()
-        return self._tls
+            from geminga.runtime.tls.following import FollowedContext
+
+            options = self._options
+            self._tls = FollowedContext("TLS of the client", options.tls_files(), options.tls_made, at_each=True)
+        return self._tls.context()
 
     def _lost(self, key: tuple[str, str, int], connection: ClientConnection) -> None:
         if self._connections.get(key) is connection:

@@ -77,8 +77,10 @@ from geminga.client._api.errors import (
     WrongLoop,
     WrongProtocol,
 )
+from geminga.client._api.http_headers import http_headers
 from geminga.client._api.interceptors import ProducerInterceptor
 from geminga.client._api.message_id import MessageId
+from geminga.client._api.oauth2 import AuthenticationOauth2
 from geminga.client._api.opening import Opening
 from geminga.client._api.options import (
     BatchingType,
@@ -92,6 +94,7 @@ from geminga.client._api.options import (
     ProducerAccessMode,
     ProducerOptions,
 )
+from geminga.client._api.plugins import authentication_from
 from geminga.client._api.producer import EntryProducer, SendCallback
 from geminga.client._batch_source import BatchSource, open_batches
 from geminga.client._entry_stream import EntryStream
@@ -140,6 +143,7 @@ __all__ = [
     "Authentication",
     "AuthenticationBasic",
     "AuthenticationError",
+    "AuthenticationOauth2",
     "AuthenticationTLS",
     "AuthenticationToken",
     "AuthorizationError",
@@ -242,6 +246,8 @@ __all__ = [
     "UnsupportedVersionError",
     "WrongLoop",
     "WrongProtocol",
+    "authentication_from",
     "connect",
+    "http_headers",
     "open_batches",
 ]

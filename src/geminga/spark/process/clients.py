@@ -6,7 +6,6 @@ of the module under the process id, and goes with the process. Nothing here is p
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from typing import Any, Final, TypeVar
 
 from geminga.client import (
     Authentication,
-    AuthenticationBasic,
-    AuthenticationTLS,
-    AuthenticationToken,
     Client,
+    InvalidConfiguration,
+    authentication_from,
     blocking,
     connect,
 )
@@ -67,28 +65,7 @@ def session_for(configuration: ClientConfiguration) -> ClientSession:
 
 def authentication_of(configuration: ClientConfiguration) -> Authentication | None:
     """What ``pulsar.client.authPluginClassName`` and its parameters say; None: nothing. Raises OptionError."""
-    plugin = configuration.auth_plugin.rpartition(".")[2].lower().removeprefix("authentication")
-    text = configuration.auth_params
-    if not plugin:
-        return None
-    if plugin == "token":
-        kind, _, token = text.partition(":")
-        if kind == "file":
-            return AuthenticationToken(lambda: _read_text(token.removeprefix("//")))
-        return AuthenticationToken(token if kind == "token" else text)
-    fields = dict(part.partition(":")[::2] for part in text.split(",") if ":" in part)
-    if plugin == "tls":
-        return AuthenticationTLS(fields.get("tlsCertFile", ""), fields.get("tlsKeyFile", ""))
-    if plugin == "basic":
-        given = json.loads(text) if text.startswith("{") else fields
-        return AuthenticationBasic(given.get("userId") or given.get("username"), given.get("password"))
-    raise OptionError(
-        f"pulsar.client.authPluginClassName={configuration.auth_plugin!r}: expected AuthenticationToken, "
-        "AuthenticationTls or AuthenticationBasic"
-    )
-
-
-def _read_text(path: str) -> str:
-    from geminga.runtime.local_file import read_local_file
-
-    return read_local_file(path).decode().strip()
+    try:
+        return authentication_from(configuration.auth_plugin, configuration.auth_params)
+    except InvalidConfiguration as error:
+        raise OptionError(f"pulsar.client.authPluginClassName, pulsar.client.authParams: {error}") from None

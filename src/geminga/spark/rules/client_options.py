@@ -7,7 +7,7 @@ the Java client's inside is accepted and ignored, a name nobody knows is an erro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from geminga.spark.rules.option_values import OF_TABLES, OptionError, OptionValues
@@ -67,7 +67,7 @@ class ClientConfiguration:
     arguments: tuple[tuple[str, int | str | bool], ...] = ()
     #: Class name of an authentication as the Java client calls it, and its parameters; empty: none.
     auth_plugin: str = ""
-    auth_params: str = ""
+    auth_params: str = field(default="", repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ClientConfiguration:

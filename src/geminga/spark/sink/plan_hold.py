@@ -7,7 +7,6 @@ topic policies) is logged, and the subscription alone holds the topic, as withou
 
 from __future__ import annotations
 
-import base64
 import json
 import ssl
 from collections.abc import Mapping
@@ -69,16 +68,10 @@ class Admin:
         if not self._configuration.auth_plugin:
             return {}
         # With the client, which a process that only plans does not import otherwise.
+        from geminga.client import http_headers
         from geminga.spark.process.clients import authentication_of
 
-        authentication = authentication_of(self._configuration)
-        if authentication is None:
-            return {}
-        if authentication.method_name == "token":
-            return {"Authorization": f"Bearer {authentication.data().decode()}"}
-        if authentication.method_name == "basic":
-            return {"Authorization": f"Basic {base64.b64encode(authentication.data()).decode()}"}
-        return {}
+        return http_headers(authentication_of(self._configuration))
 
     def _tls(self) -> ssl.SSLContext | None:
         if not self._url.lower().startswith("https://"):

@@ -56,6 +56,22 @@ def test_ports_of_a_process_win_over_those_of_the_standalone() -> None:
     assert latest == {"brokerServicePort": "0", "webServicePort": "0", "clusterName": "c"}
 
 
+@pytest.mark.parametrize(("number", "row", "expected"), [(0, "false", "6651"), (2, "false", "0"), (2, "true", "6653")])
+def test_port_with_tls_is_another_for_each_process(number: int, row: str, expected: str) -> None:
+    given_ports = (Assignment("brokerServicePortTls", "6651", "f"), Assignment("gemingaConsecutivePorts", row, "f"))
+    plan = ChildPlan(
+        number, "n", "/d", "t", "info", 0, 0, 30_000, (*given_ports, Assignment("webServicePortTls", "", "f"))
+    )
+    latest = {entry.key: entry.text for entry in child_entries(plan)}
+    assert (latest["brokerServicePortTls"], latest["webServicePortTls"]) == (expected, "")
+
+
+def test_plain_ports_stay_where_processes_reach_each_other_by_them() -> None:
+    refuse_shared_ports([Assignment("brokerServicePort", "", "f"), Assignment("webServicePortTls", "1", "f")])
+    with pytest.raises(ConfigurationError, match=r"webServicePort= \(f\): with --brokers .* beside webServicePortTls"):
+        refuse_shared_ports([Assignment("webServicePort", "", "f"), Assignment("webServicePortTls", "1", "f")])
+
+
 def test_ports_behind_the_first_ones_where_they_are_asked_for() -> None:
     assert ports_of(3, 6650, 8080, is_consecutive=False) == [(6650, 8080), (0, 0), (0, 0)]
     assert ports_of(3, 6650, 8080, is_consecutive=True) == [(6650, 8080), (6651, 8081), (6652, 8082)]

@@ -44,19 +44,6 @@ GROUPS: Final = (
         is_refused=True,
     ),
     Unbuilt(
-        "TLS",
-        "what is sent could be read on its way",
-        _keys("tlsEnabled tlsEnabledWithKeyStore tlsRequireTrustedClientCertOnConnect"),
-        is_refused=True,
-    ),
-    Unbuilt(
-        "TLS ports",
-        "nothing would listen there, or without TLS",
-        _keys("brokerServicePortTls webServicePortTls"),
-        is_refused=True,
-        quiet=_EMPTY,
-    ),
-    Unbuilt(
         "Credentials and roles",
         "nobody is asked who he is where authentication is off",
         _keys(
@@ -73,24 +60,34 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "Certificates",
-        "they are not used",
+        "no port speaks TLS (brokerServicePortTls=6651, webServicePortTls=8443)",
         _keys(
-            "tlsCertificateFilePath tlsKeyFilePath tlsTrustCertsFilePath tlsKeyStore tlsKeyStorePassword tlsTrustStore "
-            "tlsTrustStorePassword tlsProtocols tlsCiphers tlsProvider tlsAllowInsecureConnection "
-            "tlsHostnameVerificationEnabled webServiceTlsProtocols "
-            "webServiceTlsCiphers"
+            "tlsEnabledWithKeyStore tlsRequireTrustedClientCertOnConnect tlsCertificateFilePath tlsKeyFilePath "
+            "tlsTrustCertsFilePath tlsKeyStore tlsKeyStorePassword tlsTrustStore tlsTrustStorePassword tlsProtocols "
+            "tlsCiphers tlsProvider tlsAllowInsecureConnection webServiceTlsProtocols webServiceTlsCiphers"
+        ),
+    ),
+    Unbuilt(
+        "Certificates of links to other brokers",
+        "they are spoken to without TLS (brokerClientTlsEnabled=true)",
+        _keys(
+            "brokerClientTrustCertsFilePath brokerClientKeyFilePath brokerClientCertificateFilePath "
+            "brokerClientTlsEnabledWithKeyStore brokerClientSslProvider tlsHostnameVerificationEnabled"
+        ),
+    ),
+    Unbuilt(
+        "Key stores and ciphers of links to other brokers",
+        "PEM files are read, and OpenSSL's ciphers spoken",
+        _keys(
+            "brokerClientTlsKeyStore brokerClientTlsKeyStorePassword brokerClientTlsTrustStore "
+            "brokerClientTlsTrustStorePassword brokerClientTlsCiphers brokerClientTlsProtocols"
         ),
     ),
     Unbuilt(
         "Security between brokers and bookies",
         "bookies of the process need none, and those of a cluster are spoken to without",
         _keys(
-            "brokerClientTlsEnabled brokerClientTlsEnabledWithKeyStore brokerClientAuthenticationPlugin "
-            "brokerClientAuthenticationParameters brokerClientTrustCertsFilePath brokerClientKeyFilePath "
-            "brokerClientCertificateFilePath brokerClientTlsKeyStore brokerClientTlsKeyStorePassword "
-            "brokerClientTlsTrustStore brokerClientTlsTrustStorePassword brokerClientTlsCiphers "
-            "brokerClientTlsProtocols brokerClientSslProvider "
-            " replicationTlsEnabled bookkeeperTLSClientAuthentication "
+            "replicationTlsEnabled bookkeeperTLSClientAuthentication "
             "bookkeeperTLSKeyFilePath bookkeeperTLSCertificateFilePath bookkeeperTLSTrustCertsFilePath "
             "bookkeeperTLSKeyStorePasswordPath bookkeeperTLSTrustStorePasswordPath "
             "bookkeeper_tlsHostnameVerificationEnabled bookkeeperClientAuthenticationPlugin "

@@ -20,6 +20,12 @@ PORT_MAX: Final = 65535
 SOLE_KEYS: Final = ("bindAddresses", "advertisedListeners", "internalListenerName")
 
 
+#: Of ports with TLS: the first process has those of the standalone, the others others.
+TLS_PORT_KEYS: Final = ("brokerServicePortTls", "webServicePortTls")
+#: Of the plain ports, by which the processes reach each other.
+PLAIN_PORT_KEYS: Final = ("brokerServicePort", "webServicePort")
+
+
 class Assignment(NamedTuple):
     """A setting of the standalone, with where it stands; fields as of ``config_sources.ConfigEntry``."""
 
@@ -70,6 +76,13 @@ def decode_plan(line: bytes) -> ChildPlan:
 def child_entries(plan: ChildPlan) -> list[Assignment]:
     """The configuration of that process: its own ports."""
     ports = {"brokerServicePort": plan.broker_port, "webServicePort": plan.web_port}
+    latest = {entry.key: entry.text.strip() for entry in plan.entries}
+    if plan.number:
+        is_row = latest.get("gemingaConsecutivePorts", "").lower() == "true"
+        for key in TLS_PORT_KEYS:
+            text = latest.get(key, "")
+            if text.isdigit():
+                ports[key] = int(text) + plan.number if is_row else 0
     return [*plan.entries, *(Assignment(key, str(port), "--brokers") for key, port in ports.items())]
 
 
@@ -82,6 +95,13 @@ def refuse_shared_ports(entries: Sequence[Assignment]) -> None:
             raise ConfigurationError(
                 f"{key}={entry.text} ({entry.source}): with --brokers each process has ports of its own, and all but "
                 "the first those of the kernel's choice; leave it out, or run without --brokers"
+            )
+    for plain, secured in zip(PLAIN_PORT_KEYS, TLS_PORT_KEYS, strict=True):
+        asked = latest.get(secured)
+        if plain in latest and not latest[plain].text.strip() and asked is not None and asked.text.strip():
+            raise ConfigurationError(
+                f"{plain}= ({latest[plain].source}): with --brokers the processes reach each other by their plain "
+                f"ports, which stay beside {secured}; leave it out, or run without --brokers"
             )
 
 

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from geminga.broker.rest.calls.core.timeouts import RequestPhase, RequestTimeouts
+from geminga.broker.rest.http.certificates import CERTIFICATE_IN_STATE
 from geminga.runtime import let_go
 from geminga.runtime.frame_room import FrameRoom, HalfFrame
 from geminga.wire.pulsar.foreign import HEAD_BYTES, Protocol, refusal, spoken_in
@@ -141,6 +142,12 @@ class HttpConnection(H11Protocol):
         """It is there."""
         super().connection_made(transport)
         self.flow = _Flow(transport)
+        if self.scheme == "https":
+            from geminga.runtime.tls.peer import peer_certificate
+
+            certificate = peer_certificate(transport)
+            if certificate is not None:
+                self.app_state[CERTIFICATE_IN_STATE] = certificate
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""

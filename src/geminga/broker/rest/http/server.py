@@ -30,7 +30,7 @@ from geminga.broker.rest.calls.core.timeouts import (
 )
 from geminga.runtime import SparseWarnings, get_logger, spawn
 from geminga.runtime.frame_room import FrameRoom
-from geminga.runtime.ports import Listener, Runtime
+from geminga.runtime.ports import Listener, Runtime, ServerTls
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -153,10 +153,10 @@ class HttpServer:
         self._stood_still_s = 0.0
         self._warnings = SparseWarnings(_log, runtime.clock.monotonic)
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, tls: ServerTls | None = None) -> int:
         """Bind one more address, which is served from :meth:`start` on; the port. Raises OSError."""
         listener = await self._runtime.network.listen(
-            self._protocol, host, port, keep_free=self._keep_free, refusal=UNAVAILABLE, start=False
+            self._protocol, host, port, tls=tls, keep_free=self._keep_free, refusal=UNAVAILABLE, start=False
         )
         self._listeners.append(listener)
         return listener.port

@@ -33,7 +33,7 @@ async def lookup(request: Request) -> Response:
     if wait is not None:
         await wait
         place = await places.find(name, listener, is_authoritative=is_authoritative(request))
-    endpoint = place.endpoint if listener else _as_reached(place.endpoint, request.headers.get("Host", ""))
+    endpoint = place.endpoint if listener else _as_reached(place.endpoint, request)
     if place.is_to_ask:
         return redirection(request, endpoint, is_authoritative=place.is_authoritative)
     found = {
@@ -47,17 +47,29 @@ async def lookup(request: Request) -> Response:
     return json_response({**{key: url for key, url in found.items() if url}, **old})
 
 
-def _as_reached(endpoint: Endpoint, host: str) -> Endpoint:
+def _as_reached(endpoint: Endpoint, request: Request) -> Endpoint:
     """Whoever came by a mapped port knows no other host than that one, and the answer has no field that says so.
 
-    To what the broker's port is mapped is not known: its own is told, which is right where the numbers are kept.
+    To what the other ports are mapped is not known: their own are told, which is right where the numbers are kept.
     """
+    host = request.headers.get("Host", "")
     reached = urlsplit(f"//{host}").hostname
     if not endpoint.is_through_service_url or not reached:
         return endpoint
     shown = f"[{reached}]" if ":" in reached else reached
-    port = urlsplit(endpoint.broker_url).port
-    return replace(endpoint, broker_url=f"pulsar://{shown}:{port}", web_url=f"http://{host}")
+
+    def there(url: str) -> str:
+        parts = urlsplit(url)
+        came_by = host if parts.scheme == request.url.scheme else f"{shown}:{parts.port}"
+        return url and f"{parts.scheme}://{came_by}"
+
+    return replace(
+        endpoint,
+        broker_url=there(endpoint.broker_url),
+        broker_url_tls=there(endpoint.broker_url_tls),
+        web_url=there(endpoint.web_url),
+        web_url_tls=there(endpoint.web_url_tls),
+    )
 
 
 async def bundle(request: Request) -> Response:

@@ -1,0 +1,58 @@
+"""How a broker speaks to other brokers: Pulsar's ``brokerClient`` keys. Loaded where one of them asks for something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from geminga.model.errors import ConfigurationError
+from geminga.model.settings import setting
+
+if TYPE_CHECKING:
+    from geminga.broker.peers.links import PeerLinks
+
+
+@dataclass(frozen=True, slots=True)
+class LinksConfig:
+    """Credentials, files and whether TLS is spoken."""
+
+    uses_tls: bool = setting("brokerClientTlsEnabled", False, "true or false")
+    auth_plugin: str = setting("brokerClientAuthenticationPlugin", "", "token, tls, basic, oauth2, or Pulsar's class")
+    auth_params: str = setting("brokerClientAuthenticationParameters", "", "its parameters", is_secret=True)
+    trust: str = setting("brokerClientTrustCertsFilePath", "", "the path of a PEM file")
+    certificate: str = setting("brokerClientCertificateFilePath", "", "the path of a PEM file")
+    private_key: str = setting("brokerClientKeyFilePath", "", "the path of a PEM file")
+    #: Pulsar's default, for certificates of brokers that name no hosts.
+    checks_name: bool = setting("tlsHostnameVerificationEnabled", False, "true or false")
+    provider: str = setting("brokerClientSslProvider", "", "a name; without effect")
+    has_key_store: bool = setting("brokerClientTlsEnabledWithKeyStore", False, "true or false")
+
+    def links(self) -> PeerLinks:
+        """The same, ready for use; raises ConfigurationError for what can not be, files among it."""
+        from geminga.broker.peers.links import PeerLinks
+        from geminga.client import ClientOptions, InvalidConfiguration, authentication_from
+
+        if self.uses_tls and self.has_key_store:
+            raise ConfigurationError(
+                "brokerClientTlsEnabledWithKeyStore=true: key stores are not read for links to other brokers; expected "
+                "brokerClientTrustCertsFilePath, brokerClientCertificateFilePath and brokerClientKeyFilePath (openssl "
+                "pkcs12 -in store.p12 -out store.pem -nodes)"
+            )
+        try:
+            authentication = authentication_from(self.auth_plugin, self.auth_params)
+            found = PeerLinks(
+                {
+                    "authentication": authentication,
+                    "tls_trust_certs_file_path": self.trust,
+                    "tls_certificate_file_path": self.certificate,
+                    "tls_private_key_file_path": self.private_key,
+                    "tls_validate_hostname": self.checks_name,
+                },
+                uses_tls=self.uses_tls,
+            )
+            if self.uses_tls:
+                # What is wrong with a file is said at the start, not by links that fail.
+                ClientOptions(**found.client_arguments).tls_made()
+        except InvalidConfiguration as error:
+            raise ConfigurationError(f"links to other brokers (brokerClient...): {error}") from error
+        return found

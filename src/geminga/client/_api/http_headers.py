@@ -1,0 +1,31 @@
+"""What an authentication says in a request of HTTP."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Coroutine
+
+from geminga.client._api.authentication import Authentication
+from geminga.client._api.errors import InvalidConfiguration
+
+
+def http_headers(authentication: Authentication | None) -> dict[str, str]:
+    """Headers of one request; may ask an issuer, which blocks. Raises what the authentication raises.
+
+    A certificate says it in the handshake of TLS, and here nothing. Raises InvalidConfiguration for a coroutine.
+    """
+    if authentication is None or authentication.method_name == "tls":
+        return {}
+    data = authentication.data()
+    if not isinstance(data, bytes):
+        if isinstance(data, Coroutine):
+            data.close()
+        raise InvalidConfiguration("a token that is awaited can not be used for HTTP: expected a text or a function")
+    if authentication.method_name == "token":
+        return {"Authorization": f"Bearer {data.decode()}"}
+    if authentication.method_name == "basic":
+        return {
+            "Authorization": f"Basic {base64.b64encode(data).decode()}",
+            "X-Pulsar-Auth-Method-Name": authentication.method_name,
+        }
+    return {"Authorization": data.decode("latin-1"), "X-Pulsar-Auth-Method-Name": authentication.method_name}

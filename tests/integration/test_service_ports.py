@@ -1,0 +1,168 @@
+"""Ports with TLS of a real process: the official client over them, HTTPS, and certificates exchanged under use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pulsar
+import pytest
+from tools.standalone_process import StandaloneProcess
+
+import geminga
+from support.processes.certificates import Authority
+from support.processes.official import quiet_client
+
+pytestmark = pytest.mark.integration
+WAIT_MS = 20_000
+
+
+class Secured:
+    """A broker's certificates, and those of its clients."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.authority = Authority(directory, "authority")
+        self.own = directory / "own.pem"
+        self.exchange("first")
+        self.client = str(self.authority.store("client"))
+        self.settings = {
+            "brokerServicePortTls": 0,
+            "webServicePortTls": 0,
+            "tlsCertificateFilePath": self.own,
+            "tlsTrustCertsFilePath": self.authority.certificate,
+        }
+
+    def exchange(self, name: str) -> str:
+        """A new certificate; its SHA-256."""
+        os.replace(self.authority.store(name, "127.0.0.1"), self.own)
+        text = self.own.read_text()
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[text.index("-----BEGIN CERT") :])).hexdigest()
+
+    def official(self, url: str, *, shows_certificate: bool = False) -> pulsar.Client:
+        own = {"authentication": pulsar.AuthenticationTLS(self.client, self.client)} if shows_certificate else {}
+        trust = str(self.authority.certificate)
+        return quiet_client(url, self.directory, tls_trust_certs_file_path=trust, tls_validate_hostname=True, **own)
+
+    def get(self, url: str, *, shows_certificate: bool = False) -> object:
+        context = ssl.create_default_context(cafile=self.authority.certificate)
+        if shows_certificate:
+            context.load_cert_chain(self.client)
+        with urllib.request.urlopen(url, context=context, timeout=20) as answer:
+            return json.load(answer)
+
+
+def served(url: str) -> str:
+    """SHA-256 of the certificate that is shown there."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    shown = ssl.get_server_certificate((parts.hostname, parts.port), timeout=20)
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(shown)).hexdigest()
+
+
+def pass_on(client: pulsar.Client, topic: str) -> bytes:
+    """A message through a topic."""
+    consumer = client.subscribe(topic, "s")
+    client.create_producer(topic).send(b"over TLS")
+    return consumer.receive(WAIT_MS).data()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory) -> Secured:
+    return Secured(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory, secured) -> Iterator[StandaloneProcess]:
+    directory = tmp_path_factory.mktemp("tls")
+    with StandaloneProcess(directory / "data", log=directory / "log", settings=secured.settings) as made:
+        yield made
+
+
+def test_official_client_speaks_tls_with_and_without_a_certificate(process, secured) -> None:
+    url = str(process.ready["brokerServiceUrlTls"])
+    for shows in (False, True):
+        client = secured.official(url, shows_certificate=shows)
+        assert pass_on(client, f"binary-{shows}") == b"over TLS"
+        client.close()
+    over_http = secured.official(str(process.ready["webServiceUrlTls"]))
+    assert pass_on(over_http, "http") == b"over TLS"
+    over_http.close()
+
+
+def test_lookup_over_https_tells_both_addresses(process, secured) -> None:
+    url = str(process.ready["webServiceUrlTls"])
+    found = secured.get(f"{url}/lookup/v2/topic/persistent/public/default/t", shows_certificate=True)
+    assert found["brokerUrlTls"] == process.ready["brokerServiceUrlTls"]
+    assert found["brokerUrl"] == process.ready["brokerServiceUrl"]
+    assert (found["httpUrl"], found["httpUrlTls"]) == (process.ready["webServiceUrl"], url)
+    cluster = secured.get(f"{url}/admin/v2/clusters/standalone")
+    assert cluster["brokerServiceUrlTls"] == process.ready["brokerServiceUrlTls"]
+
+
+def test_certificate_is_exchanged_by_a_signal_and_connections_in_use_stay(process, secured) -> None:
+    urls = [str(process.ready["brokerServiceUrlTls"]), str(process.ready["webServiceUrlTls"])]
+    client = secured.official(urls[0])
+    consumer, producer = client.subscribe("kept", "s"), client.create_producer("kept")
+    first = served(urls[0])
+    second = secured.exchange("second")
+    assert second != first
+    assert {served(url) for url in urls} == {first}
+    signal_and_wait(process, "new certificate of CN=second", 2)
+    assert {served(url) for url in urls} == {second}
+    secured.own.write_text("nothing")
+    signal_and_wait(process, "the certificates that were read before stay in use", 2)
+    assert {served(url) for url in urls} == {second}
+    producer.send(b"still there")
+    assert consumer.receive(WAIT_MS).data() == b"still there"
+    assert producer.is_connected()
+    client.close()
+    assert "econnect" not in (secured.directory / "client.log").read_text()
+
+
+def signal_and_wait(process: StandaloneProcess, line: str, times: int) -> None:
+    """SIGHUP, and until the log has that line so often."""
+    os.kill(process.pid, signal.SIGHUP)
+    # What asks is answered by the loop that reads the files, so that it needs no patience of its own.
+    for _ in range(1_000):
+        urllib.request.urlopen(f"{process.web_url}/admin/v2/clusters", timeout=20).close()
+        if process.log.read_text().count(line) >= times:
+            return
+    raise AssertionError(process.log_tail())
+
+
+def test_ports_with_tls_stand_instead_of_the_plain_ones(secured) -> None:
+    secured.exchange("third")
+    only = {**secured.settings, "brokerServicePort": "", "webServicePort": "", "tlsCertRefreshCheckDurationSec": 0}
+    with geminga.Standalone(config=only) as broker:
+        assert broker.service_url.startswith("pulsar+ssl://")
+        assert broker.web_service_url.startswith("https://")
+        client = secured.official(broker.service_url)
+        assert pass_on(client, "t") == b"over TLS"
+        client.close()
+        found = secured.get(f"{broker.web_service_url}/lookup/v2/topic/persistent/public/default/t")
+        assert "brokerUrl" not in found
+        # Looked at with each new connection.
+        fourth = secured.exchange("fourth")
+        assert served(broker.service_url) == fourth
+
+
+def test_client_must_show_a_certificate_where_that_is_asked_for(secured) -> None:
+    secured.exchange("strict")
+    strict = {**secured.settings, "tlsRequireTrustedClientCertOnConnect": True}
+    with geminga.Standalone(config=strict) as broker:
+        url = broker.service_url_tls
+        with pytest.raises((OSError, ssl.SSLError)):
+            secured.get(f"{broker.web_service_url_tls}/admin/v2/clusters")
+        assert secured.get(f"{broker.web_service_url_tls}/admin/v2/clusters", shows_certificate=True) == ["standalone"]
+        client = secured.official(url, shows_certificate=True)
+        assert pass_on(client, "t") == b"over TLS"
+        client.close()

@@ -1,0 +1,56 @@
+"""An issuer of OAuth 2.0 client credentials, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import parse_qsl
+
+
+class Issuer:
+    """Gives tokens, one after the other, over HTTP."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.life_s: object = 3600
+        self.status = 200
+        self.answer: bytes | None = None
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.asked.append((self.path, {}))
+                self.give(200, {"token_endpoint": f"{issuer.url}/oauth/token"})
+
+            def do_POST(self) -> None:
+                form = dict(parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+                issuer.asked.append((self.path, form))
+                if issuer.status != 200:
+                    self.give(issuer.status, {"error": "invalid_client", "error_description": "who are you"})
+                else:
+                    number = sum(path == "/oauth/token" for path, _ in issuer.asked)
+                    self.give(200, {"access_token": f"token-{number}", "expires_in": issuer.life_s})
+
+            def give(self, status: int, document: dict[str, object]) -> None:
+                body = issuer.answer or json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    def parameters(self, **more: str) -> str:
+        return json.dumps({"issuer_url": self.url, "client_id": "me", "client_secret": "hidden1", **more})
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()

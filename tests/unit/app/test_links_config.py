@@ -1,0 +1,72 @@
+"""Links to other brokers from Pulsar's keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.app.configuration.config import Config, load_config
+from geminga.app.servers.member_broker import links_of
+from geminga.client import AuthenticationToken
+from geminga.model.errors import ConfigurationError
+from support.processes.certificates import Authority
+
+JAVA = "org.apache.pulsar.client.impl.auth"
+PORTS = {"brokerServicePortTls": 1, "webServicePortTls": 2, "tlsCertificateFilePath": "/c"}
+
+
+def loaded(**values: object) -> Config:
+    return load_config(overrides=[f"{key}={value}" for key, value in values.items()])
+
+
+def test_nothing_is_said_of_links_unless_it_is() -> None:
+    found = loaded(brokerClientTlsEnabled="false", brokerClientAuthenticationPlugin="")
+    assert (found.links, found.warnings) == (None, ())
+    assert not links_of(found).uses_tls
+
+
+def test_credentials_alone_are_used_without_tls_and_shown_nowhere() -> None:
+    config = loaded(
+        brokerClientAuthenticationPlugin=f"{JAVA}.AuthenticationToken",
+        brokerClientAuthenticationParameters="token:hidden1",
+    )
+    assert config.warnings == ()
+    links = links_of(config)
+    authentication = links.client_arguments["authentication"]
+    assert isinstance(authentication, AuthenticationToken)
+    assert authentication.data() == b"hidden1"
+    assert not links.uses_tls
+    assert config.values()["brokerClientAuthenticationParameters"] == "***"
+    assert "hidden1" not in repr(config)
+
+
+def test_files_are_read_at_the_start(tmp_path) -> None:
+    authority = Authority(tmp_path, "authority")
+    good = {**PORTS, "brokerClientTlsEnabled": "true", "brokerClientTrustCertsFilePath": authority.certificate}
+    links = links_of(loaded(**good))
+    assert links.uses_tls
+    assert links.client_arguments["tls_validate_hostname"] is False
+    with pytest.raises(ConfigurationError, match=r"brokerClient.*TLS: /nowhere: No such file"):
+        links_of(loaded(**{**good, "brokerClientTrustCertsFilePath": "/nowhere"}))
+    assert links_of(loaded(**good, tlsHostnameVerificationEnabled="true")).client_arguments["tls_validate_hostname"]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"brokerClientTlsEnabled": "true"}, "brokerClientTlsEnabled=true: .* expected brokerServicePortTls=6651"),
+        (
+            {**PORTS, "webServicePort": ""},
+            "brokerServicePort= or webServicePort= .* expected brokerClientTlsEnabled=true",
+        ),
+        (
+            {**PORTS, "brokerClientTlsEnabled": "true", "brokerClientTlsEnabledWithKeyStore": "true"},
+            "expected brokerClientTrustCertsFilePath",
+        ),
+        ({"brokerClientAuthenticationPlugin": "com.example.Mine"}, "'com.example.Mine' is not built"),
+        ({"brokerClientAuthenticationParameters": "hidden1"}, "parameters of authentication without a plugin"),
+    ],
+)
+def test_what_does_not_go_together_refuses_the_start(values: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        links_of(loaded(**values))
+    assert "hidden1" not in str(caught.value)
