@@ -56,7 +56,10 @@ class Answer(NamedTuple):
         return reason
 
 
-async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"{}") -> Answer:
+async def ask(
+    application: ASGIApp, method: str, path: str, body: bytes = b"{}", *, role: str = "", original: str = ""
+) -> Answer:
+    """``role``: what who asks says it is (:class:`support.house.deciding.TakenAtTheirWord`), for ``original``."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -65,6 +68,9 @@ async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"{}")
     async def send(message: Message) -> None:
         sent.append(message)
 
+    headers = [(b"content-type", b"application/json")]
+    headers += [(b"authorization", role.encode())] if role else []
+    headers += [(b"x-original-principal", original.encode())] if original else []
     path, _, query = path.partition("?")
     scope: Scope = {
         "type": "http",
@@ -74,7 +80,7 @@ async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"{}")
         "raw_path": path.encode(),
         "root_path": "",
         "scheme": "http",
-        "headers": [(b"content-type", b"application/json")],
+        "headers": headers,
         "query_string": query.encode(),
         "server": ("broker", 8080),
     }

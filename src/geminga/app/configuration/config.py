@@ -20,7 +20,7 @@ from geminga.app.configuration.core.quorums import meet_quorums
 from geminga.app.configuration.server_config import ServerConfig
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
-from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.configuration.broker_config import AUTHORIZATION_PROVIDERS, BrokerConfig
 from geminga.managed_ledger.shared.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import Setting, settings_of
@@ -49,7 +49,7 @@ AUTO_RECOVERY_KEY: Final = "autoRecoveryDaemonEnabled"
 #: Bookies that a cluster is taken to have at least, where nothing is said of quorums.
 CLUSTER_BOOKIES_LEAST: Final = 2
 #: Settings that may ask for what is not there.
-ASKED_OF_ALL: Final = ("authenticationEnabled", "authorizationEnabled")
+ASKED_OF_ALL: Final = ("authenticationEnabled",)
 
 #: A parsed value.
 Value = bool | int | float | str | tuple[str, ...] | None
@@ -141,9 +141,11 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     managed_ledger, lowered = _with_quorums_met(build_settings(ManagedLedgerConfig, latest), latest, server)
     warnings += [*lowered, *risks(bookie)]
     warnings += unknown_keys([entry for key, entry in latest.items() if key not in known], known)
+    broker = build_settings(BrokerConfig, latest)
+    check_authorization(broker, latest)
     return Config(
         server,
-        build_settings(BrokerConfig, latest),
+        broker,
         managed_ledger,
         build_settings(BookKeeperConfig, latest),
         bookie,
@@ -190,9 +192,11 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
         )
     managed_ledger = replace(managed_ledger, ensemble_size=met.ensemble, write_quorum=met.write, ack_quorum=met.ack)
     warnings += unknown_keys([entry for key, entry in latest.items() if key not in known], known)
+    broker = build_settings(BrokerConfig, latest)
+    check_authorization(broker, latest)
     return Config(
         build_settings(ServerConfig, latest),
-        build_settings(BrokerConfig, latest),
+        broker,
         managed_ledger,
         build_settings(BookKeeperConfig, latest),
         BookieConfig(),
@@ -294,7 +298,7 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
     if refused:
         named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
         raise ConfigurationError(
-            f"this version has no authentication, authorization or TLS, and does not start where they are asked for: "
+            f"this version has no authentication and no TLS, and does not start where they are asked for: "
             f"{named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
         )
     for entry, group in asked:
@@ -306,6 +310,23 @@ def shown_assignment(entry: ConfigEntry) -> str:
     # What names a secret is not repeated in a log.
     hidden = any(word in entry.key.lower() for word in SECRET_WORDS)
     return f"{entry.key}={'***' if hidden else entry.text} ({entry.source})"
+
+
+def check_authorization(broker: BrokerConfig, latest: Mapping[str, ConfigEntry]) -> None:
+    """Raise ConfigurationError for a provider that is not built, and where nobody would be asked who they are."""
+    provider = latest.get("authorizationProvider")
+    if provider is not None and broker.authorization_provider not in AUTHORIZATION_PROVIDERS:
+        raise ConfigurationError(
+            f"{shown_assignment(provider)}: this provider is not built, and another one would give other rights; "
+            f"expected {' or '.join(AUTHORIZATION_PROVIDERS)}"
+        )
+    authentication = latest.get("authenticationEnabled")
+    is_authenticated = authentication is not None and authentication.text.strip().lower() == "true"
+    if broker.authorization_enabled and not is_authenticated:
+        raise ConfigurationError(
+            f"{shown_assignment(latest['authorizationEnabled'])}: nobody is asked who they are, so that nobody could "
+            "be allowed anything; expected authenticationEnabled=true with it, as in Pulsar"
+        )
 
 
 def _with_quorums_met(

@@ -59,7 +59,6 @@ class ServerConfig:
     has_consecutive_ports: bool = setting("gemingaConsecutivePorts", False, "true or false")
     topic_metrics: bool = setting("exposeTopicLevelMetricsInPrometheus", True, "true or false")
     authentication: bool = setting("authenticationEnabled", False, "true or false")
-    authorization: bool = setting("authorizationEnabled", False, "true or false")
     force_delete_namespace: bool = setting("forceDeleteNamespaceAllowed", False, "true or false")
     force_delete_tenant: bool = setting("forceDeleteTenantAllowed", False, "true or false")
     #: Geminga's own: ``auto`` takes uvloop if it is installed.

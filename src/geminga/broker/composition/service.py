@@ -44,6 +44,7 @@ from geminga.runtime import Runtime, get_logger, spawn
 from geminga.runtime.frame_room import FrameRoom
 
 if TYPE_CHECKING:
+    from geminga.broker.access.lost_rights import LostRights
     from geminga.broker.access.ports import Access
     from geminga.broker.administration.services import AdministeredTopics
     from geminga.broker.admission.topic_schemas import Schemas
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.policies.core.row import Settings
     from geminga.broker.registry.partitions import Partitions
+    from geminga.broker.registry.tenant_infos import TenantInfos
     from geminga.broker.registry.topic_watches import TopicWatches
     from geminga.broker.resources import Document, Resources
     from geminga.broker.system_topics.table import TablesElsewhere
@@ -105,8 +107,6 @@ class Broker:
         self.config = config
         self.resources = resources
         self.version = version
-        #: Who is let in, and to what.
-        self.access = access
         self.is_closing = False
         #: The process is about to stop: what an administrator asked for ends at its next step.
         self.is_stopping = False
@@ -127,6 +127,11 @@ class Broker:
         self.tables_elsewhere = tables_elsewhere
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
+        #: Sends away who lost a right; None: nobody has any.
+        self.lost_rights: LostRights | None = None
+        self._tenant_infos: TenantInfos | None = None
+        #: Who is let in, and to what.
+        self.access = self._authorizing(access) if config.authorization_enabled else access
         self.registry = self._new_registry()
         #: Where clients go for a topic.
         self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent)
@@ -152,6 +157,18 @@ class Broker:
         self.connection_services = self._new_connection_services()
 
     # ---- what it is made of
+
+    def _authorizing(self, access: Access) -> Access:
+        """The same with what is stored deciding."""
+        from geminga.broker.composition.authorization import authorizing
+
+        access, self._tenant_infos, self.lost_rights = authorizing(self, access, self._tenant_changed)
+        return access
+
+    def _tenant_changed(self, tenant: str) -> None:
+        assert self.lost_rights is not None
+        for namespace in {topic.name.namespace for topic in self.topics.values() if topic.name.tenant == tenant}:
+            spawn(self.lost_rights.look(namespace), name=f"rights in {namespace}", part=self)
 
     def _new_registry(self) -> TopicRegistry:
         return TopicRegistry(
@@ -186,7 +203,7 @@ class Broker:
             self.ledgers,
             self.resources,
             self.registry,
-            forget=self._forget,
+            forget=self._forget_partitioned,
             clock=self.runtime.clock,
             is_stopping=lambda: self.is_stopping,
             part=self,
@@ -347,6 +364,24 @@ class Broker:
                 raise ConflictError(f"the policies of {name} changed while it was to be deleted")
             await self._elsewhere.forget_policies(name)
         await self.schemas.forget_topic(name)
+        await self._forget_grants(name, has_partitions=False)
+
+    async def _forget_partitioned(self, name: TopicName) -> None:
+        await self._forget(name)
+        await self._forget_grants(name, has_partitions=True)
+
+    async def _forget_grants(self, name: TopicName, *, has_partitions: bool) -> None:
+        """What roles were given at a topic goes with it, so that a later one of that name begins with nothing."""
+        policies = await self.namespaces.policies(name.namespace)
+        auth = None if policies is None else policies.document.get("auth_policies")
+        if isinstance(auth, dict) and auth.get("destination_auth"):
+            # Loaded where anybody was given anything at a topic.
+            from geminga.broker.access.core.grants import without_topic
+
+            await self.resources.namespaces.update(
+                name.namespace, lambda found: without_topic(found, name, has_partitions=has_partitions)
+            )
+            self.namespaces.forget(name.namespace)
 
     # ---- life
 
@@ -379,6 +414,10 @@ class Broker:
         if self._topic_watches is not None:
             self._topic_watches.close()
         self.namespaces.close()
+        if self._tenant_infos is not None:
+            self._tenant_infos.close()
+        if self.lost_rights is not None:
+            self.lost_rights.close()
         if self.late_transactions is not None:
             await self.late_transactions.close()
         await self.registry.close()
@@ -538,7 +577,13 @@ class Broker:
     # ---- policies
 
     async def policies_changed(self, namespace: str) -> None:
-        """Take note of changed policies; on return the loaded topics of the namespace follow them."""
+        """Take note of changed policies; on return the loaded topics of the namespace follow them.
+
+        Before that, whoever lost a right by them is gone.
+        """
+        if self.lost_rights is not None:
+            self.namespaces.forget(namespace)
+            await self.lost_rights.look(namespace)
         await self._following.follow(namespace)
 
     def _levels(self) -> Settings:

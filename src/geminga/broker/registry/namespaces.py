@@ -78,6 +78,13 @@ class Namespaces:
         """Counts what was heard of changes."""
         return self._forgotten
 
+    def known(self, namespace: str) -> Policies | None:
+        """What is remembered and holds; None: nothing is."""
+        found = self._policies.get(namespace)
+        if found is None or self._clock.monotonic() * 1000 - found[0] >= POLICIES_AGE_MS_MAX:
+            return None
+        return found[1]
+
     async def policies(self, namespace: str) -> Policies | None:
         """Policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError."""
         now_ms = self._clock.monotonic() * 1000

@@ -92,7 +92,7 @@ class _FamiliesRouter(Router):
 
 def _router_of(family: str) -> SegmentRouter:
     refused = [route for route in unbuilt_routes() if family_of(route.path) == family]
-    return SegmentRouter(distinct([*decided(rows_of(family)), *refused]))
+    return SegmentRouter(distinct(decided([*rows_of(family), *refused])))
 
 
 class _EncodedPaths:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import wraps
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,23 +22,61 @@ from geminga.broker.access.core.actions import (
     of_namespace,
     of_topic,
 )
+from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.ports import Allowed, Denied
 from geminga.broker.access.refusals import refused_request
 from geminga.broker.rest.calls.requests import (
     context_of,
+    json_body,
     names_subscription,
     namespace_of,
     path_text,
     subscription_name,
     topic_of,
 )
-from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.calls.routing import InBody, Route
 from geminga.broker.rest.identity import principal_of
+
+#: Paths for load balancers and scrapers, which bring no credentials, as in Pulsar; all others answer who is known.
+OPEN_PATHS: Final = ("/metrics", "/metrics/", "/status.html")
 
 
 def decided(routes: Iterable[Route]) -> list[Route]:
     """The same routes; each that needs an action is answered to those alone who are allowed it."""
-    return [route if isinstance(route.needs, Anyone) else _asking(route, route.needs) for route in routes]
+    return [_decided(route) for route in routes]
+
+
+def _decided(route: Route) -> Route:
+    if isinstance(route.needs, Anyone):
+        return route if route.path in OPEN_PATHS else _let_in(route)
+    return _asking_of_body(route, route.needs) if isinstance(route.needs, InBody) else _asking(route, route.needs)
+
+
+def _let_in(route: Route) -> Route:
+    handler = route.endpoint
+
+    @wraps(handler)
+    async def serve(request: Request) -> Response:
+        await principal_of(request)
+        answer: Response = await handler(request)
+        return answer
+
+    return route.answered_by(serve)
+
+
+def _asking_of_body(route: Route, needs: InBody) -> Route:
+    handler = route.endpoint
+
+    @wraps(handler)
+    async def serve(request: Request) -> Response:
+        # Who it is comes first: strangers have nothing read.
+        principal = await principal_of(request)
+        request.state.body = await json_body(request)
+        await _require(request, principal, needs.action, needs.about(request.state.body))
+        answer: Response = await handler(request)
+        return answer
+
+    return route.answered_by(serve)
 
 
 def _asking(route: Route, action: Action) -> Route:
@@ -58,7 +97,11 @@ async def require(request: Request, action: Action) -> None:
     Raises RestError for names in the path that can be none.
     """
     principal = await principal_of(request)
-    decision = context_of(request).access.authorizer.decide(principal, action, resource_of(request, action))
+    await _require(request, principal, action, resource_of(request, action))
+
+
+async def _require(request: Request, principal: Principal, action: Action, resource: Resource) -> None:
+    decision = context_of(request).access.authorizer.decide(principal, action, resource)
     if not isinstance(decision, Allowed | Denied):
         decision = await decision
     if isinstance(decision, Denied):

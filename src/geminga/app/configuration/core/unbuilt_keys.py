@@ -38,9 +38,9 @@ def _keys(text: str) -> tuple[str, ...]:
 
 GROUPS: Final = (
     Unbuilt(
-        "Authentication and authorization",
+        "Authentication",
         "everyone would be served",
-        _keys("authenticationEnabled authorizationEnabled authenticateMetricsEndpoint"),
+        _keys("authenticationEnabled authenticateMetricsEndpoint"),
         is_refused=True,
     ),
     Unbuilt(
@@ -60,10 +60,9 @@ GROUPS: Final = (
         "Credentials and roles",
         "nobody is asked who he is",
         _keys(
-            "authenticationProviders authenticateOriginalAuthData proxyRoles superUserRoles anonymousUserRole "
+            "authenticationProviders authenticateOriginalAuthData proxyRoles anonymousUserRole "
             "athenzDomainNames basicAuthConf tokenSecretKey tokenPublicKey tokenAuthClaim tokenAudience "
-            "tokenAudienceClaim saslJaasServerRoleTokenSignerSecretPath authorizationAllowWildcardsMatching "
-            "allowAclChangesOnNonExistentTopics kinitCommand"
+            "tokenAudienceClaim saslJaasServerRoleTokenSignerSecretPath kinitCommand"
         ),
     ),
     Unbuilt(
