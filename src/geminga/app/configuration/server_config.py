@@ -58,6 +58,8 @@ class ServerConfig:
     #: Geminga's own: the second of them has the ports behind the first one's, and so on.
     has_consecutive_ports: bool = setting("gemingaConsecutivePorts", False, "true or false")
     topic_metrics: bool = setting("exposeTopicLevelMetricsInPrometheus", True, "true or false")
+    #: Geminga's own: whether it may listen beyond loopback without authentication.
+    may_be_open: bool = setting("gemingaAllowOpen", False, "true or false")
     authentication: bool = setting("authenticationEnabled", False, "true or false")
     force_delete_namespace: bool = setting("forceDeleteNamespaceAllowed", False, "true or false")
     force_delete_tenant: bool = setting("forceDeleteTenantAllowed", False, "true or false")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.core.addresses import is_loopback
+from geminga.app.servers.core.open_start import OF_BROKER, Opening, check_start
 from geminga.app.servers.listeners import bound_addresses, endpoints, own_names
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.composition.service import Broker
@@ -36,6 +37,7 @@ from geminga.wire.pulsar import commands
 if TYPE_CHECKING:
     from geminga.app.configuration.config import Config
     from geminga.app.configuration.live_settings import LiveSettings
+    from geminga.app.configuration.server_config import ServerConfig
     from geminga.app.lifecycle.core.descriptors import DescriptorPlan
     from geminga.app.servers.core.metric_rows import MetricRow
     from geminga.broker.composition.metrics import Metrics
@@ -203,6 +205,7 @@ class BrokerServer(ABC):
     async def start(self) -> Addresses:
         """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
         try:
+            check_open_start(self._config.server)
             return await self._start()
         except (GemingaError, OSError):
             await self.stop()
@@ -462,6 +465,8 @@ class BrokerServer(ABC):
 
     def _warn_if_open_to_all(self) -> None:
         config = self._config.server
+        if config.authentication:
+            return
         hosts = [config.bind_address] + [item.host for item in bound_addresses(config.bind_addresses)]
         outside = sorted({host for host in hosts if not is_loopback(host)})
         if outside:
@@ -470,6 +475,13 @@ class BrokerServer(ABC):
                 "delete everything",
                 ", ".join(outside),
             )
+
+
+def check_open_start(config: ServerConfig) -> None:
+    """Raise ConfigurationError where strangers would reach a broker, and nobody said that this is meant."""
+    openings = [Opening("bindAddress", config.bind_address, OF_BROKER)]
+    openings += [Opening("bindAddresses", item.host, OF_BROKER) for item in bound_addresses(config.bind_addresses)]
+    check_start(openings, is_authenticated=config.authentication, may_be_open=config.may_be_open)
 
 
 async def _bound(key: str, listen: Callable[[str, int], Awaitable[T]], host: str, port: int) -> T:

@@ -44,10 +44,10 @@ from geminga.runtime import Runtime, get_logger, spawn
 from geminga.runtime.frame_room import FrameRoom
 
 if TYPE_CHECKING:
-    from geminga.broker.access.lost_rights import LostRights
     from geminga.broker.access.ports import Access
     from geminga.broker.administration.services import AdministeredTopics
     from geminga.broker.admission.topic_schemas import Schemas
+    from geminga.broker.composition.authorization import Authorization
     from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.connection.connection import Connection
     from geminga.broker.handlers.rows import CommandTable
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.policies.core.row import Settings
     from geminga.broker.registry.partitions import Partitions
-    from geminga.broker.registry.tenant_infos import TenantInfos
     from geminga.broker.registry.topic_watches import TopicWatches
     from geminga.broker.resources import Document, Resources
     from geminga.broker.system_topics.table import TablesElsewhere
@@ -127,11 +126,15 @@ class Broker:
         self.tables_elsewhere = tables_elsewhere
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
-        #: Sends away who lost a right; None: nobody has any.
-        self.lost_rights: LostRights | None = None
-        self._tenant_infos: TenantInfos | None = None
+        #: Decides by what is stored; None: whoever is let in may do everything.
+        self.authorization: Authorization | None = None
+        if config.authorization_enabled:
+            from geminga.broker.composition.authorization import Authorization
+
+            self.authorization = Authorization(self, access)
+            access = self.authorization.access
         #: Who is let in, and to what.
-        self.access = self._authorizing(access) if config.authorization_enabled else access
+        self.access = access
         self.registry = self._new_registry()
         #: Where clients go for a topic.
         self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent)
@@ -157,18 +160,6 @@ class Broker:
         self.connection_services = self._new_connection_services()
 
     # ---- what it is made of
-
-    def _authorizing(self, access: Access) -> Access:
-        """The same with what is stored deciding."""
-        from geminga.broker.composition.authorization import authorizing
-
-        access, self._tenant_infos, self.lost_rights = authorizing(self, access, self._tenant_changed)
-        return access
-
-    def _tenant_changed(self, tenant: str) -> None:
-        assert self.lost_rights is not None
-        for namespace in {topic.name.namespace for topic in self.topics.values() if topic.name.tenant == tenant}:
-            spawn(self.lost_rights.look(namespace), name=f"rights in {namespace}", part=self)
 
     def _new_registry(self) -> TopicRegistry:
         return TopicRegistry(
@@ -203,7 +194,7 @@ class Broker:
             self.ledgers,
             self.resources,
             self.registry,
-            forget=self._forget_partitioned,
+            forget=lambda name: self._forget(name, has_partitions=True),
             clock=self.runtime.clock,
             is_stopping=lambda: self.is_stopping,
             part=self,
@@ -356,7 +347,7 @@ class Broker:
     async def _policies_of(self, name: TopicName) -> Document:
         return await self.policies.topics.judged(name)
 
-    async def _forget(self, name: TopicName, judged: Document | None = None) -> None:
+    async def _forget(self, name: TopicName, judged: Document | None = None, *, has_partitions: bool = False) -> None:
         if self._elsewhere is None or await self._elsewhere.keeps_policies_here(name):
             await self.policies.topics.forget_topic(name, judged=judged)
         elif found := await self.policies.topics.judged(name):
@@ -364,24 +355,7 @@ class Broker:
                 raise ConflictError(f"the policies of {name} changed while it was to be deleted")
             await self._elsewhere.forget_policies(name)
         await self.schemas.forget_topic(name)
-        await self._forget_grants(name, has_partitions=False)
-
-    async def _forget_partitioned(self, name: TopicName) -> None:
-        await self._forget(name)
-        await self._forget_grants(name, has_partitions=True)
-
-    async def _forget_grants(self, name: TopicName, *, has_partitions: bool) -> None:
-        """What roles were given at a topic goes with it, so that a later one of that name begins with nothing."""
-        policies = await self.namespaces.policies(name.namespace)
-        auth = None if policies is None else policies.document.get("auth_policies")
-        if isinstance(auth, dict) and auth.get("destination_auth"):
-            # Loaded where anybody was given anything at a topic.
-            from geminga.broker.access.core.grants import without_topic
-
-            await self.resources.namespaces.update(
-                name.namespace, lambda found: without_topic(found, name, has_partitions=has_partitions)
-            )
-            self.namespaces.forget(name.namespace)
+        await self.namespaces.forget_grants(name, has_partitions=has_partitions)
 
     # ---- life
 
@@ -414,10 +388,8 @@ class Broker:
         if self._topic_watches is not None:
             self._topic_watches.close()
         self.namespaces.close()
-        if self._tenant_infos is not None:
-            self._tenant_infos.close()
-        if self.lost_rights is not None:
-            self.lost_rights.close()
+        if self.authorization is not None:
+            self.authorization.close()
         if self.late_transactions is not None:
             await self.late_transactions.close()
         await self.registry.close()
@@ -581,9 +553,8 @@ class Broker:
 
         Before that, whoever lost a right by them is gone.
         """
-        if self.lost_rights is not None:
-            self.namespaces.forget(namespace)
-            await self.lost_rights.look(namespace)
+        if self.authorization is not None:
+            await self.authorization.policies_changed(namespace)
         await self._following.follow(namespace)
 
     def _levels(self) -> Settings:
@@ -600,6 +571,8 @@ class Broker:
 
     async def settings_changed(self) -> None:
         """Values of :attr:`config`, or of the ledgers' one, are others; on return whoever copied one follows."""
+        if self.authorization is not None:
+            await self.authorization.settings_changed()
         self.publish_buffer.resize(self.config.publish_buffer_bytes)
         self.ledgers.settings_changed()
         self._inactive_topics.settings_changed()

@@ -1,81 +1,13 @@
-"""Permissions given and taken by REST: what they let in, and who is sent away by them, at once."""
+"""Who loses a right in use is sent away at once, and nobody else: by permissions, policies, tenants and settings."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
-
 import pytest
-from starlette.types import ASGIApp
 
-from geminga.broker.access.anonymous import ANONYMOUS_MAY
-from geminga.broker.access.ports import Access
 from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.house.deciding import TakenAtTheirWord
-from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
-from support.worlds.rest_world import Answer, ask, rest_application
-
-ACCESS = Access(authenticator=TakenAtTheirWord(), authorizer=ANONYMOUS_MAY)
-NAMESPACE = "/admin/v2/namespaces/public/default"
-TOPIC = "persistent://public/default/t"
-PATHS = {
-    TOPIC: "/admin/v2/persistent/public/default/t",
-    "non-persistent://public/default/t": "/admin/v2/non-persistent/public/default/t",
-}
-
-Scenario = Callable[["Story"], Awaitable[None]]
-
-
-class Story:
-    """A broker, and an operator who may do everything."""
-
-    def __init__(self, world: BrokerWorld) -> None:
-        self.world = world
-        self.application: ASGIApp = rest_application(world.broker)
-
-    async def do(self, method: str, path: str, body: object = None, *, status: int = 204) -> Answer:
-        answer = await ask(
-            self.application, method, path, b"" if body is None else json.dumps(body).encode(), role="root"
-        )
-        assert answer.status == status, answer
-        return answer
-
-    async def read(self, path: str) -> object:
-        return json.loads((await self.do("GET", path, status=200)).body)
-
-    async def grant(self, role: str, *actions: str, at: str = NAMESPACE) -> None:
-        await self.do("POST", f"{at}/permissions/{role}", actions)
-
-    async def revoke(self, role: str, at: str = NAMESPACE) -> None:
-        await self.do("DELETE", f"{at}/permissions/{role}")
-
-    async def producer(self, role: str, topic: str = TOPIC) -> Client:
-        client = await self.world.client(role)
-        await client.create_producer(topic, producer_name=role)
-        return client
-
-    async def consumer(self, role: str, topic: str = TOPIC, subscription: str = "sub") -> Client:
-        client = await self.world.client(role)
-        await client.subscribe(topic, subscription=subscription, subType=pb.CommandSubscribe.Shared)
-        return client
-
-
-def tell(scenario: Scenario, **settings: object) -> None:
-    async def run(world: BrokerWorld) -> None:
-        await scenario(Story(world))
-
-    run_with_broker(run, access=ACCESS, authorization_enabled=True, super_user_roles=("root",), **settings)
-
-
-def was_sent(client: Client, kind: int) -> bool:
-    return any(command.type == kind for command, _ in client.received)
-
-
-async def refusal(client: Client) -> str:
-    error = await client.error()
-    assert error.error == pb.AuthorizationError
-    return error.message
+from support.worlds.broker_world import Type
+from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
 
 
 @pytest.mark.parametrize("topic", PATHS)
@@ -97,7 +29,7 @@ def test_who_loses_a_right_in_use_is_gone_when_revoke_is_answered(topic: str, at
         assert not jane.is_closed
         jane.request_producer(topic)
         assert await refusal(jane) == "Client is not authorized to produce"
-        assert story.world.broker.lost_rights.sent_away == 2
+        assert story.world.broker.authorization.lost_rights.sent_away == 2
 
     tell(scenario)
 
@@ -266,71 +198,5 @@ def test_what_is_being_made_when_the_right_goes_is_sent_away_too() -> None:
         await story.revoke("jane")
         await jane.expect(Type.CLOSE_PRODUCER)
         assert not connection.producers
-
-    tell(scenario)
-
-
-def test_several_topics_are_granted_and_revoked_in_one_change() -> None:
-    async def scenario(story: Story) -> None:
-        names = ["persistent://public/default/a", "non-persistent://public/default/b"]
-        for name in names:
-            await (await story.producer("root", name)).close_producer()
-        before = (await story.world.resources.namespaces.get("public/default")).version
-        items = [{"topic": name, "role": "jane", "actions": ["produce"]} for name in names]
-        await story.do("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", items)
-        assert (await story.world.resources.namespaces.get("public/default")).version == before + 1
-        cooks = [await story.producer("jane", name) for name in names]
-        await story.do("POST", "/admin/v2/namespaces/revokePermissionsOnTopics", items)
-        assert all(was_sent(cook, Type.CLOSE_PRODUCER) for cook in cooks)
-
-    tell(scenario)
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "reason"),
-    [
-        (None, 400, "the body must be a list of topics, each with topic and role"),
-        ([], 400, "the body must be a list of topics, each with topic and role"),
-        ([{"topic": "persistent://a/b/c"}, {"topic": "persistent://a/d/c"}], 400, "The namespace should be the same"),
-        ([{"topic": TOPIC, "role": "jane", "actions": ["fly"]}], 400, "not fly"),
-        ([{"topic": TOPIC, "role": "jane"}], 400, "Actions should not be null"),
-        ([{"topic": TOPIC, "actions": ["produce"]}], 400, "role"),
-        ([{"topic": TOPIC, "role": "jane", "actions": ["produce"]}], 404, f"Topic {TOPIC} not found"),
-    ],
-)
-def test_grant_at_several_topics_says_what_is_wrong_with_it(body: object, status: int, reason: str) -> None:
-    async def scenario(story: Story) -> None:
-        answer = await story.do("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", body, status=status)
-        assert reason in answer.reason
-
-    tell(scenario)
-
-
-def test_grant_at_a_topic_that_is_not_there_is_refused_unless_configured() -> None:
-    async def scenario(story: Story) -> None:
-        answer = await story.do("POST", f"{PATHS[TOPIC]}/permissions/jane", ["produce"], status=404)
-        assert answer.reason == f"Topic {TOPIC} not found"
-
-    async def allowed(story: Story) -> None:
-        await story.grant("jane", "produce", at=PATHS[TOPIC])
-        await story.producer("jane")
-
-    tell(scenario)
-    tell(allowed, acl_changes_without_topics=True)
-
-
-def test_grants_are_stored_as_pulsar_stores_them() -> None:
-    async def scenario(story: Story) -> None:
-        await (await story.producer("root")).close_producer()
-        await story.grant("jane", "produce", "consume")
-        await story.grant("jim", "consume", at=PATHS[TOPIC])
-        await story.do("POST", f"{NAMESPACE}/permissions/subscription/sub", ["jim", "jane", "jim"])
-        document = (await story.world.resources.namespaces.get("public/default")).document
-        assert document["auth_policies"] == {
-            "namespace_auth": {"jane": ["produce", "consume"]},
-            "destination_auth": {TOPIC: {"jim": ["consume"]}},
-            "subscription_auth_roles": {"sub": ["jim", "jane"]},
-        }
-        assert await story.read(f"{PATHS[TOPIC]}/permissions") == {"jane": ["produce", "consume"], "jim": ["consume"]}
 
     tell(scenario)
