@@ -83,6 +83,7 @@ async def ask(
         "headers": headers,
         "query_string": query.encode(),
         "server": ("broker", 8080),
+        "client": ("10.0.0.7", 51042),
     }
     await application(scope, receive, send)
     return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))

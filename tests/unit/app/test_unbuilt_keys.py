@@ -38,8 +38,8 @@ def test_keys_are_pulsars_and_stand_in_one_group() -> None:
 
 def test_what_has_an_effect_is_not_in_the_table() -> None:
     built = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
-    # These two are settings in order to be refused, and to be shown.
-    assert set(KEYS) & built == {"authenticationEnabled", "authorizationEnabled"}
+    # It is a setting in order to be refused, and to be shown.
+    assert set(KEYS) & built == {"authenticationEnabled"}
 
 
 @pytest.mark.parametrize("key", REFUSED)
@@ -85,7 +85,7 @@ def test_key_that_is_off_is_quiet(key: str) -> None:
     if not key.endswith("PortTls"):
         for text in ("false", "False", " 0 ", "0.0", "-1", PULSAR_DEFAULTS.get(key, "")):
             assert asked_in_vain(key, text) is None
-            if not key.startswith(("authenticationE", "authorizationE")) or text.lower() == "false":
+            if not key.startswith("authenticationE") or text.lower() == "false":
                 assert load_config(overrides=[f"{key}={text}"]).warnings == ()
 
 

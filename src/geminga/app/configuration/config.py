@@ -20,7 +20,7 @@ from geminga.app.configuration.core.quorums import meet_quorums
 from geminga.app.configuration.server_config import ServerConfig
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
-from geminga.broker.configuration.broker_config import AUTHORIZATION_PROVIDERS, BrokerConfig
+from geminga.broker.configuration.broker_config import AUTHORIZATION_PROVIDER, BrokerConfig
 from geminga.managed_ledger.shared.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import Setting, settings_of
@@ -315,10 +315,10 @@ def shown_assignment(entry: ConfigEntry) -> str:
 def check_authorization(broker: BrokerConfig, latest: Mapping[str, ConfigEntry]) -> None:
     """Raise ConfigurationError for a provider that is not built, and where nobody would be asked who they are."""
     provider = latest.get("authorizationProvider")
-    if provider is not None and broker.authorization_provider not in AUTHORIZATION_PROVIDERS:
+    if provider is not None and broker.authorization_provider != AUTHORIZATION_PROVIDER:
         raise ConfigurationError(
             f"{shown_assignment(provider)}: this provider is not built, and another one would give other rights; "
-            f"expected {' or '.join(AUTHORIZATION_PROVIDERS)}"
+            f"expected {AUTHORIZATION_PROVIDER}"
         )
     authentication = latest.get("authenticationEnabled")
     is_authenticated = authentication is not None and authentication.text.strip().lower() == "true"

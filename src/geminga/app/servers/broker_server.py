@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.core.addresses import is_loopback
-from geminga.app.servers.core.open_start import OF_BROKER, Opening, check_start
 from geminga.app.servers.listeners import bound_addresses, endpoints, own_names
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.composition.service import Broker
@@ -29,7 +28,7 @@ from geminga.broker.rest.calls.core.patience import Limits
 from geminga.broker.rest.http.server import IMPORT_LANE, HttpServer
 from geminga.broker.rest.loading import application_maker
 from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.model.errors import GemingaError, PreconditionFailedError, UnavailableError
+from geminga.model.errors import ConfigurationError, GemingaError, PreconditionFailedError, UnavailableError
 from geminga.runtime import Listener, Runtime, get_logger, spawn
 from geminga.version import __version__
 from geminga.wire.pulsar import commands
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from geminga.app.configuration.server_config import ServerConfig
     from geminga.app.lifecycle.core.descriptors import DescriptorPlan
     from geminga.app.servers.core.metric_rows import MetricRow
+    from geminga.broker.access.audit import Auditor
     from geminga.broker.composition.metrics import Metrics
     from geminga.broker.connection.connection import Connection
     from geminga.broker.ownership.endpoints import Endpoints
@@ -169,6 +169,8 @@ class BrokerServer(ABC):
         self._shutting_down: asyncio.Task[None] | None = None
         self._use_live: Callable[[], LiveSettings]
         self._http: HttpServer | None = None
+        #: Keeps what administrators change; None: nothing does.
+        self._audit: Auditor | None = None
         self._shortage: BookieShortage
         self.runtime: Runtime | None = None
 
@@ -206,6 +208,7 @@ class BrokerServer(ABC):
         """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
         try:
             check_open_start(self._config.server)
+            _check_audit_log(self._config.server)
             return await self._start()
         except (GemingaError, OSError):
             await self.stop()
@@ -330,6 +333,7 @@ class BrokerServer(ABC):
         runtime, membership = storage.runtime, None if storage.peers is None else storage.peers.membership
         config = self._config.server
         plan = self._descriptors
+        self._audit = self._auditor(runtime)
         http = HttpServer(
             runtime,
             application_maker(lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)),
@@ -432,6 +436,7 @@ class BrokerServer(ABC):
             cluster=config.cluster_name,
             version=__version__,
             access=broker.access,
+            audit=self._audit,
             transactions=broker.use_transactions if broker.late_transactions is not None else None,
             body_bytes_max=config.http_body_bytes_max,
             status_file=config.status_file,
@@ -444,6 +449,23 @@ class BrokerServer(ABC):
             process=process_beans,
             metadata_url=storage.metadata_url,
         )
+
+    def _auditor(self, runtime: Runtime) -> Auditor | None:
+        config = self._config.server
+        if not config.audit_log_file:
+            return None
+        from geminga.app.servers.audit_file import AuditFile
+        from geminga.broker.access.audit import Auditor
+
+        file = AuditFile(
+            runtime.threads,
+            runtime.clock.monotonic,
+            config.audit_log_file,
+            bytes_max=config.audit_log_bytes_max,
+            files=config.audit_log_files,
+        )
+        self._closers.append(("audit log", file.close))
+        return Auditor(file, runtime.clock.wall_ms)
 
     async def _bind_broker_port(self, runtime: Runtime, broker: Broker, name: str, host: str, port: int) -> Listener:
         def connection() -> Connection:
@@ -479,9 +501,29 @@ class BrokerServer(ABC):
 
 def check_open_start(config: ServerConfig) -> None:
     """Raise ConfigurationError where strangers would reach a broker, and nobody said that this is meant."""
+    extra = [item.host for item in bound_addresses(config.bind_addresses)]
+    if all(is_loopback(host) for host in (config.bind_address, *extra)):
+        return
+    # Not loaded by who stays on this machine.
+    from geminga.app.servers.core.open_start import OF_BROKER, Opening, check_start
+
     openings = [Opening("bindAddress", config.bind_address, OF_BROKER)]
-    openings += [Opening("bindAddresses", item.host, OF_BROKER) for item in bound_addresses(config.bind_addresses)]
+    openings += [Opening("bindAddresses", host, OF_BROKER) for host in extra]
     check_start(openings, is_authenticated=config.authentication, may_be_open=config.may_be_open)
+
+
+def _check_audit_log(config: ServerConfig) -> None:
+    if not config.audit_log_file:
+        return
+    from geminga.app.servers.audit_file import check_place
+
+    try:
+        check_place(config.audit_log_file)
+    except OSError as error:
+        raise ConfigurationError(
+            f"gemingaAuditLogFile={config.audit_log_file}: {error.strerror or error}; expected a file that this "
+            "process can write, in a directory that is there"
+        ) from error
 
 
 async def _bound(key: str, listen: Callable[[str, int], Awaitable[T]], host: str, port: int) -> T:

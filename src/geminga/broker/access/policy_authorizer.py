@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple
 
-from geminga.broker.access.core.actions import Action, Resource
+from geminga.broker.access.core.actions import (
+    Action,
+    BrokerOperation,
+    ClusterOperation,
+    NamespaceOperation,
+    PolicyAction,
+    Resource,
+    SuperUser,
+    TenantAdministration,
+    TenantOperation,
+    TopicOperation,
+)
 from geminga.broker.access.core.grants import NO_GRANTS, Grants, grants_of
 from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.core.rules import (
@@ -30,6 +41,18 @@ NAMESPACES_KEPT_MAX: Final = 1000
 #: How often is read again what changed meanwhile: changes of anything count, and must not hold a client for ever.
 READS_MAX: Final = 5
 
+#: What refusals are counted by.
+KINDS: Final[Mapping[type, str]] = {
+    TopicOperation: "topic",
+    NamespaceOperation: "namespace",
+    PolicyAction: "policy",
+    TenantOperation: "tenant",
+    TenantAdministration: "tenant",
+    ClusterOperation: "cluster",
+    BrokerOperation: "broker",
+    SuperUser: "super_user",
+}
+
 Document = Mapping[str, Json]
 
 
@@ -47,7 +70,7 @@ class Stored(NamedTuple):
 class PolicyAuthorizer:
     """See the module."""
 
-    __slots__ = ("_kept", "_namespaces", "_rules", "_tenants")
+    __slots__ = ("_kept", "_namespaces", "_rules", "_tenants", "refused")
 
     def __init__(self, rules: Callable[[], Rules], tenants: Stored, namespaces: Stored) -> None:
         """``rules``: in force now. Tenants by their names, namespaces by ``tenant/namespace``."""
@@ -56,6 +79,8 @@ class PolicyAuthorizer:
         self._namespaces = namespaces
         #: Policies of a namespace, and what they give.
         self._kept: dict[str, tuple[Document, Grants]] = {}
+        #: How often each kind of action was refused, since the start.
+        self.refused = dict.fromkeys(KINDS.values(), 0)
 
     def decide(
         self, principal: Principal, action: Action, resource: Resource
@@ -63,14 +88,14 @@ class PolicyAuthorizer:
         """See :class:`~geminga.broker.access.ports.Authorizer`."""
         rules = self._rules()
         if settled_without_facts(rules, principal, action):
-            return _told(rules, NO_FACTS, principal, action, resource)
+            return self._told(rules, NO_FACTS, principal, action, resource)
         asks_grants = need_of(action) is not Need.ADMINISTRATOR and bool(resource.namespace)
         tenant = self._tenants.known(resource.tenant)
         policies = self._namespaces.known(resource.namespace) if asks_grants else None
         if tenant is None or (asks_grants and policies is None):
             return self._read_and_decide(principal, action, resource, asks_grants=asks_grants)
         facts = Facts(administrators_of(tenant), self._grants(resource.namespace, policies))
-        return _told(rules, facts, principal, action, resource)
+        return self._told(rules, facts, principal, action, resource)
 
     async def _read_and_decide(
         self, principal: Principal, action: Action, resource: Resource, *, asks_grants: bool
@@ -83,7 +108,7 @@ class PolicyAuthorizer:
             if before == self._changes:
                 break
         facts = Facts(administrators_of(tenant), self._grants(resource.namespace, policies))
-        return _told(self._rules(), facts, principal, action, resource)
+        return self._told(self._rules(), facts, principal, action, resource)
 
     @property
     def _changes(self) -> int:
@@ -102,7 +127,9 @@ class PolicyAuthorizer:
             del self._kept[next(iter(self._kept))]
         return grants
 
-
-def _told(rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource) -> Decision:
-    refusal = decide(rules, facts, principal, action, resource)
-    return ALLOWED if refusal is None else Denied(refusal.reason)
+    def _told(self, rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource) -> Decision:
+        refusal = decide(rules, facts, principal, action, resource)
+        if refusal is None:
+            return ALLOWED
+        self.refused[KINDS[type(action)]] += 1
+        return Denied(refusal.reason)

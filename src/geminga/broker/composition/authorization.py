@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Authorization:
     """Decides at a broker's doors, and follows what decides."""
 
-    __slots__ = ("_broker", "_rules", "_tenants", "access", "lost_rights")
+    __slots__ = ("_authorizer", "_broker", "_rules", "_tenants", "access", "lost_rights")
 
     def __init__(self, broker: Broker, access: Access) -> None:
         """For ``broker``, which has its namespaces already. ``access``: whom it lets in."""
@@ -39,7 +39,7 @@ class Authorization:
             found = await namespaces.policies(namespace)
             return None if found is None else found.document
 
-        authorizer = PolicyAuthorizer(
+        self._authorizer = authorizer = PolicyAuthorizer(
             lambda: self._rules,
             Stored(tenants.known, tenants.read, lambda: tenants.changes),
             Stored(known, read, lambda: namespaces.changes),
@@ -53,6 +53,11 @@ class Authorization:
         """The broker goes."""
         self._tenants.close()
         self.lost_rights.close()
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How often each kind of action was refused, since the start; read at scrape time."""
+        return self._authorizer.refused
 
     async def policies_changed(self, namespace: str) -> None:
         """On return nobody uses a right that is not in the policies any more that were stored before."""

@@ -13,10 +13,8 @@ from geminga.model.settings import setting
 #: Class names of Pulsar's two interceptors, as an operator's file has them; the last part is what counts.
 INTERCEPTOR_TIMESTAMP: Final = "AppendBrokerTimestampMetadataInterceptor"
 INTERCEPTOR_INDEX: Final = "AppendIndexMetadataInterceptor"
-#: Pulsar's own provider of authorization, and that which looks at several roles of a token.
+#: Pulsar's own provider of authorization, whose rules are built.
 AUTHORIZATION_PROVIDER: Final = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
-MULTI_ROLES_PROVIDER: Final = "org.apache.pulsar.broker.authorization.MultiRolesTokenAuthorizationProvider"
-AUTHORIZATION_PROVIDERS: Final = (AUTHORIZATION_PROVIDER, MULTI_ROLES_PROVIDER)
 
 
 @dataclass(frozen=True, slots=True)

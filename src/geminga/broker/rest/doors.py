@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import wraps
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +22,7 @@ from geminga.broker.access.core.actions import (
     of_namespace,
     of_topic,
 )
-from geminga.broker.access.core.principal import Principal
+from geminga.broker.access.core.principal import ANONYMOUS, Principal
 from geminga.broker.access.ports import Allowed, Denied
 from geminga.broker.access.refusals import refused_request
 from geminga.broker.rest.calls.requests import (
@@ -36,14 +36,65 @@ from geminga.broker.rest.calls.requests import (
 )
 from geminga.broker.rest.calls.routing import InBody, Route
 from geminga.broker.rest.identity import principal_of
+from geminga.model.errors import GemingaError
+
+if TYPE_CHECKING:
+    from geminga.broker.access.audit import Entry
 
 #: Paths for load balancers and scrapers, which bring no credentials, as in Pulsar; all others answer who is known.
+_LOOKS: Final = frozenset(("GET", "HEAD"))
 OPEN_PATHS: Final = ("/metrics", "/metrics/", "/status.html")
 
 
 def decided(routes: Iterable[Route]) -> list[Route]:
     """The same routes; each that needs an action is answered to those alone who are allowed it."""
     return [_decided(route) for route in routes]
+
+
+def audited(routes: Iterable[Route]) -> list[Route]:
+    """The same routes; each that changes something has a line in the audit log, whatever its outcome."""
+    return [_audited(route) if (route.methods or set()) - _LOOKS else route for route in routes]
+
+
+def _audited(route: Route) -> Route:
+    handler, needs = route.endpoint, route.needs
+    action = "" if isinstance(needs, Anyone) else str(needs.action if isinstance(needs, InBody) else needs)
+
+    @wraps(handler)
+    async def serve(request: Request) -> Response:
+        audit = context_of(request).audit
+        if audit is None or request.method in _LOOKS:
+            answer: Response = await handler(request)
+            return answer
+        status, reason = 500, "internal error"
+        try:
+            answer = await handler(request)
+            status, reason = answer.status_code, ""
+            return answer
+        except GemingaError as error:
+            status, reason = error.http_status, error.told
+            raise
+        finally:
+            audit.note(_entry(request, action, status, reason))
+
+    return route.answered_by(serve)
+
+
+def _entry(request: Request, action: str, status: int, reason: str) -> Entry:
+    # Not loaded where nothing is kept.
+    from geminga.broker.access.audit import Entry
+
+    principal, peer = getattr(request.state, "principal", ANONYMOUS), request.client
+    return Entry(
+        principal.role,
+        principal.original,
+        f"{peer.host}:{peer.port}" if peer is not None else "",
+        request.method,
+        "?".join(filter(None, (request.url.path, request.url.query))),
+        action,
+        status,
+        reason,
+    )
 
 
 def _decided(route: Route) -> Route:

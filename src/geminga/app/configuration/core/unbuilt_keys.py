@@ -38,7 +38,7 @@ def _keys(text: str) -> tuple[str, ...]:
 
 GROUPS: Final = (
     Unbuilt(
-        "Authentication",
+        "Authentication of clients",
         "everyone would be served",
         _keys("authenticationEnabled authenticateMetricsEndpoint"),
         is_refused=True,
