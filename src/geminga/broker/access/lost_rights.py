@@ -22,6 +22,8 @@ _log = get_logger(__name__)
 
 #: Seconds until what was being made is looked at.
 MADE_MEANWHILE_S: Final = 0.1
+#: Seconds until somebody is asked about again of whom nothing could be found out.
+UNKNOWN_S: Final = 1.0
 #: Producers and consumers that are asked about in one turn of the loop.
 ASKED_PER_TURN: Final = 100
 
@@ -92,7 +94,7 @@ class Holder(Protocol):
 class LostRights:
     """See the module; one for a broker whose authorizer can change its mind."""
 
-    __slots__ = ("_authorizer", "_holders", "_part", "_timers", "sent_away")
+    __slots__ = ("_authorizer", "_holders", "_part", "_retries", "_timers", "sent_away")
 
     def __init__(self, authorizer: Authorizer, holders: Callable[[], Collection[Holder]], part: Part) -> None:
         """``holders``: the connections that are open. ``part``: whose failure it is that is no single one's."""
@@ -100,14 +102,16 @@ class LostRights:
         self._holders = holders
         self._part = part
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._retries: dict[str, asyncio.TimerHandle] = {}
         #: Producers and consumers that were, since the start.
         self.sent_away = 0
 
     def close(self) -> None:
         """The broker goes, and everybody with it."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        for timers in (self._timers, self._retries):
+            for timer in timers.values():
+                timer.cancel()
+            timers.clear()
 
     async def look(self, namespace: str) -> None:
         """On return, nobody uses a right in ``tenant/namespace`` that was lost before the call."""
@@ -124,23 +128,37 @@ class LostRights:
                 asked += 1
                 if not asked % ASKED_PER_TURN:
                     await next_turn()
-                if await self._may(holder.principal, action, resource) or held.is_closed:
+                may = await self._may(holder.principal, action, resource)
+                if may is None:
+                    self._look_later(namespace)
+                if may is not False or held.is_closed:
                     continue
                 self.sent_away += 1
                 _log.info("%s may not %s %s any more: it is sent away", holder.principal, action, resource)
                 with Contained(self._part, "sending away who lost a right"):
                     held.disconnect()
 
-    async def _may(self, principal: Principal, action: TopicOperation, resource: Resource) -> bool:
+    async def _may(self, principal: Principal, action: TopicOperation, resource: Resource) -> bool | None:
+        """None: nobody knows."""
         try:
             decision = self._authorizer.decide(principal, action, resource)
             if not isinstance(decision, Allowed | Denied):
                 decision = await decision
         except GemingaError as error:
-            # Nobody knows: who is there stays until somebody does, as with any policy that can not be read.
+            # Who is there stays until somebody knows: an outage of the metadata is none of the topics.
             _log.warning("whether %s may still %s %s is not known: %s", principal, action, resource, error)
-            return True
+            return None
         return isinstance(decision, Allowed)
+
+    def _look_later(self, namespace: str) -> None:
+        """Ask about everybody again."""
+
+        def due() -> None:
+            self._retries.pop(namespace, None)
+            spawn(self.look(namespace), name="lost rights", part=self._part)
+
+        if namespace not in self._retries:
+            self._retries[namespace] = asyncio.get_running_loop().call_later(UNKNOWN_S, due)
 
     def _look_again(self, namespace: str, making: list[tuple[Holder, tuple[int, int], int]]) -> None:
         """When what is being made may be there; as long as one of them is still under way, again."""

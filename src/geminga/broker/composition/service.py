@@ -127,14 +127,9 @@ class Broker:
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
         #: Decides by what is stored; None: whoever is let in may do everything.
-        self.authorization: Authorization | None = None
-        if config.authorization_enabled:
-            from geminga.broker.composition.authorization import Authorization
-
-            self.authorization = Authorization(self, access)
-            access = self.authorization.access
+        self.authorization = None if not config.authorization_enabled else _authorization(self, access)
         #: Who is let in, and to what.
-        self.access = access
+        self.access = access if self.authorization is None else self.authorization.access
         self.registry = self._new_registry()
         #: Where clients go for a topic.
         self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent)
@@ -549,10 +544,7 @@ class Broker:
     # ---- policies
 
     async def policies_changed(self, namespace: str) -> None:
-        """Take note of changed policies; on return the loaded topics of the namespace follow them.
-
-        Before that, whoever lost a right by them is gone.
-        """
+        """Take note of changed policies; on return who lost a right is gone, and the loaded topics follow them."""
         if self.authorization is not None:
             await self.authorization.policies_changed(namespace)
         await self._following.follow(namespace)
@@ -598,3 +590,9 @@ class Broker:
     def _policies_watched(self, namespace: str) -> None:
         if any(topic.name.namespace == namespace for topic in self.topics.values()):
             spawn(self.policies_changed(namespace), name=f"follow policies of {namespace}", part=self)
+
+
+def _authorization(broker: Broker, access: Access) -> Authorization:
+    from geminga.broker.composition.authorization import Authorization
+
+    return Authorization(broker, access)

@@ -13,12 +13,16 @@ from typing import NamedTuple
 import pytest
 
 from geminga.broker.access.anonymous import ANONYMOUS_MAY
-from geminga.broker.access.core.actions import Action, Anyone, TopicOperation
+from geminga.broker.access.core.actions import Action, Anyone, Resource, TopicOperation, of_namespace, of_topic
+from geminga.broker.access.core.grants import grants_of
+from geminga.broker.access.core.principal import Principal
+from geminga.broker.access.core.rules import Facts, Rules, decide
 from geminga.broker.access.ports import Access
 from geminga.broker.handlers import ROWS
 from geminga.broker.handlers.rows import Asks
 from geminga.broker.rest.calls.routing import Route, unbuilt_routes
 from geminga.broker.rest.families import all_rows
+from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.house.deciding import TakenAtTheirWord
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, run_with_broker
@@ -264,3 +268,109 @@ def test_who_is_not_let_in_has_no_connection(who: Who) -> None:
         assert client.is_closed
 
     run_with_broker(scenario, access=ACCESS, **SETTINGS)
+
+
+#: What who may only produce, or only consume, may ask for over HTTP: written down path by path, from Pulsar's REST.
+LOOKS = """
+GET /admin/v2/{t}/compaction
+GET /admin/v2/{t}/holes
+GET /admin/v2/{t}/internal-info
+GET /admin/v2/{t}/internalStats
+GET /admin/v2/{t}/lake
+GET /admin/v2/{t}/partitioned-internalStats
+GET /admin/v2/{t}/partitioned-stats
+GET /admin/v2/{t}/partitions
+GET /admin/v2/{t}/properties
+GET /admin/v2/{t}/stats
+GET /admin/v2/clusters
+GET /admin/v2/schemas/{n}/{topic}/metadata
+GET /admin/v2/schemas/{n}/{topic}/schema
+GET /admin/v2/schemas/{n}/{topic}/schema/{version}
+GET /admin/v2/schemas/{n}/{topic}/schemas
+GET /admin/v3/transactions/pendingAckInternalStats/{n}/{topic}/{s}
+GET /admin/v3/transactions/pendingAckStats/{n}/{topic}/{s}
+GET /admin/v3/transactions/positionStatsInPendingAck/{n}/{topic}/{s}/{ledger}/{entry}
+GET /admin/v3/transactions/transactionBufferInternalStats/{n}/{topic}
+GET /admin/v3/transactions/transactionBufferStats/{n}/{topic}
+GET /admin/v3/transactions/transactionInBufferStats/{n}/{topic}/{most}/{least}
+GET /admin/v3/transactions/transactionInPendingAckStats/{n}/{topic}/{s}/{most}/{least}
+GET /lookup/v2/topic/{t}
+POST /admin/v2/schemas/{n}/{topic}/compatibility
+POST /admin/v2/schemas/{n}/{topic}/version
+"""
+OF_COOKS = """
+DELETE /admin/v2/schemas/{n}/{topic}/schema
+POST /admin/v2/schemas/{n}/{topic}/schema
+"""
+OF_EATERS = """
+DELETE /admin/v2/{t}/subscription/{s}
+GET /admin/v2/{t}/backlog
+GET /admin/v2/{t}/examinemessage
+GET /admin/v2/{t}/getMessageIdByIndex
+GET /admin/v2/{t}/lastMessageId
+GET /admin/v2/{t}/ledger/{ledger}/entry/{entry}
+GET /admin/v2/{t}/messageid/{timestamp}
+GET /admin/v2/{t}/subscription/{s}/position/{position}
+GET /admin/v2/{t}/subscription/{s}/properties
+GET /admin/v2/{t}/subscription/{s}/replicatedSubscriptionStatus
+GET /admin/v2/{t}/subscriptions
+POST /admin/v2/{t}/all_subscription/expireMessages/{seconds}
+POST /admin/v2/{t}/subscription/{s}/analyzeBacklog
+POST /admin/v2/{t}/subscription/{s}/expireMessages
+POST /admin/v2/{t}/subscription/{s}/expireMessages/{seconds}
+POST /admin/v2/{t}/subscription/{s}/replicatedSubscriptionStatus
+POST /admin/v2/{t}/subscription/{s}/resetcursor
+POST /admin/v2/{t}/subscription/{s}/resetcursor/{timestamp}
+POST /admin/v2/{t}/subscription/{s}/skip/{count}
+POST /admin/v2/{t}/subscription/{s}/skip_all
+PUT /admin/v2/{t}/backlogSize
+PUT /admin/v2/{t}/subscription/{s}
+PUT /admin/v2/{t}/subscription/{s}/properties
+"""
+OF_GRANTED = """
+GET /admin/v2/namespaces/{n}/{bundle}/topicHashPositions
+GET /admin/v2/non-persistent/{n}/{bundle}
+GET /admin/v2/namespaces/{n}/bundles
+GET /admin/v2/namespaces/{n}/topics
+GET /admin/v2/{d}/{n}
+GET /admin/v2/{d}/{n}/partitioned
+GET /lookup/v2/topic/{t}/bundle
+POST /admin/v2/namespaces/{n}/clearBacklog
+POST /admin/v2/namespaces/{n}/clearBacklog/{s}
+POST /admin/v2/namespaces/{n}/unsubscribe/{s}
+POST /admin/v2/namespaces/{n}/{bundle}/clearBacklog
+POST /admin/v2/namespaces/{n}/{bundle}/clearBacklog/{s}
+POST /admin/v2/namespaces/{n}/{bundle}/unsubscribe/{s}
+"""
+
+
+def shown(route: Route) -> str:
+    path = route.path.replace("{domain:domain}/{tenant}/{namespace}/{topic}", "{t}").replace("{domain:domain}", "{d}")
+    path = re.sub(r"\{\w*subscription\}", "{s}", path.replace("{tenant}/{namespace}", "{n}"))
+    return f"{method_of(route)} {path}"
+
+
+@pytest.mark.parametrize(
+    ("role", "lists"),
+    [
+        ("stranger", ("GET /admin/v2/clusters",)),
+        ("eater", (LOOKS, OF_EATERS)),
+        ("cook", (LOOKS, OF_COOKS)),
+        ("granted", (LOOKS, OF_EATERS, OF_COOKS, OF_GRANTED)),
+    ],
+)
+def test_paths_that_a_role_may_use_are_those_written_down(role: str, lists: tuple[str, ...]) -> None:
+    """So no path asks for less than it should: all others take an administrator (CVE-2024-28098, CVE-2024-29834)."""
+    rules = Rules(frozenset(["root"]))
+    facts = Facts(frozenset(["owner"]), grants_of({"auth_policies": GRANTS}))
+    allowed = []
+    for route in BUILT:
+        if isinstance(route.needs, Anyone):
+            continue
+        action = action_of(route)
+        about = of_topic(TopicName.parse(TOPIC), "sub") if "{topic}" in route.path else of_namespace("public/default")
+        if "{namespace}" not in route.path and "OnTopics" not in route.path:
+            about = Resource(tenant="public") if "{tenant}" in route.path else Resource()
+        if decide(rules, facts, Principal(role), action, about) is None:
+            allowed.append(shown(route))
+    assert sorted(allowed) == sorted(line for text in lists for line in text.splitlines() if line)

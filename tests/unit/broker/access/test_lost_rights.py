@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from geminga.runtime import next_turn
+from geminga.broker.access import lost_rights
+from geminga.broker.access.core.actions import Action, Resource
+from geminga.broker.access.core.grants import without_grant
+from geminga.broker.access.core.principal import Principal
+from geminga.broker.access.lost_rights import MADE_MEANWHILE_S, UNKNOWN_S, HeldConsumer, LostRights
+from geminga.broker.access.ports import Decision, Denied
+from geminga.model.errors import GemingaError, MetadataError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import delay, next_turn
+from geminga.sim import SimWorld, run
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import Type
 from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
@@ -200,3 +211,157 @@ def test_what_is_being_made_when_the_right_goes_is_sent_away_too() -> None:
         assert not connection.producers
 
     tell(scenario)
+
+
+def test_change_of_another_broker_sends_away_within_three_seconds() -> None:
+    """It is heard of by the metadata store's watch."""
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce", "consume")
+        cook, eater = await story.producer("jane"), await story.consumer("jane")
+        clock = story.world.runtime.clock
+        started = clock.monotonic()
+        await story.world.resources.namespaces.update("public/default", lambda found: without_grant(found, "jane"))
+        await cook.expect(Type.CLOSE_PRODUCER)
+        await eater.expect(Type.CLOSE_CONSUMER)
+        assert clock.monotonic() - started <= 3
+
+    tell(scenario)
+
+
+def test_super_user_by_a_setting_that_changes_at_run_time() -> None:
+    async def scenario(story: Story) -> None:
+        world = story.world
+        jane = await world.client("jane")
+        jane.request_producer()
+        await refusal(jane)
+        object.__setattr__(world.broker.config, "super_user_roles", ("root", "jane"))
+        await world.broker.settings_changed()
+        await jane.create_producer()
+        object.__setattr__(world.broker.config, "super_user_roles", ("root",))
+        await world.broker.settings_changed()
+        assert was_sent(jane, Type.CLOSE_PRODUCER)
+
+    tell(scenario)
+
+
+def test_producer_that_waits_for_exclusive_access_is_sent_away_too() -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce")
+        await (await story.world.client("root")).create_producer(producer_access_mode=pb.Exclusive)
+        waiting = await story.world.client("jane")
+        waiting.request_producer(producer_access_mode=pb.WaitForExclusive)
+        answer = (await waiting.expect(Type.PRODUCER_SUCCESS)).producer_success
+        assert not answer.producer_ready
+        await story.revoke("jane")
+        assert not waiting.connection.waiting_producers
+        assert len(story.world.broker.topics[TOPIC].producers) == 1
+
+    tell(scenario)
+
+
+def test_many_are_asked_about_in_turns_and_all_are_sent_away(monkeypatch) -> None:
+    monkeypatch.setattr(lost_rights, "ASKED_PER_TURN", 3)
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce")
+        client = await story.world.client("jane")
+        for number in range(10):
+            await client.create_producer(f"{TOPIC}-{number}", producer_id=number)
+        await story.revoke("jane")
+        assert not client.connection.producers
+        assert not any(topic.producers for topic in story.world.broker.topics.values())
+
+    tell(scenario)
+
+
+class Part:
+    name = "test"
+
+    def broke(self, what: str, error: BaseException) -> None:
+        raise AssertionError(what) from error
+
+
+class Held:
+    """A producer."""
+
+    def __init__(self) -> None:
+        self.topic = SimpleNamespace(name=TopicName.parse(TOPIC))
+        self.is_closed = False
+
+    def disconnect(self) -> None:
+        self.is_closed = True
+
+
+class Connected:
+    """A connection with one, and what is being made."""
+
+    def __init__(self, *held: Held) -> None:
+        self.principal = Principal("jane")
+        self.producers = dict(enumerate(held))
+        self.waiting_producers: dict[int, Held] = {}
+        self.consumers: dict[int, HeldConsumer] = {}
+        self.requests: dict[tuple[int, int], int] = {}
+
+
+class Answers:
+    """An authorizer that says one thing after the other; an error is raised by the coroutine."""
+
+    def __init__(self, *answers: Decision | GemingaError) -> None:
+        self.answers = list(answers)
+
+    def decide(self, principal: Principal, action: Action, resource: Resource):
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return self._fail(answer) if isinstance(answer, GemingaError) else answer
+
+    async def _fail(self, error: GemingaError) -> Decision:
+        raise error
+
+
+def test_who_is_not_known_to_have_lost_it_stays_and_is_asked_about_again() -> None:
+    async def main(world: SimWorld) -> None:
+        held = Held()
+        answers = Answers(MetadataError("gone"), MetadataError("gone"), Denied())
+        rights = LostRights(answers, lambda: [Connected(held)], Part())
+        await rights.look("public/default")
+        assert not held.is_closed
+        await delay(int(UNKNOWN_S * 1000) + 10)
+        assert not held.is_closed
+        await delay(int(UNKNOWN_S * 1000) + 10)
+        assert held.is_closed
+        assert rights.sent_away == 1
+        rights.close()
+
+    run(main)
+
+
+def test_what_is_made_slowly_is_looked_for_until_it_is_there() -> None:
+    async def main(world: SimWorld) -> None:
+        held, connection = Held(), Connected()
+        connection.requests[5, 1] = 7
+        rights = LostRights(Answers(Denied()), lambda: [connection], Part())
+        await rights.look("public/default")
+        await delay(int(MADE_MEANWHILE_S * 1000) * 5)
+        # Only now it is there, on an answer that was given before.
+        connection.requests.clear()
+        connection.producers[1] = held
+        await delay(int(MADE_MEANWHILE_S * 1000) + 10)
+        assert held.is_closed
+        # And nobody looks any more.
+        assert not rights._timers
+
+    run(main)
+
+
+def test_broker_that_closes_looks_no_more() -> None:
+    async def main(world: SimWorld) -> None:
+        held, connection = Held(), Connected()
+        connection.requests[5, 1] = 7
+        rights = LostRights(Answers(Denied()), lambda: [connection], Part())
+        await rights.look("public/default")
+        rights.close()
+        connection.producers[1] = held
+        await delay(5000)
+        assert not held.is_closed
+
+    run(main)
