@@ -42,7 +42,7 @@ class Denying:
 class TakenAtTheirWord:
     """Believes everybody: what a peer brings as credentials is its role. Who brings nothing is refused."""
 
-    def begin(self) -> TakenAtTheirWord:
+    def begin(self, *_: object, **__: object) -> TakenAtTheirWord:
         return self
 
     def answer(self, credentials: Credentials) -> Verdict:

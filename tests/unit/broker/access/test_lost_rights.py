@@ -248,9 +248,9 @@ def test_super_user_by_a_setting_that_changes_at_run_time() -> None:
 def test_producer_that_waits_for_exclusive_access_is_sent_away_too() -> None:
     async def scenario(story: Story) -> None:
         await story.grant("jane", "produce")
-        await (await story.world.client("root")).create_producer(producer_access_mode=pb.Exclusive)
+        await (await story.world.client("root")).create_producer(TOPIC, producer_access_mode=pb.Exclusive)
         waiting = await story.world.client("jane")
-        waiting.request_producer(producer_access_mode=pb.WaitForExclusive)
+        waiting.request_producer(TOPIC, producer_access_mode=pb.WaitForExclusive)
         answer = (await waiting.expect(Type.PRODUCER_SUCCESS)).producer_success
         assert not answer.producer_ready
         await story.revoke("jane")
