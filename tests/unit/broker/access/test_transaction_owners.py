@@ -14,7 +14,9 @@ ACCESS = Access(authenticator=TakenAtTheirWord(), authorizer=ANONYMOUS_MAY, prox
 
 
 async def begin(client: Client) -> dict[str, int]:
-    client.send(pb.BaseCommand(type=Type.NEW_TXN, newTxn=pb.CommandNewTxn(request_id=1, txn_ttl_millis=60_000, tc_id=0)))
+    client.send(
+        pb.BaseCommand(type=Type.NEW_TXN, newTxn=pb.CommandNewTxn(request_id=1, txn_ttl_millis=60_000, tc_id=0))
+    )
     answer = (await client.expect(Type.NEW_TXN_RESPONSE)).newTxnResponse
     assert not answer.HasField("error"), answer
     return {"txnid_most_bits": answer.txnid_most_bits, "txnid_least_bits": answer.txnid_least_bits}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.worlds.broker_world import Type
-from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, tell, was_sent
+from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
 
 
 def test_several_topics_are_granted_and_revoked_in_one_change() -> None:
@@ -72,3 +72,17 @@ def test_grants_are_stored_as_pulsar_stores_them() -> None:
         assert await story.read(f"{PATHS[TOPIC]}/permissions") == {"jane": ["produce", "consume"], "jim": ["consume"]}
 
     tell(scenario)
+
+
+@pytest.mark.parametrize("has_wildcards", [False, True])
+def test_star_in_a_role_is_a_letter_unless_it_is_configured(has_wildcards: bool) -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("j*", "produce")
+        client = await story.world.client("jane")
+        client.request_producer(TOPIC)
+        if has_wildcards:
+            await client.expect(Type.PRODUCER_SUCCESS)
+        else:
+            await refusal(client)
+
+    tell(scenario, authorization_has_wildcards=has_wildcards)
