@@ -143,7 +143,9 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def test_outside_of_loopback_it_warns_once_who_may_do_what(tmp_path: Path) -> None:
-    bookie = BookieProcess(tmp_path / "b", "--address", "0.0.0.0", "--set", "bookieId=bookie-7")
+    bookie = BookieProcess(
+        tmp_path / "b", "--address", "0.0.0.0", "--set", "bookieId=bookie-7", "--set", "gemingaAllowOpen=true"
+    )
     try:
         bookie.start()
         assert bookie.ready["bookieId"] == "bookie-7"

@@ -68,9 +68,8 @@ def test_clients_that_reach_one_mapped_port_publish_and_consume(tmp_path: Path) 
 
 def test_lookup_over_http_names_the_host_that_the_client_came_by(tmp_path: Path) -> None:
     ports = rows_of_ports(1)
-    with MappedStandalone(
-        tmp_path / "data", log=tmp_path / "log", ports=ports, settings={"bindAddress": "0.0.0.0"}
-    ) as broker:
+    settings = {"bindAddress": "0.0.0.0", "gemingaAllowOpen": "true"}
+    with MappedStandalone(tmp_path / "data", log=tmp_path / "log", ports=ports, settings=settings) as broker:
         # Without a setting it would be this machine's name, which means something else outside a container.
         assert socket.gethostname() in str(broker.ready["brokerServiceUrl"])
         connection = http.client.HTTPConnection("127.0.0.1", ports[1], timeout=10)

@@ -165,7 +165,9 @@ def test_port_in_use_is_a_sentence(tmp_path) -> None:
 
 def test_it_warns_outside_loopback_and_names_unknown_keys(start, tmp_path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text("bindAddress=0.0.0.0\nadvertisedAddress=127.0.0.1\nnobodyKnows=1\nzookeeperServers=zk:2181\n")
+    conf.write_text(
+        "bindAddress=0.0.0.0\ngemingaAllowOpen=true\nadvertisedAddress=127.0.0.1\nnobodyKnows=1\nzookeeperServers=zk:2181\n"
+    )
     running = start(tmp_path / "d", "--config", str(conf))
     code, errors = running.end()
     assert code == 0

@@ -13,7 +13,7 @@ from starlette.routing import Route as StarletteRoute
 from geminga.broker.access.core.actions import Action, Anyone
 from geminga.broker.handlers import ROWS
 from geminga.broker.handlers.rows import Asks, CommandRow, Handshake, SettledBy, by_command
-from geminga.broker.rest.calls.routing import Route, unbuilt_routes
+from geminga.broker.rest.calls.routing import InBody, Route, unbuilt_routes
 from geminga.broker.rest.families import all_rows
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
@@ -37,7 +37,7 @@ def undecided_routes(routes: Iterable[object]) -> list[str]:
     found = []
     for route in routes:
         needs = getattr(route, "needs", None)
-        if not is_decided(needs, get_args(Action)):
+        if not is_decided(needs, (*get_args(Action), InBody)):
             found.append(f"{getattr(route, 'path', route)}")
     return found
 

@@ -182,7 +182,7 @@ def main() -> int:
                 broker = ApacheStandalone(Path(data), log=log, settings=SETTINGS)
             elif options.mapped:
                 # It tells its machine's name, and ports are mapped with their numbers: HTTP lookups know no others.
-                settings = {**SETTINGS, "bindAddress": "0.0.0.0"}
+                settings = {**SETTINGS, "bindAddress": "0.0.0.0", "gemingaAllowOpen": "true"}
                 broker = MappedStandalone(Path(data), log=log, settings=settings, ports=free_ports(2))
             else:
                 broker = StandaloneProcess(Path(data), log=log, settings=SETTINGS)

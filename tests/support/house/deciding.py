@@ -39,6 +39,16 @@ class Denying:
         return decision
 
 
+class TakenAtTheirWord:
+    """Believes everybody: what a peer brings as credentials is its role. Who brings nothing is refused."""
+
+    def begin(self, *_: object, **__: object) -> TakenAtTheirWord:
+        return self
+
+    def answer(self, credentials: Credentials) -> Verdict:
+        return Known(credentials.data.decode()) if credentials.data else Rejected("nothing was said")
+
+
 class Secrets:
     """Knows who says which word; some words are asked for in a second round."""
 

@@ -135,10 +135,14 @@ class Client:
                     assert command.type != Type.ERROR, str(command)
                 await self.wait_for_news()
 
-    async def connect(self) -> pb.CommandConnected:
-        self.send(
-            pb.BaseCommand(type=Type.CONNECT, connect=pb.CommandConnect(client_version="test", protocol_version=21))
-        )
+    async def connect(self, role: str = "", original: str = "") -> pb.CommandConnected:
+        """``role``: what it says it is (:class:`support.house.deciding.TakenAtTheirWord`), for ``original``."""
+        request = pb.CommandConnect(client_version="test", protocol_version=21)
+        if role:
+            request.auth_method_name, request.auth_data = "word", role.encode()
+        if original:
+            request.original_principal = original
+        self.send(pb.BaseCommand(type=Type.CONNECT, connect=request))
         return (await self.expect(Type.CONNECTED)).connected
 
     def request_producer(self, topic: str = TOPIC, producer_id: int = 1, **fields) -> int:
@@ -280,10 +284,10 @@ class BrokerWorld:
         await self.broker.close()
         await self.ledgers.close()
 
-    async def client(self, *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Client:
+    async def client(self, role: str = "", original: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Client:
         self._ports += 1
         client = Client(self.broker, self._ports, turn_commands_max=turn_commands_max)
-        await client.connect()
+        await client.connect(role, original)
         return client
 
 

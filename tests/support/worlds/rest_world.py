@@ -58,8 +58,16 @@ class Answer(NamedTuple):
 
 
 async def ask(
-    application: ASGIApp, method: str, path: str, body: bytes = b"{}", headers: Mapping[str, str] | None = None
+    application: ASGIApp,
+    method: str,
+    path: str,
+    body: bytes = b"{}",
+    headers: Mapping[str, str] | None = None,
+    *,
+    role: str = "",
+    original: str = "",
 ) -> Answer:
+    """``role``: what who asks says it is (:class:`support.house.deciding.TakenAtTheirWord`), for ``original``."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -68,6 +76,10 @@ async def ask(
     async def send(message: Message) -> None:
         sent.append(message)
 
+    lines = [(b"content-type", b"application/json")]
+    lines += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    lines += [(b"authorization", role.encode())] if role else []
+    lines += [(b"x-original-principal", original.encode())] if original else []
     path, _, query = path.partition("?")
     scope: Scope = {
         "type": "http",
@@ -77,12 +89,10 @@ async def ask(
         "raw_path": path.encode(),
         "root_path": "",
         "scheme": "http",
-        "headers": [
-            (b"content-type", b"application/json"),
-            *((name.encode(), value.encode()) for name, value in (headers or {}).items()),
-        ],
+        "headers": lines,
         "query_string": query.encode(),
         "server": ("broker", 8080),
+        "client": ("10.0.0.7", 51042),
     }
     await application(scope, receive, send)
     return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))

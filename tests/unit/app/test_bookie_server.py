@@ -82,7 +82,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert isinstance(refusal(tmp_path / "file"), DataDirectoryError)
     assert "bookiePort: can not listen on no.such.host.invalid:0" in str(
-        refusal(tmp_path / "b", "bindAddress=no.such.host.invalid")
+        refusal(tmp_path / "b", "bindAddress=no.such.host.invalid", "gemingaAllowOpen=true")
     )
 
 

@@ -42,8 +42,7 @@ def test_keys_are_pulsars_and_stand_in_one_group() -> None:
 
 def test_what_has_an_effect_is_not_in_the_table() -> None:
     built = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
-    # It is a setting in order to be refused, and to be shown.
-    assert set(KEYS) & built == {"authorizationEnabled"}
+    assert set(KEYS) & built == set()
 
 
 @pytest.mark.parametrize("key", REFUSED)
@@ -89,8 +88,7 @@ def test_key_that_is_off_is_quiet(key: str) -> None:
     if not key.endswith("PortTls"):
         for text in ("false", "False", " 0 ", "0.0", "-1", PULSAR_DEFAULTS.get(key, "")):
             assert asked_in_vain(key, text) is None
-            if not key.startswith("authorizationE") or text.lower() == "false":
-                assert load_config(overrides=[f"{key}={text}"]).warnings == ()
+            assert load_config(overrides=[f"{key}={text}"]).warnings == ()
 
 
 def test_keys_of_protocol_handlers_are_named_though_they_are_not_pulsars() -> None:

@@ -129,6 +129,11 @@ MEANT: Final = (
         r"isolation odd (16|28): ",
     ),
     Meant(
+        "a choice that there is not, or its number instead of its name",
+        r"value \.: None \| Prefix",
+        "namespace subscriptionAuthMode: GET",
+    ),
+    Meant(
         "an isolation policy that can not be",
         r"answer: 400 Invalid format of input policy data.+ \| 400 Invalid format of input policy data.+",
         r"isolation odd \d+: POST ",
@@ -144,6 +149,11 @@ MEANT: Final = (
         "(topics of bundles: GET|bundles unloaded and split: PUT|a bundle that is split: PUT"
         "|namespace subscriptions: |quotas of bundles: "
         "|permissions: DELETE)",
+    ),
+    Meant(
+        "permissions of a topic that are none",
+        r"answer: 204 \| 400 Actions should not be null",
+        "permissions of topics: POST .+/permissions/joe$",
     ),
     Meant(
         "clearing the backlog of a subscription that some topics have not",
@@ -266,8 +276,8 @@ MEANT: Final = (
     # ---- what pulsar-admin asks for after what was not taken
     Meant(
         "what is not built",
-        r"body: some \| none|only Apache: (r|s|dispatcherPauseOnAck|offload_policies).*",
-        r"admin .+: GET .+/(compactionThreshold|replicatorDispatchRate|permissions|\{ns\}$)",
+        r"body: some \| none|only Apache: (dispatcherPauseOnAck|offload_policies).*",
+        r"admin .+: GET .+/(compactionThreshold|replicatorDispatchRate|\{ns\}$)",
     ),
     Meant(
         "what is not built",

@@ -44,6 +44,8 @@ class BookieServerConfig:
     bookie_port: int = setting("bookiePort", 3181, "a port, 0 to 65535", minimum=0, maximum=65535)
     #: BookKeeper's listens everywhere: it has authentication.
     bind_address: str = setting("bindAddress", "127.0.0.1", "a host name or an IP address")
+    #: Geminga's own: whether it may listen beyond loopback, where it has no authentication.
+    may_be_open: bool = setting("gemingaAllowOpen", False, "true or false")
     #: Host that clients are told; empty: that of ``bindAddress``, or this machine's name where it is a wildcard.
     advertised_address: str = setting("advertisedAddress", "", "a host name or an IP address")
     bookie_id: str = setting(

@@ -20,7 +20,7 @@ from geminga.app.configuration.core.quorums import meet_quorums
 from geminga.app.configuration.server_config import ServerConfig
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
-from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.configuration.broker_config import AUTHORIZATION_PROVIDER, BrokerConfig
 from geminga.managed_ledger.shared.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.secret import DOTS, Secret, names_secret
@@ -58,8 +58,6 @@ LINKS: Final = (
     "brokerClientAuthenticationPlugin",
     "brokerClientAuthenticationParameters",
 )
-#: Settings that may ask for what is not there.
-ASKED_OF_ALL: Final = ("authorizationEnabled",)
 
 #: A parsed value.
 Value = bool | int | float | str | Secret | tuple[str, ...] | None
@@ -146,7 +144,7 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     warnings: list[str] = []
     authentication = _authentication_from(latest, known, warnings)
     tls, links = _tls_from(latest, known), _links_from(latest, known)
-    warnings += _asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known)
+    warnings += _asked_in_vain(entry for key, entry in latest.items() if key not in known)
     server = build_settings(ServerConfig, latest)
     replication = None
     if server.bookies > 1 or AUTO_RECOVERY_KEY in latest:
@@ -164,9 +162,11 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     managed_ledger, lowered = _with_quorums_met(build_settings(ManagedLedgerConfig, latest), latest, server)
     warnings += [*lowered, *risks(bookie)]
     warnings += unknown_keys([entry for key, entry in latest.items() if key not in known], known)
+    broker = build_settings(BrokerConfig, latest)
+    check_authorization(broker, latest)
     return Config(
         server,
-        build_settings(BrokerConfig, latest),
+        broker,
         managed_ledger,
         build_settings(BookKeeperConfig, latest),
         bookie,
@@ -244,7 +244,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
     warnings: list[str] = []
     authentication = _authentication_from(latest, known, warnings)
     tls, links = _tls_from(latest, known), _links_from(latest, known)
-    warnings += _asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known)
+    warnings += _asked_in_vain(entry for key, entry in latest.items() if key not in known)
     managed_ledger = build_settings(ManagedLedgerConfig, latest)
     entries_of_quorums = [latest.get(key) for key in QUORUM_KEYS]
     values = (managed_ledger.ensemble_size, managed_ledger.write_quorum, managed_ledger.ack_quorum)
@@ -260,9 +260,11 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
         )
     managed_ledger = replace(managed_ledger, ensemble_size=met.ensemble, write_quorum=met.write, ack_quorum=met.ack)
     warnings += unknown_keys([entry for key, entry in latest.items() if key not in known], known)
+    broker = build_settings(BrokerConfig, latest)
+    check_authorization(broker, latest)
     return Config(
         build_settings(ServerConfig, latest),
-        build_settings(BrokerConfig, latest),
+        broker,
         managed_ledger,
         build_settings(BookKeeperConfig, latest),
         BookieConfig(),
@@ -369,7 +371,7 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
     if refused:
         named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
         raise ConfigurationError(
-            f"this version has no authorization, and does not start where it is asked for: "
+            f"protection that is asked for is not there, and this version does not start without it: "
             f"{named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
         )
     for entry, group in asked:
@@ -380,6 +382,23 @@ def shown_assignment(entry: ConfigEntry) -> str:
     """``key=value (place)`` for messages."""
     # What names a secret is not repeated in a log.
     return f"{entry.key}={DOTS if names_secret(entry.key) else entry.text} ({entry.source})"
+
+
+def check_authorization(broker: BrokerConfig, latest: Mapping[str, ConfigEntry]) -> None:
+    """Raise ConfigurationError for a provider that is not built, and where nobody would be asked who they are."""
+    provider = latest.get("authorizationProvider")
+    if provider is not None and broker.authorization_provider != AUTHORIZATION_PROVIDER:
+        raise ConfigurationError(
+            f"{shown_assignment(provider)}: this provider is not built, and another one would give other rights; "
+            f"expected {AUTHORIZATION_PROVIDER}"
+        )
+    authentication = latest.get("authenticationEnabled")
+    is_authenticated = authentication is not None and authentication.text.strip().lower() == "true"
+    if broker.authorization_enabled and not is_authenticated:
+        raise ConfigurationError(
+            f"{shown_assignment(latest['authorizationEnabled'])}: nobody is asked who they are, so that nobody could "
+            "be allowed anything; expected authenticationEnabled=true with it, as in Pulsar"
+        )
 
 
 def _with_quorums_met(

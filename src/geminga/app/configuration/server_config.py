@@ -62,8 +62,13 @@ class ServerConfig:
     #: Geminga's own: the second of them has the ports behind the first one's, and so on.
     has_consecutive_ports: bool = setting("gemingaConsecutivePorts", False, "true or false")
     topic_metrics: bool = setting("exposeTopicLevelMetricsInPrometheus", True, "true or false")
+    #: Geminga's own: a file that has a line for each administrative change; empty: none.
+    audit_log_file: str = setting("gemingaAuditLogFile", "", "the path of a file")
+    audit_log_bytes_max: int = setting("gemingaAuditLogMaxBytes", 10_485_760, "bytes >= 4096", minimum=4096)
+    audit_log_files: int = setting("gemingaAuditLogFiles", 10, "a number of files, 1 to 1000", minimum=1, maximum=1000)
+    #: Geminga's own: whether it may listen beyond loopback without authentication.
+    may_be_open: bool = setting("gemingaAllowOpen", False, "true or false")
     authentication: bool = setting("authenticationEnabled", False, "true or false")
-    authorization: bool = setting("authorizationEnabled", False, "true or false")
     force_delete_namespace: bool = setting("forceDeleteNamespaceAllowed", False, "true or false")
     force_delete_tenant: bool = setting("forceDeleteTenantAllowed", False, "true or false")
     #: Geminga's own: ``auto`` takes uvloop if it is installed.

@@ -26,6 +26,7 @@ from geminga.app.lifecycle.process_life import (
     seconds_since_exec,
     stop_on_signals,
 )
+from geminga.app.servers.core.open_start import HOST_KEYS, OF_STATE, Opening, check_start
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.config import BookKeeperConfig
@@ -89,6 +90,10 @@ def load_autorecovery_config(
     entries = [entry for path in files for entry in read_file(path)]
     entries += from_environment(env or {})
     entries += [from_assignment(text) for text in overrides]
+    http = bookie.http()
+    if http is not None:
+        opening = Opening(HOST_KEYS[http.key], http.host, OF_STATE)
+        check_start([opening], is_authenticated=False, may_be_open=bookie.server.may_be_open)
     latest = {entry.key: entry for entry in entries}
     # One file serves a machine's bookie and its auto-recovery.
     classes = (BookieServerConfig, BookieConfig, BookKeeperConfig, ReplicationConfig)
@@ -99,7 +104,7 @@ def load_autorecovery_config(
         build_settings(ReplicationConfig, latest),
         build_settings(BookKeeperConfig, latest),
         bookie.metadata,
-        bookie.http(),
+        http,
         tuple(unknown_keys(unused, known)),
         bookie.http_names(),
     )

@@ -19,6 +19,7 @@ from geminga.app.configuration.bookie_config import BookieProcessConfig, Recover
 from geminga.app.configuration.core.bookie_place import DirectoryPair, advertised_host, bookie_id
 from geminga.app.lifecycle.core.descriptors import plan_descriptors
 from geminga.app.servers.core.addresses import WILDCARD_ADDRESSES, is_loopback
+from geminga.app.servers.core.open_start import HOST_KEYS, OF_BOOKIE, OF_STATE, Opening, check_start
 from geminga.app.storage.former_standalone import bookie_directory
 from geminga.bookie.identity import open_identified
 from geminga.bookie.registration import (
@@ -133,6 +134,7 @@ class BookieProcessServer:
                 _log.error("closing the %s failed: %s", part, error)
 
     async def _start(self) -> ServedBookie:
+        _check_open_start(self._config)
         runtime = real_runtime(self._on_fatal)
         self._closers.append(("threads", runtime.threads.close))
         self._closers.append(("disk", runtime.disk.close))
@@ -255,6 +257,13 @@ class BookieProcessServer:
             )
         if not is_registered:
             _log.info("without a metadata store: the bookie is in no cluster's list, and deletes no ledger")
+
+
+def _check_open_start(config: BookieProcessConfig) -> None:
+    http, server = config.http(), config.server
+    openings = [Opening("bindAddress", server.bind_address, OF_BOOKIE)]
+    openings += [] if http is None else [Opening(HOST_KEYS[http.key], http.host, OF_STATE)]
+    check_start(openings, is_authenticated=False, may_be_open=server.may_be_open)
 
 
 def _configured_metadata(config: BookieProcessConfig) -> OpenMetadata | None:

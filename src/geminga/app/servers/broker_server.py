@@ -30,15 +30,17 @@ from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import IMPORT_LANE, HttpServer
 from geminga.broker.rest.loading import application_maker
 from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.model.errors import GemingaError, PreconditionFailedError
+from geminga.model.errors import ConfigurationError, GemingaError, PreconditionFailedError
 from geminga.runtime import Runtime, get_logger, spawn
 from geminga.version import __version__
 
 if TYPE_CHECKING:
     from geminga.app.configuration.config import Config
     from geminga.app.configuration.live_settings import LiveSettings
+    from geminga.app.configuration.server_config import ServerConfig
     from geminga.app.lifecycle.core.descriptors import DescriptorPlan
     from geminga.app.servers.core.metric_rows import MetricRow
+    from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
     from geminga.broker.composition.metrics import Metrics
     from geminga.broker.ownership.endpoints import Endpoint, Endpoints
@@ -180,6 +182,8 @@ class BrokerServer(ABC):
         self._http: HttpServer | None = None
         #: Set while it starts.
         self._service_ports: ServicePorts | None = None
+        #: Keeps what administrators change; None: nothing does.
+        self._audit: Auditor | None = None
         self._shortage: BookieShortage
         self.runtime: Runtime | None = None
 
@@ -216,6 +220,8 @@ class BrokerServer(ABC):
     async def start(self) -> Addresses:
         """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
         try:
+            check_open_start(self._config.server)
+            _check_audit_log(self._config.server)
             return await self._start()
         except (GemingaError, OSError):
             await self.stop()
@@ -361,6 +367,7 @@ class BrokerServer(ABC):
         runtime, membership = storage.runtime, None if storage.peers is None else storage.peers.membership
         config = self._config.server
         plan = self._descriptors
+        self._audit = self._auditor(runtime)
         http = HttpServer(
             runtime,
             application_maker(lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)),
@@ -460,6 +467,7 @@ class BrokerServer(ABC):
             version=__version__,
             access=broker.access,
             transactions=broker.use_transactions if broker.late_transactions.is_on else None,
+            audit=self._audit,
             body_bytes_max=config.http_body_bytes_max,
             status_file=config.status_file,
             storage_shortage=self._shortage.story,
@@ -472,8 +480,27 @@ class BrokerServer(ABC):
             metadata_url=storage.metadata_url,
         )
 
+    def _auditor(self, runtime: Runtime) -> Auditor | None:
+        config = self._config.server
+        if not config.audit_log_file:
+            return None
+        from geminga.app.servers.audit_file import AuditFile
+        from geminga.broker.access.audit import Auditor
+
+        file = AuditFile(
+            runtime.threads,
+            runtime.clock.monotonic,
+            config.audit_log_file,
+            bytes_max=config.audit_log_bytes_max,
+            files=config.audit_log_files,
+        )
+        self._closers.append(("audit log", file.close))
+        return Auditor(file, runtime.clock.wall_ms)
+
     def _warn_if_open_to_all(self) -> None:
         config = self._config.server
+        if config.authentication:
+            return
         hosts = [config.bind_address] + [item.host for item in bound_addresses(config.bind_addresses)]
         outside = sorted({host for host in hosts if not is_loopback(host)})
         if outside:
@@ -482,3 +509,30 @@ class BrokerServer(ABC):
                 "delete everything",
                 ", ".join(outside),
             )
+
+
+def check_open_start(config: ServerConfig) -> None:
+    """Raise ConfigurationError where strangers would reach a broker, and nobody said that this is meant."""
+    extra = [item.host for item in bound_addresses(config.bind_addresses)]
+    if all(is_loopback(host) for host in (config.bind_address, *extra)):
+        return
+    # Not loaded by who stays on this machine.
+    from geminga.app.servers.core.open_start import OF_BROKER, Opening, check_start
+
+    openings = [Opening("bindAddress", config.bind_address, OF_BROKER)]
+    openings += [Opening("bindAddresses", host, OF_BROKER) for host in extra]
+    check_start(openings, is_authenticated=config.authentication, may_be_open=config.may_be_open)
+
+
+def _check_audit_log(config: ServerConfig) -> None:
+    if not config.audit_log_file:
+        return
+    from geminga.app.servers.audit_file import check_place
+
+    try:
+        check_place(config.audit_log_file)
+    except OSError as error:
+        raise ConfigurationError(
+            f"gemingaAuditLogFile={config.audit_log_file}: {error.strerror or error}; expected a file that this "
+            "process can write, in a directory that is there"
+        ) from error

@@ -163,6 +163,11 @@ class Metrics:
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
         self._add_transactions(page, cluster)
+        authorization = self._broker.authorization
+        if authorization is not None:
+            for kind, count in authorization.refused.items():
+                page.add("geminga_authorization_refused_total", (*cluster, ("kind", kind)), count)
+            page.add("geminga_authorization_sent_away_total", cluster, authorization.lost_rights.sent_away)
         for labels, source in self._sources:
             page.add_source(source, (*cluster, *labels))
         for labels, samples in self._rows():

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from geminga.broker.access.ports import Access
     from geminga.broker.administration.services import AdministeredTopics
     from geminga.broker.admission.topic_schemas import Schemas
+    from geminga.broker.composition.authorization import Authorization
     from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.connection.connection import Connection
     from geminga.broker.handlers.rows import CommandTable
@@ -106,8 +107,6 @@ class Broker:
         self.config = config
         self.resources = resources
         self.version = version
-        #: Who is let in, and to what.
-        self.access = access
         self.is_closing = False
         #: The process is about to stop: what an administrator asked for ends at its next step.
         self.is_stopping = False
@@ -133,6 +132,10 @@ class Broker:
 
         # Topics, and what holds for them.
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
+        #: Decides by what is stored; None: whoever is let in may do everything.
+        self.authorization = None if not config.authorization_enabled else _authorization(self, access)
+        #: Who is let in, and to what.
+        self.access = access if self.authorization is None else self.authorization.access
         self.registry = self._new_registry()
         self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), self._levels(), config.cluster_name)
         self._following = PolicyFollowing(self.registry.loaded, self.namespaces.forget, self)
@@ -198,7 +201,7 @@ class Broker:
             self.ledgers,
             self.resources,
             self.registry,
-            forget=self._forget,
+            forget=lambda name: self._forget(name, has_partitions=True),
             clock=self.runtime.clock,
             is_stopping=lambda: self.is_stopping,
             part=self,
@@ -350,7 +353,7 @@ class Broker:
     async def _policies_of(self, name: TopicName) -> Document:
         return await self.policies.topics.judged(name)
 
-    async def _forget(self, name: TopicName, judged: Document | None = None) -> None:
+    async def _forget(self, name: TopicName, judged: Document | None = None, *, has_partitions: bool = False) -> None:
         if self._elsewhere is None or await self._elsewhere.keeps_policies_here(name):
             await self.policies.topics.forget_topic(name, judged=judged)
         elif found := await self.policies.topics.judged(name):
@@ -358,6 +361,7 @@ class Broker:
                 raise ConflictError(f"the policies of {name} changed while it was to be deleted")
             await self._elsewhere.forget_policies(name)
         await self.schemas.forget_topic(name)
+        await self.namespaces.forget_grants(name, has_partitions=has_partitions)
 
     # ---- life
 
@@ -389,6 +393,8 @@ class Broker:
         if self._topic_watches is not None:
             self._topic_watches.close()
         self.namespaces.close()
+        if self.authorization is not None:
+            self.authorization.close()
         await self.late_transactions.close()
         await self.registry.close()
         for connection in list(self.connections.open):
@@ -493,7 +499,9 @@ class Broker:
     # ---- policies
 
     async def policies_changed(self, namespace: str) -> None:
-        """Take note of changed policies; on return the loaded topics of the namespace follow them."""
+        """Take note of changed policies; on return who lost a right is gone, and the loaded topics follow them."""
+        if self.authorization is not None:
+            await self.authorization.policies_changed(namespace)
         await self._following.follow(namespace)
 
     def _levels(self) -> Settings:
@@ -510,6 +518,8 @@ class Broker:
 
     async def settings_changed(self) -> None:
         """Values of :attr:`config`, or of the ledgers' one, are others; on return whoever copied one follows."""
+        if self.authorization is not None:
+            await self.authorization.settings_changed()
         self.publish_buffer.resize(self.config.publish_buffer_bytes)
         self.ledgers.settings_changed()
         self._inactive_topics.settings_changed()
@@ -535,3 +545,9 @@ class Broker:
     def _policies_watched(self, namespace: str) -> None:
         if any(topic.name.namespace == namespace for topic in self.topics.values()):
             spawn(self.policies_changed(namespace), name=f"follow policies of {namespace}", part=self)
+
+
+def _authorization(broker: Broker, access: Access) -> Authorization:
+    from geminga.broker.composition.authorization import Authorization
+
+    return Authorization(broker, access)

@@ -13,6 +13,8 @@ from geminga.model.settings import setting
 #: Class names of Pulsar's two interceptors, as an operator's file has them; the last part is what counts.
 INTERCEPTOR_TIMESTAMP: Final = "AppendBrokerTimestampMetadataInterceptor"
 INTERCEPTOR_INDEX: Final = "AppendIndexMetadataInterceptor"
+#: Pulsar's own provider of authorization, whose rules are built.
+AUTHORIZATION_PROVIDER: Final = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,18 @@ class BrokerConfig(PolicyConfig):
         "brokerPublisherThrottlingMaxMessageRate", 0, "messages/s; 0 and less: no limit"
     )
     publish_rate_bytes: int = setting("brokerPublisherThrottlingMaxByteRate", 0, "bytes/s; 0 and less: no limit")
+
+    # ---- who may do what
+    authorization_enabled: bool = setting("authorizationEnabled", False, "true or false")
+    authorization_provider: str = setting(
+        "authorizationProvider", AUTHORIZATION_PROVIDER, "the class name of an authorization provider of Pulsar's"
+    )
+    super_user_roles: tuple[str, ...] = setting("superUserRoles", (), "roles, comma separated")
+    authorization_has_wildcards: bool = setting("authorizationAllowWildcardsMatching", False, "true or false")
+    #: Whether permissions of topics that are not there can be looked at, given and taken.
+    acl_changes_without_topics: bool = setting("allowAclChangesOnNonExistentTopics", False, "true or false")
+    #: Geminga's own: a subscription that names no roles is nobody's but administrators'; in Pulsar it is everybody's.
+    subscription_roles_required: bool = setting("gemingaSubscriptionRolesRequired", False, "true or false")
 
     # ---- topics
     allow_auto_topic_creation: bool = setting("allowAutoTopicCreation", True, "true or false")

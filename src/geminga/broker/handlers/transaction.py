@@ -139,7 +139,7 @@ def _handle_begin(services: CommandServices, connection: Connection, command: pb
         if coordinator is None or not coordinator.has_numbers:
             _begin_in_a_while(services, connection, command)
             return
-        txn_id = coordinator.begin_now(_timeout_ms(command), connection.principal.role or None)
+        txn_id = coordinator.begin_now(_timeout_ms(command), connection.principal.speaker or None)
     except GemingaError as raised:
         error = raised
     NEW.answered(connection, command, error, txn_id)
@@ -147,7 +147,7 @@ def _handle_begin(services: CommandServices, connection: Connection, command: pb
 
 async def _begin(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> TxnId:
     coordinator = await transactions.coordinators.find(command.newTxn.tc_id)
-    return await coordinator.begin(_timeout_ms(command), connection.principal.role or None)
+    return await coordinator.begin(_timeout_ms(command), connection.principal.speaker or None)
 
 
 def _timeout_ms(command: pb.BaseCommand) -> int:
@@ -280,7 +280,7 @@ def _persistent(text: str) -> str:
 
 
 def _check_owner(owner: str | None, connection: Connection) -> None:
-    if owner is not None and owner != connection.principal.role:
+    if owner is not None and owner != connection.principal.speaker:
         raise AuthorizationError(NOT_YOURS)
 
 

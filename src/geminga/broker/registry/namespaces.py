@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.resources import Policies, Resources
 from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
 from geminga.metadata.ports import MetadataStore, Notification, Unsubscribe
+from geminga.model.errors import NotFoundError
 from geminga.runtime import Clock, Contained, Part
+
+if TYPE_CHECKING:
+    from geminga.model.topic_name import TopicName
 
 #: Where the namespaces' policies are.
 POLICIES_PREFIX: Final = "/admin/policies/"
@@ -78,6 +82,13 @@ class Namespaces:
         """Counts what was heard of changes."""
         return self._forgotten
 
+    def known(self, namespace: str) -> Policies | None:
+        """What is remembered and holds; None: nothing is."""
+        found = self._policies.get(namespace)
+        if found is None or self._clock.monotonic() * 1000 - found[0] >= POLICIES_AGE_MS_MAX:
+            return None
+        return found[1]
+
     async def policies(self, namespace: str) -> Policies | None:
         """Policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError."""
         now_ms = self._clock.monotonic() * 1000
@@ -104,6 +115,27 @@ class Namespaces:
         if len(self._policies) > NAMESPACES_REMEMBERED_MAX:
             del self._policies[next(iter(self._policies))]
         return found
+
+    async def forget_grants(self, topic: TopicName, *, has_partitions: bool) -> None:
+        """What roles were given at a topic goes with it, so that a later one of that name begins with nothing.
+
+        ``has_partitions``: and at its partitions. Raises MetadataError, ConflictError.
+        """
+        policies = await self.policies(topic.namespace)
+        auth = None if policies is None else policies.document.get("auth_policies")
+        if not isinstance(auth, dict) or not auth.get("destination_auth"):
+            return
+        # Loaded where anybody was given anything at a topic.
+        from geminga.broker.access.core.grants import without_topic
+
+        try:
+            await self._resources.namespaces.update(
+                topic.namespace, lambda found: without_topic(found, topic, has_partitions=has_partitions)
+            )
+        except NotFoundError:
+            # The namespace went meanwhile, and they with it.
+            pass
+        self.forget(topic.namespace)
 
     def _watch(self, namespace: str) -> None:
         """Listen for changes of its policies, as one that was read just now."""

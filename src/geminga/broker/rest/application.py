@@ -25,7 +25,7 @@ from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.core import unbuilt
 from geminga.broker.rest.calls.requests import context_of, error_response
 from geminga.broker.rest.calls.routing import SegmentRouter, distinct, unbuilt_routes
-from geminga.broker.rest.doors import decided
+from geminga.broker.rest.doors import audited, decided
 from geminga.broker.rest.families import FAMILIES, family_of, rows_of
 from geminga.broker.rest.http.front import WholeBodies
 from geminga.model.errors import GemingaError, StorageError
@@ -92,7 +92,7 @@ class _FamiliesRouter(Router):
 
 def _router_of(family: str) -> SegmentRouter:
     refused = [route for route in unbuilt_routes() if family_of(route.path) == family]
-    return SegmentRouter(distinct([*decided(rows_of(family)), *refused]))
+    return SegmentRouter(distinct(audited(decided([*rows_of(family), *refused]))))
 
 
 class _EncodedPaths:

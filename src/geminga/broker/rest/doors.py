@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import wraps
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,18 +22,28 @@ from geminga.broker.access.core.actions import (
     of_namespace,
     of_topic,
 )
+from geminga.broker.access.core.principal import ANONYMOUS, Principal
 from geminga.broker.access.ports import Allowed, Denied
 from geminga.broker.access.refusals import refused_request
 from geminga.broker.rest.calls.requests import (
     context_of,
+    json_body,
     names_subscription,
     namespace_of,
     path_text,
     subscription_name,
     topic_of,
 )
-from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.calls.routing import InBody, Route
 from geminga.broker.rest.identity import principal_of
+from geminga.model.errors import GemingaError
+
+if TYPE_CHECKING:
+    from geminga.broker.access.audit import Entry
+
+#: Paths for load balancers and scrapers, which bring no credentials, as in Pulsar; all others answer who is known.
+_LOOKS: Final = frozenset(("GET", "HEAD"))
+OPEN_PATHS: Final = ("/metrics", "/metrics/", "/status.html")
 
 #: Where scrapers ask.
 METRICS_PATHS: Final = ("/metrics", "/metrics/")
@@ -41,11 +51,88 @@ METRICS_PATHS: Final = ("/metrics", "/metrics/")
 
 def decided(routes: Iterable[Route]) -> list[Route]:
     """The same routes; each that needs an action is answered to those alone who are allowed it."""
-    return [_metrics_asking(one) if one.path in METRICS_PATHS else one for one in _decided(routes)]
+    return [_decided(route) for route in routes]
 
 
-def _decided(routes: Iterable[Route]) -> list[Route]:
-    return [route if isinstance(route.needs, Anyone) else _asking(route, route.needs) for route in routes]
+def audited(routes: Iterable[Route]) -> list[Route]:
+    """The same routes; each that changes something has a line in the audit log, whatever its outcome."""
+    return [_audited(route) if (route.methods or set()) - _LOOKS else route for route in routes]
+
+
+def _audited(route: Route) -> Route:
+    handler, needs = route.endpoint, route.needs
+    action = "" if isinstance(needs, Anyone) else str(needs.action if isinstance(needs, InBody) else needs)
+
+    @wraps(handler)
+    async def serve(request: Request) -> Response:
+        audit = context_of(request).audit
+        if audit is None or request.method in _LOOKS:
+            answer: Response = await handler(request)
+            return answer
+        status, reason = 500, "internal error"
+        try:
+            answer = await handler(request)
+            status, reason = answer.status_code, ""
+            return answer
+        except GemingaError as error:
+            status, reason = error.http_status, error.told
+            raise
+        finally:
+            audit.note(_entry(request, action, status, reason))
+
+    return route.answered_by(serve)
+
+
+def _entry(request: Request, action: str, status: int, reason: str) -> Entry:
+    # Not loaded where nothing is kept.
+    from geminga.broker.access.audit import Entry
+
+    principal, peer = getattr(request.state, "principal", ANONYMOUS), request.client
+    return Entry(
+        principal.role,
+        principal.original,
+        f"{peer.host}:{peer.port}" if peer is not None else "",
+        request.method,
+        "?".join(filter(None, (request.url.path, request.url.query))),
+        action,
+        status,
+        reason,
+    )
+
+
+def _decided(route: Route) -> Route:
+    if isinstance(route.needs, Anyone):
+        if route.path in METRICS_PATHS:
+            return _metrics_asking(route)
+        return route if route.path in OPEN_PATHS else _let_in(route)
+    return _asking_of_body(route, route.needs) if isinstance(route.needs, InBody) else _asking(route, route.needs)
+
+
+def _let_in(route: Route) -> Route:
+    handler = route.endpoint
+
+    @wraps(handler)
+    async def serve(request: Request) -> Response:
+        await principal_of(request)
+        answer: Response = await handler(request)
+        return answer
+
+    return route.answered_by(serve)
+
+
+def _asking_of_body(route: Route, needs: InBody) -> Route:
+    handler = route.endpoint
+
+    @wraps(handler)
+    async def serve(request: Request) -> Response:
+        # Who it is comes first: strangers have nothing read.
+        principal = await principal_of(request)
+        request.state.body = await json_body(request)
+        await _require(request, principal, needs.action, needs.about(request.state.body))
+        answer: Response = await handler(request)
+        return answer
+
+    return route.answered_by(serve)
 
 
 def _metrics_asking(route: Route) -> Route:
@@ -80,7 +167,11 @@ async def require(request: Request, action: Action) -> None:
     Raises RestError for names in the path that can be none.
     """
     principal = await principal_of(request)
-    decision = context_of(request).access.authorizer.decide(principal, action, resource_of(request, action))
+    await _require(request, principal, action, resource_of(request, action))
+
+
+async def _require(request: Request, principal: Principal, action: Action, resource: Resource) -> None:
+    decision = context_of(request).access.authorizer.decide(principal, action, resource)
     if not isinstance(decision, Allowed | Denied):
         decision = await decision
     if isinstance(decision, Denied):

@@ -101,7 +101,7 @@ def _bundle_topics() -> Sequence[Route]:
 
 
 def _namespaces() -> Sequence[Route]:
-    from geminga.broker.rest.namespace_routes import anti_affinity, bundles, namespaces, replication
+    from geminga.broker.rest.namespace_routes import anti_affinity, bundles, namespaces, permissions, replication
     from geminga.broker.rest.namespace_routes import policies as namespace_policies
     from geminga.broker.rest.namespace_routes import subscriptions as namespace_subscriptions
     from geminga.broker.rest.topic_routes import known_answers, lake
@@ -109,6 +109,7 @@ def _namespaces() -> Sequence[Route]:
     return [
         *namespace_policies.ROUTES,
         *namespaces.ROUTES,
+        *permissions.ROUTES,
         *bundles.ROUTES,
         *anti_affinity.ROUTES,
         *namespace_subscriptions.ROUTES,
@@ -139,7 +140,16 @@ def _schemas() -> Sequence[Route]:
 def _topics() -> Sequence[Route]:
     from geminga.broker.rest.calls.owners import at_owner, at_owner_of
     from geminga.broker.rest.namespace_routes import replication
-    from geminga.broker.rest.topic_routes import holes, known_answers, lake, messages, partitions, subscriptions, topics
+    from geminga.broker.rest.topic_routes import (
+        holes,
+        known_answers,
+        lake,
+        messages,
+        partitions,
+        permissions,
+        subscriptions,
+        topics,
+    )
     from geminga.broker.rest.topic_routes import policies as topic_policies
     from geminga.broker.rest.topic_routes.scatter_gather import over_partitions
 
@@ -152,6 +162,7 @@ def _topics() -> Sequence[Route]:
         *at_owner_of(topic_policies.ROUTES, topic_policies.whose, _ownership),
         *replication.OF_TOPICS,
         *known_answers.OF_TOPICS,
+        *permissions.ROUTES,
         *topics.LISTS,
         *at_owner(over_partitions(topics.ROUTES), topic_of, _ownership),
     ]

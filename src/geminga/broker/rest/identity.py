@@ -46,6 +46,8 @@ async def principal_of(request: Request) -> Principal:
         assert following is not None
         step = following
     if isinstance(step, Accept):
+        #: For who keeps what was asked for by whom.
+        request.state.principal = step.principal
         return step.principal
     raise AuthenticationError(step.reason if isinstance(step, Refuse) else "Need to authenticate in one round")
 

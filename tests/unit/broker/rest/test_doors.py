@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -25,7 +26,7 @@ from geminga.broker.access.core.actions import (
     writing,
 )
 from geminga.broker.access.core.principal import ANONYMOUS
-from geminga.broker.rest.calls.routing import DOMAIN, TOPIC_PATH, Route, distinct
+from geminga.broker.rest.calls.routing import DOMAIN, TOPIC_PATH, InBody, Route, distinct
 from geminga.broker.rest.families import all_rows
 from geminga.model.errors import InvariantError
 from geminga.model.topic_name import TopicName
@@ -88,6 +89,17 @@ def state(world: BrokerWorld) -> dict[str, object]:
 ASKING = [route for route in all_rows() if not isinstance(route.needs, Anyone)]
 
 
+def action_of(route: Route) -> Action:
+    assert not isinstance(route.needs, Anyone)
+    return route.needs.action if isinstance(route.needs, InBody) else route.needs
+
+
+def body_of(route: Route) -> bytes:
+    if not isinstance(route.needs, InBody):
+        return b"{}"
+    return json.dumps([{"topic": TOPIC, "role": "jane", "actions": ["consume"]}]).encode()
+
+
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_denied_request_is_refused_and_has_changed_nothing(is_slow: bool) -> None:
     authorizer = Denying(is_slow=is_slow)
@@ -100,12 +112,11 @@ def test_denied_request_is_refused_and_has_changed_nothing(is_slow: bool) -> Non
         application = rest_application(world.broker)
         before = state(world)
         for route in ASKING:
-            assert not isinstance(route.needs, Anyone)
-            authorizer.denied = (route.needs,)
+            authorizer.denied = (action_of(route),)
             authorizer.asked.clear()
-            answer = await ask(application, method_of(route), path_of(route))
+            answer = await ask(application, method_of(route), path_of(route), body_of(route))
             assert (answer.status, answer.reason) == (401, "Need to authenticate to perform the request"), route.path
-            assert [(who, action) for who, action, _ in authorizer.asked] == [(ANONYMOUS, route.needs)], route.path
+            assert [(who, action) for who, action, _ in authorizer.asked] == [(ANONYMOUS, action_of(route))], route.path
             assert state(world) == before, route.path
         assert not client.is_closed
         await client.publish(1)
@@ -130,8 +141,9 @@ def let_through(routes: Sequence[Route], authorizer: Denying) -> Callable[[Broke
         await client.subscribe()
         application = rest_application(world.broker)
         for route in routes:
-            authorizer.denied = {each.needs for each in ASKING if not isinstance(each.needs, Anyone)} - {route.needs}
-            answer = await ask(application, method_of(route), f"{path_of(route)}?force=true")
+            own = set() if isinstance(route.needs, Anyone) else {action_of(route)}
+            authorizer.denied = {action_of(each) for each in ASKING} - own
+            answer = await ask(application, method_of(route), f"{path_of(route)}?force=true", body_of(route))
             assert answer.status not in (401, 403, 500), (route.path, answer)
         authorizer.denied = ()
 

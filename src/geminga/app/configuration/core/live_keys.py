@@ -96,6 +96,7 @@ LIVE_KEYS: Final[Mapping[str, int]] = {
     "subscribeThrottlingRatePerConsumer": INT,
     "subscriptionKeySharedEnable": 0,
     "subscriptionTypesEnabled": 0,
+    "superUserRoles": 0,
 }
 
 #: What else is dynamic in Pulsar: brokers of Apache's follow it, and it may be taken back here.
@@ -166,7 +167,6 @@ OF_OTHERS: Final = frozenset(
         "subscriptionKeySharedUseClassicPersistentImplementation",
         "subscriptionRedeliveryTrackerEnabled",
         "subscriptionSharedUseClassicPersistentImplementation",
-        "superUserRoles",
         "supportedNamespaceBundleSplitAlgorithms",
         "topicFactoryClassName",
         "topicNameCacheMaxCapacity",

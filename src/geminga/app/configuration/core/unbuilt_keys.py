@@ -38,19 +38,12 @@ def _keys(text: str) -> tuple[str, ...]:
 
 GROUPS: Final = (
     Unbuilt(
-        "Authorization",
-        "everyone may do everything",
-        _keys("authorizationEnabled"),
-        is_refused=True,
-    ),
-    Unbuilt(
         "Credentials and roles",
         "nobody is asked who he is where authentication is off",
         _keys(
             "authenticationProviders authenticateOriginalAuthData authenticateMetricsEndpoint proxyRoles "
             "anonymousUserRole strictAuthMethod basicAuthConf tokenSecretKey tokenPublicKey tokenAuthClaim "
-            "tokenAudience tokenAudienceClaim superUserRoles authorizationAllowWildcardsMatching "
-            "allowAclChangesOnNonExistentTopics"
+            "tokenAudience tokenAudienceClaim"
         ),
     ),
     Unbuilt(
@@ -94,6 +87,7 @@ GROUPS: Final = (
             "bookkeeperClientAuthenticationParametersName bookkeeperClientAuthenticationParameters "
             "bookieAuthProviderFactoryClass"
         ),
+        is_refused=True,
     ),
     Unbuilt(
         "Other metadata and bookies",

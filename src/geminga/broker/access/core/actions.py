@@ -123,6 +123,13 @@ class SuperUser(_Word):
     SCALE_COORDINATORS = auto()
 
 
+class TenantAdministration(_Word):
+    """What Pulsar has no word for, and leaves to a tenant's administrators."""
+
+    #: Looking at the permissions of single topics, giving and taking them.
+    TOPIC_PERMISSIONS = auto()
+
+
 class PolicyName(_Word):
     """Which policy of a namespace or a topic."""
 
@@ -186,6 +193,7 @@ Action: TypeAlias = (
     | ClusterOperation
     | BrokerOperation
     | SuperUser
+    | TenantAdministration
     | PolicyAction
 )
 

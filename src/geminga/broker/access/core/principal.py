@@ -21,6 +21,11 @@ class Principal(NamedTuple):
         """Whether nobody knows who it is."""
         return not self.role
 
+    @property
+    def speaker(self) -> str:
+        """Whose things are meant: behind a proxy those of whom it asks for. Empty: nobody's in particular."""
+        return self.original or self.role
+
     def __str__(self) -> str:
         name = self.role or "anonymous"
         return f"{name} for {self.original}" if self.original else name

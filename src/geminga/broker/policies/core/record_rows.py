@@ -27,7 +27,6 @@ from geminga.broker.policies.core.values import (
 
 #: Pulsar's ``SubscriptionAuthMode``.
 AUTH_MODES: Final = ("None", "Prefix")
-_AUTHORIZATION: Final = "authorization of topics and subscriptions"
 _NOBODY: Final[dict[str, Json]] = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}
 
 
@@ -60,8 +59,8 @@ AUTH_POLICIES: Final[PolicyRow[Any]] = PolicyRow(
     otherwise=None,
     check=lambda value: _NOBODY | object_of(value, "auth_policies"),
     namespace=NamespaceLevel("auth_policies", Rest("permissions", is_by_hand=True), new=_NOBODY),
-    followed_by=("rest/namespace_routes/namespaces.py",),
-    text="Roles and what they may do. Kept; nobody checks them.",
+    followed_by=("access/core/grants.py",),
+    text="Roles and what they may do; asked for where `authorizationEnabled` is set.",
 )
 REPLICATION: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     name="replication",
@@ -160,7 +159,7 @@ SUBSCRIPTION_AUTH: Final = PolicyRow(
     namespace=NamespaceLevel(
         "subscription_auth_mode", Rest("subscriptionAuthMode", unset="None"), new="None", removed="None"
     ),
-    unbuilt=_AUTHORIZATION,
+    followed_by=("access/core/grants.py",),
     text="Whether a subscription's name must begin with its role.",
 )
 METRIC_LABELS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(

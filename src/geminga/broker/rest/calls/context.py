@@ -15,6 +15,7 @@ from geminga.broker.administration.services import (
 )
 
 if TYPE_CHECKING:
+    from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
     from geminga.broker.admission.topic_schemas import Schemas
     from geminga.broker.composition.metrics import Metrics
@@ -64,6 +65,8 @@ class RestContext:
     version: str
     #: Who is let in, and to what.
     access: Access
+    #: Keeps what administrators change; None: nothing does.
+    audit: Auditor | None = None
     #: Largest body of a request, bytes; -1: :data:`~geminga.broker.rest.calls.core.timeouts.BODY_BYTES_MAX_DEFAULT`.
     body_bytes_max: int = -1
     #: Path of the file whose presence ``/status.html`` tells; empty: none.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
@@ -23,16 +23,28 @@ from geminga.broker.access.core.actions import (
     Anyone,
     NamespaceOperation,
     PolicyAction,
+    Resource,
     SuperUser,
+    TenantAdministration,
     TopicOperation,
 )
-from geminga.broker.core.coercion import NotBuiltError
+from geminga.broker.core.coercion import Json, NotBuiltError
 from geminga.broker.rest.calls.core import unbuilt
 from geminga.model.errors import InvariantError
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class InBody(NamedTuple):
+    """An action about what the body names; the handler finds the body in ``request.state.body``."""
+
+    action: Action
+    #: Raises RestError for a body that names nothing, and BodyError.
+    about: Callable[[Json], Resource]
+
+
 #: What a row may need.
-Needs: TypeAlias = Action | Anyone
+Needs: TypeAlias = Action | Anyone | InBody
 
 _PARAMETER: Final = re.compile(r"\{[^}]*\}")
 
@@ -79,7 +91,10 @@ def _parameter_of(needs: Needs) -> str:
     """What a path must name for this to be about something."""
     if isinstance(needs, TopicOperation):
         return "topic"
-    if isinstance(needs, NamespaceOperation | PolicyAction) or needs is SuperUser.UNLOAD_NAMESPACE:
+    if (
+        isinstance(needs, NamespaceOperation | PolicyAction | TenantAdministration)
+        or needs is SuperUser.UNLOAD_NAMESPACE
+    ):
         return "namespace"
     return ""
 

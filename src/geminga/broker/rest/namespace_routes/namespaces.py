@@ -1,4 +1,4 @@
-"""``/admin/v2/namespaces``: the namespaces themselves, their topics, bundles, permissions and unloading."""
+"""``/admin/v2/namespaces``: the namespaces themselves, their topics, bundles and unloading."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TenantOperation, reading
-from geminga.broker.core.coercion import texts_of
 from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document
@@ -15,7 +14,6 @@ from geminga.broker.rest.calls.requests import (
     RestError,
     context_of,
     flag,
-    json_body,
     json_response,
     namespace_of,
     no_content,
@@ -31,8 +29,6 @@ from geminga.model.errors import NotFoundError
 
 #: Pulsar's ``mode`` of a list of topics, and the broker's.
 MODES = {"PERSISTENT": TopicMode.PERSISTENT, "NON_PERSISTENT": TopicMode.NON_PERSISTENT, "ALL": TopicMode.ALL}
-#: Pulsar's AuthAction.
-ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
 
 
 async def list_namespaces(request: Request) -> Response:
@@ -96,52 +92,6 @@ async def list_topics(request: Request) -> Response:
     return await names_response(topics, await topics.registry.list(namespace, mode=MODES[mode]))
 
 
-async def get_permissions(request: Request) -> Response:
-    """Role -> actions."""
-    policies = await context_of(request).resources.namespaces.get(namespace_of(request))
-    return json_response(_granted(dict(policies.document)))
-
-
-async def grant_permission(request: Request) -> Response:
-    """Give a role actions, replacing those it had. Kept; nothing checks it while authorization is off."""
-    role, body = path_text(request, "role"), await json_body(request)
-    if body is None:
-        raise RestError(400, "Actions should not be null")
-    actions = texts_of(body, "the body")
-    unknown = [action for action in actions if action not in ACTIONS]
-    if unknown:
-        raise RestError(400, f"the body must be a list of actions out of {', '.join(ACTIONS)}, not {unknown[0]}")
-
-    def grant(document: Document) -> Document:
-        return _with_permissions(document, {**_granted(document), role: [*actions]})
-
-    namespaces = context_of(request).resources.namespaces
-    await namespaces.update(namespace_of(request), grant, "Topic's namespace does not exist")
-    return no_content()
-
-
-async def revoke_permission(request: Request) -> Response:
-    """Take every action from a role."""
-    role = path_text(request, "role")
-
-    def revoke(document: Document) -> Document:
-        return _with_permissions(document, {key: value for key, value in _granted(document).items() if key != role})
-
-    await context_of(request).resources.namespaces.update(namespace_of(request), revoke)
-    return no_content()
-
-
-def _granted(document: Document) -> Document:
-    auth = document.get("auth_policies")
-    granted = auth.get("namespace_auth") if isinstance(auth, dict) else None
-    return granted if isinstance(granted, dict) else {}
-
-
-def _with_permissions(document: Document, granted: Document) -> Document:
-    auth = document.get("auth_policies")
-    return {**document, "auth_policies": {**(auth if isinstance(auth, dict) else {}), "namespace_auth": granted}}
-
-
 _PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = [
@@ -150,14 +100,4 @@ ROUTES = [
     Route(_PATH, create_namespace, methods=["PUT"], needs=TenantOperation.CREATE_NAMESPACE),
     Route(_PATH, delete_namespace, methods=["DELETE"], needs=TenantOperation.DELETE_NAMESPACE),
     Route(f"{_PATH}/topics", list_topics, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
-    Route(f"{_PATH}/permissions", get_permissions, methods=["GET"], needs=NamespaceOperation.GET_PERMISSION),
-    Route(
-        f"{_PATH}/permissions/{{role}}", grant_permission, methods=["POST"], needs=NamespaceOperation.GRANT_PERMISSION
-    ),
-    Route(
-        f"{_PATH}/permissions/{{role}}",
-        revoke_permission,
-        methods=["DELETE"],
-        needs=NamespaceOperation.REVOKE_PERMISSION,
-    ),
 ]

@@ -108,9 +108,17 @@ async def change_policy(request: Request, change: Callable[[Document], Document]
     """Change a namespace's policies; the topics that are loaded follow. Raises NotFoundError with ``missing``."""
     context, namespace = context_of(request), namespace_of(request)
     try:
-        await context.resources.namespaces.update(namespace, change, missing)
+        return await change_policies(request, namespace, change, missing)
     except NotFoundError as error:
         raise await missing_namespace(context, namespace, missing) from error
+
+
+async def change_policies(
+    request: Request, namespace: str, change: Callable[[Document], Document], missing: str
+) -> Response:
+    """The same of a namespace by its name, and always in those words."""
+    context = context_of(request)
+    await context.resources.namespaces.update(namespace, change, missing)
     await _follow(context, namespace)
     return no_content()
 

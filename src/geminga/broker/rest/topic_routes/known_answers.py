@@ -5,7 +5,6 @@ What can not be done there is refused by ``core/unbuilt.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from starlette.requests import Request
@@ -13,7 +12,6 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import (
     ClusterOperation,
-    NamespaceOperation,
     PolicyName,
     SuperUser,
     TopicOperation,
@@ -21,7 +19,7 @@ from geminga.broker.access.core.actions import (
     writing,
 )
 from geminga.broker.policies.core.row import NO_POLICIES
-from geminga.broker.resources.documents import Document, Json
+from geminga.broker.resources.documents import Document
 from geminga.broker.rest.calls.requests import context_of, json_response, nothing_set, path_text, topic_of
 from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
 from geminga.broker.rest.calls.targets import is_partitioned
@@ -75,23 +73,6 @@ async def remove_group(request: Request) -> Response:
     return await change_policy(request, change, NO_POLICIES)
 
 
-async def subscription_permissions(request: Request) -> Response:
-    """Subscription -> roles, as they are stored."""
-    return json_response(_part(await _auth_policies(await require_namespace_of(request), request), _SUBSCRIPTIONS))
-
-
-async def topic_permissions(request: Request) -> Response:
-    """Role -> actions: those of the namespace, and the topic's own, as they are stored."""
-    name = await _require_topic(request)
-    auth = await _auth_policies(name.namespace, request)
-    found: Document = dict(_part(auth, "namespace_auth"))
-    for role, actions in _part(_part(auth, "destination_auth"), str(name)).items():
-        present = found.get(role)
-        both = [*(present if isinstance(present, list) else []), *(actions if isinstance(actions, list) else [])]
-        found[role] = [*dict.fromkeys(both)]
-    return json_response(found)
-
-
 async def _require_topic(request: Request) -> TopicName:
     """The topic of the path; TopicNotFoundError, also where its namespace is not there, as in Pulsar here."""
     topics, name = context_of(request).topics, topic_of(request)
@@ -100,33 +81,15 @@ async def _require_topic(request: Request) -> TopicName:
     return name
 
 
-async def _auth_policies(namespace: str, request: Request) -> Document:
-    policies = await context_of(request).resources.namespaces.get(namespace)
-    return _part(policies.document, "auth_policies")
-
-
-def _part(document: Mapping[str, Json], key: str) -> Document:
-    found = document.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-_SUBSCRIPTIONS: Final = "subscription_auth_roles"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _GROUPS: Final = "/admin/v2/resourcegroups"
 
 OF_TOPICS: Final = [
     Route(f"{TOPIC_PATH}/compaction", compaction_status, methods=["GET"], needs=TopicOperation.GET_STATS),
-    Route(f"{TOPIC_PATH}/permissions", topic_permissions, methods=["GET"], needs=NamespaceOperation.GET_PERMISSION),
 ]
 OF_NAMESPACES: Final = [
     Route(f"{_NAMESPACE}/resourcegroup", get_group, methods=["GET"], needs=reading(PolicyName.RESOURCEGROUP)),
     Route(f"{_NAMESPACE}/resourcegroup", remove_group, methods=["DELETE"], needs=writing(PolicyName.RESOURCEGROUP)),
-    Route(
-        f"{_NAMESPACE}/permissions/subscription",
-        subscription_permissions,
-        methods=["GET"],
-        needs=NamespaceOperation.GET_PERMISSION,
-    ),
 ]
 OF_CLUSTERS: Final = [
     Route(

@@ -143,14 +143,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"POST {_NAMESPACE}/resourcegroup/{{group}}",
     ),
     *_routes(
-        "authorization of topics and subscriptions",
-        f"POST {_NAMESPACE}/permissions/subscription/{{subscription}}",
-        f"DELETE {_NAMESPACE}/permissions/{{subscription}}/{{role}}",
-        "POST /admin/v2/namespaces/grantPermissionsOnTopics",
-        "POST /admin/v2/namespaces/revokePermissionsOnTopics",
-        f"POST DELETE {_TOPIC}/permissions/{{role}}",
-    ),
-    *_routes(
         "this look at the broker",
         "GET /admin/v2/broker-stats/bookieops",
     ),

@@ -1,0 +1,120 @@
+"""The audit log as files: ``audit.log``, and the ones before it as ``audit.log.1`` to ``audit.log.9``, oldest last.
+
+Lines are written by a thread of its own, many with one call where many come, and synced before the next ones: a request
+does not wait for its line. Several brokers of a machine may share the files (``audit.log.lock`` is held for a moment).
+Files are their user's alone. What the disk does not take is said in the process' log, with
+how many lines are missing; the next line that is written says it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from geminga.runtime import SparseWarnings, get_logger
+from geminga.runtime.local_file import private
+
+_log = get_logger(__name__)
+
+#: The thread that writes.
+LANE: Final = "audit"
+#: Lines that wait for the disk; beyond that they are counted only.
+LINES_WAITING_MAX: Final = 10_000
+
+
+class Threads(Protocol):
+    """Where blocking calls are made."""
+
+    def submit(self, lane: str, function: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """See :class:`geminga.runtime.ports.Threads`."""
+
+
+class AuditFile:
+    """See the module."""
+
+    __slots__ = ("_bytes_max", "_files", "_idle", "_is_writing", "_lost", "_path", "_threads", "_waiting", "_warnings")
+
+    def __init__(
+        self, threads: Threads, monotonic: Callable[[], float], path: str, *, bytes_max: int, files: int
+    ) -> None:
+        """``path``: of the newest file. ``bytes_max``: of one file. ``files``: how many there are, with that one."""
+        self._threads = threads
+        self._path = path
+        self._bytes_max = bytes_max
+        self._files = files
+        self._waiting: list[str] = []
+        self._is_writing = False
+        #: Lines that could not be kept since the last one that was.
+        self._lost = 0
+        #: Who waits until everything is written.
+        self._idle: asyncio.Event | None = None
+        self._warnings = SparseWarnings(_log, monotonic)
+
+    def add(self, line: str) -> None:
+        """Keep a line, soon."""
+        if len(self._waiting) >= LINES_WAITING_MAX:
+            self._lost += 1
+            return
+        self._waiting.append(line)
+        if not self._is_writing:
+            self._write()
+
+    def _write(self) -> None:
+        lines, self._waiting = self._waiting, []
+        lost, self._lost = self._lost, 0
+        if lost:
+            lines.insert(0, json.dumps({"lost": lost}))
+        self._is_writing = True
+        data = "".join(f"{line}\n" for line in lines).encode()
+        self._threads.submit(LANE, partial(self._append, data), partial(self._written, lost + len(lines) - bool(lost)))
+
+    def _written(self, count: int, error: BaseException | None) -> None:
+        self._is_writing = False
+        if error is not None:
+            self._lost += count
+            self._warnings.warn(f"gemingaAuditLogFile={self._path}: {count} lines could not be written: {error}")
+        if self._waiting:
+            self._write()
+        elif self._idle is not None:
+            self._idle.set()
+
+    async def close(self) -> None:
+        """On return, what was added before is written, as far as the disk takes it."""
+        if self._is_writing:
+            self._idle = asyncio.Event()
+            await self._idle.wait()
+
+    # ---- on the thread
+
+    def _append(self, data: bytes) -> None:
+        with open(f"{self._path}.lock", "ab", opener=private) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._append_locked(data)
+
+    def _append_locked(self, data: bytes) -> None:
+        size = os.path.getsize(self._path) if os.path.exists(self._path) else 0
+        if size and size + len(data) > self._bytes_max:
+            self._rotate()
+        with open(self._path, "ab", opener=private) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _rotate(self) -> None:
+        names = [self._path, *(f"{self._path}.{number}" for number in range(1, self._files))]
+        for older, newer in zip(reversed(names[1:]), reversed(names[:-1]), strict=True):
+            if os.path.exists(newer):
+                os.replace(newer, older)
+        if self._files == 1:
+            os.unlink(self._path)
+
+
+def check_place(path: str) -> None:
+    """Raise OSError, in words, where no such file can be written."""
+    with open(path, "ab", opener=private):
+        pass

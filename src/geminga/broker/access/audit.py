@@ -1,0 +1,66 @@
+"""What is kept of administrative changes: who, from where, what, with what outcome. One line of JSON each.
+
+::
+
+    {"time": "2026-11-27T22:15:04.123Z", "role": "jane", "original": "", "peer": "10.0.0.7:51042",
+     "method": "PUT", "path": "/admin/v2/tenants/acme", "action": "create tenant", "status": 401,
+     "reason": "Unauthorized to create tenant for jane"}
+
+Refused ones and failures are there too; what only looks is not. Bodies are not kept: a password may be in one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, Protocol
+
+#: Characters of a path and of a reason that are kept: strangers choose them.
+TEXT_MAX: Final = 1024
+
+
+class AuditLog(Protocol):
+    """Keeps lines."""
+
+    def add(self, line: str) -> None:
+        """Keep one, soon; it never fails: what can not be kept is told in the process' own log."""
+
+
+class Entry(NamedTuple):
+    """One request."""
+
+    #: Empty: nobody knows.
+    role: str
+    #: For whom a proxy asked.
+    original: str
+    #: Address of who sent it.
+    peer: str
+    method: str
+    #: As it was sent, percent-encoded, with its query.
+    path: str
+    action: str
+    #: Of HTTP.
+    status: int
+    #: What was said where it was refused, or failed.
+    reason: str = ""
+
+    def line(self, wall_ms: int) -> str:
+        """As it is kept; ``wall_ms``: when it was answered, since the epoch."""
+        moment = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        fields = self._replace(path=self.path[:TEXT_MAX], reason=self.reason[:TEXT_MAX])._asdict()
+        return json.dumps({"time": moment.replace("+00:00", "Z"), **fields})
+
+
+class Auditor:
+    """Keeps entries with the time of the broker's clock."""
+
+    __slots__ = ("_log", "_wall_ms")
+
+    def __init__(self, log: AuditLog, wall_ms: Callable[[], int]) -> None:
+        self._log = log
+        self._wall_ms = wall_ms
+
+    def note(self, entry: Entry) -> None:
+        """Keep it."""
+        self._log.add(entry.line(self._wall_ms()))

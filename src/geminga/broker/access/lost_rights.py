@@ -1,0 +1,197 @@
+"""Who lost a right that it uses is sent away: its producers and consumers are closed, and ask again if they come back.
+
+Everything that a connection has in a namespace is asked about again when something changed there that may take a
+right. Who keeps its right notices nothing. Something that was being made at that moment, on an earlier answer, is asked
+about once more when it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final, Protocol
+
+from geminga.broker.access.core.actions import Resource, TopicOperation, of_topic
+from geminga.broker.access.core.principal import Principal
+from geminga.broker.access.ports import Allowed, Authorizer, Denied
+from geminga.model.errors import GemingaError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Contained, Part, get_logger, next_turn, spawn
+
+_log = get_logger(__name__)
+
+#: Seconds until what was being made is looked at.
+MADE_MEANWHILE_S: Final = 0.1
+#: Seconds until somebody is asked about again of whom nothing could be found out.
+UNKNOWN_S: Final = 1.0
+#: Producers and consumers that are asked about in one turn of the loop.
+ASKED_PER_TURN: Final = 100
+
+
+class _Topic(Protocol):
+    @property
+    def name(self) -> TopicName: ...
+
+
+class HeldProducer(Protocol):
+    """A producer of a connection."""
+
+    is_closed: bool
+
+    @property
+    def topic(self) -> _Topic:
+        """Its topic."""
+
+    def disconnect(self) -> None:
+        """Tell the client to come again."""
+
+
+class _Subscription(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def topic(self) -> _Topic: ...
+
+
+class HeldConsumer(Protocol):
+    """A consumer of a connection."""
+
+    is_closed: bool
+
+    @property
+    def subscription(self) -> _Subscription:
+        """Its subscription."""
+
+    def disconnect(self) -> None:
+        """Tell the client to come again."""
+
+
+class HeldMembers(Protocol):
+    """What a connection has open, and what is being made for it."""
+
+    @property
+    def producers(self) -> Mapping[int, HeldProducer]:
+        """By the client's ids."""
+
+    @property
+    def waiting_producers(self) -> Mapping[int, HeldProducer]:
+        """Those that wait for exclusive access."""
+
+    @property
+    def consumers(self) -> Mapping[int, HeldConsumer]:
+        """By the client's ids."""
+
+    @property
+    def requests(self) -> Mapping[tuple[int, int], int]:
+        """What is being made: (type, id) -> number of the request."""
+
+
+class Holder(Protocol):
+    """A connection."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who it is."""
+
+    @property
+    def members(self) -> HeldMembers:
+        """What it has open."""
+
+
+class LostRights:
+    """See the module; one for a broker whose authorizer can change its mind."""
+
+    __slots__ = ("_authorizer", "_holders", "_part", "_retries", "_timers", "sent_away")
+
+    def __init__(self, authorizer: Authorizer, holders: Callable[[], Collection[Holder]], part: Part) -> None:
+        """``holders``: the connections that are open. ``part``: whose failure it is that is no single one's."""
+        self._authorizer = authorizer
+        self._holders = holders
+        self._part = part
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._retries: dict[str, asyncio.TimerHandle] = {}
+        #: Producers and consumers that were, since the start.
+        self.sent_away = 0
+
+    def close(self) -> None:
+        """The broker goes, and everybody with it."""
+        for timers in (self._timers, self._retries):
+            for timer in timers.values():
+                timer.cancel()
+            timers.clear()
+
+    async def look(self, namespace: str) -> None:
+        """On return, nobody uses a right in ``tenant/namespace`` that was lost before the call."""
+        holders = list(self._holders())
+        making = [(holder, key, number) for holder in holders for key, number in holder.members.requests.items()]
+        await self._send_away(namespace, holders)
+        if making:
+            self._look_again(namespace, making)
+
+    async def _send_away(self, namespace: str, holders: Iterable[Holder]) -> None:
+        asked = 0
+        for holder in holders:
+            for held, action, resource in [*_uses(holder, namespace)]:
+                asked += 1
+                if not asked % ASKED_PER_TURN:
+                    await next_turn()
+                may = await self._may(holder.principal, action, resource)
+                if may is None:
+                    self._look_later(namespace)
+                if may is not False or held.is_closed:
+                    continue
+                self.sent_away += 1
+                _log.info("%s may not %s %s any more: it is sent away", holder.principal, action, resource)
+                with Contained(self._part, "sending away who lost a right"):
+                    held.disconnect()
+
+    async def _may(self, principal: Principal, action: TopicOperation, resource: Resource) -> bool | None:
+        """None: nobody knows."""
+        try:
+            decision = self._authorizer.decide(principal, action, resource)
+            if not isinstance(decision, Allowed | Denied):
+                decision = await decision
+        except GemingaError as error:
+            # Who is there stays until somebody knows: an outage of the metadata is none of the topics.
+            _log.warning("whether %s may still %s %s is not known: %s", principal, action, resource, error)
+            return None
+        return isinstance(decision, Allowed)
+
+    def _look_later(self, namespace: str) -> None:
+        """Ask about everybody again."""
+
+        def due() -> None:
+            self._retries.pop(namespace, None)
+            spawn(self.look(namespace), name="lost rights", part=self._part)
+
+        if namespace not in self._retries:
+            self._retries[namespace] = asyncio.get_running_loop().call_later(UNKNOWN_S, due)
+
+    def _look_again(self, namespace: str, making: list[tuple[Holder, tuple[int, int], int]]) -> None:
+        """When what is being made may be there; as long as one of them is still under way, again."""
+
+        def due() -> None:
+            self._timers.pop(namespace, None)
+            holders = {id(holder): holder for holder, _, _ in making}
+            left = [each for each in making if each[0].members.requests.get(each[1]) == each[2]]
+            if left:
+                self._look_again(namespace, left)
+            spawn(self._send_away(namespace, holders.values()), name="lost rights", part=self._part)
+
+        before = self._timers.pop(namespace, None)
+        if before is not None:
+            # A later look knows of everything that is being made.
+            before.cancel()
+        self._timers[namespace] = asyncio.get_running_loop().call_later(MADE_MEANWHILE_S, due)
+
+
+def _uses(holder: Holder, namespace: str) -> Iterator[tuple[HeldProducer | HeldConsumer, TopicOperation, Resource]]:
+    for producer in [*holder.members.producers.values(), *holder.members.waiting_producers.values()]:
+        name = producer.topic.name
+        if name.namespace == namespace:
+            yield producer, TopicOperation.PRODUCE, of_topic(name)
+    for consumer in list(holder.members.consumers.values()):
+        subscription = consumer.subscription
+        if subscription.topic.name.namespace == namespace:
+            yield consumer, TopicOperation.CONSUME, of_topic(subscription.topic.name, subscription.name)

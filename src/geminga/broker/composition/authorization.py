@@ -1,0 +1,91 @@
+"""Authorization by what is stored, put together; loaded where ``authorizationEnabled`` is set."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, cast
+
+from geminga.broker.access.core.rules import Rules
+from geminga.broker.access.lost_rights import Holder, LostRights
+from geminga.broker.access.policy_authorizer import Document, PolicyAuthorizer, Stored
+from geminga.broker.registry.tenant_infos import TenantInfos
+from geminga.runtime import spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.access.ports import Access
+    from geminga.broker.composition.service import Broker
+
+
+class Authorization:
+    """Decides at a broker's doors, and follows what decides."""
+
+    __slots__ = ("_authorizer", "_broker", "_rules", "_tenants", "access", "lost_rights")
+
+    def __init__(self, broker: Broker, access: Access) -> None:
+        """For ``broker``, which has its namespaces already. ``access``: whom it lets in."""
+        self._broker = broker
+        namespaces = broker.namespaces
+        self._rules = self._configured()
+        self._tenants = tenants = TenantInfos(
+            broker.runtime.clock, broker.resources.tenants, broker.metadata, self._tenant_changed, part=broker
+        )
+
+        def known(namespace: str) -> Document | None:
+            found = namespaces.known(namespace)
+            return None if found is None else found.document
+
+        async def read(namespace: str) -> Document | None:
+            found = await namespaces.policies(namespace)
+            return None if found is None else found.document
+
+        self._authorizer = authorizer = PolicyAuthorizer(
+            lambda: self._rules,
+            Stored(tenants.known, tenants.read, lambda: tenants.changes),
+            Stored(known, read, lambda: namespaces.changes),
+        )
+        #: The same who are let in, and this one decides.
+        self.access: Final = replace(access, authorizer=authorizer)
+        #: Sends away who lost a right.
+        self.lost_rights: Final = LostRights(authorizer, self._connections, broker)
+
+    def close(self) -> None:
+        """The broker goes."""
+        self._tenants.close()
+        self.lost_rights.close()
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """How often each kind of action was refused, since the start; read at scrape time."""
+        return self._authorizer.refused
+
+    async def policies_changed(self, namespace: str) -> None:
+        """On return nobody uses a right that is not in the policies any more that were stored before."""
+        self._broker.namespaces.forget(namespace)
+        await self.lost_rights.look(namespace)
+
+    async def settings_changed(self) -> None:
+        """On return nobody uses what they may not any more by the configuration in force."""
+        rules = self._configured()
+        if rules == self._rules:
+            return
+        self._rules = rules
+        for namespace in sorted({topic.name.namespace for topic in self._broker.topics.values()}):
+            await self.lost_rights.look(namespace)
+
+    def _configured(self) -> Rules:
+        config = self._broker.config
+        return Rules(
+            frozenset(config.super_user_roles),
+            has_wildcards=config.authorization_has_wildcards,
+            are_subscriptions_closed=config.subscription_roles_required,
+        )
+
+    def _tenant_changed(self, tenant: str) -> None:
+        namespaces = {name.namespace for topic in self._broker.topics.values() if (name := topic.name).tenant == tenant}
+        for namespace in sorted(namespaces):
+            spawn(self.lost_rights.look(namespace), name=f"rights in {namespace}", part=self._broker)
+
+    def _connections(self) -> Collection[Holder]:
+        # Each of them is a whole connection.
+        return cast("Collection[Holder]", self._broker.connections.open)

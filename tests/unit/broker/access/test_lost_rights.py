@@ -1,0 +1,371 @@
+"""Who loses a right in use is sent away at once, and nobody else: by permissions, policies, tenants and settings."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from geminga.broker.access import lost_rights
+from geminga.broker.access.core.actions import Action, Resource
+from geminga.broker.access.core.grants import without_grant
+from geminga.broker.access.core.principal import Principal
+from geminga.broker.access.lost_rights import MADE_MEANWHILE_S, UNKNOWN_S, HeldConsumer, LostRights
+from geminga.broker.access.ports import Decision, Denied
+from geminga.model.errors import GemingaError, MetadataError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import delay, next_turn
+from geminga.sim import SimWorld, run
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.worlds.broker_world import Type
+from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
+
+
+@pytest.mark.parametrize("topic", PATHS)
+@pytest.mark.parametrize("at_topic", [False, True])
+def test_who_loses_a_right_in_use_is_gone_when_revoke_is_answered(topic: str, at_topic: bool) -> None:
+    async def scenario(story: Story) -> None:
+        await (await story.producer("root", topic)).close_producer()
+        at = PATHS[topic] if at_topic else NAMESPACE
+        for role in ("jane", "jim"):
+            await story.grant(role, "produce", "consume", at=at)
+        jane, jim = await story.producer("jane", topic), await story.producer("jim", topic)
+        eater, other = await story.consumer("jane", topic), await story.consumer("jim", topic)
+        await story.revoke("jane", at)
+        assert was_sent(jane, Type.CLOSE_PRODUCER)
+        assert was_sent(eater, Type.CLOSE_CONSUMER)
+        assert not was_sent(jim, Type.CLOSE_PRODUCER)
+        assert not was_sent(other, Type.CLOSE_CONSUMER)
+        assert set(story.world.broker.topics[topic].producers) == {"jim"}
+        assert not jane.is_closed
+        jane.request_producer(topic)
+        assert await refusal(jane) == "Client is not authorized to produce"
+        assert story.world.broker.authorization.lost_rights.sent_away == 2
+
+    tell(scenario)
+
+
+def test_who_loses_one_of_two_actions_keeps_the_other() -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce", "consume")
+        cook, eater = await story.producer("jane"), await story.consumer("jane")
+        await story.grant("jane", "consume")
+        assert was_sent(cook, Type.CLOSE_PRODUCER)
+        assert not was_sent(eater, Type.CLOSE_CONSUMER)
+
+    tell(scenario)
+
+
+@pytest.mark.parametrize("role", ["root", "owner", "jane", "jim"])
+def test_change_of_policy_sends_nobody_away_who_keeps_the_right(role: str) -> None:
+    """Those without a grant of their own, too: super-users, administrators, wildcards."""
+
+    async def scenario(story: Story) -> None:
+        tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
+        await story.do("POST", "/admin/v2/tenants/public", tenant)
+        await story.grant("j*", "produce", "consume")
+        cook, eater = await story.producer(role), await story.consumer(role)
+        await story.do("POST", f"{NAMESPACE}/messageTTL", 60)
+        await story.grant("others", "produce")
+        await story.revoke("others")
+        await story.do("POST", "/admin/v2/tenants/public", {**tenant, "adminRoles": ["owner", "more"]})
+        for path in ("messageTTL", "maxProducersPerTopic"):
+            await story.do("DELETE", f"{NAMESPACE}/{path}")
+        assert not was_sent(cook, Type.CLOSE_PRODUCER)
+        assert not was_sent(eater, Type.CLOSE_CONSUMER)
+
+    tell(scenario, authorization_has_wildcards=True)
+
+
+def test_administrator_who_is_none_any_more_is_sent_away() -> None:
+    async def scenario(story: Story) -> None:
+        tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
+        await story.do("POST", "/admin/v2/tenants/public", tenant)
+        cook = await story.producer("owner")
+        await story.do("POST", "/admin/v2/tenants/public", {**tenant, "adminRoles": []})
+        await cook.expect(Type.CLOSE_PRODUCER)
+
+    tell(scenario)
+
+
+def test_grant_at_a_partitioned_topic_holds_for_partitions_added_later_and_is_taken_from_all() -> None:
+    """#16768: revoke was 412 after partitions grew, and the role still produced."""
+
+    async def scenario(story: Story) -> None:
+        path = PATHS[TOPIC]
+        await story.do("PUT", f"{path}/partitions", 1)
+        await story.grant("jane", "produce", at=path)
+        await story.grant("jane", "produce", at=f"{path}-partition-0")
+        await story.do("POST", f"{path}/partitions", 3)
+        cooks = [await story.producer("jane", f"{TOPIC}-partition-{number}") for number in range(3)]
+        await story.revoke("jane", path)
+        assert all(was_sent(cook, Type.CLOSE_PRODUCER) for cook in cooks)
+        for number, cook in enumerate(cooks):
+            cook.request_producer(f"{TOPIC}-partition-{number}", producer_id=2)
+            await refusal(cook)
+        assert await story.read(f"{path}/permissions") == {}
+        assert await story.read(f"{path}-partition-0/permissions") == {}
+
+    tell(scenario)
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_grants_go_with_their_topic(partitions: int) -> None:
+    """#11876: those of a deleted topic waited for the next one of that name."""
+
+    async def scenario(story: Story) -> None:
+        path, whole = PATHS[TOPIC], f"{PATHS[TOPIC]}/partitions" if partitions else PATHS[TOPIC]
+        await story.do("PUT", whole, partitions or None)
+        await story.grant("jane", "produce", at=path)
+        if partitions:
+            await story.grant("jane", "consume", at=f"{path}-partition-1")
+        await story.grant("jim", "produce")
+        await story.do("DELETE", whole)
+        document = (await story.world.resources.namespaces.get("public/default")).document
+        assert document["auth_policies"]["destination_auth"] == {}
+        await story.do("PUT", whole, partitions or None)
+        jane = await story.world.client("jane")
+        jane.request_producer(f"{TOPIC}-partition-1" if partitions else TOPIC)
+        await refusal(jane)
+        # Those of the namespace stay.
+        await story.producer("jim", f"{TOPIC}-partition-1" if partitions else TOPIC)
+
+    tell(scenario)
+
+
+def test_roles_of_a_subscription_keep_others_out_at_once() -> None:
+    async def scenario(story: Story) -> None:
+        for role in ("jane", "jim"):
+            await story.grant(role, "consume")
+        # Nobody is named: it is everybody's who may consume, as in Pulsar.
+        jane, jim = await story.consumer("jane"), await story.consumer("jim")
+        root = await story.consumer("root")
+        await story.do("POST", f"{NAMESPACE}/permissions/subscription/sub", ["jane"])
+        assert await story.read(f"{NAMESPACE}/permissions/subscription") == {"sub": ["jane"]}
+        assert was_sent(jim, Type.CLOSE_CONSUMER)
+        assert not was_sent(jane, Type.CLOSE_CONSUMER)
+        assert not was_sent(root, Type.CLOSE_CONSUMER)
+        request = pb.CommandSubscribe(
+            topic=TOPIC, subscription="sub", subType=pb.CommandSubscribe.Shared, consumer_id=2, request_id=9
+        )
+        jim.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        assert await refusal(jim) == "jim is not among the roles of the subscription sub"
+        # Another subscription is not concerned.
+        await jim.subscribe(TOPIC, subscription="mine", consumer_id=3)
+        await story.do("DELETE", f"{NAMESPACE}/permissions/sub/jane")
+        assert await story.read(f"{NAMESPACE}/permissions/subscription") == {}
+        await story.do("DELETE", f"{NAMESPACE}/permissions/sub/jane", status=412)
+
+    tell(scenario)
+
+
+def test_role_of_a_subscription_that_may_not_consume_gets_nothing_by_it() -> None:
+    async def scenario(story: Story) -> None:
+        await story.producer("root")
+        await story.do("POST", f"{NAMESPACE}/permissions/subscription/sub", ["jane"])
+        with pytest.raises(AssertionError, match="AuthorizationError"):
+            await story.consumer("jane")
+
+    tell(scenario)
+
+
+def test_prefix_of_subscriptions_is_asked_for_at_once() -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "consume")
+        wrong, right = (
+            await story.consumer("jane", subscription="mine"),
+            await story.consumer("jane", subscription="jane-1"),
+        )
+        await story.do("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix")
+        assert was_sent(wrong, Type.CLOSE_CONSUMER)
+        assert not was_sent(right, Type.CLOSE_CONSUMER)
+
+    tell(scenario)
+
+
+def test_setting_closes_subscriptions_without_roles() -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "consume", "produce")
+        await story.producer("jane")
+        with pytest.raises(AssertionError, match="jane is not among the roles"):
+            await story.consumer("jane")
+        await story.do("POST", f"{NAMESPACE}/permissions/subscription/sub", ["jane"])
+        await story.consumer("jane")
+
+    tell(scenario, subscription_roles_required=True)
+
+
+def test_what_is_being_made_when_the_right_goes_is_sent_away_too() -> None:
+    """The answer was given before, and the producer is there after the revoke was answered."""
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce")
+        jane = await story.world.client("jane")
+        # The question is settled within the first turns; the topic is still being made.
+        jane.request_producer()
+        connection = jane.connection
+        while not connection.members.requests:
+            await next_turn()
+        await story.revoke("jane")
+        await jane.expect(Type.CLOSE_PRODUCER)
+        assert not connection.members.producers
+
+    tell(scenario)
+
+
+def test_change_of_another_broker_sends_away_within_three_seconds() -> None:
+    """It is heard of by the metadata store's watch."""
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce", "consume")
+        cook, eater = await story.producer("jane"), await story.consumer("jane")
+        clock = story.world.runtime.clock
+        started = clock.monotonic()
+        await story.world.resources.namespaces.update("public/default", lambda found: without_grant(found, "jane"))
+        await cook.expect(Type.CLOSE_PRODUCER)
+        await eater.expect(Type.CLOSE_CONSUMER)
+        assert clock.monotonic() - started <= 3
+
+    tell(scenario)
+
+
+def test_super_user_by_a_setting_that_changes_at_run_time() -> None:
+    async def scenario(story: Story) -> None:
+        world = story.world
+        jane = await world.client("jane")
+        jane.request_producer()
+        await refusal(jane)
+        object.__setattr__(world.broker.config, "super_user_roles", ("root", "jane"))
+        await world.broker.settings_changed()
+        await jane.create_producer()
+        object.__setattr__(world.broker.config, "super_user_roles", ("root",))
+        await world.broker.settings_changed()
+        assert was_sent(jane, Type.CLOSE_PRODUCER)
+
+    tell(scenario)
+
+
+def test_producer_that_waits_for_exclusive_access_is_sent_away_too() -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce")
+        await (await story.world.client("root")).create_producer(TOPIC, producer_access_mode=pb.Exclusive)
+        waiting = await story.world.client("jane")
+        waiting.request_producer(TOPIC, producer_access_mode=pb.WaitForExclusive)
+        answer = (await waiting.expect(Type.PRODUCER_SUCCESS)).producer_success
+        assert not answer.producer_ready
+        await story.revoke("jane")
+        assert not waiting.connection.members.waiting_producers
+        assert len(story.world.broker.topics[TOPIC].producers) == 1
+
+    tell(scenario)
+
+
+def test_many_are_asked_about_in_turns_and_all_are_sent_away(monkeypatch) -> None:
+    monkeypatch.setattr(lost_rights, "ASKED_PER_TURN", 3)
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce")
+        client = await story.world.client("jane")
+        for number in range(10):
+            await client.create_producer(f"{TOPIC}-{number}", producer_id=number)
+        await story.revoke("jane")
+        assert not client.connection.members.producers
+        assert not any(topic.producers for topic in story.world.broker.topics.values())
+
+    tell(scenario)
+
+
+class Part:
+    name = "test"
+
+    def broke(self, what: str, error: BaseException) -> None:
+        raise AssertionError(what) from error
+
+
+class Held:
+    """A producer."""
+
+    def __init__(self) -> None:
+        self.topic = SimpleNamespace(name=TopicName.parse(TOPIC))
+        self.is_closed = False
+
+    def disconnect(self) -> None:
+        self.is_closed = True
+
+
+class Connected:
+    """A connection with one, and what is being made."""
+
+    def __init__(self, *held: Held) -> None:
+        self.principal = Principal("jane")
+        self.producers = dict(enumerate(held))
+        self.waiting_producers: dict[int, Held] = {}
+        self.consumers: dict[int, HeldConsumer] = {}
+        self.requests: dict[tuple[int, int], int] = {}
+
+    @property
+    def members(self) -> Connected:
+        return self
+
+
+class Answers:
+    """An authorizer that says one thing after the other; an error is raised by the coroutine."""
+
+    def __init__(self, *answers: Decision | GemingaError) -> None:
+        self.answers = list(answers)
+
+    def decide(self, principal: Principal, action: Action, resource: Resource):
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return self._fail(answer) if isinstance(answer, GemingaError) else answer
+
+    async def _fail(self, error: GemingaError) -> Decision:
+        raise error
+
+
+def test_who_is_not_known_to_have_lost_it_stays_and_is_asked_about_again() -> None:
+    async def main(world: SimWorld) -> None:
+        held = Held()
+        answers = Answers(MetadataError("gone"), MetadataError("gone"), Denied())
+        rights = LostRights(answers, lambda: [Connected(held)], Part())
+        await rights.look("public/default")
+        assert not held.is_closed
+        await delay(int(UNKNOWN_S * 1000) + 10)
+        assert not held.is_closed
+        await delay(int(UNKNOWN_S * 1000) + 10)
+        assert held.is_closed
+        assert rights.sent_away == 1
+        rights.close()
+
+    run(main)
+
+
+def test_what_is_made_slowly_is_looked_for_until_it_is_there() -> None:
+    async def main(world: SimWorld) -> None:
+        held, connection = Held(), Connected()
+        connection.requests[5, 1] = 7
+        rights = LostRights(Answers(Denied()), lambda: [connection], Part())
+        await rights.look("public/default")
+        await delay(int(MADE_MEANWHILE_S * 1000) * 5)
+        # Only now it is there, on an answer that was given before.
+        connection.requests.clear()
+        connection.producers[1] = held
+        await delay(int(MADE_MEANWHILE_S * 1000) + 10)
+        assert held.is_closed
+        # And nobody looks any more.
+        assert not rights._timers
+
+    run(main)
+
+
+def test_broker_that_closes_looks_no_more() -> None:
+    async def main(world: SimWorld) -> None:
+        held, connection = Held(), Connected()
+        connection.requests[5, 1] = 7
+        rights = LostRights(Answers(Denied()), lambda: [connection], Part())
+        await rights.look("public/default")
+        rights.close()
+        connection.producers[1] = held
+        await delay(5000)
+        assert not held.is_closed
+
+    run(main)

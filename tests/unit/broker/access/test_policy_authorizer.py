@@ -1,0 +1,154 @@
+"""The shell of the rules: what is remembered answers at once, what is not is read, and nothing old is believed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import pytest
+
+from geminga.broker.access.core.actions import EVERYTHING, SuperUser, TopicOperation, of_topic, writing
+from geminga.broker.access.core.actions import PolicyName as Policy
+from geminga.broker.access.core.principal import ANONYMOUS, Principal
+from geminga.broker.access.core.rules import Rules
+from geminga.broker.access.policy_authorizer import NAMESPACES_KEPT_MAX, READS_MAX, PolicyAuthorizer, Stored
+from geminga.broker.access.ports import ALLOWED, Decision, Denied
+from geminga.broker.core.coercion import Json
+from geminga.model.errors import MetadataError
+from geminga.model.topic_name import TopicName
+
+TOPIC = of_topic(TopicName.parse("persistent://t/n/a"))
+JANE, ROOT, OWNER = Principal("jane"), Principal("root"), Principal("owner")
+GRANTED: dict[str, Json] = {"auth_policies": {"namespace_auth": {"jane": ["produce"]}}}
+
+
+class Documents:
+    """Some are remembered, all are there."""
+
+    def __init__(self, documents: Mapping[str, dict[str, Json]], *, known: bool = False) -> None:
+        self.documents = dict(documents)
+        self.is_known = known
+        self.changes = 0
+        self.read: list[str] = []
+        #: Comes about while it is read.
+        self.meanwhile: list[dict[str, dict[str, Json]]] = []
+
+    @property
+    def stored(self) -> Stored:
+        return Stored(
+            lambda name: self.documents.get(name) if self.is_known else None, self._read, lambda: self.changes
+        )
+
+    async def _read(self, name: str) -> Mapping[str, Json] | None:
+        self.read.append(name)
+        found = self.documents.get(name)
+        if self.meanwhile:
+            self.documents = self.meanwhile.pop(0)
+            self.changes += 1
+        return found
+
+
+class Broken(Documents):
+    async def _read(self, name: str) -> Mapping[str, Json] | None:
+        raise MetadataError("no metadata")
+
+
+def authorizer(namespaces: Documents, tenants: Documents | None = None) -> PolicyAuthorizer:
+    tenants = tenants or Documents({"t": {"adminRoles": ["owner"]}}, known=namespaces.is_known)
+    return PolicyAuthorizer(lambda: Rules(frozenset(["root"])), tenants.stored, namespaces.stored)
+
+
+def settled(answer: Decision | Coroutine[Any, Any, Decision]) -> Decision:
+    assert not isinstance(answer, Coroutine), "it is not known at once"
+    return answer
+
+
+def later(answer: Decision | Coroutine[Any, Any, Decision]) -> Decision:
+    assert isinstance(answer, Coroutine), "it is known at once"
+    return asyncio.run(answer)
+
+
+def test_what_is_remembered_answers_at_once() -> None:
+    namespaces = Documents({"t/n": GRANTED}, known=True)
+    decides = authorizer(namespaces)
+    assert settled(decides.decide(JANE, TopicOperation.PRODUCE, TOPIC)) is ALLOWED
+    assert settled(decides.decide(JANE, TopicOperation.CONSUME, TOPIC)) == Denied()
+    assert settled(decides.decide(OWNER, TopicOperation.CONSUME, TOPIC)) is ALLOWED
+    # Another document, by another object, is looked at anew.
+    namespaces.documents["t/n"] = {"auth_policies": {"namespace_auth": {"jane": ["consume"]}}}
+    assert settled(decides.decide(JANE, TopicOperation.PRODUCE, TOPIC)) == Denied()
+    assert settled(decides.decide(JANE, TopicOperation.CONSUME, TOPIC)) is ALLOWED
+    assert not namespaces.read
+
+
+def test_what_is_not_remembered_is_read_first() -> None:
+    namespaces = Documents({"t/n": GRANTED})
+    decides = authorizer(namespaces)
+    assert later(decides.decide(JANE, TopicOperation.PRODUCE, TOPIC)) is ALLOWED
+    assert later(decides.decide(JANE, TopicOperation.CONSUME, TOPIC)) == Denied()
+    assert namespaces.read == ["t/n"] * 2
+
+
+@pytest.mark.parametrize(("who", "is_allowed"), [(ROOT, True), (ANONYMOUS, False)])
+def test_who_is_settled_without_a_look_has_nothing_read(who: Principal, is_allowed: bool) -> None:
+    namespaces, tenants = Documents({"t/n": GRANTED}), Documents({})
+    decides = authorizer(namespaces, tenants)
+    for action, resource in ((TopicOperation.PRODUCE, TOPIC), (SuperUser.LOOK_AT_BROKER, EVERYTHING)):
+        assert (settled(decides.decide(who, action, resource)) is ALLOWED) == is_allowed
+    assert settled(decides.decide(JANE, SuperUser.LOOK_AT_BROKER, EVERYTHING)) == Denied()
+    assert not namespaces.read
+    assert not tenants.read
+
+
+def test_what_only_an_administrator_may_has_no_policies_read() -> None:
+    namespaces = Documents({})
+    decides = authorizer(namespaces)
+    assert later(decides.decide(OWNER, writing(Policy.TTL), TOPIC)) is ALLOWED
+    assert later(decides.decide(JANE, writing(Policy.TTL), TOPIC)) == Denied()
+    assert not namespaces.read
+
+
+def test_tenant_or_namespace_that_is_not_there_gives_nobody_anything() -> None:
+    decides = authorizer(Documents({}), Documents({}))
+    for who in (JANE, OWNER):
+        assert later(decides.decide(who, TopicOperation.PRODUCE, TOPIC)) == Denied()
+
+
+def test_right_that_goes_while_it_is_read_is_not_given() -> None:
+    namespaces = Documents({"t/n": GRANTED})
+    namespaces.meanwhile = [{"t/n": {}}]
+    assert later(authorizer(namespaces).decide(JANE, TopicOperation.PRODUCE, TOPIC)) == Denied()
+    tenants = Documents({"t": {"adminRoles": ["owner"]}})
+    tenants.meanwhile = [{"t": {"adminRoles": []}}]
+    assert later(authorizer(Documents({}), tenants).decide(OWNER, TopicOperation.PRODUCE, TOPIC)) == Denied()
+
+
+def test_changes_without_an_end_hold_nobody_for_ever() -> None:
+    namespaces = Documents({"t/n": GRANTED})
+    namespaces.meanwhile = [{"t/n": GRANTED}] * 100
+    assert later(authorizer(namespaces).decide(JANE, TopicOperation.PRODUCE, TOPIC)) is ALLOWED
+    assert len(namespaces.read) == READS_MAX
+
+
+def test_error_of_a_read_is_told() -> None:
+    with pytest.raises(MetadataError):
+        later(authorizer(Broken({})).decide(JANE, TopicOperation.PRODUCE, TOPIC))
+
+
+def test_rules_in_force_count() -> None:
+    now = [Rules()]
+    tenants, namespaces = Documents({"t": {}}, known=True), Documents({"t/n": {}}, known=True)
+    decides = PolicyAuthorizer(lambda: now[0], tenants.stored, namespaces.stored)
+    assert settled(decides.decide(ROOT, TopicOperation.PRODUCE, TOPIC)) == Denied()
+    now[0] = Rules(frozenset(["root"]))
+    assert settled(decides.decide(ROOT, TopicOperation.PRODUCE, TOPIC)) is ALLOWED
+
+
+def test_grants_of_so_many_namespaces_are_kept() -> None:
+    names = [f"t/{number}" for number in range(NAMESPACES_KEPT_MAX + 10)]
+    decides = authorizer(Documents(dict.fromkeys(names, GRANTED), known=True))
+    for name in names:
+        topic = of_topic(TopicName.parse(f"persistent://{name}/a"))
+        assert settled(decides.decide(JANE, TopicOperation.PRODUCE, topic)) is ALLOWED
+    assert len(decides._kept) == NAMESPACES_KEPT_MAX
