@@ -28,6 +28,7 @@ from geminga.model.settings import Setting, settings_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from geminga.app.configuration.bookie_tls_config import BrokerBookieTlsConfig
     from geminga.app.configuration.links_config import LinksConfig
     from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.load_rules.config import LoadConfig
@@ -84,6 +85,8 @@ class Config:
     tls: TlsConfig | None = None
     #: None: other brokers are spoken to without TLS, as nobody.
     links: LinksConfig | None = None
+    #: None: bookies of other processes are spoken to without TLS.
+    bookie_tls: BrokerBookieTlsConfig | None = None
 
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""
@@ -98,6 +101,7 @@ class Config:
             self.load,
             self.tls,
             self.links,
+            self.bookie_tls,
         ):
             if part is None:
                 continue
@@ -198,6 +202,17 @@ def _links_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> LinksConf
     return build_settings(LinksConfig, latest)
 
 
+def _bookie_tls_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> BrokerBookieTlsConfig | None:
+    """What a broker of a cluster is told of TLS to its bookies. Raises ConfigurationError."""
+    entry = latest.get("bookkeeperTLSClientAuthentication")
+    if entry is None or entry.text.strip().lower() in ("", "false"):
+        return None
+    from geminga.app.configuration.bookie_tls_config import BrokerBookieTlsConfig
+
+    known.update(settings_of(BrokerBookieTlsConfig))
+    return build_settings(BrokerBookieTlsConfig, latest)
+
+
 def balancing_from(entries: Iterable[ConfigEntry]) -> LoadConfig:
     """Settings of load, which a broker that is alone has no use for. Raises ConfigurationError."""
     # Not loaded by such a one.
@@ -221,6 +236,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
     load = build_settings(LoadConfig, latest)
     load.check()
     tls, links = _tls_from(latest, known), _links_from(latest, known)
+    bookie_tls = _bookie_tls_from(latest, known)
     warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
     managed_ledger = build_settings(ManagedLedgerConfig, latest)
     entries_of_quorums = [latest.get(key) for key in QUORUM_KEYS]
@@ -247,6 +263,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
         load=load,
         tls=tls,
         links=links,
+        bookie_tls=bookie_tls,
     )
 
 
