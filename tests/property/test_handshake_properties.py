@@ -259,3 +259,16 @@ def test_challenges_are_counted() -> None:
 
 def test_credentials_are_not_shown() -> None:
     assert "secret" not in repr(Hello(Credentials("token", b"secret"), original=Credentials("token", b"secret")))
+
+
+def test_certificate_of_the_connection_is_looked_at_with_each_answer_of_the_peer_and_of_no_other() -> None:
+    rules = HandshakeRules(10.0, proxy_roles=frozenset({"proxy"}), verifies_original=True)
+    machine = HandshakeMachine(rules, 0.0)
+    machine.certificate = b"der"
+    original = Credentials("token", b"other's")
+    step = machine.connect(Hello(Credentials("tls"), "somebody", original))
+    assert step == Verify(Whose.PEER, Credentials("tls", b"", b"der"))
+    assert machine.verdict(Challenge(b"more")) is not None
+    assert machine.answer(Credentials("tls", b"x")) == Verify(Whose.PEER, Credentials("tls", b"x", b"der"))
+    assert machine.verdict(Known("proxy")) == Verify(Whose.ORIGINAL, original)
+    assert "der" not in repr(step)

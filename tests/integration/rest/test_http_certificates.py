@@ -16,7 +16,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from geminga.broker.rest.calls.core.timeouts import RequestTimeouts, TimeoutLimits
-from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadResponses
+from geminga.broker.rest.http.http_connection import CERTIFICATE_IN_STATE, HttpConnection, Shared, UnreadResponses
 from geminga.runtime.frame_room import FrameRoom
 
 pytestmark = pytest.mark.integration
@@ -118,3 +118,48 @@ def test_certificate_changes_under_load_and_nobody_is_cut_off(tmp_path) -> None:
         server.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_request_knows_the_certificate_that_its_client_showed_and_none_where_there_is_none(tmp_path) -> None:
+    own, shown = certificate(tmp_path, "server"), certificate(tmp_path, "client")
+    seen: list[object] = []
+
+    async def application(scope, receive, send) -> None:
+        seen.append(scope["state"].get(CERTIFICATE_IN_STATE))
+        await _application(scope, receive, send)
+
+    async def ask(port: int, context: ssl.SSLContext | None) -> None:
+        _, writer = reader_writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader_writer[0].readuntil(b"ok")
+        writer.transport.abort()
+
+    async def main() -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(own)
+        context.load_verify_locations(shown)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        config = Config(application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
+        config.load()
+        state, loop = ServerState(), asyncio.get_running_loop()
+        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20))
+
+        def connection() -> HttpConnection:
+            patience = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())
+            return HttpConnection(config, state, patience, lambda _: None, lambda *_: None, ("a", "b"), shared)
+
+        secured = await loop.create_server(connection, "127.0.0.1", 0, ssl=context)
+        plain = await loop.create_server(connection, "127.0.0.1", 0)
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        port = secured.sockets[0].getsockname()[1]
+        await ask(port, trusting)
+        trusting.load_cert_chain(shown)
+        await ask(port, trusting)
+        await ask(plain.sockets[0].getsockname()[1], None)
+        secured.close()
+        plain.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    text = shown.read_text()
+    assert seen == [None, ssl.PEM_cert_to_DER_cert(text[text.index("-----BEGIN CERT") :]), None]

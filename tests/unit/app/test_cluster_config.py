@@ -70,7 +70,7 @@ def test_what_can_not_be_is_refused_by_name(texts: list[str], refusal: str) -> N
 
 @pytest.mark.parametrize("key", BOOKIE_SECURITY)
 def test_protection_towards_bookies_is_refused_by_name(key: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{key}=true \(--set\): .*without TLS.*Remove this key"):
+    with pytest.raises(ConfigurationError, match=rf"{key}=true \(--set\): .*without authentication.*Remove this key"):
         load_broker_config(overrides=[ZK, f"{key}=true"])
     for nothing in ("", "false"):
         assert not any(key in each for each in load_broker_config(overrides=[ZK, f"{key}={nothing}"]).config.warnings)

@@ -168,13 +168,6 @@ def test_other_authorization_providers_are_refused_by_name(name: str) -> None:
     assert load_config(overrides=[f"authorizationProvider={pulsars}"]).warnings == ()
 
 
-@pytest.mark.parametrize("key", ["bookkeeperTLSClientAuthentication", "replicationTlsEnabled"])
-def test_protection_that_is_not_there_refuses_to_start(key: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{key}=true"):
-        load_config(overrides=[f"{key}=true"])
-    assert load_config(overrides=[f"{key}=false"]).warnings == ()
-
-
 @pytest.mark.parametrize(
     "assignment",
     [

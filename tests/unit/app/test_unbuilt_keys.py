@@ -10,13 +10,11 @@ import pytest
 from geminga.app.configuration.config import CONFIG_CLASSES, load_config
 from geminga.app.configuration.core.unbuilt_keys import GROUPS, asked_in_vain
 from geminga.app.configuration.known_keys import KNOWN_KEYS, KNOWN_PREFIXES
-from geminga.model.errors import ConfigurationError
 from geminga.model.settings import settings_of
 
 ROOT = Path(__file__).parents[3]
 KEYS = [key for group in GROUPS for key in group.keys]
 REFUSED = [key for group in GROUPS if group.is_refused for key in group.keys]
-
 #: What Apache Pulsar's broker.conf says about each key of the table that it gives a value other than false or 0.
 PULSAR_DEFAULTS = {
     "managedLedgerReadEntryTimeoutSeconds": "0",
@@ -45,27 +43,8 @@ def test_what_has_an_effect_is_not_in_the_table() -> None:
     assert set(KEYS) & built == set()
 
 
-@pytest.mark.parametrize("key", REFUSED)
-def test_security_that_is_not_there_refuses_to_start_wherever_it_is_asked_for(key: str, tmp_path) -> None:
-    conf = tmp_path / "broker.conf"
-    conf.write_text(f"# an operator's\n{key}={value_of(key)}\n")
-    with pytest.raises(ConfigurationError, match=rf"{key}=.*broker\.conf, line 2") as caught:
-        load_config([str(conf)])
-    assert "does not start" in str(caught.value)
-    with pytest.raises(ConfigurationError, match=f"{key}="):
-        load_config(overrides=[f"{key}={value_of(key)}"])
-    with pytest.raises(ConfigurationError, match=f"{key}="):
-        load_config(env={f"GEMINGA_{key}": value_of(key)})
-
-
-def test_all_that_is_refused_is_named_at_once() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        load_config(overrides=[f"{key}={value_of(key)}" for key in REFUSED])
-    assert all(key in str(caught.value) for key in REFUSED)
-
-
 def test_everything_else_is_named_one_by_one(tmp_path) -> None:
-    named = [key for key in KEYS if key not in REFUSED]
+    named = list(KEYS)
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{key}={value_of(key)}\n" for key in named))
     warnings = load_config([str(conf)]).warnings
@@ -108,7 +87,6 @@ def test_documentation_lists_the_groups_with_their_keys() -> None:
         rows = [line for line in text.splitlines() if line.startswith(f"| {group.what} |")]
         assert len(rows) == 1, group.what
         assert re.findall(r"`(\w+)`", rows[0]) == list(group.keys), group.what
-        assert ("refused" in rows[0]) == group.is_refused
 
 
 #: Keys of Apache Pulsar's broker.conf that have another value than nothing, as it has them.

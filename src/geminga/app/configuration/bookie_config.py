@@ -9,7 +9,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.configuration.config import AUTO_RECOVERY_KEY, build_settings, risks, shown_assignment, unknown_keys
 from geminga.app.configuration.config_sources import ConfigEntry, from_assignment, from_environment, read_file
@@ -92,6 +92,13 @@ class BookieServerConfig:
     )
 
 
+if TYPE_CHECKING:
+    from geminga.app.configuration.bookie_tls_config import BookieTlsConfig
+
+#: The key that asks for TLS, in BookKeeper's own words.
+TLS_FACTORY: Final = "tlsProviderFactoryClass"
+
+
 class HttpListener(NamedTuple):
     """Where a bookie answers HTTP, and by which key."""
 
@@ -118,6 +125,8 @@ class BookieProcessConfig:
     metadata: ZooKeeperAddress | None = None
     #: Auto-recovery in the bookie's process; None: it runs none.
     recovery: RecoveryConfig | None = None
+    #: None: nobody speaks TLS.
+    tls: BookieTlsConfig | None = None
 
     def http(self) -> HttpListener | None:
         """Where it answers HTTP; None: nowhere. As in BookKeeper, metrics have a port of their own only without it."""
@@ -167,13 +176,27 @@ def load_bookie_config(
     recovery = _recovery(latest)
     known = {key for config_class in classes[: 4 if recovery else 2] for key in settings_of(config_class)}
     known.add(AUTO_RECOVERY_KEY)
-    warnings = list(_asked_in_vain(tuple(latest.values())))
+    tls = bookie_tls_of(latest, known)
+    warnings = list(_asked_in_vain([entry for entry in latest.values() if entry.key not in known]))
     warnings += risks(bookie)
     unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
     warnings += unknown_keys(unused, known)
     if recovery is not None and metadata is None:
         warnings.append(f"{AUTO_RECOVERY_KEY}=true has no effect: without a metadata store the bookie is in no cluster")
-    return BookieProcessConfig(server, bookie, tuple(warnings), metadata, recovery)
+    return BookieProcessConfig(server, bookie, tuple(warnings), metadata, recovery, tls)
+
+
+def bookie_tls_of(latest: Mapping[str, ConfigEntry], known: set[str]) -> BookieTlsConfig | None:
+    """What is said of TLS to bookies, whose keys become ``known``; None: nothing. Raises ConfigurationError."""
+    if TLS_FACTORY not in latest or latest[TLS_FACTORY].text.strip().lower() in ("", "null"):
+        return None
+    # Not loaded by who has none.
+    from geminga.app.configuration.bookie_tls_config import BookieTlsConfig
+
+    known.update(settings_of(BookieTlsConfig))
+    found = build_settings(BookieTlsConfig, latest)
+    found.check()
+    return found
 
 
 def _recovery(latest: Mapping[str, ConfigEntry]) -> RecoveryConfig | None:
@@ -212,9 +235,10 @@ def _asked_in_vain(entries: Collection[ConfigEntry]) -> Iterator[str]:
     refused = [(entry, group) for entry, group in asked if group.is_refused]
     if refused:
         named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
+        these = "this key" if len(refused) == 1 else "these keys"
         raise ConfigurationError(
-            "a bookie of this version has no authentication and no TLS, and does not start where they "
-            f"are asked for: {named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
+            "a bookie of this version has no authentication, has TLS by tlsProviderFactoryClass alone, and does not "
+            f"start where more is asked for: {named}. Remove {these} to run it without"
         )
     for entry in entries:
         if entry.key == "statsProviderClass" and _simple_name(entry.text) not in _PROVIDERS:

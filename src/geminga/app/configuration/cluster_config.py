@@ -20,8 +20,8 @@ from geminga.model.settings import setting
 
 #: A session may not be shorter: the server looks at sessions every 2 s.
 SESSION_MS_LEAST: Final = 4000
-#: Keys that ask for protection between this broker and its bookies. With one of them it does not start.
-BOOKIE_SECURITY: Final = ("bookkeeperTLSClientAuthentication", "bookkeeperClientAuthenticationPlugin")
+#: Keys that ask for protection between this broker and its bookies that is not there: with one it does not start.
+BOOKIE_SECURITY: Final = ("bookkeeperClientAuthenticationPlugin",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ def _refuse_security(latest: Mapping[str, ConfigEntry]) -> None:
         entry = latest.get(key)
         if entry is not None and asked_in_vain(key, entry.text) is not None:
             raise ConfigurationError(
-                f"{shown_assignment(entry)}: a broker of this version speaks to its bookies without TLS and "
-                "authentication, and does not start where they are asked for. Remove this key to run it without"
+                f"{shown_assignment(entry)}: a broker of this version speaks to its bookies without "
+                "authentication, and does not start where it is asked for. Remove this key to run it without"
             )
 
 

@@ -29,6 +29,7 @@ from geminga.model.settings import Setting, settings_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from geminga.app.configuration.bookie_tls_config import BrokerBookieTlsConfig
     from geminga.app.configuration.links_config import LinksConfig
     from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.authentication.config import AuthenticationConfig
@@ -84,6 +85,8 @@ class Config:
     tls: TlsConfig | None = None
     #: None: other brokers are spoken to without TLS, as nobody.
     links: LinksConfig | None = None
+    #: None: bookies of other processes are spoken to without TLS.
+    bookie_tls: BrokerBookieTlsConfig | None = None
 
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""
@@ -99,6 +102,7 @@ class Config:
             self.authentication,
             self.tls,
             self.links,
+            self.bookie_tls,
         ):
             if part is None:
                 continue
@@ -219,6 +223,17 @@ def _links_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> LinksConf
     return build_settings(LinksConfig, latest)
 
 
+def _bookie_tls_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> BrokerBookieTlsConfig | None:
+    """What a broker of a cluster is told of TLS to its bookies. Raises ConfigurationError."""
+    entry = latest.get("bookkeeperTLSClientAuthentication")
+    if entry is None or entry.text.strip().lower() in ("", "false"):
+        return None
+    from geminga.app.configuration.bookie_tls_config import BrokerBookieTlsConfig
+
+    known.update(settings_of(BrokerBookieTlsConfig))
+    return build_settings(BrokerBookieTlsConfig, latest)
+
+
 def balancing_from(entries: Iterable[ConfigEntry]) -> LoadConfig:
     """Settings of load, which a broker that is alone has no use for. Raises ConfigurationError."""
     # Not loaded by such a one.
@@ -244,6 +259,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
     warnings: list[str] = []
     authentication = _authentication_from(latest, known, warnings)
     tls, links = _tls_from(latest, known), _links_from(latest, known)
+    bookie_tls = _bookie_tls_from(latest, known)
     warnings += _asked_in_vain(entry for key, entry in latest.items() if key not in known)
     managed_ledger = build_settings(ManagedLedgerConfig, latest)
     entries_of_quorums = [latest.get(key) for key in QUORUM_KEYS]
@@ -273,6 +289,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
         authentication=authentication,
         tls=tls,
         links=links,
+        bookie_tls=bookie_tls,
     )
 
 
@@ -359,7 +376,7 @@ def _bad_value(setting: Setting, base: str, entry: ConfigEntry) -> Configuration
 
 
 def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
-    """A line for each key that asks for what is not there; raises ConfigurationError where that may not be ignored."""
+    """A line for each key that asks for what is not there."""
     set_entries = [entry for entry in entries if entry.text.strip().lower() not in ("", "false")]
     if not set_entries:
         return
@@ -367,13 +384,6 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
     from geminga.app.configuration.core.unbuilt_keys import asked_in_vain
 
     asked = [(entry, group) for entry in set_entries if (group := asked_in_vain(entry.key, entry.text)) is not None]
-    refused = [(entry, group) for entry, group in asked if group.is_refused]
-    if refused:
-        named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
-        raise ConfigurationError(
-            f"protection that is asked for is not there, and this version does not start without it: "
-            f"{named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
-        )
     for entry, group in asked:
         yield f"{shown_assignment(entry)} has no effect ({group.what}): {group.instead}"
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from geminga.app.configuration.bookie_config import BookieServerConfig, HttpListener, load_bookie_config
+from geminga.app.configuration.bookie_config import BookieServerConfig, HttpListener, bookie_tls_of, load_bookie_config
 from geminga.app.configuration.config import build_settings, unknown_keys
 from geminga.app.configuration.config_sources import from_assignment, from_environment, read_file
 from geminga.app.configuration.core.bookie_keys import NOT_BUILT
@@ -46,6 +46,7 @@ from geminga.runtime.ports import Runtime
 from geminga.version import __version__
 
 if TYPE_CHECKING:
+    from geminga.app.configuration.bookie_tls_config import BookieTlsConfig
     from geminga.app.lifecycle.plain_http import PlainHttp
     from geminga.app.servers.questions_port import QuestionsPort
 
@@ -67,6 +68,8 @@ class AutoRecoveryProcessConfig(NamedTuple):
     warnings: tuple[str, ...] = ()
     #: Hosts by which that is reached, beside those that the operator lists.
     http_names: tuple[str, ...] = ()
+    #: None: bookies are spoken to without TLS.
+    tls: BookieTlsConfig | None = None
 
 
 class ClusterConnections(NamedTuple):
@@ -98,6 +101,7 @@ def load_autorecovery_config(
     # One file serves a machine's bookie and its auto-recovery.
     classes = (BookieServerConfig, BookieConfig, BookKeeperConfig, ReplicationConfig)
     known = {key for config_class in classes for key in settings_of(config_class)}
+    tls = bookie_tls_of(latest, known)
     unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
     return AutoRecoveryProcessConfig(
         bookie.server,
@@ -107,6 +111,7 @@ def load_autorecovery_config(
         http,
         tuple(unknown_keys(unused, known)),
         bookie.http_names(),
+        tls,
     )
 
 
@@ -119,7 +124,11 @@ async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[ClusterC
     try:
         timeout_ms = config.server.zk_timeout_ms
         metadata = await ZooKeeperMetadataStore.open(runtime, config.metadata, session_timeout_ms=timeout_ms)
-        pool = RemoteBookiePool(runtime, frame_bytes_max=config.server.frame_bytes_max)
+        used = None if config.tls is None else config.tls.used()
+        if used is not None and config.tls is not None:
+            used.follow(config.tls.refresh_s)
+        tls = None if used is None else used.context
+        pool = RemoteBookiePool(runtime, frame_bytes_max=config.server.frame_bytes_max, tls=tls)
         try:
             await refuse_unfinished(metadata, str(config.metadata))
             registered = await RegisteredBookies.follow(metadata, pool)
@@ -131,6 +140,8 @@ async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[ClusterC
                 await registered.close()
         finally:
             await pool.close()
+            if used is not None:
+                used.close()
             await metadata.close()
     finally:
         await runtime.threads.close()

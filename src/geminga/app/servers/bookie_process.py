@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import os
+import signal
 from typing import Final
 
 from geminga.app.configuration.bookie_config import BookieProcessConfig
@@ -43,6 +44,8 @@ async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) ->
     loop = asyncio.get_running_loop()
     stop_on_signals(loop, stop, latest_s=lambda: STOP_S + STOP_GRACE_S)
     server = BookieProcessServer(config, data_dir, on_fatal=end_at_once)
+    if config.tls is not None:
+        loop.add_signal_handler(signal.SIGHUP, server.look_at_certificates)
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

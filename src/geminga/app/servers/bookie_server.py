@@ -46,12 +46,17 @@ if TYPE_CHECKING:
 
     from geminga.app.servers.questions_port import QuestionsPort
     from geminga.bookie.serving import BookieServer
+    from geminga.bookie.serving.entrance import BookieTls
+    from geminga.runtime.tls.following import FollowedContext
 
 #: Opens the metadata store of the bookie's cluster.
 OpenMetadata: TypeAlias = Callable[[Runtime], Awaitable[MetadataStore]]
 
 #: HTTP connections at once: of a scraper or two, and of whoever asks whether it is ready.
 HTTP_CONNECTIONS_MAX: Final = 64
+
+#: Seconds from a connection until it is secured, where the port speaks TLS.
+TLS_HANDSHAKE_S: Final = 10.0
 
 #: A start waits for the node of an earlier session for so many times a session's life: it ends at a tick of the server.
 STALE_SESSIONS: Final = 1.5
@@ -115,6 +120,8 @@ class BookieProcessServer:
         )
         self._bookie_config = replace(config.bookie, open_file_limit=self._plan.open_logs)
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        #: Of its port; None: it speaks no TLS.
+        self._followed: FollowedContext | None = None
 
     async def start(self) -> ServedBookie:
         """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
@@ -176,7 +183,12 @@ class BookieProcessServer:
         """Auditor and replication worker beside the bookie, as BookKeeper's runs them."""
         from geminga.app.servers.recovery_in_bookie import RecoveryInBookie
 
-        recovery = RecoveryInBookie(runtime, metadata, bookie_id, config, self._config.server.frame_bytes_max)
+        used = None if self._config.tls is None else self._config.tls.used()
+        tls = None if used is None else used.context
+        recovery = RecoveryInBookie(runtime, metadata, bookie_id, config, self._config.server.frame_bytes_max, tls)
+        if used is not None and self._config.tls is not None:
+            used.follow(self._config.tls.refresh_s)
+            self._closers.append(("certificates of auto-recovery", _closing(used)))
         self._closers.append(("auto-recovery", recovery.close))
         await recovery.start()
         _log.info("auto-recovery runs in this process")
@@ -184,11 +196,30 @@ class BookieProcessServer:
     async def _take_port(self, runtime: Runtime) -> TakenPort:
         host, port = self._config.server.bind_address, self._config.server.bookie_port
         try:
-            taken = await TakenPort.take(runtime, host, port, keep_free=self._plan.storage)
+            taken = await TakenPort.take(runtime, host, port, keep_free=self._plan.storage, tls=self._tls())
         except OSError as error:
             raise UnavailableError(f"bookiePort: can not listen on {host}:{port}: {error.strerror or error}") from error
         self._closers.append(("port", taken.close))
         return taken
+
+    def _tls(self) -> BookieTls | None:
+        """Of its port; raises ConfigurationError."""
+        config = self._config.tls
+        if config is None:
+            return None
+        tls, self._followed = config.served(TLS_HANDSHAKE_S)
+        self._followed.follow(config.refresh_s)
+        self._closers.append(("certificates", self._forget_certificates))
+        return tls
+
+    def look_at_certificates(self) -> None:
+        """Read the files of certificates again, if it speaks TLS: SIGHUP."""
+        if self._followed is not None:
+            self._followed.look(again=True)
+
+    async def _forget_certificates(self) -> None:
+        if self._followed is not None:
+            self._followed.close()
 
     async def _take_http(self, runtime: Runtime) -> QuestionsPort | None:
         listener = self._config.http()
@@ -278,6 +309,13 @@ def _configured_metadata(config: BookieProcessConfig) -> OpenMetadata | None:
         return await ZooKeeperMetadataStore.open(runtime, address, session_timeout_ms=timeout_ms)
 
     return opening
+
+
+def _closing(followed: FollowedContext) -> Callable[[], Awaitable[None]]:
+    async def close() -> None:
+        followed.close()
+
+    return close
 
 
 def _answers(runtime: Runtime, bookie: SpreadBookie, server: BookieServer) -> ASGIApp:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.core.addresses import is_loopback
-from geminga.app.servers.listeners import BoundPorts, bound_addresses, endpoints, own_names
-from geminga.app.servers.service_ports import ServicePorts
+from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.service import Broker

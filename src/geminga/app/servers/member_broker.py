@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.app.configuration.config import Config
 from geminga.app.lifecycle.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.app.servers.broker_server import Addresses, BrokerServer, Peers, Storage
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool, frame_bytes_for
+from geminga.bookkeeper.remote.kept_connection import TlsOfBookies
 from geminga.broker.composition.service import Broker
 from geminga.broker.core.coercion import Json
 from geminga.broker.load.balancer import LoadBalancer
@@ -40,6 +41,9 @@ from geminga.model.errors import ConfigurationError
 from geminga.runtime import Runtime, descriptor_limit, real_runtime
 from geminga.runtime.ports import FatalHandler
 from geminga.version import __version__
+
+if TYPE_CHECKING:
+    from geminga.runtime.tls.following import FollowedContext
 
 #: How long a start waits for as many bookies as a ledger needs; then it serves what can be served.
 BOOKIES_WAIT_S: Final = 10.0
@@ -79,6 +83,8 @@ class MemberBrokerServer(BrokerServer):
         self._on_fatal = on_fatal
         self._client: Client | None = None
         self._load: LoadBalancer | None = None
+        #: Of connections to bookies; None: they are plain.
+        self._followed: FollowedContext | None = None
 
     def _open_runtime(self) -> Runtime:
         runtime = self.runtime = real_runtime(self._on_fatal)
@@ -91,13 +97,36 @@ class MemberBrokerServer(BrokerServer):
     ) -> RemoteBookiePool:
         """Those registered in ``metadata``, once there are enough, or after a while. See :class:`RemoteBookiePool`."""
         pool = RemoteBookiePool(
-            runtime, frame_bytes_max=frame_bytes_for(self._config.broker.message_bytes_max), asks_unlisted=asks_unlisted
+            runtime,
+            frame_bytes_max=frame_bytes_for(self._config.broker.message_bytes_max),
+            asks_unlisted=asks_unlisted,
+            tls=self._tls_of_bookies(),
         )
         self._closers.append(("bookies' connections", pool.close))
         registered = await RegisteredBookies.follow(metadata, pool)
         self._closers.append(("bookies' list", registered.close))
         await self._wait_for_bookies(pool)
         return pool
+
+    def _tls_of_bookies(self) -> TlsOfBookies | None:
+        """How bookies of other processes are spoken to; None: without TLS. Raises ConfigurationError."""
+        config = self._config.bookie_tls
+        if config is None:
+            return None
+        self._followed = config.used()
+        self._followed.follow(config.refresh_s)
+        self._closers.append(("certificates", self._forget_certificates))
+        return self._followed.context
+
+    def look_at_certificates(self) -> None:
+        """Those towards bookies, too."""
+        super().look_at_certificates()
+        if self._followed is not None:
+            self._followed.look(again=True)
+
+    async def _forget_certificates(self) -> None:
+        if self._followed is not None:
+            self._followed.close()
 
     def _peers(self, runtime: Runtime, metadata: MetadataStore, chooser: Chooser | None = None) -> Peers:
         resources = Resources(metadata)

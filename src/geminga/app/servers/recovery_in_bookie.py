@@ -5,6 +5,7 @@ from __future__ import annotations
 from geminga.app.configuration.bookie_config import RecoveryConfig
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.bookkeeper.remote.kept_connection import TlsOfBookies
 from geminga.metadata.ports import MetadataStore
 from geminga.replication.autorecovery import AutoRecovery
 from geminga.replication.registry import MetadataBookieRegistry
@@ -21,10 +22,11 @@ class RecoveryInBookie:
         bookie_id: str,
         config: RecoveryConfig,
         frame_bytes_max: int,
+        tls: TlsOfBookies | None = None,
     ) -> None:
-        """``bookie_id``: whose process it is, for people who read locks."""
+        """``bookie_id``: whose process it is, for people who read locks. ``tls``: how bookies are spoken to."""
         self._metadata = metadata
-        self._pool = RemoteBookiePool(runtime, frame_bytes_max=frame_bytes_max)
+        self._pool = RemoteBookiePool(runtime, frame_bytes_max=frame_bytes_max, tls=tls)
         self._registered: RegisteredBookies | None = None
         self._recovery = AutoRecovery(
             runtime,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.bookie.core.read_turns import ReadTurns
 from geminga.bookie.serving import limits
@@ -21,6 +21,9 @@ from geminga.runtime.frame_room import FrameRoom
 from geminga.runtime.ports import Listener
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
 
+if TYPE_CHECKING:
+    from geminga.bookie.serving.entrance import BookieTls, Entrances
+
 #: Where BookKeeper's bookies listen (``bookiePort``).
 BOOKIE_PORT: Final = 3181
 
@@ -28,14 +31,24 @@ BOOKIE_PORT: Final = 3181
 class TakenPort:
     """A port where connections are refused until the bookie is there: it is known to be free before it recovers."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: BookieTls | None = None) -> None:
         self._server: BookieServer | None = None
         self._listener: Listener
+        self._entrances: Entrances | None = None
+        if tls is not None:
+            from geminga.bookie.serving.entrance import Entrances
+
+            self._entrances = Entrances(tls, self._served)
 
     @classmethod
-    async def take(cls, runtime: Runtime, host: str, port: int, *, keep_free: int = 0) -> TakenPort:
-        """Take ``host:port`` (0: one of the kernel's choice); raises OSError. ``keep_free``: as ``Network.listen``."""
-        taken = cls()
+    async def take(
+        cls, runtime: Runtime, host: str, port: int, *, keep_free: int = 0, tls: BookieTls | None = None
+    ) -> TakenPort:
+        """Take ``host:port`` (0: one of the kernel's choice); raises OSError. ``keep_free``: as ``Network.listen``.
+
+        ``tls``: by START_TLS; None: there is none.
+        """
+        taken = cls(tls)
         taken._listener = await runtime.network.listen(taken._connection, host, port, keep_free=keep_free, start=False)
         return taken
 
@@ -61,7 +74,10 @@ class TakenPort:
         """Let go of it."""
         await self._listener.close()
 
-    def _connection(self) -> BookieConnection:
+    def _connection(self) -> asyncio.Protocol:
+        return self._served() if self._entrances is None else self._entrances.enter()
+
+    def _served(self) -> BookieConnection:
         assert self._server is not None
         return BookieConnection(self._server)
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from geminga.bookkeeper.remote.kept_connection import ANSWER_TIMEOUT_S, Backlog, KeptConnection, Receiver
+from geminga.bookkeeper.remote.kept_connection import (
+    ANSWER_TIMEOUT_S,
+    Backlog,
+    KeptConnection,
+    Receiver,
+    TlsOfBookies,
+)
 from geminga.model.errors import ProtocolError, StorageError
 from geminga.runtime import Runtime
 from geminga.wire.bookkeeper.answers import Answer
@@ -44,9 +50,12 @@ class Channel(KeptConnection):
         on_state: Callable[[bool], None],
         keeps_connected: bool,
         backlog: Backlog | None = None,
+        tls: TlsOfBookies | None = None,
     ) -> None:
         """As a :class:`KeptConnection`. ``version``: of the protocol. ``frame_bytes_max``: of an answer."""
-        super().__init__(runtime, name, host, port, on_state=on_state, keeps_connected=keeps_connected, backlog=backlog)
+        super().__init__(
+            runtime, name, host, port, on_state=on_state, keeps_connected=keeps_connected, backlog=backlog, tls=tls
+        )
         self._version = version
         self._frame_bytes_max = frame_bytes_max
         self._next_id = 0

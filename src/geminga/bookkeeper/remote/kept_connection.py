@@ -12,6 +12,7 @@ little, until it answers. What it missed comes to it by auto-recovery's check of
 from __future__ import annotations
 
 import asyncio
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeAlias, cast
@@ -42,6 +43,8 @@ BACKLOG_BYTES_MAX: Final = 256 * 1024 * 1024
 #: From this mean size of what is written at once it is not put together before, which would copy it.
 WRITE_PIECES_BYTES_MIN: Final = 2048
 
+#: Gives the context of a connection with TLS.
+TlsOfBookies: TypeAlias = Callable[[], ssl.SSLContext]
 #: Takes what came with one read of the socket; what it gives back ends the connection.
 Receiver: TypeAlias = Callable[[bytes], "ProtocolError | None"]
 
@@ -80,14 +83,16 @@ class KeptConnection(ABC):
         on_state: Callable[[bool], None],
         keeps_connected: bool,
         backlog: Backlog | None = None,
+        tls: TlsOfBookies | None = None,
     ) -> None:
-        """``name``: of the bookie, for errors.
+        """``name``: of the bookie, for errors. ``tls``: what a new connection gets; None: it is plain.
 
         ``on_state``: told whether there is a connection after each change, and after each attempt that failed.
         ``keeps_connected``: connect again by itself after a loss. ``backlog``: shared with other connections.
         """
         self._runtime = runtime
         self._name = name
+        self._tls = tls
         self._address = BookieAddress(host, port)
         self._on_state = on_state
         self._keeps_connected = keeps_connected
@@ -198,9 +203,13 @@ class KeptConnection(ABC):
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 if path is not None:
                     _, link = await network.connect_local(self._new_link, path)
+                elif self._tls is not None:
+                    from geminga.bookkeeper.remote.start_tls import connect_secured
+
+                    _, link = await connect_secured(network, self._new_link, *self._address, self._tls())
                 else:
                     _, link = await network.connect(self._new_link, *self._address)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is one
             self._is_connecting = False
             self._failed(f"not reachable at {self._address}: {error}")
             return

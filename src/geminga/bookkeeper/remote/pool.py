@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from geminga.bookkeeper.core.addresses import BookieAddress, address_of_id
 from geminga.bookkeeper.local_pool import AbsentBookie
-from geminga.bookkeeper.remote.kept_connection import Backlog
+from geminga.bookkeeper.remote.kept_connection import Backlog, TlsOfBookies
 from geminga.bookkeeper.remote.remote_bookie import FRAME_BYTES_PULSAR, RemoteBookie
 from geminga.model.bookie_port import Availability, Bookie, PoolListener
 from geminga.runtime import Runtime, get_logger, spawn
@@ -36,13 +36,19 @@ class RemoteBookiePool:
     """Implements ``model.bookie_port.BookiePool``; see the module."""
 
     def __init__(
-        self, runtime: Runtime, *, frame_bytes_max: int = FRAME_BYTES_PULSAR, asks_unlisted: bool = True
+        self,
+        runtime: Runtime,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_PULSAR,
+        asks_unlisted: bool = True,
+        tls: TlsOfBookies | None = None,
     ) -> None:
-        """Nobody is listed yet. ``frame_bytes_max``: of the bookies.
+        """Nobody is listed yet. ``frame_bytes_max``: of the bookies. ``tls``: how they are spoken to; None: plain.
 
         ``asks_unlisted`` False: an id is no address, though it looks like one, and who is not listed is out of reach.
         """
         self._runtime = runtime
+        self._tls = tls
         self._asks_unlisted = asks_unlisted
         self._frame_bytes_max = frame_bytes_max
         self._backlog = Backlog()
@@ -103,7 +109,12 @@ class RemoteBookiePool:
             _log.info("bookie %s is at %s now", bookie_id, address)
             spawn(known[0].close(), name=f"bookie-close-{bookie_id}")
         bookie = RemoteBookie(
-            self._runtime, bookie_id, *address, frame_bytes_max=self._frame_bytes_max, backlog=self._backlog
+            self._runtime,
+            bookie_id,
+            *address,
+            frame_bytes_max=self._frame_bytes_max,
+            backlog=self._backlog,
+            tls=self._tls,
         )
         self._bookies[bookie_id] = bookie, address
         bookie.watch(partial(self._changed, bookie_id, bookie))

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 from geminga.bookkeeper.remote.add_channel import AddChannel
 from geminga.bookkeeper.remote.channel import Channel
-from geminga.bookkeeper.remote.kept_connection import Backlog
+from geminga.bookkeeper.remote.kept_connection import Backlog, TlsOfBookies
 from geminga.bookkeeper.remote.reads import BatchReads, EntriesRead, failure_of
 from geminga.model.bookie_port import (
     ID_MAX,
@@ -97,6 +97,7 @@ class RemoteBookie:
         *,
         frame_bytes_max: int = FRAME_BYTES_PULSAR,
         backlog: Backlog | None = None,
+        tls: TlsOfBookies | None = None,
     ) -> None:
         """Nothing is connected yet. ``bookie_id``: for errors and the log; ``frame_bytes_max``: the bookie's.
 
@@ -107,7 +108,9 @@ class RemoteBookie:
         self._frame_bytes_max = frame_bytes_max
         self._loop = asyncio.get_running_loop()
         self._availability = AvailabilityState(Availability.WRITABLE)
-        channel = partial(Channel, runtime, bookie_id, host, port, frame_bytes_max=frame_bytes_max, backlog=backlog)
+        channel = partial(
+            Channel, runtime, bookie_id, host, port, frame_bytes_max=frame_bytes_max, backlog=backlog, tls=tls
+        )
         self._channel = channel(VERSION_3, on_state=partial(self._state_changed, _MAIN), keeps_connected=True)
         self._adds = AddChannel(
             runtime,
@@ -117,6 +120,7 @@ class RemoteBookie:
             on_state=partial(self._state_changed, _ADDS),
             on_read_only=self._saw_read_only,
             backlog=backlog,
+            tls=tls,
         )
         #: Connections that failed, and are not there again.
         self._failed: set[str] = set()

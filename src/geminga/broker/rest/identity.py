@@ -21,7 +21,7 @@ from geminga.broker.access.core.handshake import (
 from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.ports import Exchange
 from geminga.broker.rest.calls.requests import context_of
-from geminga.broker.rest.http.certificates import CERTIFICATE_IN_STATE
+from geminga.broker.rest.http.http_connection import CERTIFICATE_IN_STATE
 from geminga.model.errors import AuthenticationError
 
 #: Headers of Pulsar's: the method's name, and for whom a proxy asks.

@@ -28,11 +28,18 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "TLS to a bookie",
-        "entries could be read on their way",
+        "entries could be read on their way, for tlsProviderFactoryClass is not set",
         _keys(
-            "tlsProviderFactoryClass tlsClientAuthentication tlsCertificatePath tlsKeyStore tlsKeyStorePasswordPath "
-            "tlsTrustStore tlsTrustStorePasswordPath bookieTLSKeyStore httpServerTlsEnable"
+            "tlsClientAuthentication tlsCertificatePath tlsKeyStore tlsKeyStorePasswordPath tlsTrustStore "
+            "tlsTrustStorePasswordPath"
         ),
+        is_refused=True,
+        quiet=_OFF,
+    ),
+    Unbuilt(
+        "TLS of a bookie's HTTP",
+        "metrics and state could be read on their way",
+        _keys("httpServerTlsEnable bookieTLSKeyStore"),
         is_refused=True,
         quiet=_OFF,
     ),

@@ -87,7 +87,6 @@ GROUPS: Final = (
             "bookkeeperClientAuthenticationParametersName bookkeeperClientAuthenticationParameters "
             "bookieAuthProviderFactoryClass"
         ),
-        is_refused=True,
     ),
     Unbuilt(
         "Other metadata and bookies",

@@ -21,13 +21,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from geminga.broker.rest.calls.core.timeouts import RequestPhase, RequestTimeouts
-from geminga.broker.rest.http.certificates import CERTIFICATE_IN_STATE
 from geminga.runtime import let_go
 from geminga.runtime.frame_room import FrameRoom, HalfFrame
 from geminga.wire.pulsar.foreign import HEAD_BYTES, Protocol, refusal, spoken_in
 
 #: What a client of the binary protocol is told, with the keys of the two ports.
 NOT_HTTP: Final = "This is a port of HTTP ({}); Pulsar's binary protocol is on another one ({})"
+#: Where the state of a request's scope has the certificate that its client showed, which TLS verified: DER.
+CERTIFICATE_IN_STATE: Final = "certificate"
 #: What a client is told that took too long for its request.
 _REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 #: Of h11, where the server sets no bound.
