@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.peer = f"/{address[0]}:{address[1]}" if isinstance(address, tuple) else "/unknown"
-        self.state = self.state.after(Event.ACCEPTED)
+        self._move(Event.ACCEPTED)
         self.output.attach(transport, self.abort)
         self.gate.attach(transport)
         refused = self.services.connections.opened(self)
@@ -426,7 +426,7 @@ class Connection(asyncio.Protocol):
 
     def _welcome(self) -> None:
         """It is known who is there: other commands are taken, and large messages."""
-        self.state = self.state.after(Event.WELCOMED)
+        self._move(Event.WELCOMED)
         self._decoder.allow(self.services.config.message_bytes_max)
         self._keep_alive.start(self._first_look_s - self._monotonic(), self._ping, self.abort)
 
@@ -467,7 +467,13 @@ class Connection(asyncio.Protocol):
         # Its end answers those who wait, so that its producers are gone when they go on.
         self.abort("no answer to a liveness check")
 
-    # ---- the end
+    # ---- its state, and the end
+
+    def _move(self, event: Event) -> None:
+        self.state = self.state.after(event)
+        if not self.state.is_written:
+            self.output.detach()
+            self.gate.detach()
 
     @property
     def is_closed(self) -> bool:
@@ -500,15 +506,13 @@ class Connection(asyncio.Protocol):
         """
         if reason and not self.state.is_closed:
             _log.warning("closing connection %s (%s): %s", self.peer, self.client_version, reason)
-        self.output.detach()
         self._end()
         if self._transport is not None:
             self._transport.abort()
 
     def _end(self) -> None:
         """Nothing more is taken from it."""
-        self.state = self.state.after(Event.CLOSED)
-        self.gate.detach()
+        self._move(Event.CLOSED)
         self.load.closed()
         self.members.closed()
         self._keep_alive.stop()
@@ -516,16 +520,14 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone: what came before is handled, then producers and consumers leave their topics."""
         if self._has_commands_left and not self.state.is_closed:
-            self.state = self.state.after(Event.LOST)
+            self._move(Event.LOST)
             self._transport = None
-            self.output.detach()
-            self.gate.detach()
             self._schedule_turn()  # or the command under way does
         else:
             self._leave()
 
     def _leave(self) -> None:
-        self.state = self.state.after(Event.DONE)
+        self._move(Event.DONE)
         self._commands_left = []
         if self._large_frame is not None:
             self._large_frame.end()

@@ -61,6 +61,7 @@ class State(Enum):
     GONE = ("over", Takes.NOTHING, False, True, False)
 
     def __init__(self, what: str, takes: Takes, is_written: bool, is_closed: bool, has_left: bool) -> None:
+        #: In words, which also tell states apart that are alike in the rest.
         self.what = what
         self.takes = takes
         self.is_connected = takes is Takes.ALL
