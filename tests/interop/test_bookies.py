@@ -17,7 +17,7 @@ from geminga.model.bookie_port import BookieInfo, LacResult
 from geminga.model.errors import LedgerFencedError, NoSuchEntryError, NoSuchLedgerError, WrongMasterKeyError
 from geminga.runtime.real import real_runtime
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
-from support.worlds.bookies import AllLive, Calls, entries_of
+from support.worlds.bookies import Calls, Listed, entries_of
 
 pytestmark = pytest.mark.integration
 
@@ -106,7 +106,7 @@ def test_apaches_client_makes_every_call_of_our_bookie(version: int, tmp_path: P
     async def main() -> None:
         fatal: list[str] = []
         runtime = real_runtime(lambda part, error: fatal.append(f"{part}: {error}"))
-        bookie = await LocalBookie.open(runtime, str(tmp_path), BookieConfig(), ledgers=AllLive())
+        bookie = await LocalBookie.open(runtime, str(tmp_path), BookieConfig(), ledgers=Listed())
         server = await BookieServer.listen(runtime, bookie, "127.0.0.1", 0)
         said = []
         async with program("BookieCalls.java", "127.0.0.1", str(server.port), str(version)) as line:

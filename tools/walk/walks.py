@@ -7,7 +7,7 @@ the simulator's disk and network, and what the client in here calls, do not coun
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -23,6 +23,7 @@ from geminga.metadata.memory import MemoryMetadataStore
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 from support.clusters.transacting import Transacting
+from support.worlds.bookies import Listed
 from support.worlds.broker_world import BrokerWorld, Client, Type, send_frame
 from support.worlds.rest_world import ask, rest_application
 from tools.walk.tracing import Trace, traced
@@ -40,28 +41,9 @@ TOPIC_PATH: Final = "/admin/v2/persistent/public/default/topic"
 CLIENT_TAKES: Final = (Client._on_write.__code__,)
 
 
-class NoLedgersKnown:
-    """Nobody says which ledgers there are: the bookie collects nothing."""
-
-    async def live_ledger_ids(self) -> set[int] | None:
-        return None
-
-    async def next_ledger_id(self) -> int | None:
-        return None
-
-    async def read_mark(self, instance: str) -> None:
-        return None
-
-    async def write_mark(self, instance: str, mark: int) -> None:
-        pass
-
-    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
-        return None
-
-
 async def _bookie(node: sim.SimNode) -> LocalBookie:
     config = BookieConfig(journal_pre_alloc_size_mb=1)
-    return await LocalBookie.open(node.runtime, "/bookie", config, ledgers=NoLedgersKnown())
+    return await LocalBookie.open(node.runtime, "/bookie", config, ledgers=Listed())
 
 
 def _with_broker(scenario: Callable[[BrokerWorld], Awaitable[Trace]], **settings: object) -> Trace:

@@ -36,7 +36,7 @@ from geminga.model.bookie_port import (
 from geminga.model.errors import DiskFullError, StorageError
 from geminga.runtime import spawn
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
-from support.worlds.bookies import AllLive, Calls
+from support.worlds.bookies import Calls, Listed
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class FarBookie:
 
     async def _open(self, node: SimNode) -> None:
         await node.runtime.disk.make_dirs("/data")
-        self.bookie = await LocalBookie.open(node.runtime, "/data", self.config, ledgers=AllLive())
+        self.bookie = await LocalBookie.open(node.runtime, "/data", self.config, ledgers=Listed())
         await BookieServer.listen(node.runtime, self.bookie, "0.0.0.0", BOOKIE_PORT)
         self.bookie.watch(self._availability.set)
         self._availability.set(Availability.WRITABLE)

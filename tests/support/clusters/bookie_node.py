@@ -12,6 +12,7 @@ from geminga.bookie import BookieConfig, LocalBookie
 from geminga.model.bookie_port import LacResult
 from geminga.model.errors import StorageError
 from geminga.sim import SimNode, SimWorld
+from support.worlds.bookies import Listed
 
 KEY = b"key"
 
@@ -26,18 +27,15 @@ SMALL = BookieConfig(
 )
 
 
-class Ledgers:
-    """The ledgers that exist; None: not known."""
+class Ledgers(Listed):
+    """And what else of them the metadata store says, as far as a test has it say so."""
 
     def __init__(self) -> None:
-        self.live: set[int] | None = None
-        #: The counter of ids; None: not told.
+        super().__init__()
+        #: The counter of ids; None: not known.
         self.next_id: int | None = None
         #: By the bookie's instance; of an older backup, too.
         self.marks: dict[str, int] = {}
-
-    async def live_ledger_ids(self) -> set[int] | None:
-        return None if self.live is None else set(self.live)
 
     async def next_ledger_id(self) -> int | None:
         return self.next_id
@@ -47,10 +45,6 @@ class Ledgers:
 
     async def write_mark(self, instance: str, mark: int) -> None:
         self.marks[instance] = mark
-
-    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
-        live = await self.live_ledger_ids()
-        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
 
 
 class BookieNode:

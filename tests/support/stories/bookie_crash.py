@@ -21,6 +21,7 @@ from geminga.model.errors import (
 )
 from geminga.runtime import is_halted
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from support.worlds.bookies import Listed
 
 MASTER_KEY = b"key"
 #: Lives of the bookie in one story, the last one without a crash.
@@ -41,29 +42,6 @@ TINY = BookieConfig(
 )
 
 
-class Metadata:
-    """The ledgers that exist, as the metadata store would say."""
-
-    def __init__(self) -> None:
-        self.live: set[int] = set()
-
-    async def live_ledger_ids(self) -> set[int]:
-        return set(self.live)
-
-    async def next_ledger_id(self) -> None:
-        return None
-
-    async def read_mark(self, instance: str) -> None:
-        return None
-
-    async def write_mark(self, instance: str, mark: int) -> None:
-        pass
-
-    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
-        live = await self.live_ledger_ids()
-        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
-
-
 class BookieStory:
     """See the module's docstring."""
 
@@ -73,7 +51,7 @@ class BookieStory:
         self.node = world.node("bookie")
         self.node.on_fatal = self.stop_process
         self.config = config
-        self.metadata = Metadata()
+        self.metadata = Listed(set())
         self.next_ledger_id = 1
         #: (ledger, entry) -> every value it was ever given.
         self.tried: dict[tuple[int, int], set[bytes]] = {}

@@ -17,8 +17,8 @@ from geminga.bookie.spread import SpreadBookie
 from geminga.model.errors import CorruptionError, DataDirectoryError, NoSuchEntryError, NoSuchLedgerError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from support.clusters.bookie_node import entries_of
-from support.stories.bookie_crash import TINY, Metadata
-from support.worlds.bookies import Calls
+from support.stories.bookie_crash import TINY
+from support.worlds.bookies import Calls, Listed
 
 PAIRS = [("/j/1", "/l/1"), ("/j/2", "/l/2")]
 LEDGERS = (1, 2, 3, 4)
@@ -36,7 +36,7 @@ class MisfortuneStory:
         self.node = world.node("bookie")
         self.is_spread = self.rng.random() < 0.3
         self.pairs = PAIRS if self.is_spread else PAIRS[:1]
-        self.metadata = Metadata()
+        self.metadata = Listed(set())
         self.metadata.live.update(LEDGERS)
         #: Ledger -> entries acknowledged.
         self.acknowledged: dict[int, list[bytes]] = {ledger_id: [] for ledger_id in LEDGERS}

@@ -35,38 +35,18 @@ PAIRS = [("/j/1", "/a"), ("/j/2", "/b"), ("/j/3", "/c")]
 
 
 class Listed:
-    """The ledgers that exist are those that a test says; None: that can not be told."""
+    """The ledgers that exist are those that a test says; None: that can not be told, so nothing is collected."""
 
-    def __init__(self) -> None:
-        self.live: set[int] | None = None
+    def __init__(self, live: set[int] | None = None) -> None:
+        self.live = live
 
     async def live_ledger_ids(self) -> set[int] | None:
         return None if self.live is None else set(self.live)
 
-    async def next_ledger_id(self) -> None:
+    async def next_ledger_id(self) -> int | None:
         return None
 
-    async def read_mark(self, instance: str) -> None:
-        return None
-
-    async def write_mark(self, instance: str, mark: int) -> None:
-        pass
-
-    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
-        live = await self.live_ledger_ids()
-        return None if live is None else {ledger_id for ledger_id in ledger_ids if ledger_id in live}
-
-
-class AllLive:
-    """Every ledger exists."""
-
-    async def live_ledger_ids(self) -> None:
-        return None
-
-    async def next_ledger_id(self) -> None:
-        return None
-
-    async def read_mark(self, instance: str) -> None:
+    async def read_mark(self, instance: str) -> int | None:
         return None
 
     async def write_mark(self, instance: str, mark: int) -> None:
@@ -229,7 +209,7 @@ class BookieCase:
 async def serve(node: SimNode, kind: type[BookieServer] = BookieServer) -> LocalBookie:
     """Start a bookie and its server on a node."""
     await node.runtime.disk.make_dirs("/data")
-    bookie = await LocalBookie.open(node.runtime, "/data", SMALL_JOURNALS, ledgers=AllLive())
+    bookie = await LocalBookie.open(node.runtime, "/data", SMALL_JOURNALS, ledgers=Listed())
     await kind.listen(node.runtime, bookie, "0.0.0.0", BOOKIE_PORT)
     return bookie
 
@@ -237,7 +217,7 @@ async def serve(node: SimNode, kind: type[BookieServer] = BookieServer) -> Local
 async def served_locally(node: SimNode) -> RemoteBookie:
     """A bookie and its server at a Unix socket, and a client of it, as another process of the machine has one."""
     await node.runtime.disk.make_dirs("/data")
-    bookie = await LocalBookie.open(node.runtime, "/data", SMALL_JOURNALS, ledgers=AllLive())
+    bookie = await LocalBookie.open(node.runtime, "/data", SMALL_JOURNALS, ledgers=Listed())
     taken = await TakenPort.take_local(node.runtime, "/data/bookie.socket")
     await taken.serve(bookie, FRAME_BYTES_MAX)
     return RemoteBookie(node.runtime, "b", "unix:/data/bookie.socket", 0)

@@ -15,7 +15,7 @@ from geminga.bookie.spread import SpreadBookie
 from geminga.model.errors import ConfigurationError
 from geminga.runtime import MemoryDisk, Runtime, real_runtime
 from support.house.exposition import Sample, samples
-from support.worlds.bookies import AllLive, Calls, entries_of
+from support.worlds.bookies import Calls, Listed, entries_of
 
 
 async def opened(*pairs: tuple[str, str], disk_usage_threshold: float = 0.95) -> tuple[SpreadBookie, Runtime]:
@@ -23,7 +23,7 @@ async def opened(*pairs: tuple[str, str], disk_usage_threshold: float = 0.95) ->
     await real.disk.close()
     runtime = Runtime(real.clock, real.rng, MemoryDisk(), real.network, real.threads, real.on_fatal)
     config = BookieConfig(disk_usage_threshold=disk_usage_threshold)
-    return await SpreadBookie.open(runtime, pairs, config, ledgers=AllLive()), runtime
+    return await SpreadBookie.open(runtime, pairs, config, ledgers=Listed()), runtime
 
 
 async def scrape(http: BookieHttp) -> list[Sample]:

@@ -15,7 +15,7 @@ from geminga.bookie.serving import BookieServer
 from geminga.bookie.spread import SpreadBookie
 from geminga.model.errors import UnavailableError
 from geminga.runtime import MemoryDisk, Runtime, real_runtime
-from support.worlds.bookies import AllLive
+from support.worlds.bookies import Listed
 
 PLAN = plan_descriptors(None, open_logs=10, web_connections_max=64)
 
@@ -36,7 +36,7 @@ def test_port_is_taken_before_there_is_a_bookie_and_answers_once_there_is_one() 
         http = await QuestionsPort.take(
             runtime, HttpListener("127.0.0.1", 0, "httpServerPort"), PLAN, ["bookie-7"], ["listed.example"]
         )
-        bookie = await SpreadBookie.open(runtime, [("/j", "/l")], BookieConfig(), ledgers=AllLive())
+        bookie = await SpreadBookie.open(runtime, [("/j", "/l")], BookieConfig(), ledgers=Listed())
         server = await BookieServer.listen(runtime, bookie, "127.0.0.1", 0)
         port = await http.start(lambda: BookieHttp(bookie, runtime.clock.monotonic, (server.metrics,)))
         close = b"Host: localhost\r\nConnection: close\r\n\r\n"

@@ -19,7 +19,7 @@ from geminga.runtime import Runtime, real_runtime
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.sim.disk_media import Inode
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, encode_bookie_cookie
-from support.worlds.bookies import SMALL_JOURNALS, AllLive, Calls, entries_of
+from support.worlds.bookies import SMALL_JOURNALS, Calls, Listed, entries_of
 
 CLUSTER = "6a9d2ed3-9f3c-4be2-a0be-b0ea2a7fd3fd"
 J, L = "/data/journal", "/data/ledgers"
@@ -140,7 +140,7 @@ class Place:
 
     async def start(self, node: SimNode) -> Calls:
         async def open_bookie() -> LocalBookie:
-            return await LocalBookie.open(node.runtime, "/data", SMALL_JOURNALS, ledgers=AllLive())
+            return await LocalBookie.open(node.runtime, "/data", SMALL_JOURNALS, ledgers=Listed())
 
         remember = self._remember if self.has_store else None
         bookie = await open_identified(
@@ -298,7 +298,7 @@ def test_first_start_cut_off_between_cookies(has_store: bool, point: str, nth: i
 def test_take_over_from_a_standalone_cut_off_between_cookies_loses_nothing(point: str, nth: int) -> None:
     async def alone(node: SimNode, known: str | None = None) -> LocalBookie:
         bookie = await LocalBookie.open(
-            node.runtime, "/data", SMALL_JOURNALS, ledgers=AllLive(), expected_instance_id=known
+            node.runtime, "/data", SMALL_JOURNALS, ledgers=Listed(), expected_instance_id=known
         )
         assert await Calls(bookie).add(3, 0, entries_of(3, 0, 2)) is None
         return bookie
@@ -337,7 +337,7 @@ def test_directory_in_use_and_one_that_can_not_be_made(tmp_path) -> None:
             config = replace(config, ledger_directory=cookie.ledger_directories[0])
 
             async def open_bookie() -> LocalBookie:
-                return await LocalBookie.open(runtime, str(tmp_path), config, ledgers=AllLive())
+                return await LocalBookie.open(runtime, str(tmp_path), config, ledgers=Listed())
 
             return await open_identified(runtime, cookie, open_bookie)
 

@@ -16,11 +16,11 @@ from geminga.model.bookie_port import Availability, BookieInfo
 from geminga.model.errors import DataDirectoryError, DiskFullError
 from geminga.runtime import real_runtime
 from geminga.sim import SimNode, SimWorld
-from support.worlds.bookies import PAIRS, SMALL_JOURNALS, AllLive, Calls, entries_of
+from support.worlds.bookies import PAIRS, SMALL_JOURNALS, Calls, Listed, entries_of
 
 
 async def opened(node: SimNode) -> SpreadBookie:
-    return await SpreadBookie.open(node.runtime, PAIRS, SMALL_JOURNALS, ledgers=AllLive())
+    return await SpreadBookie.open(node.runtime, PAIRS, SMALL_JOURNALS, ledgers=Listed())
 
 
 def on_node(main: Callable[[SimWorld, SimNode, SpreadBookie], Awaitable[Any]]) -> Any:
@@ -130,7 +130,7 @@ def test_directories_that_moved_to_another_place_are_refused_and_lose_nothing(
     async def life(of: list[tuple[str, str]], use: Callable[[Calls], Awaitable[None]]) -> None:
         runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
         try:
-            bookie = await SpreadBookie.open(runtime, of, SMALL_JOURNALS, ledgers=AllLive())
+            bookie = await SpreadBookie.open(runtime, of, SMALL_JOURNALS, ledgers=Listed())
             await use(Calls(bookie))
             await bookie.close()
         finally:

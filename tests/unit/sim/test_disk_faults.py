@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 
 import pytest
 
 from geminga import sim
-from support.house.disks import append, new_file, read
-
-
-async def idle():
-    await asyncio.get_running_loop().create_future()
-
-
-def states_after(main, path, seeds=60, *, power_loss=True, prepare=None):
-    """What is found in ``path`` after ``main`` stood still and the node crashed, over many seeds."""
-
-    async def scenario(world):
-        node = world.node("a")
-        if prepare:
-            prepare(node.disk)
-        node.run(main)
-        await world.sleep(10)
-        world.crash(node, power_loss=power_loss)
-        node.start()
-        return node.disk.contents(path) if path in node.disk.paths() else None
-
-    return {sim.run(scenario, seed) for seed in range(seeds)}
+from support.house.disks import append, idle, new_file, read, states_after
 
 
 def test_injected_error_strikes_where_and_as_often_as_asked():
