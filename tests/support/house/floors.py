@@ -70,6 +70,7 @@ FLOORS: Final = (
     "broker.policies",
     "broker.configuration",
     "broker.resources",
+    "broker.publishing",
     "broker.topic",
     "broker.admission",
     "broker.connection",

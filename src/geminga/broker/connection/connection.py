@@ -194,7 +194,7 @@ class Connection(ConnectionMembers, asyncio.Protocol):
 
     def _commands_in_turn(self) -> int:
         """As many as the rates of its producers have room for, as far as entries are what they were."""
-        throttles = {throttle for producer in self.producers.values() for throttle in producer.topic.publish_throttles}
+        throttles = {throttle for producer in self.producers.values() for throttle in producer.topic.throttles.publish}
         self._is_rated = bool(throttles)
         return min([self._turn_commands_max, *(throttle.entries_left() for throttle in throttles)])
 

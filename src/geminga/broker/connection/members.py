@@ -112,7 +112,7 @@ class ConnectionMembers(ConnectionLife):
         """A producer id is in use (again): its SENDs count."""
         self._closed_producers.pop(producer_id, None)
         producer = self.producers.get(producer_id)
-        if producer is not None and producer.topic.publish_throttles:
+        if producer is not None and producer.topic.throttles.publish:
             self._is_rated = True
 
     def _forget_members(self) -> None:

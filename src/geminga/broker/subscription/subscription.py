@@ -365,10 +365,10 @@ class Subscription:
 
     def throttles(self) -> tuple[DispatchThrottle, ...]:
         """The rates its dispatch has to keep: the broker's, the topic's, its own."""
-        before, self._throttle = self._throttle, self.topic.subscription_throttle(self.name, self._throttle)
+        before, self._throttle = self._throttle, self.topic.throttles.of_subscription(self.name, self._throttle)
         if before is not None and before is not self._throttle:
             before.close()
-        shared = self.topic.dispatch_throttles
+        shared = self.topic.throttles.dispatch
         return shared if self._throttle is None else (*shared, self._throttle)
 
     def apply_rates(self) -> None:

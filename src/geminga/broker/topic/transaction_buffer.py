@@ -222,7 +222,7 @@ class TransactionBuffer(TopicPart):
                     self.state = TransactionBufferState()
                     # Nothing of a transaction was taken until now.
                     self._last_told = self._topic.ledger.readable_position
-                    self._topic.idleness_changed()
+                    self._topic.parts.idleness_changed()
         return self.state
 
     async def close(self) -> None:
@@ -335,7 +335,7 @@ class TransactionBuffer(TopicPart):
             txn_id = self._coming[batch] = TxnId(*batch.transaction)
             self._coming_of[txn_id] = self._coming_of.get(txn_id, 0) + 1
             if not self.state.open:
-                self._topic.read_limit_moved()
+                self._topic.parts.limit_moved()
         return (batch,)
 
     def stored(self, batch: PublishBatch, result: AppendResult) -> None:
@@ -372,7 +372,7 @@ class TransactionBuffer(TopicPart):
             if batch.is_answered:
                 self._has_come(batch)
             if isinstance(error, TopicTerminatedError):
-                self._topic.read_limit_moved()  # what is behind the end of a topic was not stored, for certain
+                self._topic.parts.limit_moved()  # what is behind the end of a topic was not stored, for certain
             else:
                 self._lose(error)
 
@@ -458,7 +458,7 @@ class TransactionBuffer(TopicPart):
             else:
                 state.was_aborted(each, end)
         self._hide()
-        self._topic.read_limit_moved()
+        self._topic.parts.limit_moved()
 
     async def _make_sure(self) -> None:
         """Before it is said that there is nothing to end: another broker, which has messages, may own the topic now.
@@ -504,7 +504,7 @@ class TransactionBuffer(TopicPart):
 
         now_ms = self._topic.services.runtime.clock.wall_ms()
         entries = [transaction_marker(each.txn_id, commit=each.commit, now_ms=now_ms) for each in markers]
-        self._topic.append_own(entries, done)
+        self._topic.publishing.append_own(entries, done)
 
     def _marked(self, state: TransactionBufferState, ended: Ended, marker: Position) -> None:
         """The marker is stored."""
@@ -517,7 +517,7 @@ class TransactionBuffer(TopicPart):
         else:
             state.was_aborted(txn_id, marker)
             self._hide()
-        self._topic.transaction_ended(txn_id, is_committed=commit)
+        self._topic.parts.transaction_ended(txn_id, is_committed=commit)
         if not state.open:
             self._floor = marker
         self._limit_moved_since(before)
@@ -532,7 +532,7 @@ class TransactionBuffer(TopicPart):
     def _limit_moved_since(self, before: Position | None) -> None:
         """Readers hear of it, unless the same message holds them back as ``before``; many are open beside it."""
         if before is None or self.state is None or self.state.first_held != before:
-            self._topic.read_limit_moved()
+            self._topic.parts.limit_moved()
 
     def read_limit(self) -> Position:
         """The entry before the first message of the first open transaction."""
@@ -551,7 +551,7 @@ class TransactionBuffer(TopicPart):
         is_hiding = self.state is not None and bool(self.state.aborted)
         if is_hiding is not self._is_hiding:
             self._is_hiding = is_hiding
-            self._topic.idleness_changed()
+            self._topic.parts.idleness_changed()
 
     def hides(self, position: Position, metadata: pb.MessageMetadata) -> bool:
         """Messages of aborted transactions."""

@@ -59,7 +59,7 @@ NO_COMPACTED_LEDGER: Final[Mapping[str, Json]] = {
 async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
     """``PersistentTopicInternalStats``, or what is left of it without a log. Raises StorageError."""
     if not isinstance(topic, PersistentTopic):
-        added = topic.entries_in if isinstance(topic, NonPersistentTopic) else 0
+        added = topic.publishing.entries_in if isinstance(topic, NonPersistentTopic) else 0
         cursors: Document = {name: {**NO_CURSOR} for name in topic.subscriptions}
         return {"entriesAddedCounter": added, **NO_LEDGER, "cursors": cursors}
     # As in Pulsar, where to load a topic for this question is to open a ledger.
