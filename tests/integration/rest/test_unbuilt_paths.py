@@ -23,7 +23,10 @@ pytestmark = pytest.mark.integration
 DOMAINS = ("persistent", "non-persistent")
 NOT_BUILT = f"not built in Geminga {geminga.__version__}"
 
-PUBLISH_RATE_TEST = "unit/broker/publishing/test_publish_throttle.py::test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level"
+PUBLISH_RATE_TEST = (
+    "unit/broker/publishing/test_publish_throttle.py::"
+    "test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level"
+)
 PERSISTENCE_TEST = (
     "unit/broker/topic/test_persistence.py::test_quorums_and_rate_of_each_level_hold_for_the_next_ledgers"
 )

@@ -285,7 +285,7 @@ class Metrics:
             values |= self._storage_values(topic)
             if topic.services.has_transactions:
                 buffer = topic.transaction_buffer
-                counts = buffer.counts() if buffer is not None else (0, 0, 0)
+                counts = buffer.state.counts() if buffer is not None and buffer.state is not None else (0, 0, 0)
                 values |= zip(OF_TRANSACTION_BUFFERS, counts, strict=True)
             values["pulsar_msg_backlog"] = sum(item.cursor.backlog_count for item in topic.subscriptions.values())
         return values

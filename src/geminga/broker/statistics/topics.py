@@ -156,7 +156,7 @@ class TopicStatistics:
 
 def _transactions(topic: Topic) -> Document:
     buffer = topic.transaction_buffer if isinstance(topic, PersistentTopic) else None
-    counts = buffer.counts() if buffer is not None else (0, 0, 0)
+    counts = buffer.state.counts() if buffer is not None and buffer.state is not None else (0, 0, 0)
     return dict(zip(TRANSACTION_COUNTS, counts, strict=True))
 
 
