@@ -15,7 +15,7 @@ from geminga.broker.core.dispatch.hash_ranges import (
     StickyRanges,
 )
 from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
-from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
+from geminga.broker.core.dispatch.redelivery import RedeliveryCounts
 from geminga.broker.core.dispatch.shared import ENTRIES_MAX, DispatchLimits, ReadAgain, ReadOn, SharedDispatcher
 from geminga.broker.subscription.consumer import Consumer, Key_Shared
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch, DispatchedSubscription
@@ -48,7 +48,8 @@ class SharedSubscription(DispatchedSubscription, Protocol):
         """How exactly it wants delayed messages."""
         ...
 
-    def redeliveries(self) -> RedeliveryTracker:
+    @property
+    def redeliveries(self) -> RedeliveryCounts:
         """Redelivery counts, which outlive the consumers."""
         ...
 
@@ -394,7 +395,7 @@ class SharedDispatch(Dispatch):
             unwanted=unwanted,
             recent=self.subscription.recent_candidates(),
             hides=self.subscription.topic.hides,
-            held=self.subscription.held,
+            held=self.subscription.transactions.held,
         )
         groups = core.assign(entries)
         for consumer, group in groups:
@@ -478,7 +479,7 @@ class SharedDispatch(Dispatch):
 
     def _make_core(self, consumer: Consumer) -> SharedDispatcher[Consumer]:
         config = self._config
-        tracker = self.subscription.redeliveries()
+        tracker = self.subscription.redeliveries.tracker()
         limits = self._limits()
         budget = self.subscription.services.unacked_budget
         if consumer.type != Key_Shared:

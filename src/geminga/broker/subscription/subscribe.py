@@ -43,7 +43,7 @@ async def subscribe(
     for _ in range(_ATTEMPTS_MAX):
         subscription = await _subscription_for(topic, request, allow_creation=allow_creation)
         # It may take a while, and who is refused changes nothing: what is looked at below is as it is when it joins.
-        await subscription.require_transaction_acks()
+        await subscription.transactions.require()
         consumer = new_consumer(connection, subscription, request)
         await _make_room(subscription, consumer)
         if topic.subscriptions.get(request.subscription) is not subscription:

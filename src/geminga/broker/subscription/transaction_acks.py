@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from geminga.broker.core.dispatch.redelivery import RedeliveryCounts
 from geminga.broker.subscription.ack_sets import is_short, size_and_words
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch import Dispatch
@@ -69,8 +70,9 @@ class AckingSubscription(Part, Protocol):
         """Present while there are consumers."""
         ...
 
-    def forget_redeliveries_of(self, positions: Sequence[Position]) -> None:
-        """These are acknowledged: how often they were sent matters no more."""
+    @property
+    def redeliveries(self) -> RedeliveryCounts:
+        """How often entries were sent again."""
         ...
 
     async def claim(self) -> None:
@@ -381,7 +383,7 @@ class TransactionAcks:
             words = [left_words(ack) or None for ack in released.acks]
             cursor.acknowledge([ack.position for ack in released.acks], words if any(words) else None, one_done)
             gone = [ack for ack in released.acks if cursor.is_acknowledged(ack.position)]
-            self._subscription.forget_redeliveries_of([ack.position for ack in gone])
+            self._subscription.redeliveries.forget(ack.position for ack in gone)
             # Of these a consumer may be said to have what the transaction held.
             self._settle([ack.position for ack in gone if ack.bits != WHOLE])
         if released.cumulative is not None:

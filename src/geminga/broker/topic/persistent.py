@@ -209,7 +209,7 @@ class PersistentTopic(Topic):
             await self.apply_policies()
             if self.transactions is not None:
                 for subscription in await self.transactions.with_logs(self._subscriptions):
-                    await self._subscriptions[subscription].load_transaction_acks()
+                    await self._subscriptions[subscription].transactions.load()
             # Claimed by another broker meanwhile: nobody unloads what is not in the table yet.
             self.ledger.check_writable()
             is_loaded = True
@@ -261,8 +261,8 @@ class PersistentTopic(Topic):
         self._remove_tail_listener()
         self.parts.drop()
         for subscription in self._subscriptions.values():
-            if subscription.used_transaction_acks is not None:
-                await subscription.used_transaction_acks.abandon()
+            if subscription.transactions.used is not None:
+                await subscription.transactions.used.abandon()
         await self.ledger.close(is_broken=True)
 
     def deletion_facts(self) -> TopicFacts:
@@ -296,8 +296,8 @@ class PersistentTopic(Topic):
         self._remove_tail_listener()
         await self.parts.delete()
         for subscription in self._subscriptions.values():
-            if subscription.used_transaction_acks is not None:
-                await subscription.used_transaction_acks.delete()
+            if subscription.transactions.used is not None:
+                await subscription.transactions.used.delete()
         await self.services.ledgers.delete(self.name.managed_ledger_name)
 
     def _load_subscriptions(self) -> None:

@@ -43,4 +43,4 @@ class LocalParticipants:
             raise SubscriptionNotFoundError(
                 f"Subscription {subscription.subscription} not found for topic {subscription.topic}"
             )
-        await found.end_transaction(txn_id, commit=commit, low_watermark=low_watermark)
+        await found.transactions.end(txn_id, commit=commit, low_watermark=low_watermark)

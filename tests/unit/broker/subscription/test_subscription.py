@@ -591,7 +591,7 @@ def test_who_waits_for_what_transactions_acknowledged_is_counted_when_it_joins()
         topic.services.has_transactions, topic.services.pending_ack_logs = True, logs
         for name in ("sub", "other"):
             await topic.create_subscription(name)
-        await topic.subscriptions["sub"].load_transaction_acks()
+        await topic.subscriptions["sub"].transactions.load()
         logs.error = None
 
         async def wait():

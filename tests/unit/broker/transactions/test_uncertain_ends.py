@@ -129,7 +129,7 @@ def test_broker_that_lost_the_subscription_does_not_say_that_a_transaction_holds
         other = await reader_of(b)
         txn_id = await acknowledged(other, b"two", commit=None)
         with pytest.raises(LedgerFencedError):
-            await stale.end_transaction(txn_id, commit=True, low_watermark=-1)
+            await stale.transactions.end(txn_id, commit=True, low_watermark=-1)
         assert not (await other.end(txn_id, commit=True)).HasField("error")
         other.client.lose()
         await wait_ms(50)

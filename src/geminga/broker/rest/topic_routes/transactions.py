@@ -450,9 +450,9 @@ def _subscription(topic: PersistentTopic, name: str) -> TransactionAcks:
     found = topic.subscriptions.get(name)
     if not isinstance(found, Subscription):
         raise SubscriptionNotFoundError(f"{topic.name} not found subscription : {name}")
-    if found.transaction_acks is None:
+    if found.transactions.acks is None:
         raise NotAllowedError(f"subscription {name} of {topic.name} acknowledges in no transactions")
-    return found.transaction_acks
+    return found.transactions.acks
 
 
 async def pending_ack_stats(request: Request) -> Response:
