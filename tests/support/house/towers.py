@@ -25,7 +25,6 @@ TOWERS: Final[Mapping[str, int]] = MappingProxyType(
         "geminga.broker.core.delayed.time_buckets.TimeBuckets": 61,
         "geminga.broker.ownership.bundle_ownership.BundleOwnership": 41,
         "geminga.broker.rest.http.http_connection._Parser": 78,
-        "geminga.broker.subscription.dispatch_shared.SharedDispatch": 52,
         "geminga.client._consuming.acknowledging.Acknowledging": 63,
         "geminga.client._consuming.receiving.Receiving": 54,
         "geminga.client._consuming.subscription_consumer.SubscriptionConsumer": 78,
