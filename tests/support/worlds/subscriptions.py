@@ -149,7 +149,7 @@ class RecordedTopic:
 
     def __init__(self, runtime: object, ledger: ManagedLedger, name: str, config: BrokerConfig):
         self.name = TopicName.parse(name)
-        self.life = TopicLife(self.name, runtime.clock.monotonic)
+        self.life = TopicLife(self.name, runtime.clock)
         self.ledger = ledger
         self.subscriptions: dict[str, object] = {}
         self.limits = TopicLimits(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from geminga.model.errors import TopicClosingError
 from geminga.model.topic_name import TopicName
+from geminga.runtime import Clock
 
 if TYPE_CHECKING:
     from geminga.broker.core.departure import Departure, Farewell, Leaving
@@ -15,17 +16,17 @@ if TYPE_CHECKING:
 class TopicLife:
     """Open until it is closed, for good: what is loaded next is another object."""
 
-    __slots__ = ("_active_s", "_monotonic", "_name", "departure", "is_closing")
+    __slots__ = ("_active_s", "_clock", "_name", "departure", "is_closing")
 
-    def __init__(self, name: TopicName, monotonic: Callable[[], float]) -> None:
+    def __init__(self, name: TopicName, clock: Clock) -> None:
         self._name = name
-        self._monotonic = monotonic
+        self._clock = clock
         #: It is being unloaded or deleted: nothing new may attach.
         self.is_closing = False
         #: It goes to another broker: its clients are told of that one, when it is there.
         self.departure: Departure | None = None
         #: When a producer, consumer or subscription last came, went or was seen; on the monotonic clock.
-        self._active_s = monotonic()
+        self._active_s = clock.monotonic()
 
     def close(self, departure: Departure | None = None) -> None:
         """It goes; to another broker, if there is a ``departure``."""
@@ -44,12 +45,12 @@ class TopicLife:
 
     def touch(self) -> None:
         """Something used the topic now."""
-        self._active_s = self._monotonic()
+        self._active_s = self._clock.monotonic()
 
     @property
     def idle_ms(self) -> int:
         """For how long nothing did."""
-        return int((self._monotonic() - self._active_s) * 1000)
+        return int((self._clock.monotonic() - self._active_s) * 1000)
 
     def send_away(
         self, connection: Leaving, farewell: Farewell, departs: Callable[[], Callable[[], None]] | None = None

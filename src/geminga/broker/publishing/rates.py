@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.rate_limit import Rate, rate_of
@@ -12,7 +12,7 @@ from geminga.broker.policies.core.rates import NO_RATES, TopicRates
 from geminga.broker.publishing.publish_throttle import PublishThrottle
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.model.errors import NotAllowedError
-from geminga.runtime import Part
+from geminga.runtime import Clock, Part
 
 #: In Pulsar's words.
 SUBSCRIBES_TOO_OFTEN: Final = "Subscribe limited by subscribe rate limit per consumer."
@@ -156,23 +156,30 @@ class TopicThrottling:
             throttle.close()
 
 
+class Counts(Protocol):
+    """What counts what is published to a topic."""
+
+    def totals(self) -> tuple[int, int]:
+        """Messages and bytes so far."""
+
+
 class HeldRates:
     """The rates that hold a topic, whether there are any or not: a topic without pays for this alone."""
 
-    __slots__ = ("_broker", "_monotonic", "_part", "_published", "publish", "throttling")
+    __slots__ = ("_broker", "_clock", "_part", "_published", "publish", "throttling")
 
     def __init__(
         self,
         broker: Callable[[], BrokerThrottles] | None,
-        monotonic: Callable[[], float],
+        clock: Clock,
         part: Part,
-        published: Callable[[], tuple[int, int]],
+        published: Counts,
     ) -> None:
-        """``broker``: the broker's own rates, as they are now; None: they are not for this topic. ``published``: as of
-        :class:`TopicThrottling`.
+        """``broker``: the broker's own rates, as they are now; None: they are not for this topic. ``published``:
+        what was published to it.
         """
         self._broker = broker
-        self._monotonic = monotonic
+        self._clock = clock
         self._part = part
         self._published = published
         #: What holds its clients to rates; None: there never was a rate.
@@ -186,7 +193,7 @@ class HeldRates:
         if self.throttling is None:
             if self._broker is None or (rates == NO_RATES and throttles == NO_THROTTLES):
                 return False
-            self.throttling = TopicThrottling(throttles, self._monotonic, self._part, self._published)
+            self.throttling = TopicThrottling(throttles, self._clock.monotonic, self._part, self._published.totals)
         elif not self.throttling.hold_to_broker(throttles) and rates == self.throttling.rates:
             return False
         self.throttling.apply(rates)

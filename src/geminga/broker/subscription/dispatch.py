@@ -14,9 +14,8 @@ from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.cursor_reader import CursorReader
-from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
+from geminga.broker.subscription.ports import DispatchedTopic, HoldsMessages, SubscriptionServices
 from geminga.broker.subscription.throttling import BACKLOGGED_ENTRIES, DispatchThrottle, DispatchTurns
-from geminga.broker.subscription.transactions import HoldsMessages
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model import Position
 from geminga.model.errors import StorageError

@@ -131,6 +131,15 @@ class DispatchRates(Protocol):
         ...
 
 
+class HoldsMessages(Protocol):
+    """What dispatch leaves out for transactions."""
+
+    @property
+    def held(self) -> Callable[[Position], int] | None:
+        """Which messages of an entry transactions hold, as bits; None: none of any."""
+        ...
+
+
 class SubscriptionTopic(Protocol):
     """The topic of a subscription, persistent or not."""
 

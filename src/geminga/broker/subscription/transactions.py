@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from geminga.model import Position
 from geminga.model.errors import (
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from geminga.broker.subscription.transaction_acks import AckingSubscription, TransactionAcks
 
 _log = get_logger(__name__)
-
-
-class HoldsMessages(Protocol):
-    """What dispatch leaves out for transactions."""
-
-    @property
-    def held(self) -> Callable[[Position], int] | None:
-        """Which messages of an entry transactions hold, as bits; None: none of any."""
-        ...
 
 
 class SubscriptionTransactions:
@@ -57,7 +48,7 @@ class SubscriptionTransactions:
 
     @property
     def held(self) -> Callable[[Position], int] | None:
-        """As :class:`HoldsMessages` says."""
+        """As :class:`.ports.HoldsMessages` says."""
         acks = self.used
         return acks.held if acks is not None and acks.is_holding else None
 

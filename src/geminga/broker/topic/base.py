@@ -92,9 +92,9 @@ class Topic:
         #: What holds its clients to rates.
         self.throttles = HeldRates(
             None if name.is_system else services.throttles,
-            services.runtime.clock.monotonic,
+            services.runtime.clock,
             self,
-            publishing.totals,
+            publishing,
         )
         self.is_encryption_required = services.config.encryption_required
         #: None: it takes no messages of transactions.

@@ -67,7 +67,7 @@ class NonPersistentTopic(Topic):
     def __init__(self, services: TopicServices, name: TopicName) -> None:
         clock = services.runtime.clock
         self._subscriptions: dict[str, NonPersistentSubscription] = {}
-        life = TopicLife(name, clock.monotonic)
+        life = TopicLife(name, clock)
         publishing = DirectPublishing(clock, self._subscriptions)
         super().__init__(services, name, life, publishing, TopicProducers(name, life, self))
 

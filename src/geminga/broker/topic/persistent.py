@@ -80,7 +80,7 @@ class PersistentTopic(Topic):
         self.ledger = ledger
         #: What it has beside its log.
         self.parts = Parts(self, services.parts)
-        life = TopicLife(name, services.runtime.clock.monotonic)
+        life = TopicLife(name, services.runtime.clock)
         self._subscriptions: dict[str, Subscription] = {}
         super().__init__(
             services,

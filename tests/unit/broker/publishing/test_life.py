@@ -12,6 +12,18 @@ from geminga.model.topic_name import TopicName
 NAME = TopicName.parse("persistent://public/default/topic")
 
 
+class StoppedClock:
+    """Time goes on when it is told to."""
+
+    now_s = 5.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return 0
+
+
 class Written:
     """A connection that keeps what it is given."""
 
@@ -29,7 +41,7 @@ def farewell(url: str, url_tls: str) -> bytes:
 
 
 def test_a_topic_is_open_until_it_is_closed() -> None:
-    life = TopicLife(NAME, lambda: 0.0)
+    life = TopicLife(NAME, StoppedClock())
     life.check_open()
     life.close()
     with pytest.raises(TopicClosingError, match=f"Topic {NAME} is being unloaded or deleted"):
@@ -37,16 +49,16 @@ def test_a_topic_is_open_until_it_is_closed() -> None:
 
 
 def test_idle_time_begins_anew_with_each_use() -> None:
-    now_s = [5.0]
-    life = TopicLife(NAME, lambda: now_s[0])
-    now_s[0] = 7.5
+    clock = StoppedClock()
+    life = TopicLife(NAME, clock)
+    clock.now_s += 2.5
     assert life.idle_ms == 2500
     life.touch()
     assert life.idle_ms == 0
 
 
 def test_clients_are_sent_away_at_once_unless_there_is_a_departure() -> None:
-    life, connection = TopicLife(NAME, lambda: 0.0), Written()
+    life, connection = TopicLife(NAME, StoppedClock()), Written()
     life.send_away(connection, farewell, lambda: pytest.fail("it is told at once"))
     assert connection.data == [b" "]
     departure = Departure(lambda name: name == NAME)

@@ -21,6 +21,7 @@ from geminga.model.errors import (
 )
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn
+from geminga.runtime.clock import SystemClock
 
 NAME = TopicName.parse("persistent://public/default/topic")
 
@@ -95,7 +96,7 @@ class Room:
     """The producers of a topic, with what they stand on."""
 
     def __init__(self) -> None:
-        self.life = TopicLife(NAME, lambda: 0.0)
+        self.life = TopicLife(NAME, SystemClock())
         self.log = Log()
         self.producers: TopicProducers[Told] = TopicProducers(NAME, self.life, self, kept=self.log, watch=self.log)
         self.broken: list[str] = []

@@ -28,6 +28,23 @@ from support.worlds.policy_levels import run_quietly, seconds, set_namespace, se
 Type = pb.BaseCommand
 
 
+class StoppedClock:
+    """Time stands still."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+class NothingPublished:
+    """A topic to which nothing is published."""
+
+    def totals(self) -> tuple[int, int]:
+        return 0, 0
+
+
 class SilentPart:
     """Whose failure it would be."""
 
@@ -191,7 +208,7 @@ def test_rate_of_a_single_subscription_is_kept_and_holds_only_that_one() -> None
 
 def test_a_topic_pays_for_rates_from_the_first_one_on() -> None:
     part, broker = SilentPart(), [NO_THROTTLES]
-    held = HeldRates(lambda: broker[0], lambda: 0.0, part, lambda: (0, 0))
+    held = HeldRates(lambda: broker[0], StoppedClock(), part, NothingPublished())
     assert not held.hold_to(NO_RATES)
     assert held.throttling is None
     assert held.hold_to(TopicRates(publish=Rate(messages=5)))
@@ -205,6 +222,6 @@ def test_a_topic_pays_for_rates_from_the_first_one_on() -> None:
 
 
 def test_topics_of_the_broker_itself_have_no_rates() -> None:
-    held = HeldRates(None, lambda: 0.0, SilentPart(), lambda: (0, 0))
+    held = HeldRates(None, StoppedClock(), SilentPart(), NothingPublished())
     assert not held.hold_to(TopicRates(publish=Rate(messages=5)))
     assert (held.throttling, held.publish_limited_times) == (None, 0)

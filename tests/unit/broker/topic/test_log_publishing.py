@@ -62,7 +62,7 @@ class Log:
         topic.services.unload_fenced = self.unload
         topic.services.whole = topic
         self.hooks = Hooks()
-        self.life = TopicLife(topic.name, topic.services.runtime.clock.monotonic)
+        self.life = TopicLife(topic.name, topic.services.runtime.clock)
         self.publishing = LogPublishing(topic.name, topic.services, topic.ledger, self.hooks, self.life, {}, topic)
         self.publisher = Publisher(self.publishing)
 
