@@ -163,6 +163,7 @@ class RecordedTopic:
             unacked_budget=config.new_unacked_budget(),
             has_transactions=False,
             pending_ack_logs=None,
+            registrations=None,
             recent_candidates=RecentCandidates(),
         )
         self.throttles = TopicThrottling(NO_THROTTLES, runtime.clock.monotonic, self, self._published)

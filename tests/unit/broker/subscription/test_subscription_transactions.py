@@ -29,7 +29,6 @@ def told(scenario: Callable[[Logs, SubscriptionTransactions, SubscriptionTransac
 
     async def on_topic(topic: RecordedTopic) -> None:
         logs = topic.services.pending_ack_logs = Logs()
-        topic.services.registrations = None
         subscription = await topic.create_subscription("sub")
         both = [SubscriptionTransactions(subscription, is_allowed=is_allowed) for is_allowed in (True, False)]
         await scenario(logs, *both)
