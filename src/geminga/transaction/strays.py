@@ -7,12 +7,13 @@ asked about at once, and what is held for longer now and again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from geminga.model.errors import GemingaError, NotAllowedError
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
-from geminga.runtime import get_logger, next_turn, wait_ms
+from geminga.runtime import Part, get_logger, next_turn, spawn, wait_ms
 from geminga.transaction.ports import Registrations
 
 _log = get_logger(__name__)
@@ -76,3 +77,45 @@ async def _settle(
             await abort(txn_id)
     except GemingaError as error:
         _log.info("%s: what becomes of transaction %s is not known yet: %s", participant, txn_id, error)
+
+
+class StrayWatch:
+    """Sees that nothing is held for a transaction that is over, by one task while anything is held."""
+
+    __slots__ = ("_abort", "_held", "_name", "_part", "_participant", "_registrations", "_task", "is_stopped")
+
+    def __init__(
+        self,
+        held: Callable[[], Iterable[TxnId]],
+        participant: str | TxnSubscription,
+        registrations: Registrations,
+        abort: Callable[[TxnId], Awaitable[None]],
+        *,
+        name: str,
+        part: Part,
+    ) -> None:
+        """As :func:`settle_strays`. ``name``: whose strays. ``part``: whose failure it is."""
+        self._held = held
+        self._participant = participant
+        self._registrations = registrations
+        self._abort = abort
+        self._name = name
+        self._part = part
+        self._task: asyncio.Task[None] | None = None
+        self.is_stopped = False
+
+    def watch(self, first_ms: int) -> None:
+        """Something is held: ask about it after ``first_ms``, unless questions are asked already."""
+        if self._task is None and not self.is_stopped:
+            self._task = spawn(self._settle(first_ms), name=f"strays of {self._name}", part=self._part)
+
+    async def _settle(self, first_ms: int) -> None:
+        await settle_strays(self._held, self._participant, self._registrations, self._abort, first_ms=first_ms)
+        self._task = None
+
+    def stop(self) -> None:
+        """Nobody asks any more."""
+        self.is_stopped = True
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None

@@ -24,7 +24,8 @@ DOMAINS = ("persistent", "non-persistent")
 NOT_BUILT = f"not built in Geminga {geminga.__version__}"
 
 PUBLISH_RATE_TEST = (
-    "unit/broker/topic/test_publish_throttle.py::test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level"
+    "unit/broker/publishing/test_publish_throttle.py::"
+    "test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level"
 )
 PERSISTENCE_TEST = (
     "unit/broker/topic/test_persistence.py::test_quorums_and_rate_of_each_level_hold_for_the_next_ledgers"
@@ -73,7 +74,7 @@ NAMESPACE_EFFECTS = {
     "subscription_expiration_time_minutes": "unit/broker/policies/test_upkeep.py"
     "::test_subscription_nobody_uses_expires_and_one_in_use_stays",
     "inactive_topic_policies": INACTIVE_TEST,
-    "clusterSubscribeRate": "unit/broker/topic/test_throttling.py"
+    "clusterSubscribeRate": "unit/broker/publishing/test_publishing_rates.py"
     "::test_subscribe_rate_of_namespace_and_topic_hold_at_once",
     **dict.fromkeys(
         ("topicDispatchRate", "subscriptionDispatchRate"),

@@ -206,7 +206,7 @@ class TransactionStory:
         assert ledger.readable_position == ledger.last_confirmed_position, f"{name} is held back: {self._held(topic)}"
         base = str(name).partition("-partition-")[0]
         for sub in topic.subscriptions.values():
-            assert not sub.transaction_acks.is_holding, f"{name} holds acknowledgements for nobody"
+            assert not sub.transactions.acks.is_holding, f"{name} holds acknowledgements for nobody"
             if base in self.movers.inputs:
                 assert not sub.cursor.backlog_count, f"{name} has a backlog of {sub.cursor.backlog_count}"
 

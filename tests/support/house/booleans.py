@@ -21,7 +21,6 @@ BOOLEANS_MAX: Final = 5
 #: Those that had more when the rule was made, and how many: they only shrink, and leave the list.
 MANY_BOOLEANS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "geminga.broker.subscription.dispatch_shared.SharedDispatch": 6,
         "geminga.managed_ledger.cursor.cursor_store.CursorStore": 6,
     }
 )

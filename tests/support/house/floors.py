@@ -76,6 +76,7 @@ FLOORS: Final = (
     "broker.configuration",
     "broker.authentication",
     "broker.resources",
+    "broker.publishing",
     "broker.topic",
     "broker.admission",
     "broker.connection",

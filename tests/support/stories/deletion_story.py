@@ -166,7 +166,7 @@ class Story:
             self.model.messages[number] = message
             for subscription in self.model.subscriptions.values():
                 subscription.owed[number] = message
-        topic.touch()
+        topic.life.touch()
         self.used()
 
     async def subscribe(self) -> None:

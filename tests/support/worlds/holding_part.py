@@ -51,10 +51,10 @@ class HoldingPart(TopicPart):
         if position != LATEST:
             properties[PROPERTY] = f"{position.ledger_id}:{position.entry_id}"
         self.limit = min(self.limit, position)  # held at once, let go when that is stored
-        self._topic.read_limit_moved()
+        self._topic.parts.limit_moved()
         await self._topic.ledger.set_properties(properties)
         self.limit = position
-        self._topic.read_limit_moved()
+        self._topic.parts.limit_moved()
 
 
 def with_parts(broker: Broker, *kinds: type[TopicPart]) -> None:

@@ -16,11 +16,11 @@ from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.rate_limit import Rate
 from geminga.broker.handlers import subscription as handlers
 from geminga.broker.policies.core.rates import TopicRates
+from geminga.broker.publishing.life import TopicLife
+from geminga.broker.publishing.rates import NO_THROTTLES, TopicThrottling
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.limits import TopicLimits
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
-from geminga.broker.subscription.throttling import DispatchThrottle
-from geminga.broker.topic.throttling import NO_THROTTLES, TopicThrottling
 from geminga.managed_ledger import AppendResult, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.managed_ledger.shared.entry_cache import EntryCache
 from geminga.metadata.memory import MemoryMetadataStore
@@ -151,6 +151,7 @@ class RecordedTopic:
 
     def __init__(self, runtime: object, ledger: ManagedLedger, name: str, config: BrokerConfig):
         self.name = TopicName.parse(name)
+        self.life = TopicLife(self.name, runtime.clock)
         self.ledger = ledger
         self.subscriptions: dict[str, object] = {}
         self.limits = TopicLimits(
@@ -164,9 +165,10 @@ class RecordedTopic:
             unacked_budget=config.new_unacked_budget(),
             has_transactions=False,
             pending_ack_logs=None,
+            registrations=None,
             recent_candidates=RecentCandidates(),
         )
-        self.throttling = TopicThrottling(NO_THROTTLES, runtime.clock.monotonic, self, self._published)
+        self.throttles = TopicThrottling(NO_THROTTLES, runtime.clock.monotonic, self, self._published)
         self.messages_in = self.bytes_in = 0
         self.sequence_id = 0
         self.unacked_limits = config.unacked_limits
@@ -181,11 +183,6 @@ class RecordedTopic:
         self.cache = EntryCache(0)
         ledger.add_tail_listener(self._entries_available)
 
-    @staticmethod
-    def send_away(connection: RecordingConnection, farewell: Callable[[str, str], bytes], departs: object) -> None:
-        """It never goes anywhere."""
-        connection.write_soon(farewell("", ""))
-
     async def get(self, name: TopicName, *, create: bool) -> RecordedTopic:
         """As a registry that has this topic alone."""
         assert name == self.name
@@ -198,16 +195,9 @@ class RecordedTopic:
     def _published(self) -> tuple[int, int]:
         return self.messages_in, self.bytes_in
 
-    @property
-    def dispatch_throttles(self) -> tuple[DispatchThrottle, ...]:
-        return self.throttling.dispatch
-
-    def subscription_throttle(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
-        return self.throttling.of_subscription(name, present)
-
     def hold_to(self, **rates: Rate) -> None:
         """Other rates hold from now on."""
-        self.throttling.apply(TopicRates(**rates))
+        self.throttles.apply(TopicRates(**rates))
         for subscription in self.subscriptions.values():
             subscription.apply_rates()
 

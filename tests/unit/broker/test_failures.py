@@ -251,7 +251,7 @@ def test_topic_whose_answers_break_does_not_take_storage_with_it() -> None:
         await client.create_producer()
         topic = world.broker.topics[TOPIC]
         assert isinstance(topic, PersistentTopic)
-        topic._pending_batches = "none"  # type: ignore[assignment]
+        topic.publishing.pending_batches = "none"  # type: ignore[assignment]
         topic.parts.stored = (BrokenMap(),)  # type: ignore[assignment]
         client.send_message(0)
         await client.expect(Type.CLOSE_PRODUCER)

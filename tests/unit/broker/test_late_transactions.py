@@ -40,7 +40,7 @@ def test_who_uses_no_transaction_opens_nothing_of_them() -> None:
             await again
             topic = await world.broker.registry.get(NAME, create=False)
             assert "transactionBuffer" not in topic.parts.stats()
-            assert topic.subscriptions["sub"].used_transaction_acks is None
+            assert topic.subscriptions["sub"].transactions.used is None
             assert world.broker.late_transactions.used is None
         assert await world.ledgers.encoded_names("pulsar/system/persistent") == []
         assert await world.broker.registry.list("public/default", has_system=True) == [TOPIC]

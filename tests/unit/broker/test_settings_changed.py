@@ -40,9 +40,9 @@ def test_creation_limits_and_rules_of_topics_follow() -> None:
         await live.set("subscriptionTypesEnabled", "Exclusive,Shared")
         assert topic_of(world).rules.subscription_types == ("Exclusive", "Shared")
         await live.set("maxPublishRatePerTopicInMessages", "7")
-        assert topic_of(world).throttling is not None
+        assert topic_of(world).throttles.throttling is not None
         await live.delete("maxPublishRatePerTopicInMessages")
-        assert not topic_of(world).publish_throttles
+        assert not topic_of(world).throttles.publish
 
     run_quietly(scenario)
 
@@ -54,14 +54,14 @@ def test_rates_of_the_broker_begin_change_and_end_on_loaded_topics() -> None:
         await client.create_producer()
         await consumer.subscribe(permits=1000)
         topic = topic_of(world)
-        assert not topic.publish_throttles
+        assert not topic.throttles.publish
         await live.set("brokerPublisherThrottlingMaxMessageRate", "2")
         await live.set("dispatchThrottlingRateInMsg", "3")
-        assert [throttle.rate.messages for throttle in topic.publish_throttles] == [2]
-        assert [throttle.rate.messages for throttle in topic.dispatch_throttles] == [3]
+        assert [throttle.rate.messages for throttle in topic.throttles.publish] == [2]
+        assert [throttle.rate.messages for throttle in topic.throttles.dispatch] == [3]
         # A topic's own rate stands beside it, and goes by itself.
         await live.set("maxPublishRatePerTopicInMessages", "50")
-        assert [throttle.rate.messages for throttle in topic.publish_throttles] == [2, 50]
+        assert [throttle.rate.messages for throttle in topic.throttles.publish] == [2, 50]
         for number in range(4):
             client.send_message(number)
         for _ in range(4):
@@ -70,9 +70,9 @@ def test_rates_of_the_broker_begin_change_and_end_on_loaded_topics() -> None:
         await live.delete("brokerPublisherThrottlingMaxMessageRate")
         # Who was held by the rate that is gone goes on.
         assert not client.transport.is_reading_paused
-        assert [throttle.rate.messages for throttle in topic.publish_throttles] == [50]
+        assert [throttle.rate.messages for throttle in topic.throttles.publish] == [50]
         await live.delete("dispatchThrottlingRateInMsg")
-        assert not topic.dispatch_throttles
+        assert not topic.throttles.dispatch
         for _ in range(4):
             await consumer.expect(pb.BaseCommand.MESSAGE)
 
@@ -85,9 +85,9 @@ def test_a_rate_that_stays_keeps_what_was_taken_of_it() -> None:
         client = await world.client()
         await client.create_producer()
         await live.set("brokerPublisherThrottlingMaxMessageRate", "2")
-        before = topic_of(world).publish_throttles
+        before = topic_of(world).throttles.publish
         await live.set("maxTopicsPerNamespace", "100")
-        assert topic_of(world).publish_throttles == before
+        assert topic_of(world).throttles.publish == before
 
     run_quietly(scenario)
 

@@ -199,7 +199,7 @@ class MemberBrokerServer(BrokerServer):
         # They come and go while these are read.
         for topic in list(self.broker.administered.registry.loaded.values()):
             messages_out, bytes_out = totals_out(topic)
-            totals = LoadRates(topic.messages_in, messages_out, topic.bytes_in, bytes_out)
+            totals = LoadRates(topic.publishing.messages_in, messages_out, topic.publishing.bytes_in, bytes_out)
             consumers = sum(len(one.consumers) for one in topic.subscriptions.values())
             yield TopicCounters(str(topic.name), topic.name.namespace, totals, len(topic.producers), consumers)
 

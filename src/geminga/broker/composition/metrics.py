@@ -215,7 +215,7 @@ class Metrics:
         for is_system in (False, True):
             topics = [topic for topic in broker.topics.values() if topic.name.is_system is is_system]
             told = "true" if is_system else "false"
-            bytes_in = sum(topic.bytes_in for topic in topics)
+            bytes_in = sum(topic.publishing.bytes_in for topic in topics)
             page.add("pulsar_broker_in_bytes_total", (*cluster, ("system_topic", told)), bytes_in)
             # Of subscriptions that the broker makes for itself, which it has none of.
             bytes_out = 0 if is_system else totals.get("pulsar_out_bytes_total", 0)
@@ -276,8 +276,8 @@ class Metrics:
             "pulsar_consumers_count": sum(len(item.consumers) for item in subscriptions.values()),
             "pulsar_rate_in": rate_in,
             "pulsar_throughput_in": throughput_in,
-            "pulsar_in_messages_total": topic.messages_in,
-            "pulsar_in_bytes_total": topic.bytes_in,
+            "pulsar_in_messages_total": topic.publishing.messages_in,
+            "pulsar_in_bytes_total": topic.publishing.bytes_in,
             "pulsar_out_messages_total": messages_out,
             "pulsar_out_bytes_total": bytes_out,
             "pulsar_average_msg_size": throughput_in / rate_in if rate_in else 0.0,
@@ -289,13 +289,13 @@ class Metrics:
             values["pulsar_storage_logical_size"] = topic.ledger.size_bytes
             values["pulsar_storage_backlog_size"] = backlog_bytes(topic)
             values["pulsar_storage_offloaded_size"] = topic.ledger.offloaded_bytes
-            values["pulsar_publish_rate_limit_times"] = topic.publish_limited_times
+            values["pulsar_publish_rate_limit_times"] = topic.throttles.publish_limited_times
             values["pulsar_delayed_message_index_size_bytes"] = topic.delays_stats().get("memoryBytes", 0)
             values |= _quota_values(topic)
             values |= self._storage_values(topic)
             if topic.services.has_transactions:
                 buffer = topic.transaction_buffer
-                counts = buffer.counts() if buffer is not None else (0, 0, 0)
+                counts = buffer.state.counts() if buffer is not None and buffer.state is not None else (0, 0, 0)
                 values |= zip(OF_TRANSACTION_BUFFERS, counts, strict=True)
             values["pulsar_msg_backlog"] = sum(item.cursor.backlog_count for item in topic.subscriptions.values())
         return values

@@ -26,6 +26,7 @@ from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.policies.rules import broker_levels
+from geminga.broker.publishing.rates import broker_throttles
 from geminga.broker.registry.namespaces import Namespaces
 from geminga.broker.registry.policy_following import PolicyFollowing
 from geminga.broker.registry.ports import Belongings, PartitionedCalls
@@ -33,7 +34,6 @@ from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.system_topics.policies import PolicyService
 from geminga.broker.system_topics.topic_policies import TopicPolicyStore
-from geminga.broker.topic.throttling import broker_throttles
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.broker.upkeep.inactive_topics import InactiveTopics
 from geminga.broker.upkeep.ledger_upkeep import LedgerUpkeep

@@ -110,7 +110,7 @@ class Members:
         """A producer id is in use (again): its SENDs count."""
         self._closed_producers.pop(producer_id, None)
         producer = self.producers.get(producer_id)
-        if producer is not None and producer.topic.publish_throttles:
+        if producer is not None and producer.topic.throttles.publish:
             self._publishes.publish_is_rated()
 
     def closed(self) -> None:

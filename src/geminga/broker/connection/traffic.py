@@ -216,12 +216,21 @@ class Rated(Protocol):
         ...
 
 
+class Throttles(Protocol):
+    """The rates of a topic."""
+
+    @property
+    def publish(self) -> Iterable[PublishRate]:
+        """Those by which its producers are held."""
+        ...
+
+
 class RatedTopic(Protocol):
     """Its topic."""
 
     @property
-    def publish_throttles(self) -> Iterable[PublishRate]:
-        """The rates it is published under."""
+    def throttles(self) -> Throttles:
+        """By which it is held."""
         ...
 
 
@@ -286,7 +295,7 @@ class Publishes:
 
     def entries_left(self, producers: Iterable[Rated], most: int) -> int:
         """How many entries the rates of the producers have room for, ``most`` at the most; looks at all of them."""
-        rates = {rate for producer in producers for rate in producer.topic.publish_throttles}
+        rates = {rate for producer in producers for rate in producer.topic.throttles.publish}
         self.is_rated = bool(rates)
         return min([most, *(rate.entries_left() for rate in rates)])
 

@@ -231,9 +231,9 @@ async def acknowledge_in_transaction(connection: CommandConnection, ack: pb.Comm
     if consumer is None:
         raise ConsumerNotFoundError(f"no consumer {ack.consumer_id}")
     subscription = consumer.subscription
-    if not isinstance(subscription, Subscription) or subscription.transaction_acks is None:
+    if not isinstance(subscription, Subscription) or subscription.transactions.acks is None:
         raise NotAllowedError("transactions are not enabled on this broker, or not for this subscription")
-    await subscription.transaction_acks.acknowledge(
+    await subscription.transactions.acks.acknowledge(
         consumer,
         TxnId(ack.txnid_most_bits, ack.txnid_least_bits),
         ack.message_id,

@@ -59,7 +59,7 @@ async def _create_producer(services: CommandServices, connection: Connection, re
         await _create_initial_subscription(topic, request)
         producer = await _new_producer(services, topic, connection, request)
         producer.schema_version = schema_version
-        is_ready = await topic.add_producer(producer)
+        is_ready = await topic.attendance.add(producer)
     except GemingaError as error:
         if connection.members.request_ended(key, request.request_id):
             connection.send_error(request.request_id, error)
@@ -67,7 +67,7 @@ async def _create_producer(services: CommandServices, connection: Connection, re
     if not connection.members.request_ended(key, request.request_id):
         # The client closed it, perhaps to ask again, or is gone, while it was made.
         producer.is_closed = True
-        topic.remove_producer(producer)
+        topic.attendance.remove(producer)
         return
     if is_ready:
         _open(connection, request.request_id, producer)
@@ -145,7 +145,7 @@ def _send_success(connection: Connection, request_id: int, producer: Producer) -
         commands.producer_success(
             request_id,
             producer.name,
-            last_sequence_id=producer.topic.last_sequence_id(producer.name),
+            last_sequence_id=producer.publishing.last_sequence_id(producer.name),
             schema_version=producer.schema_version,
             topic_epoch=producer.topic_epoch,
             is_ready=True,
@@ -164,7 +164,7 @@ def handle_close_producer(services: CommandServices, connection: Connection, com
     if waiting is not None:
         waiting.is_closed = True
         waiting.ready = None
-        waiting.topic.remove_producer(waiting)
+        waiting.topic.attendance.remove(waiting)
     creation = connection.members.requests.pop((int(pb.BaseCommand.PRODUCER), request.producer_id), None)
     if creation is not None:
         connection.send_error(creation, UnavailableError("Closed producer before creation was complete"))
@@ -210,8 +210,8 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
 
 def publish_in_transaction(connection: Connection, producer: Producer, batch: PublishBatch) -> None:
     """SENDs of one producer in one transaction, answered one by one."""
-    buffer = producer.topic.transaction_buffer
-    if not producer.topic.takes_transactions or batch.transaction is None:
+    transactions = producer.topic.transactions
+    if transactions is None or batch.transaction is None:
         producer.refuse(batch, Refusal(NotAllowedError("Transactions are not enabled on this broker")))
         return
     txn_id = TxnId(*batch.transaction)
@@ -220,6 +220,7 @@ def publish_in_transaction(connection: Connection, producer: Producer, batch: Pu
         producer.refuse(batch, Refusal(NotAllowedError(f"A message sent in transaction {txn_id} names another")))
         return
     batch.entries = named
+    buffer = transactions.buffer
     if buffer is not None and buffer.is_ready_for(txn_id):
         _publish_if_taken(buffer, txn_id, producer, batch)
     else:
@@ -250,7 +251,7 @@ def _refuse(batch: PublishBatch, producer: Producer, error: GemingaError) -> Non
     """Not taken; but what came before the end, and of which only the receipt was lost, is there."""
     for index in range(batch.count):
         one = batch if batch.count == 1 else batch.cut(index, index + 1, 0)
-        producer.refuse(one, DUPLICATE if producer.topic.is_stored(one) else Refusal(error))
+        producer.refuse(one, DUPLICATE if producer.publishing.is_stored(one) else Refusal(error))
     if not is_terminal(error):
         # It comes again: what the client has sent behind it may not be stored before.
         producer.disconnect()

@@ -97,7 +97,7 @@ class TopicStatistics:
         """Messages and bytes published to the topic per second."""
         if topic.rates is None:
             topic.rates = Rates()
-        rates = topic.rates.update(self._clock.monotonic(), (topic.messages_in, topic.bytes_in))
+        rates = topic.rates.update(self._clock.monotonic(), topic.publishing.totals())
         return rates[0], rates[1]
 
     def of_topic(self, topic: Topic) -> Document:
@@ -108,17 +108,17 @@ class TopicStatistics:
         return {
             "msgRateIn": rate_in,
             "msgThroughputIn": throughput_in,
-            "bytesInCounter": topic.bytes_in,
-            "msgInCounter": topic.messages_in,
+            "bytesInCounter": topic.publishing.bytes_in,
+            "msgInCounter": topic.publishing.messages_in,
             "averageMsgSize": throughput_in / rate_in if rate_in else 0.0,
-            "msgChunkPublished": topic.has_chunks,
+            "msgChunkPublished": topic.publishing.has_chunks,
             **{key: _total(subscriptions, key) for key in SUMMED_OVER_SUBSCRIPTIONS},
             **_stored(topic),
             "earliestMsgPublishTimeInBacklogs": 0,
             **NOT_IN_GEMINGA,
             **_offloaded(topic),
             **_transactions(topic),
-            "publishRateLimitedTimes": topic.publish_limited_times,
+            "publishRateLimitedTimes": topic.throttles.publish_limited_times,
             "publishers": [self._publisher(topic, producer) for producer in publishers],
             "waitingPublishers": len(topic.producers) - len(publishers),
             "subscriptions": {**subscriptions},
@@ -126,7 +126,7 @@ class TopicStatistics:
             "compaction": {**NO_COMPACTION},
             "ownerBroker": self._status.web_url.partition("://")[2],
             "topicCreationTimeStamp": topic.created_ms,
-            "lastPublishTimeStamp": topic.last_published_ms,
+            "lastPublishTimeStamp": topic.publishing.last_published_ms,
         }
 
     def _publisher(self, topic: Topic, producer: Producer) -> Document:
@@ -156,7 +156,7 @@ class TopicStatistics:
 
 def _transactions(topic: Topic) -> Document:
     buffer = topic.transaction_buffer if isinstance(topic, PersistentTopic) else None
-    counts = buffer.counts() if buffer is not None else (0, 0, 0)
+    counts = buffer.state.counts() if buffer is not None and buffer.state is not None else (0, 0, 0)
     return dict(zip(TRANSACTION_COUNTS, counts, strict=True))
 
 
@@ -232,7 +232,7 @@ def unreadable_ledgers(topic: PersistentTopic) -> list[Json]:
 
 
 async def _add_ages(topic: PersistentTopic, stats: Document) -> None:
-    if topic.last_published_s is None and topic.ledger.entry_count:
+    if topic.publishing.last_published_s is None and topic.ledger.entry_count:
         newest = await topic.ledger.read([topic.ledger.last_confirmed_position], is_limited=False)
         stats["lastPublishTimeStamp"] = entry_timestamp_ms(newest[0].data) if newest else 0
     durable = [item for item in topic.subscriptions.values() if item.is_durable and item.cursor.backlog_count]

@@ -368,7 +368,7 @@ class Consumer(ConsumerState):
     def notify_closed(self) -> None:
         """CLOSE_CONSUMER."""
         farewell = partial(commands.close_consumer, self.consumer_id, commands.UNREQUESTED)
-        self.subscription.topic.send_away(self.connection, farewell, self._departs)
+        self.subscription.topic.life.send_away(self.connection, farewell, self._departs)
 
     def _departs(self) -> Callable[[], None]:
         return self.connection.members.consumer_departs(self.consumer_id)

@@ -1,4 +1,4 @@
-"""Reads of a cursor, one at a time, that can be called off.
+"""Reads of a dispatcher: of its cursor, one at a time, that can be called off, and of what is to be sent again.
 
 A cursor allows one read at a time, and what it has read is past its read position. So a read that nobody wants
 any more (the consumer left, a redelivery was asked for) is let through, its result dropped, and the cursor rewound.
@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model import LATEST, Position
 from geminga.model.errors import StorageError
-from geminga.runtime import Contained, Part
+from geminga.runtime import Contained, Part, get_logger, spawn
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger import Entry, ManagedCursor
+    from geminga.broker.subscription.config import SubscriptionConfig
+    from geminga.managed_ledger import Entry, ManagedCursor, ManagedLedger
+
+_log = get_logger(__name__)
 
 ReadResult = Callable[["Sequence[Entry] | StorageError"], None]
 
@@ -70,3 +75,131 @@ class CursorReader:
                 return
             self.cursor.rewind()
             self._on_idle()
+
+
+class ReplayReads:
+    """Reads by position what is to be sent again, one read at a time.
+
+    What can not be read for good keeps up nobody who may take what lies behind it: it is tried again, later each time.
+    """
+
+    __slots__ = (
+        "_config",
+        "_cursor",
+        "_done",
+        "_is_closed",
+        "_keeps_order",
+        "_ledger",
+        "_part",
+        "_postpone",
+        "_put_offs",
+        "_wake",
+        "_whose",
+        "is_busy",
+        "put_off",
+    )
+
+    def __init__(
+        self,
+        cursor: ManagedCursor,
+        ledger: ManagedLedger,
+        config: SubscriptionConfig,
+        part: Part,
+        whose: str,
+        *,
+        keeps_order: bool,
+        done: ReadResult,
+        postpone: Callable[[list[Position]], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """``whose``: topic and subscription, in logs. ``keeps_order``: what has the same key waits for what comes
+        again. ``done`` gets what was read and is not acknowledged; before that ``postpone`` gets what was left out of
+        the read. ``wake`` is called when it may be tried again. ``part``: whose failure it is if one of these breaks.
+        """
+        self._cursor = cursor
+        self._ledger = ledger
+        self._config = config
+        self._part = part
+        self._whose = whose
+        self._keeps_order = keeps_order
+        self._done = done
+        self._postpone = postpone
+        self._wake = wake
+        self._is_closed = False
+        self.is_busy = False
+        #: While it runs nothing is sent again: of some of it the ledger is lost; and how often in a row that was so.
+        self.put_off: asyncio.TimerHandle | None = None
+        self._put_offs = 0
+
+    def read(self, positions: list[Position], bytes_max: int) -> None:
+        """Read these entries; ``done`` is called later."""
+        self.is_busy = True
+        spawn(self._read(positions, bytes_max), name=f"replay {self._whose}", part=self._part)
+
+    def close(self) -> None:
+        """Nothing is tried again."""
+        self._is_closed = True
+        if self.put_off is not None:
+            self.put_off.cancel()
+            self.put_off = None
+
+    async def _read(self, positions: list[Position], bytes_max: int) -> None:
+        try:
+            entries, behind = await self._ledger.read_some(positions, bytes_max)
+        except StorageError as error:
+            if self._keeps_order or not is_lost(error):
+                # What has the same key waits for it; and what is only out of reach is soon back.
+                self._on_read(error)
+                return
+            entries, behind = await self._read_what_is_there(positions, bytes_max)
+            if behind:
+                self._try_later(error)
+        else:
+            self._put_offs = 0
+        self._postpone(behind)
+        ledger_ids = {entry.ledger_id for entry in entries}
+        # Within this call unless what is acknowledged of these ledgers must be read first.
+        self._cursor.when_loaded(ledger_ids, partial(self._on_read, entries), self._on_read)
+
+    async def _read_what_is_there(
+        self, positions: list[Position], bytes_max: int
+    ) -> tuple[list[Entry], list[Position]]:
+        """The entries of those ledgers that can be read, and the positions that were not."""
+        found: list[Entry] = []
+        left: list[Position] = []
+        for ledger_id in sorted({position.ledger_id for position in positions}):
+            of_ledger = [position for position in positions if position.ledger_id == ledger_id]
+            try:
+                entries, behind = await self._ledger.read_some(of_ledger, bytes_max)
+            except StorageError:
+                left += of_ledger
+            else:
+                found += entries
+                left += behind
+        return found, left
+
+    def _try_later(self, error: StorageError) -> None:
+        """What is to be sent again does not keep up the rest of the log."""
+        first, last = (
+            self._config.dispatcher_read_failure_backoff_initial_ms,
+            self._config.dispatcher_read_failure_backoff_max_ms,
+        )
+        delay_ms = min(first << min(self._put_offs, 10), last)
+        self._put_offs += 1
+        _log.error(
+            "%s: what is to be sent again can not be read, trying again in %d ms: %s", self._whose, delay_ms, error
+        )
+        if not self._is_closed and self.put_off is None:
+            self.put_off = asyncio.get_running_loop().call_later(delay_ms / 1000, self._now)
+
+    def _now(self) -> None:
+        self.put_off = None
+        self._wake()
+
+    def _on_read(self, result: Sequence[Entry] | StorageError) -> None:
+        self.is_busy = False
+        with Contained(self._part, "dispatch of what was read again"):
+            if not isinstance(result, StorageError):
+                cursor = self._cursor
+                result = [entry for entry in result if not cursor.is_acknowledged(entry.position)]
+            self._done(result)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.cursor_reader import CursorReader
-from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
+from geminga.broker.subscription.ports import DispatchedTopic, HoldsMessages, SubscriptionServices
 from geminga.broker.subscription.throttling import BACKLOGGED_ENTRIES, DispatchThrottle, DispatchTurns
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model import Position
@@ -79,8 +79,8 @@ class DispatchedSubscription(Part, Protocol):
         ...
 
     @property
-    def held(self) -> Callable[[Position], int] | None:
-        """Which messages of an entry transactions hold, as bits; None: none of any."""
+    def transactions(self) -> HoldsMessages:
+        """What it acknowledges in transactions."""
         ...
 
 

@@ -188,7 +188,7 @@ class SingleActiveDispatch(Dispatch):
                 unwanted=unwanted,
                 recent=recent,
                 hides=self.subscription.topic.hides,
-                held=self.subscription.held,
+                held=self.subscription.transactions.held,
             )
             last = result[-1].position
             if self._given_back is not None:

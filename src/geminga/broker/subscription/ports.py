@@ -105,6 +105,41 @@ class SubscriptionServices(Protocol):
         ...
 
 
+class SendsAway(Protocol):
+    """The life of a topic: where its clients are sent."""
+
+    def send_away(
+        self, connection: Leaving, farewell: Farewell, departs: Callable[[], Callable[[], None]] | None = None
+    ) -> None:
+        """Send the command that closes a consumer, now or when the topic's next owner is there.
+
+        ``departs`` hears of the latter, and gives what is called then.
+        """
+        ...
+
+
+class DispatchRates(Protocol):
+    """What holds a topic to rates."""
+
+    @property
+    def dispatch(self) -> tuple[DispatchThrottle, ...]:
+        """Rates that all its subscriptions share."""
+        ...
+
+    def of_subscription(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
+        """The own rate of a subscription that has ``present`` by now; None: it has none."""
+        ...
+
+
+class HoldsMessages(Protocol):
+    """What dispatch leaves out for transactions."""
+
+    @property
+    def held(self) -> Callable[[Position], int] | None:
+        """Which messages of an entry transactions hold, as bits; None: none of any."""
+        ...
+
+
 class SubscriptionTopic(Protocol):
     """The topic of a subscription, persistent or not."""
 
@@ -123,13 +158,9 @@ class SubscriptionTopic(Protocol):
         """What it may have."""
         ...
 
-    def send_away(
-        self, connection: Leaving, farewell: Farewell, departs: Callable[[], Callable[[], None]] | None = None
-    ) -> None:
-        """Send the command that closes a consumer, now or when the topic's next owner is there.
-
-        ``departs`` hears of the latter, and gives what is called then.
-        """
+    @property
+    def life(self) -> SendsAway:
+        """Whether it may be used."""
         ...
 
     def broke(self, what: str, error: BaseException) -> None:
@@ -151,12 +182,8 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
         ...
 
     @property
-    def dispatch_throttles(self) -> tuple[DispatchThrottle, ...]:
-        """Rates that all its subscriptions share."""
-        ...
-
-    def subscription_throttle(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
-        """The own rate of a subscription that has ``present`` by now; None: it has none."""
+    def throttles(self) -> DispatchRates:
+        """Its rates."""
         ...
 
     @property

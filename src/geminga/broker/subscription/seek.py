@@ -148,4 +148,4 @@ def _settle(subscription: Subscription) -> None:
         elif dispatch is not None:
             dispatch.wake_later()
         else:
-            subscription.forget_redeliveries()
+            subscription.redeliveries.forget_up_to(subscription.cursor.mark_delete_position)

@@ -123,7 +123,8 @@ def subscription_stats(subscription: Subscription) -> Json:
     """``SubscriptionStats`` of a persistent topic."""
     dispatch = subscription.dispatch
     shared = dispatch if isinstance(dispatch, SharedDispatch) else None
-    delayed = shared.delayed_count if shared is not None else 0
+    due = shared.due if shared is not None else None
+    delayed = due.count if due is not None else 0
     backlog = subscription.cursor.backlog_count
     key_shared = shared.core if shared is not None and isinstance(shared.core, KeySharedDispatcher) else None
     stats = _common_stats(subscription, key_shared.draining() if key_shared is not None else {})
@@ -145,7 +146,7 @@ def subscription_stats(subscription: Subscription) -> Json:
         "subscriptionProperties": dict(subscription.cursor.cursor_properties),
         "nonContiguousDeletedMessagesRanges": subscription.cursor.acknowledged_ranges_count,
         "nonContiguousDeletedMessagesRangesSerializedSize": subscription.cursor.saved_ranges_bytes,
-        "delayedMessageIndexSizeInBytes": shared.delayed_bytes if shared is not None else 0,
+        "delayedMessageIndexSizeInBytes": due.memory_bytes if due is not None else 0,
         **subscription.throttled_counts,
     }
     if dispatch is not None and dispatch.read_error is not None:

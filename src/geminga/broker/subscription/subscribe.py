@@ -35,18 +35,20 @@ async def subscribe(
     """A new consumer of ``request.subscription``, which is created if it must.
 
     ``allow_creation``: what policies say of subscriptions that do not exist. Raises SubscriptionNotFoundError,
-    ConsumerBusyError, ConsumerAssignError, NotAllowedError, StorageError.
+    ConsumerBusyError, ConsumerAssignError, NotAllowedError, StorageError; UnavailableError if it is being deleted, or
+    what it acknowledged in transactions can not be read.
     """
     check_subscription_name(topic.name, request.subscription)
     check_consumer_limit(topic, topic.subscriptions.values())
     for _ in range(_ATTEMPTS_MAX):
         subscription = await _subscription_for(topic, request, allow_creation=allow_creation)
+        # It may take a while, and who is refused changes nothing: what is looked at below is as it is when it joins.
+        await subscription.transactions.require()
         consumer = new_consumer(connection, subscription, request)
         await _make_room(subscription, consumer)
         if topic.subscriptions.get(request.subscription) is not subscription:
             continue  # it ended or was deleted meanwhile
         check_consumer_limit(topic, topic.subscriptions.values())
-        await subscription.require_transaction_acks()
         await subscription.add_consumer(consumer)
         if topic.subscriptions.get(request.subscription) is subscription:
             connection.members.consumers[consumer.consumer_id] = consumer

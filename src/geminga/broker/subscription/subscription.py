@@ -10,11 +10,11 @@ consumers are disconnected first, and those that subscribe meanwhile wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
-from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
+from geminga.broker.core.dispatch.redelivery import RedeliveryCounts
 from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover
 from geminga.broker.subscription.cursor_reader import CursorReader
@@ -25,23 +25,17 @@ from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
+from geminga.broker.subscription.transactions import SubscriptionTransactions
 from geminga.model import Position
 from geminga.model.errors import (
     ConsumerBusyError,
-    LedgerClosedError,
-    LedgerFencedError,
-    MetadataError,
-    NotAllowedError,
     PreconditionFailedError,
-    StorageError,
     UnavailableError,
 )
-from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.subscription.transaction_acks import TransactionAcks
     from geminga.managed_ledger import ManagedCursor
 
 _log = get_logger(__name__)
@@ -56,6 +50,7 @@ TICK_DIGITS_MAX: Final = 10
 _OF_THE_TOPIC: Final = (
     "geminga.managed_ledger",
     "geminga.broker.topic.persistent",
+    "geminga.broker.publishing.rates",
     "geminga.broker.topic.delayed_snapshots",
     "geminga.broker.core.delayed.delivery",
     "geminga.broker.core.delayed.chunks",
@@ -80,12 +75,9 @@ class Subscription:
 
     __slots__ = (
         "_fence",
-        "_lacks_acks",
         "_reader",
-        "_redeliveries",
         "_throttle",
         "_throttled",
-        "_transaction_acks",
         "bytes_out_closed",
         "chunks_out_closed",
         "cursor",
@@ -103,7 +95,9 @@ class Subscription:
         "moves",
         "name",
         "rates",
+        "redeliveries",
         "topic",
+        "transactions",
         "type",
     )
 
@@ -115,10 +109,8 @@ class Subscription:
         self.cursor = cursor
         #: False for Readers: the cursor lives in memory only.
         self.is_durable = is_durable
-        #: What it acknowledges in transactions; None: nothing yet.
-        self._transaction_acks: TransactionAcks | None = None
-        #: What it acknowledged in them could not be read: nobody may consume.
-        self._lacks_acks = False
+        #: What it acknowledges in transactions.
+        self.transactions = SubscriptionTransactions(self, is_allowed=is_durable and topic.services.has_transactions)
         #: Present while there are consumers.
         self.dispatch: Dispatch | None = None
         #: Type of the last consumers; None if there was none since the topic was loaded.
@@ -139,7 +131,8 @@ class Subscription:
         self._throttled: dict[str, int] | None = None
         #: Its own dispatch rate.
         self._throttle: DispatchThrottle | None = None
-        self._redeliveries: RedeliveryTracker | None = None
+        #: How often entries were sent again.
+        self.redeliveries = RedeliveryCounts()
         self._reader: CursorReader | None = None
         #: Set when whoever moves the cursor is done; None while nobody does.
         self._fence: asyncio.Event | None = None
@@ -187,7 +180,7 @@ class Subscription:
         if dispatch is None:
             if consumer.type in (Exclusive, Failover):
                 # They do not count, and acknowledge without naming each entry: old counts would stay for good.
-                self._redeliveries = None
+                self.redeliveries.drop()
                 dispatch = SingleActiveDispatch(self, consumer)
             else:
                 dispatch = SharedDispatch(self, consumer)
@@ -232,8 +225,7 @@ class Subscription:
         self.cursor.end_use()
         self.cursor.deactivate()
         self._drop_reader()
-        if self._redeliveries is not None and not self._redeliveries:
-            self._redeliveries = None
+        self.redeliveries.tidy()
         if not self.is_durable and self._fence is None:
             self._vanish()
 
@@ -262,84 +254,15 @@ class Subscription:
         """What is known of entries dispatched lately; None if this is its topic's only subscription."""
         return self.services.recent_candidates if len(self.topic.subscriptions) > 1 else None
 
-    @property
-    def held(self) -> Callable[[Position], int] | None:
-        """Which messages of an entry transactions hold, as bits; None: none of any."""
-        acks = self._transaction_acks
-        return acks.held if acks is not None and acks.is_holding else None
-
     async def claim(self) -> None:
         """Raise LedgerFencedError if another broker owns the topic."""
         await self.topic.ledger.claim()
-
-    @property
-    def transaction_acks(self) -> TransactionAcks | None:
-        """What it acknowledges in transactions, made with the first use; None: it may not."""
-        if self._transaction_acks is None and self.is_durable and self.services.has_transactions:
-            from geminga.broker.subscription.transaction_acks import TransactionAcks
-
-            self._transaction_acks = TransactionAcks(self)
-        return self._transaction_acks
-
-    @property
-    def used_transaction_acks(self) -> TransactionAcks | None:
-        """The same if it was used; None: nothing was acknowledged in transactions."""
-        return self._transaction_acks
-
-    async def load_transaction_acks(self) -> None:
-        """There is a log: bring back what transactions hold. If it can not be read, nobody consumes here until it can:
-        the topic and its other subscriptions need nothing of it. Raises GemingaError."""
-        if self.transaction_acks is None:
-            return
-        try:
-            await self.transaction_acks.load()
-        except (LedgerFencedError, LedgerClosedError, MetadataError):
-            raise
-        except StorageError as error:
-            self._lacks_acks = True
-            _log.error("%s %s: what transactions hold can not be read: %s", self.topic.name, self.name, error)
-
-    async def require_transaction_acks(self) -> None:
-        """Somebody wants to consume: try again what :meth:`load_transaction_acks` could not read. UnavailableError."""
-        if self._lacks_acks and self.transaction_acks is not None:
-            try:
-                await self.transaction_acks.load()
-            except StorageError as error:
-                raise UnavailableError(
-                    f"What transactions acknowledged on subscription {self.name} can not be read now, try again later"
-                ) from error
-            self._lacks_acks = False
-
-    async def end_transaction(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
-        """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""
-        if self.transaction_acks is None:
-            raise NotAllowedError(f"Subscription {self.name} takes no transactions")
-        await self.transaction_acks.end(txn_id, commit=commit, low_watermark=low_watermark)
 
     def open_reader(self) -> CursorReader:
         """The reader of the cursor; one still busy with a read that was called off is used on."""
         if self._reader is None:
             self._reader = CursorReader(self.cursor, self._on_reader_idle, self)
         return self._reader
-
-    def redeliveries(self) -> RedeliveryTracker:
-        """Redelivery counts, which outlive the consumers."""
-        if self._redeliveries is None:
-            self._redeliveries = RedeliveryTracker()
-        return self._redeliveries
-
-    def forget_redeliveries_of(self, positions: Sequence[Position]) -> None:
-        """These are acknowledged: how often they were sent matters no more."""
-        if self._redeliveries is not None:
-            for position in positions:
-                self._redeliveries.forget(position)
-
-    def forget_redeliveries(self) -> None:
-        """The cursor was moved on while there were no consumers."""
-        if self._redeliveries is not None:
-            self._redeliveries.forget_up_to(self.cursor.mark_delete_position)
-            if not self._redeliveries:
-                self._redeliveries = None
 
     def acknowledged_by_all(self) -> Position:
         """Up to here every subscription of the topic has acknowledged."""
@@ -365,10 +288,10 @@ class Subscription:
 
     def throttles(self) -> tuple[DispatchThrottle, ...]:
         """The rates its dispatch has to keep: the broker's, the topic's, its own."""
-        before, self._throttle = self._throttle, self.topic.subscription_throttle(self.name, self._throttle)
+        before, self._throttle = self._throttle, self.topic.throttles.of_subscription(self.name, self._throttle)
         if before is not None and before is not self._throttle:
             before.close()
-        shared = self.topic.dispatch_throttles
+        shared = self.topic.throttles.dispatch
         return shared if self._throttle is None else (*shared, self._throttle)
 
     def apply_rates(self) -> None:
@@ -420,7 +343,7 @@ class Subscription:
         dispatch, self.dispatch = self.dispatch, None
         if dispatch is None:
             return
-        self._redeliveries = None
+        self.redeliveries.drop()
         try:
             dispatch.close()
         finally:
@@ -448,8 +371,7 @@ class Subscription:
         fence, self._fence = self._fence, None
         if fence is not None:
             fence.set()
-        if self._redeliveries is not None:
-            self._redeliveries = None
+        self.redeliveries.drop()
         if not self.is_durable and not self.consumers:
             asyncio.get_running_loop().call_later(NON_DURABLE_GRACE_S, self._vanish_if_alone)
 
@@ -458,8 +380,8 @@ class Subscription:
         self.disconnect_consumers()
         if self._reader is not None:
             await self._reader.wait_idle()
-        if self._transaction_acks is not None:
-            await self._transaction_acks.close()
+        if self.transactions.used is not None:
+            await self.transactions.used.close()
         if self.is_durable:
             await self.cursor.close()
 
@@ -469,8 +391,8 @@ class Subscription:
             raise PreconditionFailedError("Subscription has active connected consumers")
         await self.fence()
         try:
-            if self._transaction_acks is not None:
-                await self._transaction_acks.delete()
+            if self.transactions.used is not None:
+                await self.transactions.used.delete()
             if self.is_durable:
                 await self.topic.ledger.delete_cursor(self.cursor.name)
             else:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from geminga.broker.core.dispatch.redelivery import RedeliveryCounts
 from geminga.broker.subscription.ack_sets import is_short, size_and_words
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch import Dispatch
@@ -31,7 +32,7 @@ from geminga.transaction.core.held_back import Hold
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck, whole_or_part
 from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
 from geminga.transaction.ports import Registrations
-from geminga.transaction.strays import AGAIN_MAX_MS, check_is_taking, settle_strays
+from geminga.transaction.strays import AGAIN_MAX_MS, StrayWatch, check_is_taking
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.numbers import BATCH_MESSAGES_BELIEVED
 
@@ -69,8 +70,9 @@ class AckingSubscription(Part, Protocol):
         """Present while there are consumers."""
         ...
 
-    def forget_redeliveries_of(self, positions: Sequence[Position]) -> None:
-        """These are acknowledged: how often they were sent matters no more."""
+    @property
+    def redeliveries(self) -> RedeliveryCounts:
+        """How often entries were sent again."""
         ...
 
     async def claim(self) -> None:
@@ -98,8 +100,8 @@ class TransactionAcks:
         "_is_lost",
         "_is_stopped",
         "_opening",
-        "_settling",
         "_since",
+        "_strays",
         "_subscription",
         "_whose",
         "recovered_ms",
@@ -119,8 +121,18 @@ class TransactionAcks:
         self._since: dict[TxnId, int] = {}
         #: As coordinators know it.
         self._whose = TxnSubscription(str(subscription.topic.name), subscription.name)
-        #: Asks what becomes of transactions that hold something.
-        self._settling: asyncio.Task[None] | None = None
+        #: Asks what becomes of transactions that hold something; None: nobody can be asked.
+        self._strays: StrayWatch | None = None
+        registrations = subscription.services.registrations
+        if registrations is not None:
+            self._strays = StrayWatch(
+                lambda: self._handle.acks if self._handle is not None else (),
+                self._whose,
+                registrations,
+                self._abort,
+                name=f"{subscription.name} of {subscription.topic.name}",
+                part=subscription,
+            )
         #: When its log began to be read, and had been read, ms since the epoch; 0: never.
         self.recovering_ms = self.recovered_ms = 0
 
@@ -135,31 +147,22 @@ class TransactionAcks:
         handle = await self._open()
         if handle.acks:
             self._subscription.services.watch_held(self)
-            self._watch_strays(handle, first_ms=0)
+            self._watch_strays(first_ms=0)
 
-    def _watch_strays(self, handle: PendingAckHandle, first_ms: int) -> None:
+    def _watch_strays(self, first_ms: int) -> None:
         """See that nothing is held for a transaction that is over."""
-        subscription = self._subscription
-        registrations = subscription.services.registrations
+        if self._strays is not None:
+            self._strays.watch(first_ms)
 
-        async def abort(txn_id: TxnId) -> None:
-            await handle.end(txn_id, commit=False, low_watermark=-1)
-
-        async def settle() -> None:
-            if registrations is not None:
-                await settle_strays(lambda: handle.acks, self._whose, registrations, abort, first_ms=first_ms)
-            self._settling = None
-
-        if self._settling is None and not self._is_stopped:
-            name = f"strays of {subscription.name} of {subscription.topic.name}"
-            self._settling = spawn(settle(), name=name, part=subscription)
+    async def _abort(self, txn_id: TxnId) -> None:
+        if self._handle is not None:
+            await self._handle.end(txn_id, commit=False, low_watermark=-1)
 
     def _stop(self) -> None:
         self._since.clear()
         self._is_stopped = True
-        if self._settling is not None:
-            self._settling.cancel()
-            self._settling = None
+        if self._strays is not None:
+            self._strays.stop()
 
     async def close(self) -> None:
         """The topic is unloaded. Raises StorageError."""
@@ -254,11 +257,11 @@ class TransactionAcks:
         if is_cumulative:
             await handle.acknowledge_cumulative(CumulativeAck(txn_id, *whole_or_part(acks[0])))
             self._begin_hold(txn_id)
-            self._watch_strays(handle, AGAIN_MAX_MS)
+            self._watch_strays(AGAIN_MAX_MS)
             return
         await handle.acknowledge(txn_id, acks)
         self._begin_hold(txn_id)
-        self._watch_strays(handle, AGAIN_MAX_MS)
+        self._watch_strays(AGAIN_MAX_MS)
         subscription = self._subscription
         dispatch = subscription.dispatch
         if dispatch is not None:
@@ -381,7 +384,7 @@ class TransactionAcks:
             words = [left_words(ack) or None for ack in released.acks]
             cursor.acknowledge([ack.position for ack in released.acks], words if any(words) else None, one_done)
             gone = [ack for ack in released.acks if cursor.is_acknowledged(ack.position)]
-            self._subscription.forget_redeliveries_of([ack.position for ack in gone])
+            self._subscription.redeliveries.forget(ack.position for ack in gone)
             # Of these a consumer may be said to have what the transaction held.
             self._settle([ack.position for ack in gone if ack.bits != WHOLE])
         if released.cumulative is not None:

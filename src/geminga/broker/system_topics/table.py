@@ -17,6 +17,7 @@ from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.topic.retention import Retention
 from geminga.managed_ledger import AppendResult, ManagedCursor
 from geminga.model.errors import MetadataError, NotAllowedError, StorageError
 from geminga.model.position import EARLIEST, Position
@@ -413,7 +414,7 @@ class TopicTable(Generic[S]):
         if self._cursor is None or not values:
             return
         topic, entries = await self._encoded(values)
-        if self.is_behind or topic.pending_batches:
+        if self.is_behind or topic.publishing.pending_batches:
             # What somebody else is writing of one of the keys would be older than what is written of it now.
             return
         seen = self._begin()
@@ -439,7 +440,9 @@ class TopicTable(Generic[S]):
             topic = self._topic = found
             self._cursor = await topic.ledger.open_cursor(self._cursor_name, initial=EARLIEST)
             # From now on the cursor holds what is needed, and nothing else is held.
-            topic.apply_retention()
+            retention = topic.parts.find(Retention)
+            if retention is not None:
+                retention.policies_changed()
         return topic
 
     async def _version_of(self, schema: bytes) -> int:

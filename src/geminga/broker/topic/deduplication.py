@@ -18,10 +18,11 @@ from typing import ClassVar, Final
 
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
 from geminga.broker.policies.config import PolicyConfig
+from geminga.broker.publishing.stamps import message_count
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.producer import Producer, is_terminal
-from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal, message_count
+from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
 from geminga.managed_ledger.replaying import replay
 from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnavailableError
@@ -281,7 +282,7 @@ class TopicDeduplication(TopicPart):
             asyncio.get_running_loop().call_later(SETTLE_RETRY_S, self._settle_again)
             return
         self._is_settling = False
-        if not self._topic.pending_batches:
+        if not self._topic.publishing.pending_batches:
             self.state.settled()
             self._changed()
 

@@ -11,8 +11,9 @@ from itertools import groupby
 from typing import ClassVar, Final
 
 from geminga.broker.policies.core.limit_rows import MAX_MESSAGE_SIZE
+from geminga.broker.publishing.stamps import message_count
 from geminga.broker.topic.parts import PartTopic, TopicPart
-from geminga.broker.topic.publish import PublishBatch, Refusal, message_count
+from geminga.broker.topic.publish import PublishBatch, Refusal
 from geminga.model.errors import NotAllowedError
 from geminga.wire.pulsar.metadata import peek_metadata
 

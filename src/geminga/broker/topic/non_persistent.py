@@ -9,34 +9,67 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from geminga.broker.publishing.life import TopicLife
+from geminga.broker.publishing.producers import TopicProducers
 from geminga.broker.subscription.non_persistent import (
     NO_POSITION,
     NonPersistentSubscription,
     subscribe_non_persistent,
 )
 from geminga.broker.subscription.subscribe import check_subscription_limit
-from geminga.broker.topic.base import Topic, closing_error
-from geminga.broker.topic.publish import PublishBatch
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.publish import PublishBatch, Publishing
 from geminga.broker.topic.services import TopicServices
 from geminga.model.errors import ConflictError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
+from geminga.runtime import Clock
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
 
 
-class NonPersistentTopic(Topic):
-    """A topic whose messages are not stored."""
+class DirectPublishing(Publishing):
+    """Hands entries to subscriptions and answers at once."""
 
     __slots__ = ("_subscriptions", "entries_in")
 
-    def __init__(self, services: TopicServices, name: TopicName) -> None:
-        super().__init__(services, name)
-        self._subscriptions: dict[str, NonPersistentSubscription] = {}
-        #: Entries published since it was loaded.
+    def __init__(self, clock: Clock, subscriptions: Mapping[str, NonPersistentSubscription]) -> None:
+        super().__init__(clock)
+        self._subscriptions = subscriptions
+        #: Entries published since the topic was loaded.
         self.entries_in = 0
+
+    def publish(self, batch: PublishBatch) -> None:
+        """As :meth:`Publishing.publish`."""
+        entries, producer = batch.entries, batch.producer
+        size_bytes = sum(map(len, entries))
+        self.entries_in += len(entries)
+        self.messages_in += batch.messages
+        self.bytes_in += size_bytes
+        self.last_published_s = self._clock.monotonic()
+        producer.messages_in += batch.messages
+        producer.bytes_in += size_bytes
+        for subscription in list(self._subscriptions.values()):
+            subscription.dispatch(entries)
+        producer.begin(batch, 0)
+        batch.same_id(NO_POSITION.ledger_id, NO_POSITION.entry_id)
+
+
+class NonPersistentTopic(Topic):
+    """A topic whose messages are not stored. As in Pulsar nothing but publishing has a rate."""
+
+    __slots__ = ("_subscriptions",)
+
+    publishing: DirectPublishing
+
+    def __init__(self, services: TopicServices, name: TopicName) -> None:
+        clock = services.runtime.clock
+        self._subscriptions: dict[str, NonPersistentSubscription] = {}
+        life = TopicLife(name, clock)
+        publishing = DirectPublishing(clock, self._subscriptions)
+        super().__init__(services, name, life, publishing, TopicProducers(name, life, self))
 
     @property
     def subscriptions(self) -> dict[str, NonPersistentSubscription]:
@@ -48,35 +81,15 @@ class NonPersistentTopic(Topic):
         """There is no position to read from."""
         return NO_POSITION
 
-    async def apply_policies(self) -> None:
-        """As :meth:`Topic.apply_policies`; as in Pulsar nothing but publishing has a rate where nothing is stored."""
-        await super().apply_policies()
-        self.hold_to(self.rules.rates)
-
-    def publish(self, batch: PublishBatch) -> None:
-        """Hand the entries to every subscription and answer at once."""
-        entries, producer = batch.entries, batch.producer
-        size_bytes = sum(map(len, entries))
-        self.entries_in += len(entries)
-        self.messages_in += batch.messages
-        self.bytes_in += size_bytes
-        self.last_published_s = self.services.runtime.clock.monotonic()
-        producer.messages_in += batch.messages
-        producer.bytes_in += size_bytes
-        for subscription in list(self._subscriptions.values()):
-            subscription.dispatch(entries)
-        producer.begin(batch, 0)
-        batch.same_id(NO_POSITION.ledger_id, NO_POSITION.entry_id)
-
     async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         await self.check_may_subscribe(request)
         consumer = await subscribe_non_persistent(self, connection, request)
-        self.touch()
-        if self.is_closing:
+        self.life.touch()
+        if self.life.is_closing:
             # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
             consumer.close()
-            raise closing_error(self.name)
+            raise self.life.closing_error()
         return consumer
 
     async def create_subscription(
@@ -88,5 +101,5 @@ class NonPersistentTopic(Topic):
         check_subscription_limit(self, len(self._subscriptions))
         subscription = NonPersistentSubscription(self, name)
         self._subscriptions[name] = subscription
-        self.touch()
+        self.life.touch()
         return subscription

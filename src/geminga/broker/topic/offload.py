@@ -107,7 +107,7 @@ class Offload(TopicPart):
         }
 
     def _find_aborted(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes]) -> frozenset[int]:
-        hides = self._topic.hides
+        hides = self._topic.parts.hides
         if not hides:
             return frozenset()
         found: set[int] = set()

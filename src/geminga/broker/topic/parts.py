@@ -38,6 +38,16 @@ FailedHook = Callable[[PublishBatch, GemingaError], None]
 HidesHook = Callable[[Position, pb.MessageMetadata], bool]
 
 
+class LogAppends(Protocol):
+    """What a topic is storing."""
+
+    #: Batches that are being stored.
+    pending_batches: int
+
+    def append_own(self, entries: list[bytes], done: AppendDone) -> None:
+        """Store entries of the broker's own, behind all that was published before; ``done`` as of the ledger."""
+
+
 class PartTopic(Protocol):
     """The topic, as its parts use it."""
 
@@ -70,27 +80,15 @@ class PartTopic(Protocol):
         """Whether it is being unloaded or deleted."""
 
     @property
-    def hides(self) -> Sequence[HidesHook]:
-        """What of its parts hides entries that may be read."""
+    def parts(self) -> Parts:
+        """All of them: who says something else of how far may be read, or of what is hidden, tells the others."""
 
     @property
-    def pending_batches(self) -> int:
-        """Batches that are being stored."""
-
-    def read_limit_moved(self) -> None:
-        """A part may say something else of how far may be read."""
-
-    def idleness_changed(self) -> None:
-        """A part has something to do now, or nothing any more."""
-
-    def append_own(self, entries: list[bytes], done: AppendDone) -> None:
-        """Store entries of the broker's own, behind all that was published before; ``done`` as of the ledger."""
+    def publishing(self) -> LogAppends:
+        """What is being stored."""
 
     async def save_sequence_ids(self) -> None:
         """Where deduplication is on, a restart replays nothing of what is stored by now. Raises StorageError."""
-
-    def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
-        """Its marker is stored: the other parts hear of it."""
 
     def broke(self, what: str, error: BaseException) -> None:
         """It can not be trusted any more."""
@@ -121,7 +119,7 @@ class TopicPart:
     def is_idle(self) -> bool:
         """Whether it has nothing to do now: its hooks of the hot path are not asked.
 
-        Whoever changes it calls ``topic.idleness_changed()`` at once.
+        Whoever changes it calls ``topic.parts.idleness_changed()`` at once.
         """
         return False
 
@@ -199,8 +197,8 @@ class TopicPart:
     def read_limit(self) -> Position:
         """Readers see nothing behind this; LATEST: as far as they are concerned, everything.
 
-        A part that changes its mind calls ``topic.read_limit_moved()``. What was readable once stays so until the topic
-        is unloaded, and should afterwards: the limit is to be stored, or found again in the log.
+        A part that changes its mind calls ``topic.parts.limit_moved()``. What was readable once stays so until the
+        topic is unloaded, and should afterwards: the limit is to be stored, or found again in the log.
         Nothing behind the least limit of all parts is delivered, trimmed, expired, skipped or acknowledged.
         To hold back what is just coming, set the limit in :meth:`admit`: in :meth:`stored` it may have been read.
         """

@@ -1,54 +1,37 @@
-"""A persistent topic: its managed ledger, producers and subscriptions.
+"""A persistent topic: its managed ledger, and who uses it.
 
-Publishing: :meth:`PersistentTopic.publish` -> deduplication, broker entry metadata -> one append of the managed
-ledger -> receipts. Subscriptions hear of new entries through one tail listener. What both kinds of topic share
-is in :mod:`.base`.
-
-After a failed write the producer is disconnected, so that what it sent behind the failed entry can not overtake
-it: the client connects again and sends everything unanswered again, in order. With deduplication the topic's
-tail is read again first, because a failed write may have been stored.
+Publishing is in :mod:`.log_publishing`, who publishes in :mod:`geminga.broker.publishing.producers`, transactions in
+:mod:`.transacting`, features in :mod:`.parts`. Subscriptions hear of new entries through one tail listener. What both
+kinds of topic share is in :mod:`.base`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.core.deletion import TopicFacts
+from geminga.broker.publishing.life import TopicLife
+from geminga.broker.publishing.producers import TopicProducers
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.subscription.throttling import DispatchThrottle
-from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
+from geminga.broker.topic.base import Topic
 from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
-from geminga.broker.topic.parts import AdmitHook, HidesHook, Parts
+from geminga.broker.topic.log_publishing import LogPublishing
+from geminga.broker.topic.parts import HidesHook, Parts
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
-from geminga.broker.topic.producer import Producer, is_terminal
-from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
-from geminga.broker.topic.retention import Retention
 from geminga.broker.topic.services import TopicServices
-from geminga.managed_ledger import AppendResult, ManagedLedger
-from geminga.managed_ledger.rules.unreadable import SKIPPED_PROPERTY
-from geminga.managed_ledger.shared.entry import AppendDone
-from geminga.model.errors import (
-    ConflictError,
-    GemingaError,
-    LedgerFencedError,
-    StorageError,
-    TopicTerminatedError,
-)
+from geminga.broker.topic.transacting import TopicTransactions
+from geminga.managed_ledger import ManagedLedger
+from geminga.model.errors import ConflictError, NotAllowedError
 from geminga.model.position import Position
 from geminga.model.topic_name import DEDUP_CURSOR, TopicName, decode_name, is_internal_cursor
-from geminga.model.txn_id import TxnId
-from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import broker_entry_metadata
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
@@ -56,58 +39,63 @@ if TYPE_CHECKING:
 
 __all__ = ["PersistentTopic", "Topic"]
 
-_log = get_logger(__name__)
-
-#: The same failure of a producer is told again after so many seconds.
-FAILURE_REPEAT_S: Final = 10.0
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
-#: And the one that has the index of the newest message as of the last change of the ledger list (Pulsar's name): it
-#: counts where no entry is left to tell it.
-INDEX_PROPERTY: Final = "index"
+
+
+class KeptByLedger:
+    """What a managed ledger keeps of the producers of its topic."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: ManagedLedger) -> None:
+        self._ledger = ledger
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing can be published any more."""
+        return self._ledger.terminated_position is not None
+
+    @property
+    def epoch(self) -> int | None:
+        """Of exclusive access, as stored; None: there never was one."""
+        text = self._ledger.properties.get(EPOCH_PROPERTY)
+        return int(text) if text is not None else None
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Make it durable. Raises StorageError."""
+        await self._ledger.add_properties({EPOCH_PROPERTY: str(epoch)})
 
 
 class PersistentTopic(Topic):
     """A topic whose messages are stored."""
 
-    __slots__ = (
-        "_failure_told",
-        "_has_buffer",
-        "_pending_batches",
-        "_remove_tail_listener",
-        "_stamps",
-        "_subscriptions",
-        "_turn",
-        "ledger",
-        "parts",
-        "storage_rates",
-    )
+    __slots__ = ("_remove_tail_listener", "_subscriptions", "ledger", "parts", "storage_rates")
+
+    publishing: LogPublishing
+    transactions: TopicTransactions | None
 
     def __init__(self, services: TopicServices, name: TopicName, ledger: ManagedLedger) -> None:
         """``ledger`` is open; :meth:`load` makes the topic ready."""
-        super().__init__(services, name)
         self.ledger = ledger
-        self._subscriptions: dict[str, Subscription] = {}
         #: What it has beside its log.
         self.parts = Parts(self, services.parts)
-        #: It had transactions, or has; most topics never do.
-        self._has_buffer = False
-        config = services.config
-        #: None: entries are stored as they came.
-        self._stamps: EntryStamps | None = None
-        if config.appends_broker_timestamp or config.appends_index:
-            self._stamps = EntryStamps(has_time=config.appends_broker_timestamp, has_index=config.appends_index)
-        #: What the present turn of the loop brought; None: nothing yet.
-        self._turn: TurnAppend | None = None
+        life = TopicLife(name, services.runtime.clock)
+        self._subscriptions: dict[str, Subscription] = {}
+        super().__init__(
+            services,
+            name,
+            life,
+            LogPublishing(name, services, ledger, self.parts, life, self._subscriptions, self),
+            TopicProducers(name, life, self, kept=KeptByLedger(ledger), watch=self.parts),
+        )
+        if services.transactions is not None and not name.is_system:
+            self.transactions = TopicTransactions(name, services.transactions, self.parts, life)
         #: Rates of entries between scrapes, kept by the metrics.
         self.storage_rates: Rates | None = None
-        #: What was told of a publishing that failed, and when: clients come again at once.
-        self._failure_told = ("", 0.0)
-        #: Batches handed to the ledger and not answered in full.
-        self._pending_batches = 0
-        self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
+        self._remove_tail_listener = ledger.add_tail_listener(self.publishing.readable)
         ledger.part = self
-        ledger.when_fenced = self._unload_fenced
+        ledger.when_fenced = self.publishing.fenced
 
     # ---- state
 
@@ -142,18 +130,9 @@ class PersistentTopic(Topic):
         return self.parts.find(TopicDeduplication)
 
     @property
-    def takes_transactions(self) -> bool:
-        """Where transactions are on, for topics of users."""
-        return self.services.has_transactions and not self.name.is_system
-
-    @property
     def transaction_buffer(self) -> TransactionBuffer | None:
         """None: there was no transaction yet."""
-        if not self._has_buffer:
-            return None
-        from geminga.broker.topic.transaction_buffer import TransactionBuffer
-
-        return self.parts.find(TransactionBuffer)
+        return self.transactions.buffer if self.transactions is not None else None
 
     async def save_sequence_ids(self) -> None:
         """As :meth:`PartTopic.save_sequence_ids`."""
@@ -162,161 +141,22 @@ class PersistentTopic(Topic):
 
     async def use_transactions(self) -> TransactionBuffer:
         """As :meth:`Topic.use_transactions`."""
-        if not self.takes_transactions:
-            await super().use_transactions()
-        if not self._has_buffer:
-            self._add_buffer()
-        if self.transaction_buffer is None:
-            await self.parts.follow()
-        buffer = self.transaction_buffer
-        if buffer is None:
-            raise closing_error(self.name)
-        return buffer
-
-    def _add_buffer(self) -> None:
-        from geminga.broker.topic.transaction_buffer import TransactionBuffer
-
-        # The last one: it too remembers what it admits, and hears only of what is stored.
-        self.parts.register(TransactionBuffer)
-        self._has_buffer = True
-
-    def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
-        """As :meth:`PartTopic.transaction_ended`."""
-        self.parts.transaction_ended(txn_id, is_committed=is_committed)
-
-    def is_stored(self, batch: PublishBatch) -> bool:
-        """As :meth:`Topic.is_stored`."""
-        dedup = self.dedup
-        return dedup is not None and dedup.is_stored(batch)
-
-    @property
-    def is_terminated(self) -> bool:
-        """Whether nothing can be published any more."""
-        return self.ledger.terminated_position is not None
-
-    @property
-    def pending_batches(self) -> int:
-        """Batches being written now."""
-        return self._pending_batches
-
-    # ---- publishing
-
-    def publish(self, batch: PublishBatch) -> None:
-        """Store the entries in order and answer each; never raises."""
-        admit = self.parts.admit
-        if not admit:
-            self._store(batch)
-            return
-        batches: Iterable[PublishBatch] = (batch,)
-        for hook in admit:
-            batches = _admitted(hook, batches)
-        for one in batches:
-            if one.refusal is None:
-                self._store(one)
-            else:
-                one.producer.refuse(one, one.refusal)
-
-    def _store(self, batch: PublishBatch) -> None:
-        entries = batch.entries
-        size_bytes = 0
-        for entry in entries:
-            size_bytes += len(entry)
-        batch.producer.begin(batch, size_bytes)
-        if self._stamps is not None:
-            entries = self._stamps.stamped(entries, self.services.runtime.clock.wall_ms())
-        self._pending_batches += 1
-        turn = self._turn
-        if turn is None:
-            # Batches that other connections bring in this turn of the loop join it: one append for all of them.
-            self._turn = TurnAppend(batch, entries, self)
-            asyncio.get_running_loop().call_soon(self._append_turn)
-        else:
-            turn.add(batch, entries)
-
-    def _append_turn(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            with Contained(self, "an append", is_last=True):
-                if turn.error is None:
-                    self.ledger.append(turn.entries, turn.appended)
-                else:
-                    turn.appended(AppendResult(-1, -1, 0, len(turn.entries), turn.error))
-
-    def published(self, batch: PublishBatch, result: AppendResult) -> None:
-        """Entries are on stable storage and answered."""
-        for hook in self.parts.stored:
-            hook(batch, result)
-        if batch.is_answered:
-            if not batch.has_failed:
-                messages, size_bytes = batch.messages, batch.size_bytes
-                producer = batch.producer
-                self.messages_in += messages
-                self.bytes_in += size_bytes
-                services = self.services
-                now_s = self.last_published_s = services.runtime.clock.monotonic()
-                services.publish_latency.add((now_s - batch.since_s) * 1000, batch.count)
-                producer.messages_in += messages
-                producer.bytes_in += size_bytes
-            self._batch_done()
-
-    def _unload_fenced(self) -> None:
-        """Another broker owns the topic now, or did: whoever loads it next reads what that one stored."""
-        services = self.services
-        if not self.is_closing:
-            spawn(services.unload_fenced(self.name), name=f"unload fenced {self.name}", part=services.whole)
-
-    def _tell_failure(self, story: str) -> None:
-        told, at_s = self._failure_told
-        now_s = self.services.runtime.clock.monotonic()
-        if story != told or now_s - at_s >= FAILURE_REPEAT_S:
-            self._failure_told = story, now_s
-            _log.warning("%s: %s", self.name, story)
-
-    def publish_failed(self, batch: PublishBatch, error: GemingaError) -> None:
-        """Entries could not be stored, or nobody knows; their producer was told."""
-        producer = batch.producer
-        if not is_terminal(error) and not producer.is_closed:
-            self._tell_failure(f"publishing of {producer.name} failed: {error}")
-        for hook in self.parts.failed:
-            hook(batch, error)
-        if not is_terminal(error):
-            producer.disconnect()
-            if self._turn is not None:
-                # Clients send again what failed and all that came after it.
-                self._turn.error = error
-            if isinstance(error, LedgerFencedError):
-                self._unload_fenced()
-        if batch.is_answered:
-            self._batch_done()
-
-    def last_sequence_id(self, producer_name: str) -> int:
-        """The highest stored sequence id of a producer, if deduplication is on; -1 otherwise."""
-        dedup = self.dedup
-        return dedup.state.last_sequence_id(producer_name) if dedup is not None else -1
-
-    def _batch_done(self) -> None:
-        self._pending_batches -= 1
-        if not self._pending_batches:
-            for hook in self.parts.settled:
-                hook()
-
-    def _entries_available(self) -> None:
-        for subscription in self._subscriptions.values():
-            subscription.on_entries_available()
+        if self.transactions is None:
+            raise NotAllowedError(f"Topic {self.name} takes no transactions")
+        return await self.transactions.use()
 
     # ---- subscriptions
 
     async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         allow_creation = await self.check_may_subscribe(request)
-        if self.throttling is not None:
-            self.throttling.check_subscribe(connection.peer, request.consumer_name, request.consumer_id)
+        self.throttles.check_subscribe(connection.peer, request.consumer_name, request.consumer_id)
         consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
-        self.touch()
-        if self.is_closing:
+        self.life.touch()
+        if self.life.is_closing:
             # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
             consumer.close()
-            raise closing_error(self.name)
+            raise self.life.closing_error()
         return consumer
 
     async def create_subscription(
@@ -326,25 +166,15 @@ class PersistentTopic(Topic):
         if name in self._subscriptions:
             raise ConflictError(f"Subscription {name} of {self.name} exists already")
         subscription = await create_subscription(self, name, position, properties=properties)
-        self.touch()
-        if self.is_closing:
-            # Nobody is promised a subscription of a topic that may be gone in a moment.
-            raise closing_error(self.name)
+        self.life.touch()
+        # Nobody is promised a subscription of a topic that may be gone in a moment.
+        self.life.check_open()
         return subscription
 
     @property
     def unacked_limits(self) -> UnackedLimits:
         """How much the consumers of a subscription may leave unacknowledged."""
         return self.rules.unacked
-
-    @property
-    def dispatch_throttles(self) -> tuple[DispatchThrottle, ...]:
-        """Rates that all its subscriptions share."""
-        return () if self.throttling is None else self.throttling.dispatch
-
-    def subscription_throttle(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
-        """The own rate of a subscription that has ``present`` by now; None: it has none."""
-        return None if self.throttling is None else self.throttling.of_subscription(name, present)
 
     @property
     def delivery_tick_ms(self) -> int:
@@ -373,17 +203,13 @@ class PersistentTopic(Topic):
         is_loaded = False
         try:
             self._load_subscriptions()
-            if self._stamps is not None and self.services.config.appends_index:
-                self._stamps.index = await self._last_index()
-                self.ledger.stored.noted = self._noted
-            transactions = self.services.transactions if self.takes_transactions else None
-            has_property = TRANSACTIONS_PROPERTY in self.ledger.properties
-            if transactions is not None and (has_property or await transactions.has_snapshots(self.name)):
-                self._add_buffer()
+            await self.publishing.load()
+            if self.transactions is not None:
+                await self.transactions.load(is_known=TRANSACTIONS_PROPERTY in self.ledger.properties)
             await self.apply_policies()
-            if transactions is not None:
-                for name in await transactions.with_logs(self.name, self._subscriptions):
-                    await self._subscriptions[name].load_transaction_acks()
+            if self.transactions is not None:
+                for subscription in await self.transactions.with_logs(self._subscriptions):
+                    await self._subscriptions[subscription].transactions.load()
             # Claimed by another broker meanwhile: nobody unloads what is not in the table yet.
             self.ledger.check_writable()
             is_loaded = True
@@ -396,62 +222,17 @@ class PersistentTopic(Topic):
     async def apply_policies(self) -> None:
         """Have the limits, and the parts, that broker, namespace and topic want."""
         await super().apply_policies()
-        self.hold_to(self.rules.rates)
         for subscription in self._subscriptions.values():
             subscription.apply_unacked_limits()
             subscription.apply_rates()
         await self.parts.follow()
 
-    def apply_retention(self) -> None:
-        """A cursor of the broker's own was made: it says what is to be kept."""
-        part = self.parts.find(Retention)
-        if part is not None:
-            part.policies_changed()
-
-    def read_limit_moved(self) -> None:
-        """A part may say something else of how far may be read: readers hear of it if they may go on."""
-        self.parts.limit_moved()
-
-    def idleness_changed(self) -> None:
-        """A part has something to do now, or nothing any more."""
-        self.parts.idleness_changed()
-
-    def append_own(self, entries: list[bytes], done: AppendDone) -> None:
-        """Store entries of the broker's own, behind all that was published before."""
-        self._append_turn()
-        if self._stamps is not None:
-            entries = self._stamps.stamped(entries, self.services.runtime.clock.wall_ms())
-        self.ledger.append(entries, done)
-
-    async def add_producer(self, producer: Producer) -> bool:
-        """As :meth:`Topic.add_producer`; raises what a part keeps it out with, too."""
-        await self.parts.admit_producer(producer)
-        is_ready = await super().add_producer(producer)
-        await self.parts.producer_joined(producer)
-        return is_ready
-
-    def remove_producer(self, producer: Producer) -> None:
-        """As :meth:`Topic.remove_producer`."""
-        super().remove_producer(producer)
-        if producer.name not in self.producers:
-            self.parts.producer_left(producer)
-
-    async def store_epoch(self, epoch: int) -> None:
-        """Make the epoch of exclusive access durable; raises StorageError."""
-        await self.ledger.add_properties({EPOCH_PROPERTY: str(epoch)})
-
-    def stored_epoch(self) -> int | None:
-        """The epoch of exclusive access as stored, None if there never was one."""
-        text = self.ledger.properties.get(EPOCH_PROPERTY)
-        return int(text) if text is not None else None
-
     async def terminate(self) -> Position:
         """End the topic: nothing can be published any more; returns its last position."""
-        self._append_turn()
+        self.publishing.flush()
         position = await self.ledger.terminate()
-        for producer in list(self.producers.values()):
-            producer.fence(TopicTerminatedError(TERMINATED_TEXT))
-        self._entries_available()
+        self.attendance.terminated()
+        self.publishing.readable()
         return position
 
     async def truncate(self) -> None:
@@ -470,7 +251,7 @@ class PersistentTopic(Topic):
 
     async def close_storage(self) -> None:
         """Save what a quick reload needs and close the ledger."""
-        self._append_turn()
+        self.publishing.flush()
         self._remove_tail_listener()
         await self.parts.close()
         await self.ledger.close()
@@ -480,8 +261,8 @@ class PersistentTopic(Topic):
         self._remove_tail_listener()
         self.parts.drop()
         for subscription in self._subscriptions.values():
-            if subscription.used_transaction_acks is not None:
-                await subscription.used_transaction_acks.abandon()
+            if subscription.transactions.used is not None:
+                await subscription.transactions.used.abandon()
         await self.ledger.close(is_broken=True)
 
     def deletion_facts(self) -> TopicFacts:
@@ -494,7 +275,7 @@ class PersistentTopic(Topic):
             .deletion_facts()
             ._replace(
                 stored_ms_ago=self.services.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
-                writes=self._pending_batches,
+                writes=self.publishing.pending_batches,
                 held_back=self.ledger.is_limited,
                 subscriptions=len(cursors) - len(internal),
                 readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
@@ -515,8 +296,8 @@ class PersistentTopic(Topic):
         self._remove_tail_listener()
         await self.parts.delete()
         for subscription in self._subscriptions.values():
-            if subscription.used_transaction_acks is not None:
-                await subscription.used_transaction_acks.delete()
+            if subscription.transactions.used is not None:
+                await subscription.transactions.used.delete()
         await self.services.ledgers.delete(self.name.managed_ledger_name)
 
     def _load_subscriptions(self) -> None:
@@ -524,37 +305,3 @@ class PersistentTopic(Topic):
             if not is_internal_cursor(cursor_name):
                 name = decode_name(cursor_name)
                 self._subscriptions[name] = Subscription.create(self, name, cursor)
-
-    async def _last_index(self) -> int:
-        last = self.ledger.last_confirmed_position
-        try:
-            entries = await self.ledger.read([last], is_limited=False) if last.entry_id >= 0 else []
-        except StorageError as error:
-            info = self.ledger.ledgers.find(last.ledger_id)
-            if info is None or not info.is_offloaded or INDEX_PROPERTY not in self.ledger.properties:
-                raise
-            # It was offloaded by a change of the list, which has the index of its newest message.
-            _log.error("%s: its newest entry can not be read, the index goes on as noted: %s", self.name, error)
-            entries = []
-        metadata = broker_entry_metadata(entries[0].data) if entries else None
-        told = self.ledger.properties.get(INDEX_PROPERTY, "")
-        noted = int(told) if re.fullmatch(r"[0-9]{1,18}", told) else -1
-        if metadata is not None and metadata.HasField("index"):
-            # Behind the newest entry there may have been a ledger that was given up: no number is given twice.
-            return max(metadata.index, noted) if SKIPPED_PROPERTY in self.ledger.properties else metadata.index
-        if noted >= 0:
-            return noted
-        # Entries from before indexing was on: one message each is the least there can be.
-        return self.ledger.entry_count - 1
-
-    def _noted(self) -> dict[str, str]:
-        assert self._stamps is not None
-        return {INDEX_PROPERTY: str(self._stamps.index)} if self._stamps.index >= 0 else {}
-
-
-def _admitted(hook: AdmitHook, batches: Iterable[PublishBatch]) -> Iterator[PublishBatch]:
-    for batch in batches:
-        if batch.refusal is None:
-            yield from hook(batch)
-        else:
-            yield batch

@@ -65,3 +65,16 @@ class TakesTransactions(Protocol):
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """How it ended, durable on return. Raises GemingaError."""
         ...
+
+
+class TopicOfTransactions(Protocol):
+    """The transactions of a topic that takes any."""
+
+    @property
+    def buffer(self) -> TakesTransactions | None:
+        """What takes messages of transactions; None: there was none yet."""
+        ...
+
+    async def use(self) -> TakesTransactions:
+        """The buffer, made with the first use. Raises GemingaError."""
+        ...

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.producer_access import AccessMode
+from geminga.broker.publishing.publish_throttle import RatedPublishes
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.publish import PublishBatch, Refusal
-from geminga.broker.topic.publish_throttle import RatedPublishes
-from geminga.model.errors import GemingaError, NotAllowedError, TopicClosingError, TopicTerminatedError
+from geminga.model.errors import GemingaError, NotAllowedError, TopicTerminatedError
 from geminga.runtime import Contained
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.metadata import peek_metadata
@@ -104,6 +104,7 @@ class Producer:
         "name",
         "plain_metadata_bytes",
         "producer_id",
+        "publishing",
         "rates",
         "ready",
         "schema_version",
@@ -128,6 +129,7 @@ class Producer:
         connected_since_ms: int,
     ) -> None:
         self.topic = topic
+        self.publishing = topic.publishing
         self.connection = connection
         self._output = connection.output
         self._publishes = connection.publishes
@@ -177,16 +179,16 @@ class Producer:
             for sequence_id, _ in batch.sequence_ids:
                 self.reject(sequence_id, error)
             return
-        throttles = topic.publish_throttles
+        throttles = topic.throttles.publish
         if throttles:
             size_bytes = sum(map(len, batch.entries))
             for throttle in throttles:
                 throttle.published(self._publishes, len(batch.entries), batch.messages, size_bytes)
         if batch.chunks:
             self.chunks_in += batch.chunks
-            topic.has_chunks = True
+            self.publishing.has_chunks = True
         with Contained(topic, "a publish", is_last=True):
-            topic.publish(batch)
+            self.publishing.publish(batch)
 
     def begin(self, batch: PublishBatch, size_bytes: int) -> None:
         """A batch at the end of the queue; the caller sees to its answer. ``size_bytes``: what waits to be stored."""
@@ -223,7 +225,7 @@ class Producer:
 
     def close(self, drained: Callable[[], None] | None = None) -> None:
         """Leave the topic; answers under way are still written. ``drained`` is called when there are none left."""
-        self.topic.remove_producer(self)
+        self.topic.attendance.remove(self)
         if drained is None:
             return
         if self._batches:
@@ -236,14 +238,16 @@ class Producer:
         if self.is_closed:
             return
         if self.ready is not None:
-            self.fence(TopicClosingError(f"Topic {self.topic.name} is being unloaded or deleted"))
+            self.fence(self.topic.life.closing_error())
             return
         self.is_closed = True
-        self.topic.remove_producer(self)
+        self.topic.attendance.remove(self)
         connection = self.connection
         if connection.members.producers.get(self.producer_id) is self:
             connection.members.producer_closed_by_broker(self.producer_id)
-            self.topic.send_away(connection, partial(commands.close_producer, self.producer_id, commands.UNREQUESTED))
+            self.topic.life.send_away(
+                connection, partial(commands.close_producer, self.producer_id, commands.UNREQUESTED)
+            )
 
     def disconnect_soon(self) -> None:
         """Like :meth:`disconnect`, once everything before is answered: what was refused is sent again, in order."""
@@ -258,7 +262,7 @@ class Producer:
             refused, self.ready = self.ready, None
             self.is_closed = True
             self.connection.members.waiting_producers.pop(self.producer_id, None)
-            self.topic.remove_producer(self)
+            self.topic.attendance.remove(self)
             refused(error)
         else:
             self.disconnect()
@@ -272,7 +276,7 @@ class Producer:
     def connection_lost(self) -> None:
         """The connection is gone; entries under way are stored all the same."""
         self.is_closed = True
-        self.topic.remove_producer(self)
+        self.topic.attendance.remove(self)
 
 
 def is_terminal(error: GemingaError) -> bool:

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from geminga.managed_ledger import AppendResult
 from geminga.model.crc32c import crc32c
 from geminga.model.errors import GemingaError, RemoteError, ServerError, TopicTerminatedError
-from geminga.runtime import Contained, Part
+from geminga.runtime import Clock, Contained, Part
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.frame import Frame
 from geminga.wire.pulsar.hot import encode_send_receipts
-from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM, encode_broker_entry_metadata, peek_metadata
-from geminga.wire.pulsar.numbers import batch_size, is_suspect, send_refusal
+from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
+from geminga.wire.pulsar.numbers import is_suspect, send_refusal
 
 #: Codes of SEND_ERROR that clients treat in a way of their own.
 SEND_ERROR_CODES: Final = frozenset(
@@ -49,14 +49,51 @@ class Refusal(NamedTuple):
 DUPLICATE: Final = Refusal(None)
 
 
-class BatchTopic(Protocol):
-    """The topic, as a batch tells it of its end."""
+class Publishing:
+    """Takes the batches of one topic and counts them; kinds of topics store them or do not."""
+
+    __slots__ = ("_clock", "bytes_in", "has_chunks", "last_published_s", "messages_in")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: Messages and bytes published since the topic was loaded; read at scrape time.
+        self.messages_in = 0
+        self.bytes_in = 0
+        #: Whether a part of a larger message was.
+        self.has_chunks = False
+        #: When something last was, on the monotonic clock; None: nothing was.
+        self.last_published_s: float | None = None
+
+    @property
+    def last_published_ms(self) -> int:
+        """The same in ms since the epoch; 0: nothing was."""
+        if self.last_published_s is None:
+            return 0
+        return self._clock.wall_ms() - int((self._clock.monotonic() - self.last_published_s) * 1000)
+
+    def totals(self) -> tuple[int, int]:
+        """Messages and bytes."""
+        return self.messages_in, self.bytes_in
+
+    def publish(self, batch: PublishBatch) -> None:
+        """Take the entries in order and see to the batch's answers; never raises."""
+        raise AssertionError(f"{type(self).__name__} takes no messages")
 
     def published(self, batch: PublishBatch, result: AppendResult) -> None:
-        """The next entries were stored, and answered."""
+        """The next entries of a batch were stored, and answered."""
 
-    def publish_failed(self, batch: PublishBatch, error: GemingaError) -> None:
-        """The next entries could not be stored, or nobody knows; their producer was told."""
+    def failed(self, batch: PublishBatch, error: GemingaError) -> None:
+        """The next entries of a batch could not be stored, or nobody knows; their producer was told."""
+
+    def is_stored(self, batch: PublishBatch) -> bool:
+        """Whether deduplication knows that all of it is there already."""
+        del batch
+        return False
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest stored sequence id of a producer, if deduplication knows; -1 otherwise."""
+        del producer_name
+        return -1
 
 
 class BatchProducer(Protocol):
@@ -69,8 +106,8 @@ class BatchProducer(Protocol):
     bytes_in: int
 
     @property
-    def topic(self) -> BatchTopic:
-        """Where it publishes."""
+    def publishing(self) -> Publishing:
+        """What takes its batches."""
 
     def begin(self, batch: PublishBatch, size_bytes: int) -> None:
         """Put a batch at the end of those that wait for their answers."""
@@ -199,10 +236,10 @@ class PublishBatch:
 
     def appended(self, result: AppendResult) -> None:
         """The managed ledger is done with the next ``result.count`` entries; comes once per part, in order."""
-        topic = self.producer.topic
+        publishing = self.producer.publishing
         if result.error is None:
             self.stored(result.ledger_id, result.first_entry_id, result.count)
-            topic.published(self, result)
+            publishing.published(self, result)
         else:
             self.has_failed = True
             if isinstance(result.error, TopicTerminatedError):
@@ -210,7 +247,7 @@ class PublishBatch:
                 # producer with all that waits for a receipt, and never hear why.
                 self.producer.disconnect()
             self.failed(result.error, result.count)
-            topic.publish_failed(self, result.error)
+            publishing.failed(self, result.error)
 
     def stored(self, ledger_id: int, first_entry_id: int, count: int) -> None:
         """Receipts for the next ``count`` entries."""
@@ -281,36 +318,6 @@ class TurnAppend:
                 entry_id += part
                 index += part
                 count -= part
-
-
-class EntryStamps:
-    """Broker entry metadata in front of entries: when they came, and the number of their last message."""
-
-    __slots__ = ("_has_index", "_has_time", "index")
-
-    def __init__(self, *, has_time: bool, has_index: bool) -> None:
-        self._has_time = has_time
-        self._has_index = has_index
-        #: Number of the newest message; -1: there is none.
-        self.index = -1
-
-    def stamped(self, entries: Sequence[bytes], now_ms: int) -> list[bytes]:
-        """The entries as they are stored."""
-        time_ms = now_ms if self._has_time else None
-        if not self._has_index:
-            prefix = encode_broker_entry_metadata(broker_timestamp_ms=time_ms, index=None)
-            return [prefix + entry for entry in entries]
-        stamped = []
-        for entry in entries:
-            self.index += message_count(entry)
-            stamped.append(encode_broker_entry_metadata(broker_timestamp_ms=time_ms, index=self.index) + entry)
-        return stamped
-
-
-def message_count(entry: bytes) -> int:
-    """Messages in an entry; 1 if that can not be told."""
-    metadata = peek_metadata(entry)
-    return batch_size(metadata, len(entry)) if metadata is not None else 1
 
 
 def gather_sends(

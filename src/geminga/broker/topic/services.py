@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from geminga.broker.topic.throttling import NO_THROTTLES, BrokerThrottles
+from geminga.broker.publishing.rates import NO_THROTTLES, BrokerThrottles
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig

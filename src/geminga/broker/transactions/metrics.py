@@ -52,7 +52,7 @@ def pending_ack_metrics(topics: Iterable[Topic]) -> Iterator[tuple[Labels, Mappi
     """The same of each subscription that acknowledged in a transaction."""
     for topic in topics:
         for name, subscription in topic.subscriptions.items():
-            acks = subscription.used_transaction_acks if isinstance(subscription, Subscription) else None
+            acks = subscription.transactions.used if isinstance(subscription, Subscription) else None
             if acks is None or not any(acks.ended):
                 continue
             labels = (("namespace", topic.name.namespace), ("topic", str(topic.name)), ("subscription", name))

@@ -30,7 +30,8 @@ class LocalParticipants:
     async def end_on_partition(self, txn_id: TxnId, topic: str, *, commit: bool, low_watermark: int) -> None:
         """As the port says."""
         found = await self._topics.get(TopicName.parse(topic), create=False)
-        await found.end_transaction(txn_id, commit=commit, low_watermark=low_watermark)
+        buffer = await found.use_transactions()
+        await buffer.end(txn_id, commit=commit, low_watermark=low_watermark)
 
     async def end_on_subscription(
         self, txn_id: TxnId, subscription: TxnSubscription, *, commit: bool, low_watermark: int
@@ -42,4 +43,4 @@ class LocalParticipants:
             raise SubscriptionNotFoundError(
                 f"Subscription {subscription.subscription} not found for topic {subscription.topic}"
             )
-        await found.end_transaction(txn_id, commit=commit, low_watermark=low_watermark)
+        await found.transactions.end(txn_id, commit=commit, low_watermark=low_watermark)

@@ -95,7 +95,7 @@ class InactiveTopics:
             with Contained(topic, "the look whether it is used"):
                 hold = self.why_it_stays(topic)
             if hold in USES:
-                topic.touch()
+                topic.life.touch()
             elif hold is None:
                 # Nothing happens between the look and the closing of the topic.
                 deleted += await self._delete(topic)

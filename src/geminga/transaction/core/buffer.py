@@ -136,6 +136,10 @@ class TransactionBufferState:
             del self.aborted[txn_id]
         return len(gone)
 
+    def counts(self) -> tuple[int, int, int]:
+        """Transactions that are open, aborted and committed; the latter two since the topic was loaded."""
+        return len(self.open), self.aborted_count, self.committed_count
+
     @property
     def low_watermarks(self) -> dict[int, int]:
         """By coordinator, for statistics."""

@@ -46,7 +46,7 @@ def test_what_a_departing_consumer_is_asked_is_answered_behind_its_end() -> None
         connection = client.connection
         departure = Departure(lambda _: True)
         topic = world.broker.topics[TOPIC]
-        topic.departure = departure
+        topic.life.departure = departure
         (consumer,) = connection.members.consumers.values()
         consumer.disconnect()
         for number, request in enumerate(

@@ -38,7 +38,7 @@ def test_each_of_a_long_row_has_its_own_receipt(first: int) -> None:
         await client.create_producer()
         client.send_bytes(b"".join(send_frame(first + index) for index in range(300)))
         assert await answers(client, 300) == [(first + index, first + index) for index in range(300)]
-        assert world.broker.topics[TOPIC].messages_in == 300
+        assert world.broker.topics[TOPIC].publishing.messages_in == 300
 
     run_with_broker(scenario)
 
@@ -66,7 +66,10 @@ def test_what_differs_in_more_is_decoded() -> None:
         assert [pair for pair in found if pair[0] < 900] == own
         assert [pair for pair in found if pair[0] >= 900] == [(900, 900), (901, 901)]
         topics = world.broker.topics
-        assert (topics[TOPIC].messages_in, topics[TOPIC + "-other"].messages_in) == (3 + 3 * 5 + 3, 2)
+        assert (topics[TOPIC].publishing.messages_in, topics[TOPIC + "-other"].publishing.messages_in) == (
+            3 + 3 * 5 + 3,
+            2,
+        )
 
     run_with_broker(scenario)
 

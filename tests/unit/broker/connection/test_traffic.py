@@ -180,7 +180,10 @@ def test_connection_is_held_until_the_last_of_its_rates_has_room() -> None:
 
 def test_turn_is_as_long_as_the_tightest_rate_has_room_and_without_rates_they_are_not_asked_again() -> None:
     publishes, _, _ = publishes_of(10, 1000)
-    producers = [SimpleNamespace(topic=SimpleNamespace(publish_throttles=rates)) for rates in ([Rate(7), Rate(5)], [])]
+    producers = [
+        SimpleNamespace(topic=SimpleNamespace(throttles=SimpleNamespace(publish=rates)))
+        for rates in ([Rate(7), Rate(5)], [])
+    ]
     publishes.publish_is_rated()
     assert publishes.entries_left(producers, 100) == 5
     assert publishes.is_rated

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.broker.core.dispatch import redelivery
-from geminga.broker.core.dispatch.redelivery import RedeliveryTracker, ReplayQueue
+from geminga.broker.core.dispatch.redelivery import RedeliveryCounts, RedeliveryTracker, ReplayQueue
 from geminga.model import Position
 
 
@@ -139,3 +139,23 @@ def test_replay_queue_heap_stays_bounded_when_positions_come_and_go():
     assert queue.take(0, 10) == [at(0)]
     queue.clear()
     assert len(queue) == 0
+
+
+def test_counts_of_a_subscription_are_kept_while_there_are_any():
+    counts = RedeliveryCounts()
+    counts.forget([at(1)])
+    counts.forget_up_to(at(9))
+    tracker = counts.tracker()
+    for entry_id in (1, 2, 3):
+        tracker.increment(at(entry_id))
+    counts.forget([at(1)])
+    counts.tidy()
+    assert counts.tracker() is tracker
+    counts.forget_up_to(at(2))
+    assert [tracker.count(at(entry_id)) for entry_id in (1, 2, 3)] == [0, 0, 1]
+    counts.forget_up_to(at(3))
+    assert counts.tracker() is not tracker, "an empty one is not kept"
+    kept = counts.tracker()
+    kept.increment(at(5))
+    counts.drop()
+    assert len(counts.tracker()) == 0

@@ -329,7 +329,7 @@ def test_what_comes_in_the_turn_of_a_failure_does_not_overtake_what_failed() -> 
         client.send_message(1)
         await turns(10)
         client.send_message(2)
-        assert topic_of(world)._turn is not None
+        assert topic_of(world).publishing._turn is not None
         world.bookie.add_error, world.bookie.holds_replies = None, False
         world.bookie.release()
         assert (await client.expect(Type.SEND_ERROR)).send_error.sequence_id == 1
@@ -426,8 +426,8 @@ def test_counters_count_messages_and_bytes() -> None:
         client.send_message(0, num_messages=10)
         await client.receipt()
         topic = topic_of(world)
-        assert topic.messages_in == topic.producers["p"].messages_in == 10
-        assert topic.bytes_in == topic.producers["p"].bytes_in > 0
+        assert topic.publishing.messages_in == topic.producers["p"].messages_in == 10
+        assert topic.publishing.bytes_in == topic.producers["p"].bytes_in > 0
 
     run_with_broker(scenario)
 

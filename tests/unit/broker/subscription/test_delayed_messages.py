@@ -157,7 +157,7 @@ def test_ten_subscriptions_share_one_index():
         for delay_ms in (9000, 3000, 6000):
             await publish_delayed(topic, f"{delay_ms}", delay_ms, key="k")
         assert len(topic.delays()) == 3
-        assert [topic.subscriptions[f"s{i}"].dispatch.delayed_count for i in range(10)] == [3] * 10
+        assert [topic.subscriptions[f"s{i}"].dispatch.due.count for i in range(10)] == [3] * 10
         await settle(4)
         assert len(topic.delays()) == 2
         await settle(10)

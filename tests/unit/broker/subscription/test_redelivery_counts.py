@@ -78,7 +78,7 @@ def test_count_of_a_batch_stays_while_parts_of_it_are_acknowledged():
             acknowledge(connection, positions, [0b111 & ~(1 << life)])
             connection.drop()
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
-        assert topic.subscriptions["sub"]._redeliveries is None
+        assert topic.subscriptions["sub"].redeliveries._tracker is None
 
     with_topic(scenario)
 
@@ -118,11 +118,11 @@ def test_counts_are_dropped_by_a_type_that_has_none():
         await topic.publish("a")
         shared.drop()
         subscription = topic.subscriptions["sub"]
-        assert subscription._redeliveries is not None
+        assert subscription.redeliveries._tracker is not None
         exclusive = topic.connect()
         await topic.join(exclusive, Sub.Exclusive)
         assert counts(exclusive) == {"a": [0]}
-        assert subscription._redeliveries is None
+        assert subscription.redeliveries._tracker is None
 
     with_topic(scenario)
 
@@ -138,10 +138,10 @@ def test_what_is_skipped_is_forgotten(is_connected):
         if is_connected:
             await topic.join(topic.connect(), permits=0)
         await seek.skip(subscription, 2)
-        assert len(subscription._redeliveries) == 1
-        assert subscription._redeliveries.count(positions[2]) == 1
+        assert len(subscription.redeliveries._tracker) == 1
+        assert subscription.redeliveries._tracker.count(positions[2]) == 1
         await seek.clear_backlog(subscription)
-        assert not subscription._redeliveries
+        assert not subscription.redeliveries._tracker
 
     with_topic(scenario)
 
@@ -155,7 +155,7 @@ def test_subscription_whose_messages_were_all_acknowledged_keeps_nothing():
         await settle()
         acknowledge(connection, positions)
         connection.drop()
-        assert topic.subscriptions["sub"]._redeliveries is None
+        assert topic.subscriptions["sub"].redeliveries._tracker is None
 
     with_topic(scenario)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription.consumer import FIRST_ACTIVE_CHANGE_S
-from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError
+from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
+from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.subscriptions import Sub, settle, with_topic
 
@@ -378,7 +381,7 @@ def test_connection_that_is_not_writable_stops_dispatch_until_it_is():
     async def scenario(topic):
         connection = topic.connect()
         await topic.join(connection, Sub.Shared)
-        connection.is_writable = False
+        connection.output.is_writable = False
         await topic.publish("m")
         assert connection.texts() == []
         connection.set_writable()
@@ -566,3 +569,40 @@ def test_many_ledgers_are_dispatched_through():
         assert connection.texts() == TEXTS
 
     with_topic(scenario, entries_per_ledger=3)
+
+
+class SlowLogs:
+    """Logs of acknowledgements of which none is there; whether that is so can not be read, or takes until told."""
+
+    def __init__(self):
+        self.error = StorageError("a ledger can not be read")
+        self.told = asyncio.Event()
+
+    async def exists(self, topic, subscription):
+        if self.error is not None:
+            raise self.error
+        await self.told.wait()
+        return False
+
+
+def test_who_waits_for_what_transactions_acknowledged_is_counted_when_it_joins():
+    async def scenario(topic):
+        logs = SlowLogs()
+        topic.services.has_transactions, topic.services.pending_ack_logs = True, logs
+        for name in ("sub", "other"):
+            await topic.create_subscription(name)
+        await topic.subscriptions["sub"].transactions.load()
+        logs.error = None
+
+        async def wait():
+            with pytest.raises(ConsumerBusyError):
+                await topic.join(topic.connect(), consumer_id=2)
+
+        waiting = spawn(wait(), name="one that waits")
+        await settle()
+        await topic.join(topic.connect(), subscription="other")
+        logs.told.set()
+        await waiting
+        assert not topic.subscriptions["sub"].consumers
+
+    with_topic(scenario, max_consumers_per_topic=1)

@@ -203,7 +203,7 @@ def test_tail_keeps_the_rate_and_acknowledged_backlog_needs_none(sub_type) -> No
         assert len(connection.messages) == 10
         await settle(60)
         assert len(connection.messages) == 15
-        assert topic.dispatch_throttles[0].waiting_count == 0
+        assert topic.throttles.dispatch[0].waiting_count == 0
         acknowledge_all(topic, connection)
 
     with_topic(scenario)
@@ -218,15 +218,15 @@ def test_consumer_that_leaves_while_it_waits_leaves_nothing_behind() -> None:
             await topic.join(connection, sub_type)
             await settle(0.5)
             assert (
-                topic.dispatch_throttles[0].waiting_count + topic.subscriptions["sub"].throttles()[1].waiting_count == 1
+                topic.throttles.dispatch[0].waiting_count + topic.subscriptions["sub"].throttles()[1].waiting_count == 1
             )
             connection.drop()
             await settle()
-            assert topic.dispatch_throttles[0].waiting_count == 0
+            assert topic.throttles.dispatch[0].waiting_count == 0
             assert topic.subscriptions["sub"].throttles()[1].waiting_count == 0
-        topic.throttling.close()
+        topic.throttles.close()
         topic.subscriptions["sub"].apply_rates()
-        assert topic.dispatch_throttles == ()
+        assert topic.throttles.dispatch == ()
 
     with_topic(scenario)
 
@@ -303,7 +303,7 @@ def test_one_timer_however_many_subscriptions_wait(sub_type) -> None:
         for number in range(20):
             await topic.join(topic.connect(), sub_type, subscription=f"s{number}")
         await settle(5)
-        assert topic.dispatch_throttles[0].waiting_count == 20
+        assert topic.throttles.dispatch[0].waiting_count == 20
         assert timers() - before <= 2
 
     with_topic(scenario)
@@ -381,7 +381,7 @@ def test_read_that_fails_gives_its_room_back(sub_type) -> None:
         topic.hold_to(dispatch=Rate(messages=5, period_s=1000))
         connection = topic.connect()
         await topic.join(connection, sub_type)
-        (throttle,) = topic.dispatch_throttles
+        (throttle,) = topic.throttles.dispatch
         assert throttle.left(throttle.now_ns())[1] == 5
         topic.bookie.read_error = None
         await settle(16)

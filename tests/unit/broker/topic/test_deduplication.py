@@ -196,7 +196,7 @@ def test_nothing_is_judged_after_a_failed_write_while_another_is_under_way() -> 
         metadata = {"uuid": "c-0", "num_chunks_from_msg": 2, "total_chunk_msg_size": 2, "chunk_id": 0}
         client.send_bytes(send_frame(0, b"x", 2, producer_name="chunks", metadata=metadata, is_chunk=True))
         await moment(2)
-        assert topic.pending_batches
+        assert topic.publishing.pending_batches
         assert topic.dedup.state.is_settling
         world.bookie.release()
         await moment(0.1)

@@ -450,7 +450,7 @@ class Undecided(TopicPart):
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
         if batch.producer.name == "undecided" and self.limit == LATEST:
             self.limit = self._topic.ledger.readable_position
-            self._topic.read_limit_moved()
+            self._topic.parts.limit_moved()
         return (batch,)
 
     def stored(self, batch: PublishBatch, result: AppendResult) -> None:
@@ -458,14 +458,14 @@ class Undecided(TopicPart):
             self._first = Position(result.ledger_id, result.first_entry_id)
             # What was under way before it need not wait.
             self.limit = self._topic.ledger.previous_position(self._first)
-            self._topic.read_limit_moved()
+            self._topic.parts.limit_moved()
 
     def read_limit(self) -> Position:
         return self.limit
 
     def decide(self) -> None:
         self.limit, self._first = LATEST, None
-        self._topic.read_limit_moved()
+        self._topic.parts.limit_moved()
 
 
 @pytest.mark.parametrize("sub_type", TYPES)

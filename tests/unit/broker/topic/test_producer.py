@@ -55,13 +55,13 @@ def test_part_of_a_batch_may_fail() -> None:
         client, producer = await connected(world)
         topic = producer.topic
         batch = begun(producer, 0, 1)
-        topic._pending_batches += 1
+        topic.publishing.pending_batches += 1
         batch.appended(AppendResult(7, 5, 0, 1, None))
         batch.appended(AppendResult(-1, -1, 1, 1, DiskFullError("full")))
         assert (await client.receipt()).sequence_id == 0
         assert (await client.expect(Type.SEND_ERROR)).send_error.sequence_id == 1
         await client.expect(Type.CLOSE_PRODUCER)
-        assert topic.messages_in == 0
+        assert topic.publishing.messages_in == 0
         assert producer.is_closed
 
     run_with_broker(scenario)
@@ -71,7 +71,7 @@ def test_fenced_ledger_unloads_the_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, producer = await connected(world)
         batch = begun(producer, 0)
-        producer.topic._pending_batches += 1
+        producer.topic.publishing.pending_batches += 1
         batch.appended(AppendResult(-1, -1, 0, 1, LedgerFencedError("another owner")))
         await client.expect(Type.CLOSE_PRODUCER)
         await world.broker.registry.unload(TopicName.parse(TOPIC))

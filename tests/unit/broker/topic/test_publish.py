@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from geminga.broker.topic.base import Topic
+from geminga.broker.topic.log_publishing import LogPublishing
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
+from geminga.broker.topic.publish import PublishBatch, TurnAppend
 from geminga.managed_ledger import AppendResult
-from geminga.wire.pulsar.metadata import broker_entry_metadata
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
 
 
@@ -45,14 +45,14 @@ def test_markers_are_not_counted_as_chunks() -> None:
         client.send_bytes(send_frame(0, marker=True, metadata={"marker_type": 10}) + send_frame(1))
         for _ in range(2):
             await client.receipt()
-        assert (producer.chunks_in, topic.has_chunks) == (0, False)
+        assert (producer.chunks_in, topic.publishing.has_chunks) == (0, False)
         chunk = {"uuid": "c", "num_chunks_from_msg": 2, "total_chunk_msg_size": 2, "chunk_id": 0}
         client.send_bytes(
             send_frame(2, marker=True, metadata={"marker_type": 10}) + send_frame(3, metadata=chunk, is_chunk=True)
         )
         for _ in range(2):
             await client.receipt()
-        assert (producer.chunks_in, topic.has_chunks) == (1, True)
+        assert (producer.chunks_in, topic.publishing.has_chunks) == (1, True)
 
     run_with_broker(scenario)
 
@@ -66,14 +66,14 @@ def test_consecutive_sends_of_a_producer_are_one_batch_with_all_that_is_known_of
         assert isinstance(topic, PersistentTopic)
         seen: list[PublishBatch] = []
 
-        class Watched(PersistentTopic):
+        class Watched(LogPublishing):
             __slots__ = ()
 
             def publish(self, batch: PublishBatch) -> None:
                 seen.append(batch)
                 super().publish(batch)
 
-        topic.__class__ = Watched
+        topic.publishing.__class__ = Watched
         client.send_bytes(
             send_frame(0, b"a", 1)
             + send_frame(1, b"b", 1, highest_sequence_id=4, num_messages=4)
@@ -99,12 +99,3 @@ def test_a_part_of_a_batch_keeps_what_it_belongs_to() -> None:
     part = batch.cut(1, 3, 4)
     assert (part.producer, part.entries, part.sequence_ids) == (producer, [b"b", b"c"], [(1, 3), (4, 4)])
     assert (part.messages, part.count, part.transaction, part.is_answered) == (4, 2, (7, 8), False)
-
-
-def test_stamps_number_messages_on() -> None:
-    stamps = EntryStamps(has_time=True, has_index=True)
-    stamps.index = 9
-    first, second = (broker_entry_metadata(entry) for entry in stamps.stamped([b"not an entry", b"nor this"], 1234))
-    assert first is not None
-    assert second is not None
-    assert (first.broker_timestamp, first.index, second.index) == (1234, 10, 11)

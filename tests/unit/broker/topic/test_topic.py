@@ -43,7 +43,7 @@ def test_connections_of_one_turn_share_an_append() -> None:
                 assert (receipt.sequence_id, receipt.message_id.entryId) == (sequence_id, entry_id)
                 entry_id += 1
         assert world.bookie.add_calls == calls + 1
-        assert topic_of(world).pending_batches == 0
+        assert topic_of(world).publishing.pending_batches == 0
 
     run_with_broker(scenario)
 
@@ -66,7 +66,7 @@ def test_appends_over_rollovers_are_answered_in_order_with_their_ids() -> None:
         assert len({ledger_id for ledger_id, _ in ids}) > 2
         entries = await topic_of(world).ledger.read_range(topic_of(world).ledger.first_position, 100, 1 << 20)
         assert [(entry.ledger_id, entry.entry_id) for entry in entries] == ids
-        assert topic_of(world).messages_in == 40
+        assert topic_of(world).publishing.messages_in == 40
 
     run_with_broker(scenario, ledger_config=ManagedLedgerConfig(max_entries_per_ledger=7, min_rollover_minutes=0))
 
@@ -79,7 +79,7 @@ def test_termination_stores_what_came_before_it() -> None:
         client.send_message(1)
         assert (await world.broker.registry.terminate(NAME)).entry_id == 1
         assert (await client.receipt()).sequence_id == 1
-        assert topic_of(world).is_terminated
+        assert topic_of(world).ledger.terminated_position is not None
 
     run_with_broker(scenario)
 

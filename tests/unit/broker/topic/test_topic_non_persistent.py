@@ -20,7 +20,7 @@ def test_message_without_a_consumer_is_gone_and_counted() -> None:
         assert payload.endswith(b"seen")
         topic = world.broker.topics[TOPIC]
         assert isinstance(topic, NonPersistentTopic)
-        assert topic.messages_in == 3
+        assert topic.publishing.messages_in == 3
         assert not topic.is_persistent
 
     run_with_broker(scenario)

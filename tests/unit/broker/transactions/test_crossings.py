@@ -101,7 +101,7 @@ def test_messages_that_expire_while_a_transaction_holds_them_are_gone_either_way
         expected = [b"in it", b"later"] if commit else [b"later"]
         assert await everything(world) == expected
         assert (
-            not (await world.broker.registry.get(NAME, create=False)).subscriptions["sub"].transaction_acks.is_holding
+            not (await world.broker.registry.get(NAME, create=False)).subscriptions["sub"].transactions.acks.is_holding
         )
 
     run(scenario)
@@ -152,7 +152,7 @@ def test_acknowledgement_that_meets_the_deletion_of_its_subscription_leaves_no_l
         txn_id = await client.begin()
         await client.add_subscription(txn_id)
         topic = await world.broker.registry.get(NAME, create=False)
-        acks = topic.subscriptions["sub"].transaction_acks
+        acks = topic.subscriptions["sub"].transactions.acks
         consumer = topic.subscriptions["sub"].consumers[0]
         acknowledging = asyncio.ensure_future(acks.acknowledge(consumer, txn_id, [first], is_cumulative=False))
         for _ in range(steps):

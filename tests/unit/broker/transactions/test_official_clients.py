@@ -189,6 +189,6 @@ def test_an_abort_counts_as_a_redelivery_so_that_dead_letters_are_found() -> Non
             assert not (await client.acknowledge([command.message_id], txn_id)).HasField("error")
             await client.end(txn_id, commit=count == 2)
         assert await read(client) == []
-        assert not (await subscription(world)).redeliveries(), "what is acknowledged is counted no more"
+        assert not (await subscription(world)).redeliveries.tracker(), "what is acknowledged is counted no more"
 
     run(scenario)

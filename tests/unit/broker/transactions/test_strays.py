@@ -257,7 +257,7 @@ def test_a_size_that_no_batch_has_is_not_believed() -> None:
         part.ack_set.append(1)
         assert not (await client.acknowledge([part], txn_id)).HasField("error")
         subscription = (await world.broker.registry.get(NAME, create=False)).subscriptions["sub"]
-        assert subscription.transaction_acks.held(subscription.topic.ledger.first_position).bit_length() <= 1
+        assert subscription.transactions.acks.held(subscription.topic.ledger.first_position).bit_length() <= 1
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 

@@ -59,7 +59,7 @@ def test_an_end_that_was_called_off_counts_once_its_marker_is_stored() -> None:
         _, txn_id = await publishing(world)
         topic = await world.broker.registry.get(NAME, create=False)
         world.bookie.holds_replies = True
-        ending = spawn(topic.end_transaction(txn_id, commit=True, low_watermark=-1), name="end")
+        ending = spawn(topic.transaction_buffer.end(txn_id, commit=True, low_watermark=-1), name="end")
         await wait_ms(10)
         ending.cancel()
         await wait_ms(10)

@@ -78,7 +78,7 @@ def test_end_waits_for_the_message_of_its_transaction_that_is_being_stored() -> 
         bits = {"txnid_most_bits": txn_id.coordinator, "txnid_least_bits": txn_id.number}
         writer.client.send_bytes(send_frame(99, b"coming", metadata=bits, **bits))
         await wait_ms(10)
-        ending = spawn(topic.end_transaction(txn_id, commit=True, low_watermark=-1), name="end")
+        ending = spawn(topic.transaction_buffer.end(txn_id, commit=True, low_watermark=-1), name="end")
         await wait_ms(10)
         assert not ending.done()
         world.bookie.release()
@@ -104,7 +104,7 @@ def test_broker_that_lost_the_topic_does_not_say_that_a_transaction_has_nothing_
         await writer.add_partition(txn_id)
         await writer.publish(b"message", txn_id)
         with pytest.raises(LedgerFencedError):
-            await stale.end_transaction(txn_id, commit=True, low_watermark=-1)
+            await (await stale.use_transactions()).end(txn_id, commit=True, low_watermark=-1)
         assert not (await writer.end(txn_id, commit=True)).HasField("error")
         reader = await reader_of(b)
         assert [payload for _, payload in reader.messages()] == [b"before", b"message"]
@@ -129,7 +129,7 @@ def test_broker_that_lost_the_subscription_does_not_say_that_a_transaction_holds
         other = await reader_of(b)
         txn_id = await acknowledged(other, b"two", commit=None)
         with pytest.raises(LedgerFencedError):
-            await stale.end_transaction(txn_id, commit=True, low_watermark=-1)
+            await stale.transactions.end(txn_id, commit=True, low_watermark=-1)
         assert not (await other.end(txn_id, commit=True)).HasField("error")
         other.client.lose()
         await wait_ms(50)

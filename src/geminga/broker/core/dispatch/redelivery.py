@@ -9,6 +9,7 @@ cost a look at each of its entries.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -99,6 +100,42 @@ class RedeliveryTracker:
         once.discard(position.entry_id)
         if not once:
             del self._once[position.ledger_id]
+
+
+class RedeliveryCounts:
+    """The counts of a subscription, which outlive its consumers; a subscription without any pays for this alone."""
+
+    __slots__ = ("_tracker",)
+
+    def __init__(self) -> None:
+        self._tracker: RedeliveryTracker | None = None
+
+    def tracker(self) -> RedeliveryTracker:
+        """The counts, to be written to."""
+        if self._tracker is None:
+            self._tracker = RedeliveryTracker()
+        return self._tracker
+
+    def forget(self, positions: Iterable[Position]) -> None:
+        """These are acknowledged: how often they were sent matters no more."""
+        if self._tracker is not None:
+            for position in positions:
+                self._tracker.forget(position)
+
+    def forget_up_to(self, position: Position) -> None:
+        """All up to there is acknowledged, and nobody writes to the counts now."""
+        if self._tracker is not None:
+            self._tracker.forget_up_to(position)
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Nobody writes to the counts now: an empty set of them is not kept."""
+        if not self._tracker:
+            self._tracker = None
+
+    def drop(self) -> None:
+        """Begin anew."""
+        self._tracker = None
 
 
 class ReplayQueue:

@@ -40,7 +40,7 @@ MAX_PRODUCERS: Final = PolicyRow(
         Rest("maxProducersPerTopic", nothing=Nothing.IS_REFUSED, check=_limit("maxProducersPerTopic")),
     ),
     topic=TopicLevel({"maxProducerPerTopic": _INT}, Rest("maxProducers", nothing=Nothing.IS_REFUSED)),
-    followed_by=("topic/base.py",),
+    followed_by=("topic/base.py", "publishing/producers.py"),
     text="Producers that a topic takes at the same time; 0: no limit.",
 )
 MAX_CONSUMERS: Final = PolicyRow(

@@ -86,7 +86,7 @@ PUBLISH_RATE: Final = PolicyRow(
         },
         Rest("publishRate", nothing=Nothing.CHANGES_NOTHING, unset_status=204),
     ),
-    followed_by=("topic/throttling.py",),
+    followed_by=("publishing/rates.py",),
     text="What producers of a topic publish in a second, together.",
 )
 DISPATCH_RATE: Final = PolicyRow(
@@ -103,7 +103,7 @@ DISPATCH_RATE: Final = PolicyRow(
     of_broker=_dispatch,
     namespace=NamespaceLevel("topicDispatchRate", Rest("dispatchRate"), new={}, is_per_cluster=True),
     topic=TopicLevel({"dispatchRate": _DISPATCH}, Rest("dispatchRate", nothing=Nothing.CHANGES_NOTHING)),
-    followed_by=("topic/throttling.py",),
+    followed_by=("publishing/rates.py",),
     text="What is delivered of a topic in a period, to all subscriptions together.",
 )
 SUBSCRIPTION_DISPATCH_RATE: Final = PolicyRow(
@@ -122,7 +122,7 @@ SUBSCRIPTION_DISPATCH_RATE: Final = PolicyRow(
     topic=TopicLevel(
         {"subscriptionDispatchRate": _DISPATCH}, Rest("subscriptionDispatchRate", nothing=Nothing.CHANGES_NOTHING)
     ),
-    followed_by=("topic/throttling.py",),
+    followed_by=("publishing/rates.py",),
     text="What each subscription delivers in a period.",
 )
 SUBSCRIBE_RATE: Final = PolicyRow(
@@ -148,7 +148,7 @@ SUBSCRIBE_RATE: Final = PolicyRow(
         },
         Rest("subscribeRate", nothing=Nothing.CHANGES_NOTHING),
     ),
-    followed_by=("topic/throttling.py",),
+    followed_by=("publishing/rates.py",),
     text="How often one consumer may connect in a period.",
 )
 REPLICATOR_DISPATCH_RATE: Final = PolicyRow(
@@ -179,7 +179,7 @@ SUBSCRIPTION_POLICIES: Final[PolicyRow[Mapping[str, Rate | None]]] = PolicyRow(
         },
         Rest("{subscription}/dispatchRate", is_by_hand=True),
     ),
-    followed_by=("topic/throttling.py",),
+    followed_by=("publishing/rates.py",),
     text="The dispatch rate of one subscription.",
 )
 CLUSTER_DISPATCH_RATE: Final[PolicyRow[Any]] = PolicyRow(

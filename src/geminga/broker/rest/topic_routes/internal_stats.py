@@ -59,7 +59,7 @@ NO_COMPACTED_LEDGER: Final[Mapping[str, Json]] = {
 async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
     """``PersistentTopicInternalStats``, or what is left of it without a log. Raises StorageError."""
     if not isinstance(topic, PersistentTopic):
-        added = topic.entries_in if isinstance(topic, NonPersistentTopic) else 0
+        added = topic.publishing.entries_in if isinstance(topic, NonPersistentTopic) else 0
         cursors: Document = {name: {**NO_CURSOR} for name in topic.subscriptions}
         return {"entriesAddedCounter": added, **NO_LEDGER, "cursors": cursors}
     # As in Pulsar, where to load a topic for this question is to open a ledger.
@@ -100,7 +100,7 @@ def log_stats(topic: PersistentTopic) -> Document:
             cursor["waitingReadOp"] = dispatch.is_waiting
             cursor["subscriptionHavePendingRead"] = dispatch.is_waiting or bool(cursor["subscriptionHavePendingRead"])
             if isinstance(dispatch, SharedDispatch):
-                cursor["subscriptionHavePendingReplayRead"] = dispatch.is_reading_again
+                cursor["subscriptionHavePendingReplayRead"] = dispatch.replays.is_busy
     stats["waitingCursorsCount"] = waiting
     parts = {name: cast("Document", dict(found)) for name, found in topic.parts.stats().items() if found}
     stats["geminga"] = {**parts, **{name: section(topic) for name, section in INTERNAL_SECTIONS.items()}}
@@ -172,7 +172,7 @@ def _delayed_delivery(topic: PersistentTopic) -> Document:
     for name, subscription in topic.subscriptions.items():
         dispatch = subscription.dispatch if isinstance(subscription, Subscription) else None
         if isinstance(dispatch, SharedDispatch):
-            waiting[name] = dispatch.delayed_count
+            waiting[name] = dispatch.due.count if dispatch.due is not None else 0
     return {"waitingEntries": waiting, **topic.delays_stats()}
 
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from geminga.broker.subscription.transaction_acks import TransactionAcks
     from geminga.broker.transactions.service import TransactionService
     from geminga.transaction.coordinator import TransactionCoordinator
+    from geminga.transaction.core.buffer import TransactionBufferState
     from geminga.transaction.core.coordinator import Transaction
 
 _BASE: Final = "/admin/v3/transactions"
@@ -326,12 +327,19 @@ def _path_of(name: TopicName, told: str | TxnSubscription) -> str:
     return f"transactionInPendingAckStats/{place}/{quote(told.subscription, safe='')}"
 
 
+def _in_buffer(state: TransactionBufferState | None, txn_id: TxnId) -> Document:
+    """What a topic has of a transaction, as Pulsar names it; of one that it never saw too."""
+    first = state.open.get(txn_id) if state is not None else None
+    is_aborted = state is not None and txn_id in state.aborted
+    return {**({"startPosition": str(first)} if first is not None else {}), "aborted": is_aborted}
+
+
 async def _produced(request: Request, topic: str, txn_id: TxnId) -> Document:
     try:
         buffer = await (await _loaded(request, TopicName.parse(topic))).use_transactions()
     except (NotFoundError, TopicNotFoundError):
         return {"aborted": False}
-    return cast("Document", buffer.stats_of(txn_id))
+    return _in_buffer(buffer.state, txn_id)
 
 
 async def _acknowledged(request: Request, held: TxnSubscription, txn_id: TxnId) -> Document:
@@ -431,7 +439,7 @@ async def buffer_internal_stats(request: Request) -> Response:
 async def in_buffer_stats(request: Request) -> Response:
     """What a topic has of one transaction."""
     buffer = await (await _topic(request)).use_transactions()
-    return json_response(cast("Document", buffer.stats_of(_txn_id(request))))
+    return json_response(_in_buffer(buffer.state, _txn_id(request)))
 
 
 # ---- subscriptions
@@ -442,9 +450,9 @@ def _subscription(topic: PersistentTopic, name: str) -> TransactionAcks:
     found = topic.subscriptions.get(name)
     if not isinstance(found, Subscription):
         raise SubscriptionNotFoundError(f"{topic.name} not found subscription : {name}")
-    if found.transaction_acks is None:
+    if found.transactions.acks is None:
         raise NotAllowedError(f"subscription {name} of {topic.name} acknowledges in no transactions")
-    return found.transaction_acks
+    return found.transactions.acks
 
 
 async def pending_ack_stats(request: Request) -> Response:

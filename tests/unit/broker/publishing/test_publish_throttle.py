@@ -49,8 +49,8 @@ def test_publish_rate_takes_one_burst_and_then_exactly_the_rate(topic) -> None:
         assert got == list(range(len(got))), "in order, none lost"
         assert 208 <= len(got) <= 211
         found = world.broker.topics[topic]
-        assert found.throttling is not None
-        assert found.throttling.publish_limited_times > 0
+        assert found.throttles.throttling is not None
+        assert found.throttles.publish_limited_times > 0
         # The client, not read, is not taken for dead.
         assert await client.connection.check_liveness()
 
@@ -125,7 +125,7 @@ def test_byte_rate_smaller_than_a_message_slows_down_and_stops_nothing() -> None
             assert len(got) <= 2
         await seconds(size / 100)
         assert client.connection.gate.reasons in (PauseReason.PUBLISH_RATE, PauseReason.NONE)
-        assert world.broker.topics[str(NAME)].messages_in == 5
+        assert world.broker.topics[str(NAME)].publishing.messages_in == 5
 
     run_quietly(scenario, topic_publish_rate_bytes=100)
 
@@ -147,8 +147,8 @@ def test_changed_rate_holds_at_once_and_without_one_everybody_goes_on() -> None:
         await set_namespace(world, "publishMaxMessageRate", {})
         await seconds(1)
         topic = await topic_of(world)
-        assert topic.messages_in == 5000
-        assert topic.publish_throttles == ()
+        assert topic.publishing.messages_in == 5000
+        assert topic.throttles.publish == ()
         assert client.connection.gate.reasons == PauseReason.NONE
 
     async def with_namespace(world: BrokerWorld) -> None:
@@ -187,14 +187,14 @@ def test_clients_that_leave_while_they_wait_leave_nothing_behind() -> None:
         clients = [await eager(world, 100, producer_id=n) for n in range(3)]
         await seconds(5)
         topic = await topic_of(world)
-        (throttle,) = topic.publish_throttles
-        stored = topic.messages_in
+        (throttle,) = topic.throttles.publish
+        stored = topic.publishing.messages_in
         assert throttle.waiting_count == 3
         clients[0].lose()
         await seconds(0.1)
         assert throttle.waiting_count == 2
         # What it had sent and the broker had read is stored: it was never refused.
-        assert topic.messages_in >= stored
+        assert topic.publishing.messages_in >= stored
         await world.broker.registry.unload(NAME)
         await seconds(0.1)
         assert throttle.waiting_count == 0
@@ -254,7 +254,7 @@ def test_whatever_rates_come_and_go_every_message_is_stored_once_and_in_order(se
         for _ in range(1200):
             number, producer_id, n = (await next_text(reader)).split(b"-")
             found.setdefault(number + producer_id, []).append(int(n))
-        assert topic.messages_in >= 1200
+        assert topic.publishing.messages_in >= 1200
         assert sorted(found) == [b"00", b"01", b"10", b"11", b"20", b"21"]
         assert all(numbers == list(range(200)) for numbers in found.values())
 
@@ -272,7 +272,7 @@ def test_what_was_read_of_a_lost_connection_is_stored_in_order() -> None:
         client.lose()
         await seconds(1)
         topic = await topic_of(world)
-        assert topic.messages_in == 100
+        assert topic.publishing.messages_in == 100
         await other.subscribe(subscription="new")
         assert [await next_text(other) for _ in range(100)] == [b"%d" % n for n in range(100)]
 
@@ -283,11 +283,11 @@ def test_without_a_rate_nothing_is_counted() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await eager(world, 100)
         topic = await topic_of(world)
-        assert topic.throttling is None
-        assert topic.publish_throttles == ()
-        assert topic.dispatch_throttles == ()
+        assert topic.throttles.throttling is None
+        assert topic.throttles.publish == ()
+        assert topic.throttles.dispatch == ()
         assert (
             await world.broker.registry.get(TopicName.parse("non-persistent://public/default/x"), create=True)
-        ).throttling is None
+        ).throttles.throttling is None
 
     run_quietly(scenario)

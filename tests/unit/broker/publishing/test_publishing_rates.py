@@ -10,14 +10,46 @@ from geminga.broker.composition.metrics import Metrics
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.rate_limit import Rate
 from geminga.broker.core.subscribe_rate import CONSUMERS_MAX, ConsumerIdentity, SubscribeCounts, SubscribeRate
+from geminga.broker.policies.core.rates import NO_RATES, TopicRates
+from geminga.broker.publishing.publish_throttle import PublishThrottle
+from geminga.broker.publishing.rates import (
+    NO_THROTTLES,
+    SUBSCRIBES_TOO_OFTEN,
+    BrokerThrottles,
+    HeldRates,
+    broker_throttles,
+)
 from geminga.broker.statistics.topics import TopicStatistics
-from geminga.broker.topic.throttling import SUBSCRIBES_TOO_OFTEN, broker_throttles
 from geminga.model.errors import ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client
 from support.worlds.policy_levels import run_quietly, seconds, set_namespace, set_topic, topic_of
 
 Type = pb.BaseCommand
+
+
+class StoppedClock:
+    """Time stands still."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+class NothingPublished:
+    """A topic to which nothing is published."""
+
+    def totals(self) -> tuple[int, int]:
+        return 0, 0
+
+
+class SilentPart:
+    """Whose failure it would be."""
+
+    def broke(self, what: str, error: BaseException) -> None:
+        raise error
 
 
 async def try_subscribe(client: Client, *, name: str = "", consumer_id: int = 1, topic: str = TOPIC) -> str:
@@ -102,12 +134,12 @@ def test_thousands_of_consumers_come_once_each_and_are_forgotten() -> None:
 def test_policies_that_change_no_rate_keep_what_was_counted() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await topic_of(world)
-        throttling, before = topic.throttling, topic.publish_throttles + topic.dispatch_throttles
+        throttling, before = topic.throttles.throttling, topic.throttles.publish + topic.throttles.dispatch
         assert throttling is not None
         assert len(before) == 2
         await set_topic(world, "maxUnackedMessagesOnConsumer", 7)
-        assert topic.publish_throttles + topic.dispatch_throttles == before
-        assert topic.throttling is throttling
+        assert topic.throttles.publish + topic.throttles.dispatch == before
+        assert topic.throttles.throttling is throttling
 
     run_quietly(scenario, topic_publish_rate_messages=5, topic_dispatch_rate_bytes=100)
 
@@ -172,3 +204,24 @@ def test_rate_of_a_single_subscription_is_kept_and_holds_only_that_one() -> None
             await world.restart()
 
     run_quietly(scenario)
+
+
+def test_a_topic_pays_for_rates_from_the_first_one_on() -> None:
+    part, broker = SilentPart(), [NO_THROTTLES]
+    held = HeldRates(lambda: broker[0], StoppedClock(), part, NothingPublished())
+    assert not held.hold_to(NO_RATES)
+    assert held.throttling is None
+    assert held.hold_to(TopicRates(publish=Rate(messages=5)))
+    assert [throttle.rate.messages for throttle in held.publish] == [5]
+    assert not held.hold_to(TopicRates(publish=Rate(messages=5))), "the same: connections need not look again"
+    broker[0] = BrokerThrottles(publish=PublishThrottle(Rate(messages=9), lambda: 0.0, part))
+    assert held.hold_to(TopicRates(publish=Rate(messages=5)))
+    assert [throttle.rate.messages for throttle in held.publish] == [9, 5]
+    held.end()
+    assert (held.publish, held.dispatch, held.of_subscription("s", None)) == ((), (), None)
+
+
+def test_topics_of_the_broker_itself_have_no_rates() -> None:
+    held = HeldRates(None, StoppedClock(), SilentPart(), NothingPublished())
+    assert not held.hold_to(TopicRates(publish=Rate(messages=5)))
+    assert (held.throttling, held.publish_limited_times) == (None, 0)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.rate_limit import Rate, rate_of
 from geminga.broker.core.subscribe_rate import ConsumerIdentity, SubscribeCounts
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
+from geminga.broker.publishing.publish_throttle import PublishThrottle
 from geminga.broker.subscription.throttling import DispatchThrottle
-from geminga.broker.topic.publish_throttle import PublishThrottle
 from geminga.model.errors import NotAllowedError
-from geminga.runtime import Part
+from geminga.runtime import Clock, Part
 
 #: In Pulsar's words.
 SUBSCRIBES_TOO_OFTEN: Final = "Subscribe limited by subscribe rate limit per consumer."
@@ -154,3 +154,73 @@ class TopicThrottling:
             self.dispatch += (DispatchThrottle("Topic", rate, self._monotonic, self._part, self._published),)
         for throttle in before:
             throttle.close()
+
+
+class Counts(Protocol):
+    """What counts what is published to a topic."""
+
+    def totals(self) -> tuple[int, int]:
+        """Messages and bytes so far."""
+
+
+class HeldRates:
+    """The rates that hold a topic, whether there are any or not: a topic without pays for this alone."""
+
+    __slots__ = ("_broker", "_clock", "_part", "_published", "publish", "throttling")
+
+    def __init__(
+        self,
+        broker: Callable[[], BrokerThrottles] | None,
+        clock: Clock,
+        part: Part,
+        published: Counts,
+    ) -> None:
+        """``broker``: the broker's own rates, as they are now; None: they are not for this topic. ``published``:
+        what was published to it.
+        """
+        self._broker = broker
+        self._clock = clock
+        self._part = part
+        self._published = published
+        #: What holds its clients to rates; None: there never was a rate.
+        self.throttling: TopicThrottling | None = None
+        #: By which its publishes are counted; prebuilt, empty as a rule.
+        self.publish: tuple[PublishThrottle, ...] = ()
+
+    def hold_to(self, rates: TopicRates) -> bool:
+        """Hold to these rates from now on, and to the broker's; whether connections are to look at them again."""
+        throttles = self._broker() if self._broker is not None else NO_THROTTLES
+        if self.throttling is None:
+            if self._broker is None or (rates == NO_RATES and throttles == NO_THROTTLES):
+                return False
+            self.throttling = TopicThrottling(throttles, self._clock.monotonic, self._part, self._published.totals)
+        elif not self.throttling.hold_to_broker(throttles) and rates == self.throttling.rates:
+            return False
+        self.throttling.apply(rates)
+        self.publish = self.throttling.publish
+        return True
+
+    @property
+    def publish_limited_times(self) -> int:
+        """How often a connection was held by the topic's publish rate, since it was loaded."""
+        return 0 if self.throttling is None else self.throttling.publish_limited_times
+
+    @property
+    def dispatch(self) -> tuple[DispatchThrottle, ...]:
+        """Rates that all its subscriptions share."""
+        return () if self.throttling is None else self.throttling.dispatch
+
+    def of_subscription(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
+        """The own rate of a subscription that has ``present`` by now; None: it has none."""
+        return None if self.throttling is None else self.throttling.of_subscription(name, present)
+
+    def check_subscribe(self, peer: str, name: str, consumer_id: int) -> None:
+        """Raise NotAllowedError if this consumer subscribes too often. ``peer``: ``/address:port``."""
+        if self.throttling is not None:
+            self.throttling.check_subscribe(peer, name, consumer_id)
+
+    def end(self) -> None:
+        """The topic goes: nobody waits for its rates."""
+        self.publish = ()
+        if self.throttling is not None:
+            self.throttling.close()

@@ -1,0 +1,1 @@
+"""What publishing to a topic stands on, whether its messages are stored or not."""

@@ -1,0 +1,261 @@
+"""Who publishes to a topic: producers come, wait for exclusive access, are fenced and go.
+
+The rules of access are in :mod:`geminga.broker.core.producer_access`. Here is who is there by name, what is asked of
+the log before somebody is let in, and what those are told that have to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final, Generic, Protocol, TypeVar
+
+from geminga.broker.core.producer_access import AccessMode, Granted, ProducerAccess, Queued
+from geminga.broker.publishing.life import TopicLife
+from geminga.broker.subscription.limits import is_reached
+from geminga.model.errors import (
+    GemingaError,
+    ProducerBusyError,
+    ProducerFencedError,
+    TopicTerminatedError,
+    invariant,
+)
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Contained, Part, spawn
+
+#: What clients are told, in Pulsar's words.
+TERMINATED_TEXT: Final = "Topic was already terminated"
+
+
+class LivingConnection(Protocol):
+    """The connection of a producer."""
+
+    def check_liveness(self) -> Awaitable[bool]:
+        """Whether the client answers; its connection is closed if not."""
+
+
+class Attending(Protocol):
+    """A producer."""
+
+    name: str
+    is_closed: bool
+    #: Of its exclusive access, as the client brought it, then as it was granted.
+    topic_epoch: int | None
+
+    @property
+    def producer_id(self) -> int:
+        """The client's id, unique on its connection."""
+
+    @property
+    def epoch(self) -> int:
+        """Grows each time the client connects it again."""
+
+    @property
+    def access_mode(self) -> AccessMode:
+        """Which access it wants."""
+
+    @property
+    def connection(self) -> LivingConnection:
+        """Its client's."""
+
+    def __hash__(self) -> int:
+        """By identity."""
+
+    def disconnect(self) -> None:
+        """Tell the client to look the topic up again."""
+
+    def fence(self, error: GemingaError) -> None:
+        """It lost, or can not get, exclusive access."""
+
+    def granted(self) -> None:
+        """It waited for exclusive access and has it now."""
+
+
+P = TypeVar("P", bound=Attending)
+P_contra = TypeVar("P_contra", bound=Attending, contravariant=True)
+
+
+class KeptOfProducers(Protocol):
+    """What the topic's log keeps for its producers."""
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing can be published any more."""
+
+    @property
+    def epoch(self) -> int | None:
+        """Of exclusive access, as stored; None: there never was one."""
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Make it durable. Raises StorageError."""
+
+
+class ProducerWatch(Protocol[P_contra]):
+    """Who hears of producers, and may keep one out."""
+
+    async def admit_producer(self, producer: P_contra, /) -> None:
+        """Before one is let in: raise GemingaError to keep it out."""
+
+    async def producer_joined(self, producer: P_contra, /) -> None:
+        """It was let in, and is told so when this returns."""
+
+    def producer_left(self, producer: P_contra, /) -> None:
+        """It is gone, and no other of its name is there."""
+
+
+class NothingKept:
+    """Of a topic without a log."""
+
+    __slots__ = ()
+    is_terminated: Final = False
+    epoch: Final = None
+
+    async def store_epoch(self, epoch: int) -> None:
+        """It lasts as long as the topic is loaded."""
+
+
+NOTHING_KEPT: Final = NothingKept()
+
+
+class TopicProducers(Generic[P]):
+    """See the module."""
+
+    __slots__ = ("_access", "_kept", "_life", "_name", "_part", "_watch", "by_name", "most")
+
+    def __init__(
+        self,
+        name: TopicName,
+        life: TopicLife,
+        part: Part,
+        *,
+        kept: KeptOfProducers = NOTHING_KEPT,
+        watch: ProducerWatch[P] | None = None,
+    ) -> None:
+        """``name``: the topic's. ``part``: whose failure it is if access can not be granted."""
+        self._name = name
+        self._life = life
+        self._part = part
+        self._kept = kept
+        self._watch = watch
+        #: Those that wait for exclusive access are here too.
+        self.by_name: dict[str, P] = {}
+        #: How many there may be; 0: any number.
+        self.most = 0
+        #: Made when the first one comes; None: there is nothing to remember.
+        self._access: ProducerAccess[P] | None = None
+
+    async def add(self, producer: P) -> bool:
+        """Let a producer in; False if it waits for exclusive access (it hears through ``producer.granted()``).
+
+        Raises TopicClosingError, TopicTerminatedError, ProducerBusyError, ProducerFencedError, StorageError, and what
+        else it is kept out with.
+        """
+        if self._watch is not None:
+            await self._watch.admit_producer(producer)
+        self._check_open()
+        await self._make_room_for(producer)
+        self._check_open()
+        if is_reached(self.most, len(self.by_name)):
+            raise ProducerBusyError("Topic reached max producers limit")
+        if self._access is None:
+            self._access = ProducerAccess(self._kept.epoch)
+        outcome = self._access.requested(producer, producer.name, producer.access_mode, producer.topic_epoch)
+        self.by_name[producer.name] = producer
+        self._life.touch()
+        is_ready = not isinstance(outcome, Queued)
+        if not isinstance(outcome, Queued):
+            await self._grant(outcome)
+        if self._watch is not None:
+            await self._watch.producer_joined(producer)
+        return is_ready
+
+    def remove(self, producer: P) -> None:
+        """It is gone, connected or waiting; the next in the queue for exclusive access gets its turn."""
+        if self.by_name.get(producer.name) is producer:
+            del self.by_name[producer.name]
+            self._life.touch()
+        if self._access is not None:
+            self._free(self._access, producer)
+        if self._watch is not None and producer.name not in self.by_name:
+            self._watch.producer_left(producer)
+
+    def _free(self, access: ProducerAccess[P], producer: P) -> None:
+        granted = access.left(producer)
+        if granted is not None:
+            spawn(self._grant_waiting(granted), name=f"grant access to {self._name}", part=self._part)
+        elif not self.by_name and access.epoch == self._kept.epoch:
+            # An idle topic holds nothing that can be made again.
+            self._access = None
+
+    async def _make_room_for(self, producer: P) -> None:
+        existing = self.by_name.get(producer.name)
+        if existing is None:
+            return
+        if not _is_successor(producer, existing) and existing.connection is not producer.connection:
+            # The old connection may be dead without our knowing; its end removes the old producer.
+            await existing.connection.check_liveness()
+            existing = self.by_name.get(producer.name)
+            if existing is None:
+                return
+        if not _is_successor(producer, existing):
+            raise ProducerBusyError(f"Producer with name '{producer.name}' is already connected to topic {self._name}")
+        existing.is_closed = True
+        self.remove(existing)
+
+    async def _grant(self, granted: Granted[P]) -> None:
+        producer = granted.token
+        for fenced in granted.fenced:
+            fenced.fence(ProducerFencedError(f"Fenced out by producer {producer.name}"))
+        if producer.access_mode and granted.epoch is not None and granted.epoch != self._kept.epoch:
+            try:
+                await self._kept.store_epoch(granted.epoch)
+            except GemingaError:
+                self.remove(producer)
+                raise
+        producer.topic_epoch = granted.epoch
+
+    async def _grant_waiting(self, granted: Granted[P]) -> None:
+        producer = granted.token
+        try:
+            await self._grant(granted)
+        except GemingaError as error:
+            producer.fence(error)
+            return
+        if self.by_name.get(producer.name) is producer:
+            producer.granted()
+
+    def _check_open(self) -> None:
+        self._life.check_open()
+        if self._kept.is_terminated:
+            raise TopicTerminatedError(TERMINATED_TEXT)
+
+    def disconnect(self) -> None:
+        """Send all of them away."""
+        for producer in list(self.by_name.values()):
+            producer.disconnect()
+
+    def cut_off(self, part: Part) -> None:
+        """Send all of them away, whatever state they are in; what fails with one is the failure of ``part``."""
+        for producer in list(self.by_name.values()):
+            with Contained(part, "cutting a producer off", is_last=True):
+                producer.disconnect()
+
+    def terminated(self) -> None:
+        """The topic was: nobody publishes any more."""
+        for producer in list(self.by_name.values()):
+            producer.fence(TopicTerminatedError(TERMINATED_TEXT))
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError where producers and their access disagree."""
+        for name, producer in self.by_name.items():
+            invariant(producer.name == name, f"{self._name}: producer {producer.name} is under the name {name}")
+        if self._access is not None:
+            self._access.check_invariants()
+
+
+def _is_successor(producer: Attending, existing: Attending) -> bool:
+    """Whether the client connects the same producer again on the same connection."""
+    return (
+        producer.producer_id == existing.producer_id
+        and producer.connection is existing.connection
+        and existing.epoch < producer.epoch
+    )

@@ -1,0 +1,87 @@
+"""What a subscription acknowledges in transactions: made with the first use, for most never do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from geminga.model import Position
+from geminga.model.errors import (
+    LedgerClosedError,
+    LedgerFencedError,
+    MetadataError,
+    NotAllowedError,
+    StorageError,
+    UnavailableError,
+)
+from geminga.model.txn_id import TxnId
+from geminga.runtime import get_logger
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.transaction_acks import AckingSubscription, TransactionAcks
+
+_log = get_logger(__name__)
+
+
+class SubscriptionTransactions:
+    """See the module. Its code is loaded when it is first needed."""
+
+    __slots__ = ("_is_allowed", "_is_unread", "_subscription", "used")
+
+    def __init__(self, subscription: AckingSubscription, *, is_allowed: bool) -> None:
+        """``is_allowed``: whether it may acknowledge in transactions at all."""
+        self._subscription = subscription
+        self._is_allowed = is_allowed
+        #: What it acknowledges; None: nothing yet.
+        self.used: TransactionAcks | None = None
+        #: What it acknowledged could not be read: nobody may consume.
+        self._is_unread = False
+
+    @property
+    def acks(self) -> TransactionAcks | None:
+        """What it acknowledges, made with the first use; None: it may not."""
+        if self.used is None and self._is_allowed:
+            from geminga.broker.subscription.transaction_acks import TransactionAcks
+
+            self.used = TransactionAcks(self._subscription)
+        return self.used
+
+    @property
+    def held(self) -> Callable[[Position], int] | None:
+        """As :class:`.ports.HoldsMessages` says."""
+        acks = self.used
+        return acks.held if acks is not None and acks.is_holding else None
+
+    async def load(self) -> None:
+        """There is a log: bring back what transactions hold. If it can not be read, nobody consumes here until it can:
+        the topic and its other subscriptions need nothing of it. Raises GemingaError."""
+        if self.acks is None:
+            return
+        try:
+            await self.acks.load()
+        except (LedgerFencedError, LedgerClosedError, MetadataError):
+            raise
+        except StorageError as error:
+            self._is_unread = True
+            subscription = self._subscription
+            _log.error(
+                "%s %s: what transactions hold can not be read: %s", subscription.topic.name, subscription.name, error
+            )
+
+    async def require(self) -> None:
+        """Somebody wants to consume: try again what :meth:`load` could not read. UnavailableError."""
+        if self._is_unread and self.acks is not None:
+            try:
+                await self.acks.load()
+            except StorageError as error:
+                raise UnavailableError(
+                    f"What transactions acknowledged on subscription {self._subscription.name} can not be read now, "
+                    "try again later"
+                ) from error
+            self._is_unread = False
+
+    async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
+        """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""
+        if self.acks is None:
+            raise NotAllowedError(f"Subscription {self._subscription.name} takes no transactions")
+        await self.acks.end(txn_id, commit=commit, low_watermark=low_watermark)

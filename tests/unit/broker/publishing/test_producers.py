@@ -1,0 +1,241 @@
+"""Producers of a topic: names, access modes and their epochs, who waits, who is told to go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from geminga.broker.core.producer_access import AccessMode
+from geminga.broker.publishing.life import TopicLife
+from geminga.broker.publishing.producers import TopicProducers
+from geminga.model.errors import (
+    GemingaError,
+    NotAllowedError,
+    ProducerBusyError,
+    ProducerFencedError,
+    StorageError,
+    TopicClosingError,
+    TopicTerminatedError,
+)
+from geminga.model.topic_name import TopicName
+from geminga.runtime import next_turn
+from geminga.runtime.clock import SystemClock
+
+NAME = TopicName.parse("persistent://public/default/topic")
+
+
+class Link:
+    """A connection: when it is asked whether it lives, a dead one takes its producer along."""
+
+    def __init__(self) -> None:
+        self.dies: Callable[[], None] | None = None
+
+    async def check_liveness(self) -> bool:
+        if self.dies is not None:
+            self.dies()
+        return self.dies is None
+
+
+class Told:
+    """A producer that keeps what it is told."""
+
+    def __init__(
+        self, name: str, mode: AccessMode = AccessMode.SHARED, link: Link | None = None, *, epoch: int = 0
+    ) -> None:
+        self.name = name
+        self.is_closed = False
+        self.topic_epoch: int | None = None
+        self.producer_id = 1
+        self.epoch = epoch
+        self.access_mode = mode
+        self.connection = link or Link()
+        self.told: list[str | GemingaError] = []
+        self.leaves: Callable[[], None] = lambda: None
+
+    def disconnect(self) -> None:
+        self.told.append("disconnect")
+        self.leaves()
+
+    def fence(self, error: GemingaError) -> None:
+        self.told.append(error)
+        self.leaves()
+
+    def granted(self) -> None:
+        self.told.append("granted")
+
+
+class Log:
+    """What is kept, and a watch that may keep producers out."""
+
+    def __init__(self) -> None:
+        self.is_terminated = False
+        self.epoch: int | None = None
+        self.error: GemingaError | None = None
+        self.unwanted: GemingaError | None = None
+        self.heard: list[str] = []
+
+    async def store_epoch(self, epoch: int) -> None:
+        if self.error is not None:
+            raise self.error
+        self.epoch = epoch
+
+    async def admit_producer(self, producer: Told) -> None:
+        if self.unwanted is not None:
+            raise self.unwanted
+
+    async def producer_joined(self, producer: Told) -> None:
+        self.heard.append(f"+{producer.name}")
+
+    def producer_left(self, producer: Told) -> None:
+        self.heard.append(f"-{producer.name}")
+
+
+class Room:
+    """The producers of a topic, with what they stand on."""
+
+    def __init__(self) -> None:
+        self.life = TopicLife(NAME, SystemClock())
+        self.log = Log()
+        self.producers: TopicProducers[Told] = TopicProducers(NAME, self.life, self, kept=self.log, watch=self.log)
+        self.broken: list[str] = []
+
+    def broke(self, what: str, error: BaseException) -> None:
+        self.broken.append(what)
+
+    async def add(self, *args: object, **keywords: object) -> tuple[Told, bool]:
+        producer = Told(*args, **keywords)  # type: ignore[arg-type]
+        producer.leaves = lambda: self.producers.remove(producer)
+        return producer, await self.producers.add(producer)
+
+
+def in_room(scenario: Callable[[Room], Coroutine[object, object, None]]) -> None:
+    async def main() -> None:
+        room = Room()
+        await scenario(room)
+        room.producers.check_invariants()
+        assert room.broken == []
+
+    asyncio.run(main())
+
+
+def test_a_name_is_there_once_and_its_watch_hears_of_it() -> None:
+    async def scenario(room: Room) -> None:
+        first, is_ready = await room.add("p")
+        assert is_ready
+        with pytest.raises(ProducerBusyError, match="'p' is already connected"):
+            await room.add("p")
+        assert room.producers.by_name == {"p": first}
+        room.producers.remove(first)
+        assert (room.producers.by_name, room.log.heard) == ({}, ["+p", "-p"])
+
+    in_room(scenario)
+
+
+def test_the_same_producer_of_the_same_connection_takes_its_own_place() -> None:
+    async def scenario(room: Room) -> None:
+        link = Link()
+        first, _ = await room.add("p", link=link)
+        second, _ = await room.add("p", link=link, epoch=1)
+        assert first.is_closed
+        assert room.producers.by_name == {"p": second}
+        room.producers.remove(first)
+        assert room.producers.by_name == {"p": second}, "one that was replaced takes nobody along"
+
+    in_room(scenario)
+
+
+def test_a_producer_whose_connection_is_dead_makes_room() -> None:
+    async def scenario(room: Room) -> None:
+        first, _ = await room.add("p")
+        first.connection.dies = lambda: room.producers.remove(first)
+        second, is_ready = await room.add("p")
+        assert is_ready
+        assert room.producers.by_name == {"p": second}
+
+    in_room(scenario)
+
+
+def test_limits_the_end_of_a_topic_and_its_watch_keep_producers_out() -> None:
+    async def scenario(room: Room) -> None:
+        room.producers.most = 1
+        await room.add("p")
+        with pytest.raises(ProducerBusyError, match="max producers limit"):
+            await room.add("q")
+        room.producers.most = 0
+        room.log.unwanted = NotAllowedError("the quota is used up")
+        with pytest.raises(NotAllowedError):
+            await room.add("q")
+        room.log.unwanted = None
+        room.log.is_terminated = True
+        with pytest.raises(TopicTerminatedError):
+            await room.add("q")
+        room.life.close()
+        with pytest.raises(TopicClosingError):
+            await room.add("q")
+        assert list(room.producers.by_name) == ["p"]
+
+    in_room(scenario)
+
+
+def test_who_waits_for_exclusive_access_gets_it_with_an_epoch_that_is_stored() -> None:
+    async def scenario(room: Room) -> None:
+        first, _ = await room.add("p", AccessMode.EXCLUSIVE)
+        assert (first.topic_epoch, room.log.epoch) == (0, 0)
+        second, is_ready = await room.add("q", AccessMode.WAIT_FOR_EXCLUSIVE)
+        assert not is_ready
+        room.producers.remove(first)
+        await next_turn()
+        assert (second.told, second.topic_epoch, room.log.epoch) == (["granted"], 1, 1)
+
+    in_room(scenario)
+
+
+def test_who_waits_is_told_when_its_epoch_can_not_be_stored() -> None:
+    async def scenario(room: Room) -> None:
+        first, _ = await room.add("p", AccessMode.EXCLUSIVE)
+        second, _ = await room.add("q", AccessMode.WAIT_FOR_EXCLUSIVE)
+        room.log.error = StorageError("no bookies")
+        room.producers.remove(first)
+        await next_turn()
+        assert second.told == [room.log.error]
+        with pytest.raises(StorageError):
+            await room.add("r", AccessMode.EXCLUSIVE)
+        assert room.producers.by_name == {}
+
+    in_room(scenario)
+
+
+def test_exclusive_access_that_is_taken_fences_who_had_it() -> None:
+    async def scenario(room: Room) -> None:
+        first, _ = await room.add("p", AccessMode.EXCLUSIVE)
+        second, _ = await room.add("q", AccessMode.EXCLUSIVE_WITH_FENCING)
+        (error,) = first.told
+        assert isinstance(error, ProducerFencedError)
+        assert room.producers.by_name == {"q": second}
+
+    in_room(scenario)
+
+
+def test_all_are_told_when_the_topic_ends_goes_or_breaks() -> None:
+    async def scenario(room: Room) -> None:
+        producers = [(await room.add(name))[0] for name in "abc"]
+        room.producers.terminated()
+        assert all(isinstance(each.told[0], TopicTerminatedError) for each in producers)
+        producers = [(await room.add(name))[0] for name in "abc"]
+        room.producers.disconnect()
+        assert [each.told for each in producers] == [["disconnect"]] * 3
+
+        def fail() -> None:
+            raise KeyError("a producer in no known state")
+
+        producers = [(await room.add(name))[0] for name in "abc"]
+        producers[0].leaves = fail
+        room.producers.cut_off(room)
+        assert [each.told for each in producers] == [["disconnect"]] * 3
+        assert room.broken == ["cutting a producer off"]
+        room.producers.remove(producers[0])
+        room.broken.clear()
+
+    in_room(scenario)
