@@ -447,7 +447,7 @@ DEPENDENCIES: Final[dict[str, Callable[[HoleBroker], Awaitable[None]]]] = {
     "a bookie of two": bookie,
     "the topic of policies": policies_topic,
     "the topic of transaction snapshots": snapshots_topic,
-    "logs of acknowledgements": ack_logs,
+    "logs of acknowledgments": ack_logs,
     "a schema's ledger": schema_ledger,
 }
 

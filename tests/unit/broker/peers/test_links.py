@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from geminga.broker.ownership.endpoints import Endpoint
-from geminga.broker.peers.http_client import Answer, PeerHttp
+from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
 from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.client import AuthenticationToken
 from geminga.model.errors import UnavailableError
@@ -50,7 +50,7 @@ class Web(asyncio.Protocol):
         self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")  # type: ignore[attr-defined]
 
 
-async def asked(directory: Path, links: PeerLinks, scheme: str = "https") -> tuple[Answer, list[object]]:
+async def asked(directory: Path, links: PeerLinks, scheme: str = "https") -> tuple[PeerAnswer, list[object]]:
     """A request over ``links``, and what the other end heard."""
     authority = Authority(directory, "authority")
     own = Material(

@@ -32,6 +32,10 @@ class Written:
     def __init__(self) -> None:
         self.data: list[bytes] = []
 
+    @property
+    def output(self) -> Written:
+        return self
+
     def write_soon(self, data: bytes) -> None:
         self.data.append(data)
 
