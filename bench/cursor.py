@@ -183,8 +183,8 @@ async def _written(directory: Path, ledgers: int, entries: int) -> Row:
         "backlog_ms": _milliseconds(lambda: (cursor.backlog_count, cursor.acknowledged_ranges_count)),
         "state_bytes": factory.cursor_memory.total_bytes,
     }
-    if cursor.backlog_count != ml.entry_count - answer["holes"]:
-        raise BenchError(f"backlog {cursor.backlog_count} of {ml.entry_count} with {answer['holes']} holes")
+    if cursor.backlog_count != ml.ledgers.entry_count - answer["holes"]:
+        raise BenchError(f"backlog {cursor.backlog_count} of {ml.ledgers.entry_count} with {answer['holes']} holes")
     return answer
 
 

@@ -118,7 +118,7 @@ class TopicStory:
             await self.delete(node, bookie, factory)
             return
         ml = await factory.open(NAME)
-        ml.set_retention(retention_ms=0, retention_bytes=0)
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         await self.check(ml)
         for _ in range(0 if is_last else STEPS):
             try:
@@ -139,7 +139,7 @@ class TopicStory:
         for oracle in self.cursors.values():
             oracle.durable(oracle.operation)
         ml = await factory.open(NAME)
-        ml.set_retention(retention_ms=0, retention_bytes=0)
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         await self.check(ml)
         await collect_now(node.runtime, factory.metadata, factory.bookkeeper)
         await self.check(ml)
@@ -188,7 +188,7 @@ class TopicStory:
         elif roll < 0.81:
             await self.open_or_delete_cursor(ml)
         elif roll < 0.84:
-            await ml.trim()
+            await ml.trimmer.trim()
         elif roll < 0.86:
             await ml.roll()
         elif roll < 0.87:
@@ -221,7 +221,7 @@ class TopicStory:
             for i in range(result.count):
                 position = Position(result.ledger_id, result.first_entry_id + i)
                 assert position not in self.confirmed
-                assert position <= ml.last_confirmed_position
+                assert position <= ml.extent.last_confirmed_position
                 self.confirmed[position] = payloads[result.index + i]
             self.note_trimmable(ml)
 
@@ -299,7 +299,7 @@ class TopicStory:
         oracle = self.cursors[cursor.name]
         target = self.rng.choice([EARLIEST, LATEST, *self.some(ml, 2)])
         entries = self.entries(ml)
-        lac = ml.last_confirmed_position
+        lac = ml.extent.last_confirmed_position
         oracle.now = {position: 0 for position in entries if position < target and position <= lac}
         operation = self.changed(ml, oracle)
         await cursor.reset(target)
@@ -323,7 +323,7 @@ class TopicStory:
             oracle.now.update(dict.fromkeys(self.entries(ml), 0))
             self.changed(ml, oracle)
         self.note_trimmable(ml)
-        await ml.truncate()
+        await ml.trimmer.truncate()
 
     async def open_or_delete_cursor(self, ml: ManagedLedger) -> None:
         name = self.rng.choice(("a", "b%2F", "c+d", "d"))
@@ -341,7 +341,9 @@ class TopicStory:
                 if initial == LATEST:
                     assert all(p <= mark_delete for p in before.intersection(self.entries(ml)))
                 else:
-                    assert ml.next_position(mark_delete) == ml.next_position(ml.previous_position(initial))
+                    assert ml.ledgers.next_position(mark_delete) == ml.ledgers.next_position(
+                        ml.ledgers.previous_position(initial)
+                    )
                 self.cursors[name] = CursorOracle({p: 0 for p in self.entries(ml) if p <= mark_delete})
         if not is_halted():
             self.uncertain.pop(name)
@@ -361,7 +363,7 @@ class TopicStory:
         assert positions == sorted(set(positions))
         for entry in result:
             assert entry.position >= start
-            assert entry.position <= ml.last_confirmed_position
+            assert entry.position <= ml.extent.last_confirmed_position
             assert oracle.left(entry.position), f"{entry} was acknowledged"
             assert self.confirmed.get(entry.position, entry.data) == entry.data
         if result:
@@ -380,7 +382,7 @@ class TopicStory:
     async def check(self, ml: ManagedLedger) -> None:
         """Everything promised is there."""
         entries = self.entries(ml)
-        read = await ml.read(entries)
+        read = await ml.reader.read(entries)
         assert [entry.position for entry in read] == entries
         payloads = [entry.data for entry in read]
         assert payloads == sorted(payloads), "out of order"
@@ -394,7 +396,7 @@ class TopicStory:
         expected = there.keys() - self.confirmed.keys()
         assert not expected & set(self.confirmed.values())
         self.confirmed.update(there)
-        assert ml.last_confirmed_position == (entries[-1] if entries else ml.ledgers.last_position)
+        assert ml.extent.last_confirmed_position == (entries[-1] if entries else ml.ledgers.last_position)
         self.check_names(ml)
         for name, cursor in sorted(ml.cursors.items()):
             ledger_ids = {position.ledger_id for position in entries}

@@ -36,7 +36,7 @@ class WindowStory(TopicStory):
         _bookie, factory = await self.open(node)
         ml = await factory.open("public/default/persistent/story")
         cursor = await ml.open_cursor("s", initial=EARLIEST)
-        while ml.entry_count < ENTRIES:
+        while ml.ledgers.entry_count < ENTRIES:
             ml.append([b"entry"] * 20, lambda _result: None)
             await self.world.sleep(0.2)
         positions = self.entries(ml)

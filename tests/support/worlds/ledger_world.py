@@ -55,7 +55,7 @@ class LedgerWorld:
     async def open(self, name: str = NAME, *, retention_ms: int = -1) -> ManagedLedger:
         """Opened, and keeping what is consumed unless told otherwise."""
         ml = await self.factory.open(name)
-        ml.set_retention(retention_ms=retention_ms, retention_bytes=-1 if retention_ms else 0)
+        ml.trimmer.set_retention(retention_ms=retention_ms, retention_bytes=-1 if retention_ms else 0)
         return ml
 
     async def reopen(self) -> ManagedLedger:

@@ -158,7 +158,7 @@ def test_positions_are_read_as_far_as_the_bytes_go(in_world):
         wanted = [*positions[:8], *positions[10:]]
         found: list = []
         while wanted:
-            entries, behind = await ml.read_some(wanted, READ_BYTES)
+            entries, behind = await ml.reader.read_some(wanted, READ_BYTES)
             assert entries
             assert sum(len(entry.data) for entry in entries) <= READ_BYTES + HUGE
             assert [entry.position for entry in entries] + behind == wanted

@@ -124,7 +124,7 @@ def test_mark_delete_moves_through_ledgers_that_are_put_away(in_world):
         assert await acknowledge(cursor, positions[100:110]) is None
         await w.world.sleep(0.1)
         assert cursor.mark_delete_position == positions[119]
-        assert cursor.backlog_count == ml.entry_count - 120 - (COUNT - 120) // 2
+        assert cursor.backlog_count == ml.ledgers.entry_count - 120 - (COUNT - 120) // 2
 
     in_world(scenario, CONFIG)
 

@@ -15,7 +15,7 @@ def test_acknowledge_moves_mark_delete_over_ledgers(in_world):
         positions = await w.fill(ml, 25)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         assert await acknowledge(cursor, positions[1:23]) is None
-        assert cursor.mark_delete_position == ml.previous_position(positions[0])
+        assert cursor.mark_delete_position == ml.ledgers.previous_position(positions[0])
         assert cursor.backlog_count == 3
         assert await acknowledge(cursor, positions[:1]) is None
         assert cursor.mark_delete_position == positions[22]
@@ -127,7 +127,7 @@ def test_non_durable_cursor_is_answered_at_once_and_forgotten(in_world):
         assert await acknowledge(cursor, positions[2:4]) is None
         assert cursor.mark_delete_position == positions[3]
         await cursor.close()
-        assert not ml.non_durable_cursors
+        assert not ml.cursor_set.non_durable
         assert not (await w.reopen()).cursors
 
     in_world(scenario)

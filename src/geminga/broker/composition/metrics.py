@@ -275,10 +275,10 @@ class Metrics:
         values["pulsar_rate_out"] = sum(_number_of(item, "msgRateOut") for item in stats.values())
         values["pulsar_throughput_out"] = sum(_number_of(item, "msgThroughputOut") for item in stats.values())
         if isinstance(topic, PersistentTopic):
-            values["pulsar_storage_size"] = topic.ledger.size_bytes
-            values["pulsar_storage_logical_size"] = topic.ledger.size_bytes
+            values["pulsar_storage_size"] = topic.ledger.ledgers.size_bytes
+            values["pulsar_storage_logical_size"] = topic.ledger.ledgers.size_bytes
             values["pulsar_storage_backlog_size"] = backlog_bytes(topic)
-            values["pulsar_storage_offloaded_size"] = topic.ledger.offloaded_bytes
+            values["pulsar_storage_offloaded_size"] = topic.ledger.ledgers.offloaded_bytes
             values["pulsar_publish_rate_limit_times"] = topic.publish_limited_times
             values["pulsar_delayed_message_index_size_bytes"] = topic.delays_stats().get("memoryBytes", 0)
             values |= _quota_values(topic)

@@ -307,7 +307,7 @@ class SharedDispatch(Dispatch):
 
     async def _read_positions(self, positions: list[Position], bytes_max: int) -> None:
         try:
-            entries, behind = await self.subscription.topic.ledger.read_some(positions, bytes_max)
+            entries, behind = await self.subscription.topic.ledger.reader.read_some(positions, bytes_max)
         except StorageError as error:
             if isinstance(self._core, KeySharedDispatcher) or not is_lost(error):
                 # What has the same key waits for it; and what is only out of reach is soon back.
@@ -332,7 +332,7 @@ class SharedDispatch(Dispatch):
         for ledger_id in sorted({position.ledger_id for position in positions}):
             of_ledger = [position for position in positions if position.ledger_id == ledger_id]
             try:
-                entries, behind = await self.subscription.topic.ledger.read_some(of_ledger, bytes_max)
+                entries, behind = await self.subscription.topic.ledger.reader.read_some(of_ledger, bytes_max)
             except StorageError:
                 left += of_ledger
             else:
@@ -415,7 +415,7 @@ class SharedDispatch(Dispatch):
             return
         cursor, ledger = self.reader.cursor, self.subscription.topic.ledger
         while cursor.has_more_entries:
-            position = max(_at(ledger, cursor.read_position), ledger.next_position(cursor.mark_delete_position))
+            position = max(_at(ledger, cursor.read_position), ledger.ledgers.next_position(cursor.mark_delete_position))
             first = _at(ledger, delayed.first_to_read(position))
             cursor.skip_read_to(first)
             if first == position:
@@ -514,4 +514,4 @@ async def _purge(delays: TopicDelays) -> None:
 
 def _at(ledger: ManagedLedger, position: Position) -> Position:
     """``position``, or where the log goes on if it is the end of a ledger."""
-    return ledger.next_position(Position(position.ledger_id, position.entry_id - 1))
+    return ledger.ledgers.next_position(Position(position.ledger_id, position.entry_id - 1))

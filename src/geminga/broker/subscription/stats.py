@@ -188,7 +188,7 @@ def _bytes_behind(subscription: Subscription, acknowledged_in: Callable[[int], i
     ledger_id, entry_id = subscription.cursor.mark_delete_position
     ledger = subscription.topic.ledger
     size_bytes = 0
-    for info in reversed((ledger.readable if is_limited else ledger.ledgers).infos):
+    for info in reversed((ledger.extent.readable if is_limited else ledger.ledgers).infos):
         if info.ledger_id < ledger_id:
             break
         left = info.entries - entry_id - 1 if info.ledger_id == ledger_id else info.entries
@@ -227,7 +227,7 @@ async def _oldest_entry(subscription: Subscription) -> Entry | None:
     if not subscription.cursor.backlog_count:
         return None
     ledger = subscription.topic.ledger
-    entries = await ledger.read([ledger.next_position(subscription.cursor.mark_delete_position)])
+    entries = await ledger.reader.read([ledger.ledgers.next_position(subscription.cursor.mark_delete_position)])
     return entries[0] if entries else None
 
 

@@ -270,7 +270,7 @@ class Subscription:
 
     async def claim(self) -> None:
         """Raise LedgerFencedError if another broker owns the topic."""
-        await self.topic.ledger.claim()
+        await self.topic.ledger.stored.claim()
 
     @property
     def transaction_acks(self) -> TransactionAcks | None:
@@ -397,7 +397,11 @@ class Subscription:
     def is_at_end_of_topic(self) -> bool:
         """Whether the topic was terminated and everything is acknowledged, with nothing held back."""
         ledger = self.topic.ledger
-        return ledger.terminated_position is not None and not ledger.is_limited and self.cursor.backlog_count == 0
+        return (
+            ledger.stored.terminated_position is not None
+            and not ledger.extent.is_limited
+            and self.cursor.backlog_count == 0
+        )
 
     # ---- what breaks ----
 

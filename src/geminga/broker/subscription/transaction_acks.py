@@ -279,7 +279,7 @@ class TransactionAcks:
     async def _checked(self, ids: Sequence[pb.MessageIdData]) -> list[TxnAck]:
         """Message ids of a client; NotAllowedError for one that names nothing that anybody could have got."""
         ledger = self._subscription.topic.ledger
-        readable = ledger.readable_position
+        readable = ledger.extent.readable_position
         acks: list[TxnAck] = []
         for one in ids:
             position, size = Position(one.ledgerId, one.entryId), one.batch_size

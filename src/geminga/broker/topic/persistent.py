@@ -105,9 +105,9 @@ class PersistentTopic(Topic):
         self._failure_told = ("", 0.0)
         #: Batches handed to the ledger and not answered in full.
         self._pending_batches = 0
-        self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
-        ledger.part = self
-        ledger.when_fenced = self._unload_fenced
+        self._remove_tail_listener = ledger.tail.add_listener(self._entries_available)
+        ledger.tenure.part = self
+        ledger.tenure.when_fenced = self._unload_fenced
 
     # ---- state
 
@@ -119,22 +119,22 @@ class PersistentTopic(Topic):
     @property
     def created_ms(self) -> int:
         """When it was made, perhaps by a broker before this one."""
-        return self.ledger.created_ms
+        return self.ledger.stored.created_ms
 
     @property
     def stored_bytes(self) -> int:
         """Bytes of the messages that are stored."""
-        return self.ledger.size_bytes
+        return self.ledger.ledgers.size_bytes
 
     @property
     def last_position(self) -> Position:
         """The last position that is stored; entry id -1 of the current ledger if there is none."""
-        return self.ledger.last_confirmed_position
+        return self.ledger.extent.last_confirmed_position
 
     @property
     def max_read_position(self) -> Position:
         """The last position that readers may get: none of the topic's parts holds it back."""
-        return self.ledger.readable_position
+        return self.ledger.extent.readable_position
 
     @property
     def dedup(self) -> TopicDeduplication | None:
@@ -192,7 +192,7 @@ class PersistentTopic(Topic):
     @property
     def is_terminated(self) -> bool:
         """Whether nothing can be published any more."""
-        return self.ledger.terminated_position is not None
+        return self.ledger.stored.terminated_position is not None
 
     @property
     def pending_batches(self) -> int:
@@ -377,7 +377,7 @@ class PersistentTopic(Topic):
                 self._stamps.index = await self._last_index()
                 self.ledger.stored.noted = self._noted
             transactions = self.services.transactions if self.takes_transactions else None
-            has_property = TRANSACTIONS_PROPERTY in self.ledger.properties
+            has_property = TRANSACTIONS_PROPERTY in self.ledger.stored.properties
             if transactions is not None and (has_property or await transactions.has_snapshots(self.name)):
                 self._add_buffer()
             await self.apply_policies()
@@ -385,7 +385,7 @@ class PersistentTopic(Topic):
                 for name in await transactions.with_logs(self.name, self._subscriptions):
                     await self._subscriptions[name].load_transaction_acks()
             # Claimed by another broker meanwhile: nobody unloads what is not in the table yet.
-            self.ledger.check_writable()
+            self.ledger.tenure.check_writable()
             is_loaded = True
         finally:
             if not is_loaded:
@@ -438,11 +438,11 @@ class PersistentTopic(Topic):
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the epoch of exclusive access durable; raises StorageError."""
-        await self.ledger.add_properties({EPOCH_PROPERTY: str(epoch)})
+        await self.ledger.stored.add_properties({EPOCH_PROPERTY: str(epoch)})
 
     def stored_epoch(self) -> int | None:
         """The epoch of exclusive access as stored, None if there never was one."""
-        text = self.ledger.properties.get(EPOCH_PROPERTY)
+        text = self.ledger.stored.properties.get(EPOCH_PROPERTY)
         return int(text) if text is not None else None
 
     async def terminate(self) -> Position:
@@ -459,14 +459,14 @@ class PersistentTopic(Topic):
 
         What is published meanwhile stays. Raises GemingaError; what was not done is done by a later call.
         """
-        through = self.ledger.readable_position
+        through = self.ledger.extent.readable_position
         if self.dedup is not None:
             # Its cursor goes on with what it has saved only: sequence ids would be forgotten with their entries.
             await self.dedup.snapshot()
         for name, subscription in tuple(self._subscriptions.items()):
             if self._subscriptions.get(name) is subscription:
                 await seek.clear_backlog(subscription, through)
-        await self.ledger.truncate(through, kept=(DEDUP_CURSOR,))
+        await self.ledger.trimmer.truncate(through, kept=(DEDUP_CURSOR,))
 
     async def close_storage(self) -> None:
         """Save what a quick reload needs and close the ledger."""
@@ -495,7 +495,7 @@ class PersistentTopic(Topic):
             ._replace(
                 stored_ms_ago=self.services.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
                 writes=self._pending_batches,
-                held_back=self.ledger.is_limited,
+                held_back=self.ledger.extent.is_limited,
                 subscriptions=len(cursors) - len(internal),
                 readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
                 backlog=max(
@@ -508,7 +508,7 @@ class PersistentTopic(Topic):
 
     async def claim_storage(self) -> None:
         """As :meth:`Topic.claim_storage`."""
-        await self.ledger.claim()
+        await self.ledger.stored.claim()
 
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""
@@ -526,26 +526,26 @@ class PersistentTopic(Topic):
                 self._subscriptions[name] = Subscription.create(self, name, cursor)
 
     async def _last_index(self) -> int:
-        last = self.ledger.last_confirmed_position
+        last = self.ledger.extent.last_confirmed_position
         try:
-            entries = await self.ledger.read([last], is_limited=False) if last.entry_id >= 0 else []
+            entries = await self.ledger.reader.read([last], is_limited=False) if last.entry_id >= 0 else []
         except StorageError as error:
             info = self.ledger.ledgers.find(last.ledger_id)
-            if info is None or not info.is_offloaded or INDEX_PROPERTY not in self.ledger.properties:
+            if info is None or not info.is_offloaded or INDEX_PROPERTY not in self.ledger.stored.properties:
                 raise
             # It was offloaded by a change of the list, which has the index of its newest message.
             _log.error("%s: its newest entry can not be read, the index goes on as noted: %s", self.name, error)
             entries = []
         metadata = broker_entry_metadata(entries[0].data) if entries else None
-        told = self.ledger.properties.get(INDEX_PROPERTY, "")
+        told = self.ledger.stored.properties.get(INDEX_PROPERTY, "")
         noted = int(told) if re.fullmatch(r"[0-9]{1,18}", told) else -1
         if metadata is not None and metadata.HasField("index"):
             # Behind the newest entry there may have been a ledger that was given up: no number is given twice.
-            return max(metadata.index, noted) if SKIPPED_PROPERTY in self.ledger.properties else metadata.index
+            return max(metadata.index, noted) if SKIPPED_PROPERTY in self.ledger.stored.properties else metadata.index
         if noted >= 0:
             return noted
         # Entries from before indexing was on: one message each is the least there can be.
-        return self.ledger.entry_count - 1
+        return self.ledger.ledgers.entry_count - 1
 
     def _noted(self) -> dict[str, str]:
         assert self._stamps is not None

@@ -121,7 +121,7 @@ class TransactionBuffer(TopicPart):
         #: There are such entries: no snapshot passes them.
         self._has_gaps = False
         #: Everything up to here is known to the state.
-        self._last_told = topic.ledger.readable_position
+        self._last_told = topic.ledger.extent.readable_position
         #: Transactions whose marker is being written; they take nothing more.
         self._ending: dict[TxnId, asyncio.Future[None]] = {}
         #: Of a topic that was terminated: how transactions ended of which no snapshot says so yet (True: committed).
@@ -163,7 +163,7 @@ class TransactionBuffer(TopicPart):
                 await turns.next()
             state.restored(txn_id, marker)
         ledger = self._topic.ledger
-        position = max(ledger.next_position(snapshot.position), ledger.first_position)
+        position = max(ledger.ledgers.next_position(snapshot.position), ledger.ledgers.first_position)
 
         def take(entries: Sequence[Entry]) -> None:
             for entry in entries:
@@ -182,7 +182,7 @@ class TransactionBuffer(TopicPart):
         await replay(ledger, position, take, holed, entries_max=RECOVERY_ENTRIES, bytes_max=RECOVERY_BYTES)
         self.state = state
         self._is_hiding = bool(state.aborted)
-        self._last_told = ledger.last_confirmed_position
+        self._last_told = ledger.extent.last_confirmed_position
         self.recovered_ms = self._topic.services.runtime.clock.wall_ms()
         if state.open:
             self._topic.services.watch_held(self)
@@ -211,17 +211,17 @@ class TransactionBuffer(TopicPart):
     async def begin(self) -> TransactionBufferState:
         """Be ready for messages of transactions. Raises GemingaError."""
         ledger = self._topic.ledger
-        if self.state is None or TRANSACTIONS_PROPERTY not in ledger.properties:
+        if self.state is None or TRANSACTIONS_PROPERTY not in ledger.stored.properties:
             if self._beginning is None:
                 self._beginning = asyncio.Lock()
             async with self._beginning:
-                if TRANSACTIONS_PROPERTY not in ledger.properties:
-                    await ledger.add_properties({TRANSACTIONS_PROPERTY: "true"})
+                if TRANSACTIONS_PROPERTY not in ledger.stored.properties:
+                    await ledger.stored.add_properties({TRANSACTIONS_PROPERTY: "true"})
                 if self.state is None:
-                    await self._save(BufferSnapshot(ledger.last_confirmed_position))
+                    await self._save(BufferSnapshot(ledger.extent.last_confirmed_position))
                     self.state = TransactionBufferState()
                     # Nothing of a transaction was taken until now.
-                    self._last_told = self._topic.ledger.readable_position
+                    self._last_told = self._topic.ledger.extent.readable_position
                     self._topic.idleness_changed()
         return self.state
 
@@ -251,7 +251,7 @@ class TransactionBuffer(TopicPart):
             self._stop_timer()
             self.state.changes = 0
             # What is forgotten here keeps the aborted transactions as few as the log's ledgers have.
-            self.state.trimmed(self._topic.ledger.first_position.ledger_id)
+            self.state.trimmed(self._topic.ledger.ledgers.first_position.ledger_id)
             self._hide()
             name = f"save aborted transactions of {self._topic.name}"
             spawn(self._save_quietly(self._snapshot(self.state)), name=name, part=self._topic)
@@ -301,7 +301,7 @@ class TransactionBuffer(TopicPart):
 
     def is_ready_for(self, txn_id: TxnId) -> bool:
         """As :class:`TakesTransactions` says."""
-        if self.state is None or TRANSACTIONS_PROPERTY not in self._topic.ledger.properties:
+        if self.state is None or TRANSACTIONS_PROPERTY not in self._topic.ledger.stored.properties:
             # The property alone may say that the log is to be read, where snapshots are lost.
             return False
         return txn_id in self.state.open or self._registrations.standing(txn_id, str(self._topic.name)) is not None
@@ -425,11 +425,11 @@ class TransactionBuffer(TopicPart):
             if self._is_broken or self._topic.is_closing:
                 raise TopicClosingError(f"Topic {self._topic.name} is being closed")
             ledger = self._topic.ledger
-            if txn_id in state.open and ledger.terminated_position is not None:
+            if txn_id in state.open and ledger.stored.terminated_position is not None:
                 await self._end_sealed(state, txn_id, commit=commit)
             elif txn_id in state.open:
                 await self._append_marker(txn_id, commit=commit)
-            elif self._has_gaps and not state.has_ended(txn_id) and ledger.terminated_position is None:
+            elif self._has_gaps and not state.has_ended(txn_id) and ledger.stored.terminated_position is None:
                 # It may have messages in what could not be read: should that come back, its end is known.
                 await self._append_marker(txn_id, commit=commit)
             elif not state.has_ended(txn_id):
@@ -448,7 +448,7 @@ class TransactionBuffer(TopicPart):
             raise UnavailableError(
                 f"{self._topic.name} is terminated: transaction {txn_id} ends with the others that are open on it"
             )
-        end = self._topic.ledger.last_confirmed_position
+        end = self._topic.ledger.extent.last_confirmed_position
         aborts = {each: aborted.marker for each, aborted in state.aborted.items()}
         aborts.update((each, end) for each in state.open if not self._sealed[each])
         await self._save(BufferSnapshot(end, tuple(aborts.items())))
@@ -466,7 +466,7 @@ class TransactionBuffer(TopicPart):
         Raises LedgerFencedError.
         """
         try:
-            await self._topic.ledger.claim()
+            await self._topic.ledger.stored.claim()
         except LedgerFencedError as error:
             self._lose(error)
             raise
@@ -527,7 +527,7 @@ class TransactionBuffer(TopicPart):
 
     def _limit(self, state: TransactionBufferState) -> Position:
         first = state.first_held
-        return LATEST if first is None else self._topic.ledger.previous_position(first)
+        return LATEST if first is None else self._topic.ledger.ledgers.previous_position(first)
 
     def _limit_moved_since(self, before: Position | None) -> None:
         """Readers hear of it, unless the same message holds them back as ``before``; many are open beside it."""
@@ -539,7 +539,7 @@ class TransactionBuffer(TopicPart):
         if self.state is None:
             return LATEST
         limit = self._floor if self._coming and not self.state.open else self._limit(self.state)
-        return min(limit, self._topic.ledger.readable_position) if self._is_broken else limit
+        return min(limit, self._topic.ledger.extent.readable_position) if self._is_broken else limit
 
     @property
     def is_hiding(self) -> bool:
@@ -563,7 +563,7 @@ class TransactionBuffer(TopicPart):
         state = self.state
         return {
             "state": "NoSnapshot" if state is None else "Ready",
-            "maxReadPosition": str(self._topic.ledger.readable_position),
+            "maxReadPosition": str(self._topic.ledger.extent.readable_position),
             "lastSnapshotTimestamps": self.saved_ms,
             "lowWaterMarks": {str(number): mark for number, mark in state.low_watermarks.items()} if state else {},
             "ongoingTxnSize": len(state.open) if state else 0,

@@ -14,10 +14,12 @@ from geminga.managed_ledger.cursor.cursor_operations import CursorOperations, Lo
 from geminga.managed_ledger.cursor.cursor_reads import CursorReads, EntriesDone, Read, ReadLog
 from geminga.managed_ledger.cursor.cursor_store import CursorStore
 from geminga.managed_ledger.cursor.cursor_use import CursorUse
+from geminga.managed_ledger.log.tail import Tail
+from geminga.managed_ledger.log.tenure import Tenure
 from geminga.managed_ledger.rules.cursor import CHANGED, CROSSED, MOVED, NOTHING, CursorState
-from geminga.managed_ledger.rules.positions import LedgerList
+from geminga.managed_ledger.rules.extent import Extent
 from geminga.managed_ledger.shared.entry import AckDone, Entry
-from geminga.managed_ledger.shared.services import CursorServices
+from geminga.managed_ledger.shared.services import CursorServices, TrimsLater
 from geminga.model.errors import LedgerClosedError, StorageError, invariant
 from geminga.model.position import LATEST, Position
 from geminga.runtime import Contained, Part
@@ -26,21 +28,31 @@ from geminga.runtime.ports import Clock
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
 
 
-class CursorLog(ReadLog, Protocol):
+class CursorHome(Protocol):
+    """Who made it."""
+
+    def forget_non_durable(self, cursor: ManagedCursor) -> None:
+        """A cursor in memory is gone."""
+        ...
+
+
+class CursorLog(Protocol):
     """The managed ledger that a cursor is of."""
 
     name: str
-    #: What is closed if cursors break.
-    part: Part | None
-    #: The ledgers as readers see them: ``ledgers`` itself, or cut at the read limit.
-    readable: LedgerList
+    tenure: Tenure
+    extent: Extent
+    reader: ReadLog
+    tail: Tail
 
-    def trim_later(self) -> None:
-        """A cursor left a ledger behind."""
+    @property
+    def trimmer(self) -> TrimsLater:
+        """What deletes ledgers."""
         ...
 
-    def on_non_durable_closed(self, cursor: ManagedCursor) -> None:
-        """A cursor in memory is gone."""
+    @property
+    def cursor_set(self) -> CursorHome:
+        """Who made it."""
         ...
 
 
@@ -48,6 +60,7 @@ class ManagedCursor:
     """See the module. Made by ``ManagedLedger.open_cursor`` and ``new_non_durable_cursor``."""
 
     __slots__ = (
+        "_extent",
         "_log",
         "_operations",
         "_reads",
@@ -88,6 +101,7 @@ class ManagedCursor:
         #: When it was last used, and when it last moved.
         self.use = CursorUse(clock, last_active_ms)
         self._log = log
+        self._extent = log.extent
         self._services = services
         #: Made by the first read.
         self._reads: CursorReads | None = None
@@ -138,7 +152,7 @@ class ManagedCursor:
     @property
     def part(self) -> Part | None:
         """What is closed if its state breaks."""
-        return self._log.part
+        return self._log.tenure.part
 
     @property
     def is_durable(self) -> bool:
@@ -163,7 +177,7 @@ class ManagedCursor:
     @property
     def backlog_count(self) -> int:
         """Entries not acknowledged."""
-        return self.state.backlog(self._log.readable, is_cut=self._log.readable is not self._log.ledgers)
+        return self.state.backlog(self._extent.readable, is_cut=self._extent.is_limited)
 
     @property
     def individually_acknowledged_count(self) -> int:
@@ -197,9 +211,9 @@ class ManagedCursor:
     @property
     def has_more_entries(self) -> bool:
         """Whether there is any readable entry at or behind the read position."""
-        last = self._log.readable_position
+        last = self._extent.readable_position
         position = self.state.read_position
-        return last.entry_id >= 0 and position <= last and self._log.ledgers.at_or_after(position) <= last
+        return last.entry_id >= 0 and position <= last and self._extent.ledgers.at_or_after(position) <= last
 
     def is_acknowledged(self, position: Position) -> bool:
         """Whether the whole entry is acknowledged; its ledger is in memory (see :meth:`when_loaded`)."""
@@ -253,7 +267,7 @@ class ManagedCursor:
 
     def ledgers_around(self, position: Position) -> set[int]:
         """Ledgers that a cumulative acknowledgement up to ``position`` asks for entries of."""
-        ledgers = self._log.readable
+        ledgers = self._extent.readable
         before = ledgers.previous_position(position)
         return {position.ledger_id, before.ledger_id, ledgers.previous_position(before).ledger_id}
 
@@ -289,7 +303,7 @@ class ManagedCursor:
         """Make room in memory; returns how much."""
         freed = 0
         # The memory of all cursors asks: what fails here is one topic's.
-        with Contained(self._log.part, "putting away the state of a cursor"):
+        with Contained(self._log.tenure.part, "putting away the state of a cursor"):
             freed = self.store.put_away(wanted_bytes) if self.store is not None else 0
             if freed:
                 self.on_memory_changed()
@@ -302,7 +316,7 @@ class ManagedCursor:
 
     def on_trimmed(self) -> None:
         """Ledgers left the list."""
-        self.state.forget_missing(self._log.ledgers)
+        self.state.forget_missing(self._extent.ledgers)
         self.advance_if_wanted()
 
     def on_more_readable(self) -> None:
@@ -317,7 +331,7 @@ class ManagedCursor:
             self.when_loaded((wanted,), self._advance, _ignore)
 
     def _advance(self) -> None:
-        self._changed(self.state.advance(self._log.readable), None)
+        self._changed(self.state.advance(self._extent.readable), None)
 
     # ---- read
 
@@ -337,7 +351,7 @@ class ManagedCursor:
             self._log.tail.add_reader(self)
         reads = self._reads
         if reads is None:
-            reads = self._reads = CursorReads(self, self._log, self._services.cache, self._services.catch_up)
+            reads = self._reads = CursorReads(self, self._log.reader, self._services.cache, self._services.catch_up)
         reads.start(Read(max(1, max_entries), max_bytes, done, max_position))
 
     def skip_read_to(self, position: Position) -> None:
@@ -355,7 +369,7 @@ class ManagedCursor:
 
     def rewind(self) -> None:
         """The next read starts at the first entry that is not acknowledged."""
-        self.state.rewind(self._log.readable)
+        self.state.rewind(self._extent.readable)
         self._jumped()
 
     def deactivate(self) -> None:
@@ -386,11 +400,11 @@ class ManagedCursor:
         """
         state = self.state
         if state.acked.away is None and self._operations is None:
-            self._changed(state.acknowledge(positions, ack_sets, self._log.readable), done)
+            self._changed(state.acknowledge(positions, ack_sets, self._extent.readable), done)
             return
         self._when_loaded(
             {position.ledger_id for position in positions},
-            lambda: state.acknowledge(positions, ack_sets, self._log.readable),
+            lambda: state.acknowledge(positions, ack_sets, self._extent.readable),
             done,
         )
 
@@ -412,7 +426,7 @@ class ManagedCursor:
     def _cumulate(self, position: Position, ack_set: Sequence[int] | None, properties: Mapping[str, int] | None) -> int:
         state = self.state
         is_behind = position < state.mark_delete
-        flags = state.acknowledge_cumulative(position, ack_set, self._log.readable)
+        flags = state.acknowledge_cumulative(position, ack_set, self._extent.readable)
         if properties is not None and not is_behind and properties != state.properties:
             state.properties = dict(properties)
             flags |= CHANGED
@@ -425,13 +439,13 @@ class ManagedCursor:
         if self._operations is not None:
             # What waited was acknowledged before, and is forgotten with everything else.
             self._operations.refuse_all(LedgerClosedError(f"cursor {self.name} was reset"))
-        await self._durably(lambda: self.state.reset(position, self._log.readable))
+        await self._durably(lambda: self.state.reset(position, self._extent.readable))
         if self.is_active:
             self._log.tail.went_back(self)
 
     async def skip(self, count: int) -> None:
         """Acknowledge the oldest ``count`` entries. Durable on return, in memory also with an error of the disk."""
-        state, ledgers = self.state, self._log.readable
+        state, ledgers = self.state, self._extent.readable
         needed: set[int] = set()
         future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
 
@@ -464,9 +478,9 @@ class ManagedCursor:
 
     async def clear_backlog(self, through: Position = LATEST) -> None:
         """Acknowledge everything there is, up to ``through``. Durable on return."""
-        target = min(through, self._log.readable.last_position)
+        target = min(through, self._extent.readable.last_position)
         await self._durably(
-            lambda: self.state.acknowledge_cumulative(target, None, self._log.readable), self.ledgers_around(target)
+            lambda: self.state.acknowledge_cumulative(target, None, self._extent.readable), self.ledgers_around(target)
         )
 
     async def set_properties(self, properties: Mapping[str, int]) -> None:
@@ -504,7 +518,7 @@ class ManagedCursor:
         if flags & MOVED:
             self.use.on_moved()
         if flags & CROSSED:
-            self._log.trim_later()
+            self._log.trimmer.trim_later()
         if self.state.wanted is not None:
             self.advance_if_wanted()
         if self.store is not None:
@@ -543,7 +557,7 @@ class ManagedCursor:
         if self.store is not None:
             await self.store.close()
         else:
-            self._log.on_non_durable_closed(self)
+            self._log.cursor_set.forget_non_durable(self)
 
     async def drop(self) -> None:
         """Let go without writing: the state is not to be trusted. What waits ends with an error."""
@@ -556,7 +570,7 @@ class ManagedCursor:
         self.deactivate()
         self.on_memory_changed()
         if self.store is None:
-            self._log.on_non_durable_closed(self)
+            self._log.cursor_set.forget_non_durable(self)
         else:
             await self.store.drop()
 
