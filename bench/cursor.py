@@ -174,13 +174,13 @@ async def _written(directory: Path, ledgers: int, entries: int) -> Row:
     await _acknowledge(cursor, middle)
     took = time.perf_counter() - began
     answer = {
-        "holes": cursor.individually_acknowledged_count,
+        "holes": cursor.state.acked.count,
         "entries": cursor.store.appended_entries - appended,
         "bytes": source.length_bytes - length,
         "ms": took * 1000,
         "largest": largest,
         "stats_ms": _milliseconds(lambda: internal_stats(ml)),
-        "backlog_ms": _milliseconds(lambda: (cursor.backlog_count, cursor.acknowledged_ranges_count)),
+        "backlog_ms": _milliseconds(lambda: (cursor.backlog_count, cursor.state.acked.range_count)),
         "state_bytes": factory.cursor_memory.total_bytes,
     }
     if cursor.backlog_count != ml.ledgers.entry_count - answer["holes"]:
@@ -278,7 +278,7 @@ async def _warm(factory: ManagedLedgerFactory) -> None:
 async def _is_acknowledged(cursor: ManagedCursor, position: Position) -> bool:
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     cursor.when_loaded(
-        (position.ledger_id,), lambda: future.set_result(cursor.is_acknowledged(position)), future.set_exception
+        (position.ledger_id,), lambda: future.set_result(cursor.state.is_acknowledged(position)), future.set_exception
     )
     return await future
 

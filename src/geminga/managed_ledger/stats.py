@@ -61,7 +61,7 @@ def _cursor_stats(ml: ManagedLedger, cursor: ManagedCursor) -> dict[str, object]
         "markDeletePosition": str(state.mark_delete),
         "readPosition": str(state.read_position),
         "waitingReadOp": False,
-        "pendingReadOps": int(cursor.is_reading),
+        "pendingReadOps": int(cursor.reading.is_busy),
         "messagesConsumedCounter": ml.extent.readable.entry_count - backlog,
         "cursorLedger": store.ledger_id if store is not None else -1,
         "cursorLedgerLastEntry": marker.entry_id if marker is not None else -1,
@@ -72,10 +72,10 @@ def _cursor_stats(ml: ManagedLedger, cursor: ManagedCursor) -> dict[str, object]
         "state": cursor_state_name(cursor),
         "numberOfEntriesSinceFirstNotAckedMessage": backlog + state.acked.count,
         "totalNonContiguousDeletedMessagesRange": state.acked.range_count,
-        "subscriptionHavePendingRead": cursor.is_reading,
+        "subscriptionHavePendingRead": cursor.reading.is_busy,
         "subscriptionHavePendingReplayRead": False,
         "properties": dict(state.properties),
-        "active": cursor.is_in_use,
+        "active": cursor.use.is_in_use,
         "geminga": own_cursor_stats(cursor),
     }
 

@@ -36,7 +36,6 @@ TOWERS: Final[Mapping[str, int]] = MappingProxyType(
         "geminga.client._consuming.subscription_consumer.SubscriptionConsumer": 78,
         "geminga.client._consuming.topic_consumer.TopicConsumer": 42,
         "geminga.client._producing.topic_producer.TopicProducer": 50,
-        "geminga.managed_ledger.cursor.managed_cursor.ManagedCursor": 59,
         "geminga.sim.disk_mount.MountedDisk": 44,
     }
 )

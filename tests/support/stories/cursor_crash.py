@@ -351,10 +351,10 @@ class TopicStory:
     async def read(self, ml: ManagedLedger, cursor: ManagedCursor) -> None:
         oracle = self.cursors[cursor.name]
         if self.rng.random() < 0.3:
-            cursor.rewind()
+            cursor.reading.rewind()
         start = cursor.read_position
         future = asyncio.get_running_loop().create_future()
-        cursor.read_entries(self.rng.randint(1, 12), self.rng.choice((8, 40, 10_000)), future.set_result)
+        cursor.reading.read_entries(self.rng.randint(1, 12), self.rng.choice((8, 40, 10_000)), future.set_result)
         result = await future
         if isinstance(result, StorageError):
             self.excuse(result)
@@ -433,9 +433,9 @@ class TopicStory:
         cursor.state.check_invariants()
         found: Acks = {}
         for position in entries:
-            if cursor.is_acknowledged(position):
+            if cursor.state.is_acknowledged(position):
                 found[position] = 0
-            elif (words := cursor.ack_set(position)) is not None:
+            elif (words := cursor.state.ack_set(position)) is not None:
                 found[position] = bits_of_words(words)
         oracle = self.cursors[name]
         allowed = [{p: bits for p in entries if (bits := s.get(p, FULL)) != FULL} for _, s in oracle.states]

@@ -98,7 +98,7 @@ async def read_entries(
 ) -> list[Entry]:
     """One read; raises its error."""
     future = asyncio.get_running_loop().create_future()
-    cursor.read_entries(max_entries, max_bytes, future.set_result, max_position=max_position)
+    cursor.reading.read_entries(max_entries, max_bytes, future.set_result, max_position=max_position)
     result = await future
     if isinstance(result, StorageError):
         raise result

@@ -49,11 +49,11 @@ def test_acknowledge_of_batch_indexes_survives_a_kill(in_world):
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await acknowledge(cursor, positions[:2], [[0b0110], [0b1111]])
         await acknowledge(cursor, positions[:1], [[0b1100]])
-        assert cursor.ack_set(positions[0]) == (0b0100,)
+        assert cursor.state.ack_set(positions[0]) == (0b0100,)
         again = (await w.reopen()).cursors["s"]
-        assert again.ack_set(positions[0]) == (0b0100,)
-        assert again.ack_set(positions[1]) == (0b1111,)
-        assert again.ack_set(positions[2]) is None
+        assert again.state.ack_set(positions[0]) == (0b0100,)
+        assert again.state.ack_set(positions[1]) == (0b1111,)
+        assert again.state.ack_set(positions[2]) is None
         await acknowledge(again, positions[:1], [[0b1011]])
         assert again.mark_delete_position == positions[0]
 
@@ -67,9 +67,9 @@ def test_acknowledge_cumulative_with_an_ack_set_keeps_the_entry(in_world):
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await acknowledge_cumulative(cursor, positions[10], [0b1000], properties={"sequence": 7})
         assert cursor.mark_delete_position == positions[9]
-        assert cursor.ack_set(positions[10]) == (0b1000,)
+        assert cursor.state.ack_set(positions[10]) == (0b1000,)
         again = (await w.reopen()).cursors["s"]
-        assert (again.mark_delete_position, again.ack_set(positions[10])) == (positions[9], (0b1000,))
+        assert (again.mark_delete_position, again.state.ack_set(positions[10])) == (positions[9], (0b1000,))
         assert again.properties == {"sequence": 7}
 
     in_world(scenario)

@@ -98,7 +98,7 @@ def test_latest_of_a_trimmed_log_is_behind_everything(in_world):
         ml = await w.open()
         await w.fill(ml, 3)
         reader = ml.new_non_durable_cursor("r", LATEST)
-        assert not reader.has_more_entries
+        assert not reader.reading.has_more_entries
         await w.fill(ml, 1, "n")
         assert await read_all(reader) == [b"n0"]
 

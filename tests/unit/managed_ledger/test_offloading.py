@@ -101,7 +101,7 @@ def test_a_topic_with_only_offloaded_ledgers_is_loaded_read_and_appended_to(in_l
         assert len(again.ledgers) == 2
         cursor = again.cursors["sub"]
         assert cursor.backlog_count == 20
-        assert cursor.has_more_entries
+        assert cursor.reading.has_more_entries
         assert await read_all(cursor) == payloads(20)
         assert again.ledgers.count_between(again.ledgers.first_position, again.extent.last_confirmed_position) == 20
         await again.reader.look_up_creation()

@@ -14,10 +14,10 @@ def test_cursor_stops_at_the_read_limit_and_goes_on_when_it_moves(in_world):
         ml.set_read_limit(positions[13])
         assert (ml.extent.readable_position, ml.extent.last_confirmed_position) == (positions[13], positions[24])
         assert await read_all(cursor) == [b"m%d" % i for i in range(14)]
-        assert not cursor.has_more_entries
+        assert not cursor.reading.has_more_entries
         assert cursor.backlog_count == 14
         ml.set_read_limit(positions[14])
-        assert cursor.has_more_entries
+        assert cursor.reading.has_more_entries
         assert await read_all(cursor) == [b"m14"]
         ml.set_read_limit(LATEST)
         assert await read_all(cursor) == [b"m%d" % i for i in range(15, 25)]
@@ -58,7 +58,7 @@ def test_what_is_not_readable_can_not_be_acknowledged(in_world):
         positions = await w.fill(ml, 25)
         ml.set_read_limit(positions[13])
         await acknowledge(cursor, [positions[2], positions[14], positions[24]])
-        assert (cursor.individually_acknowledged_count, cursor.backlog_count) == (1, 13)
+        assert (cursor.state.acked.count, cursor.backlog_count) == (1, 13)
         await acknowledge_cumulative(cursor, positions[20])
         assert (cursor.mark_delete_position, cursor.backlog_count) == (positions[13], 0)
         ml.set_read_limit(LATEST)
@@ -146,7 +146,7 @@ def test_nothing_at_all_is_readable_before_a_limit_at_the_start(in_world):
         ml.set_read_limit(EARLIEST)
         await w.fill(ml, 12)
         cursor = await ml.open_cursor("s", initial=LATEST)
-        assert (cursor.has_more_entries, cursor.backlog_count, await read_all(cursor)) == (False, 0, [])
+        assert (cursor.reading.has_more_entries, cursor.backlog_count, await read_all(cursor)) == (False, 0, [])
         assert await ml.reader.read_range(EARLIEST, 10, 1000) == []
         assert await ml.reader.find_last(lambda entry: True) is None
         ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)

@@ -235,7 +235,7 @@ class Metrics:
         now_s = self._broker.runtime.clock.monotonic()
         appender = topic.ledger.appender
         stats = appender.stats if appender is not None else None
-        reads = [item.cursor.entries_read for item in topic.subscriptions.values()]
+        reads = [item.cursor.reading.entries_read for item in topic.subscriptions.values()]
         if topic.storage_rates is None:
             topic.storage_rates = Rates()
         counters = (

@@ -144,7 +144,7 @@ def _acknowledge_individual(
 
 def _remaining(subscription: Subscription, position: Position, ack_set: Sequence[int]) -> int:
     """Messages of the batch that are left after this acknowledgement and all before it."""
-    before = subscription.cursor.ack_set(position)
+    before = subscription.cursor.state.ack_set(position)
     if before is None:
         return count_bits(ack_set)
     return count_bits([a & b for a, b in zip(before, ack_set, strict=False)])

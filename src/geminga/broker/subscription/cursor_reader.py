@@ -42,14 +42,14 @@ class CursorReader:
         called off."""
         self.is_busy = True
         self._done = done
-        self.cursor.read_entries(entries_max, bytes_max, self._on_read, max_position=max_position)
+        self.cursor.reading.read_entries(entries_max, bytes_max, self._on_read, max_position=max_position)
 
     def rewind(self) -> None:
         """Call off the read under way and go back to the first entry that is not acknowledged."""
         if self.is_busy:
             self._done = None
         else:
-            self.cursor.rewind()
+            self.cursor.reading.rewind()
 
     async def wait_idle(self) -> None:
         """Return when no read is under way."""
@@ -68,5 +68,5 @@ class CursorReader:
             if done is not None:
                 done(result)
                 return
-            self.cursor.rewind()
+            self.cursor.reading.rewind()
             self._on_idle()

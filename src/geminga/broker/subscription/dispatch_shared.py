@@ -194,7 +194,7 @@ class SharedDispatch(Dispatch):
             owner = next((each for each in self._core.consumers if position in each.pending), None)
             if owner is not None:
                 owner.messages_redelivered += self._core.redeliver(owner, [position])
-            elif position < cursor.read_position and not cursor.is_acknowledged(position):
+            elif position < cursor.read_position and not cursor.state.is_acknowledged(position):
                 self._core.unhold(position)
         self.wake_later()
 
@@ -263,7 +263,7 @@ class SharedDispatch(Dispatch):
                 self._read_again(plan, bytes_max)
                 continue
             self._skip_waiting()
-            if not self.reader.cursor.has_more_entries:
+            if not self.reader.cursor.reading.has_more_entries:
                 self._at_end()
                 break
             self._reserve(plan.entries_max)
@@ -278,7 +278,7 @@ class SharedDispatch(Dispatch):
 
     def _has_more(self) -> bool:
         """Whether there may be anything to send, and somebody to send it to."""
-        if not self._core.replay and not self.reader.cursor.has_more_entries:
+        if not self._core.replay and not self.reader.cursor.reading.has_more_entries:
             return False
         return any(consumer.permits > 0 and not consumer.was_blocked for consumer in self._core.consumers)
 
@@ -368,7 +368,7 @@ class SharedDispatch(Dispatch):
         with Contained(self.subscription, "dispatch of what was read again"):
             if not isinstance(result, StorageError):
                 cursor = self.reader.cursor
-                result = [entry for entry in result if not cursor.is_acknowledged(entry.position)]
+                result = [entry for entry in result if not cursor.state.is_acknowledged(entry.position)]
             self._on_read(result, is_again=True)
 
     def _on_read(self, result: Sequence[Entry] | StorageError, *, is_again: bool) -> None:
@@ -414,10 +414,10 @@ class SharedDispatch(Dispatch):
         if delayed is None or not delayed.may_skip:
             return
         cursor, ledger = self.reader.cursor, self.subscription.topic.ledger
-        while cursor.has_more_entries:
+        while cursor.reading.has_more_entries:
             position = max(_at(ledger, cursor.read_position), ledger.ledgers.next_position(cursor.mark_delete_position))
             first = _at(ledger, delayed.first_to_read(position))
-            cursor.skip_read_to(first)
+            cursor.reading.skip_to(first)
             if first == position:
                 break
 

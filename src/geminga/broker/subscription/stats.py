@@ -26,7 +26,7 @@ from geminga.model.errors import StorageError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger import Entry
+    from geminga.managed_ledger import Entry, ManagedCursor
 
 Json = dict[str, object]
 
@@ -132,7 +132,7 @@ def subscription_stats(subscription: Subscription) -> Json:
         "totalMsgExpired": subscription.entries_expired,
         "msgRateExpired": _rates(subscription)[6],
         "lastExpireTimestamp": subscription.last_expired_ms,
-        "lastMarkDeleteAdvancedTimestamp": subscription.cursor.moved_ms,
+        "lastMarkDeleteAdvancedTimestamp": subscription.cursor.use.moved_ms,
         "blockedSubscriptionOnUnackedMsgs": shared is not None and shared.core.is_blocked,
         "msgBacklog": backlog,
         "backlogSize": unacknowledged_bytes(subscription),
@@ -143,8 +143,8 @@ def subscription_stats(subscription: Subscription) -> Json:
         "isDurable": subscription.is_durable,
         "durable": subscription.is_durable,
         "subscriptionProperties": dict(subscription.cursor.cursor_properties),
-        "nonContiguousDeletedMessagesRanges": subscription.cursor.acknowledged_ranges_count,
-        "nonContiguousDeletedMessagesRangesSerializedSize": subscription.cursor.saved_ranges_bytes,
+        "nonContiguousDeletedMessagesRanges": subscription.cursor.state.acked.range_count,
+        "nonContiguousDeletedMessagesRangesSerializedSize": _saved_ranges_bytes(subscription.cursor),
         "delayedMessageIndexSizeInBytes": shared.delayed_bytes if shared is not None else 0,
         **subscription.throttled_counts,
     }
@@ -179,9 +179,14 @@ def backlog_bytes(subscription: Subscription, *, is_limited: bool = True) -> int
     return _bytes_behind(subscription, lambda _: 0, is_limited=is_limited)
 
 
+def _saved_ranges_bytes(cursor: ManagedCursor) -> int:
+    """Bytes of the newest save that holds such ranges; 0 without any, or if it is not by this process."""
+    return cursor.store.saved_bytes if cursor.store is not None and cursor.state.acked.range_count else 0
+
+
 def unacknowledged_bytes(subscription: Subscription) -> int:
     """The same without what is acknowledged behind the mark-delete position, by the mean entry of each ledger."""
-    return _bytes_behind(subscription, subscription.cursor.individually_acknowledged_in, is_limited=True)
+    return _bytes_behind(subscription, subscription.cursor.state.acked.count_in, is_limited=True)
 
 
 def _bytes_behind(subscription: Subscription, acknowledged_in: Callable[[int], int], *, is_limited: bool) -> int:

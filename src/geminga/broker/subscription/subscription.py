@@ -168,7 +168,7 @@ class Subscription:
     @property
     def last_active_ms(self) -> int:
         """When its last consumer left, or it was made or moved, also before a restart; now while it has one."""
-        return self.cursor.last_active_ms
+        return self.cursor.use.last_active_ms
 
     @property
     def active_consumer(self) -> Consumer | None:
@@ -230,7 +230,7 @@ class Subscription:
     def _left_alone(self) -> None:
         """Its last consumer is gone, and its dispatch."""
         self.cursor.end_use()
-        self.cursor.deactivate()
+        self.cursor.reading.deactivate()
         self._drop_reader()
         if self._redeliveries is not None and not self._redeliveries:
             self._redeliveries = None

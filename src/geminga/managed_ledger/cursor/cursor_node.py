@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from geminga.managed_ledger.cursor.cursor_use import CursorUse
 from geminga.managed_ledger.rules.cursor import CursorState
 from geminga.managed_ledger.rules.cursor_format import batch_records, range_records
 from geminga.managed_ledger.shared.metadata_io import MetadataNode, cursor_path
@@ -29,11 +30,8 @@ class NotedCursor(Protocol):
     name: str
     state: CursorState
     cursor_properties: Mapping[str, str]
-
-    @property
-    def last_active_ms(self) -> int:
-        """When it was last in use, ms since the epoch."""
-        ...
+    #: When it was last used.
+    use: CursorUse
 
 
 class CursorNode(MetadataNode):
@@ -68,7 +66,7 @@ class CursorNode(MetadataNode):
     @property
     def is_use_due(self) -> bool:
         """Whether the cursor was used for long enough that the node should say so."""
-        return self._cursor.last_active_ms - self.noted_active_ms >= NOTED_USE_MS
+        return self._cursor.use.last_active_ms - self.noted_active_ms >= NOTED_USE_MS
 
     async def create(self) -> None:
         """The first value of a new cursor. Raises MetadataError."""
@@ -107,7 +105,7 @@ class CursorNode(MetadataNode):
             tuple(batch_records(state, limit)) if with_state else (),
             properties,
             cursor.cursor_properties,
-            cursor.last_active_ms,
+            cursor.use.last_active_ms,
         )
 
     async def _write(self, record: CursorInfoRecord) -> None:

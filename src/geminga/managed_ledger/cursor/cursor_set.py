@@ -108,7 +108,7 @@ class CursorSet:
         store = self._store(cursor, node)
         if source is not None:
             store.recovered(source, recovered)
-        cursor.rewind()
+        cursor.reading.rewind()
         cursor.advance_if_wanted()
         self.durable[name] = cursor
 

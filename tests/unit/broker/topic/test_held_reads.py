@@ -267,12 +267,12 @@ def test_batches_are_acknowledged_by_index_up_to_the_limit_and_not_behind_it() -
             partly = pb.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id, ack_set=[0b101])
             story.acknowledge([partly])
         await settle()
-        assert cursor.ack_set(story.positions[0]) == (0b101,)
-        assert cursor.ack_set(story.positions[1]) is None
+        assert cursor.state.ack_set(story.positions[0]) == (0b101,)
+        assert cursor.state.ack_set(story.positions[1]) is None
         whole = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id) for p in story.positions]
         story.acknowledge(whole)
         await settle()
-        assert (cursor.mark_delete_position, cursor.individually_acknowledged_count) == (story.positions[0], 0)
+        assert (cursor.mark_delete_position, cursor.state.acked.count) == (story.positions[0], 0)
         await story.hold_at(None)
         assert await story.take() == texts(0, 1)
         assert cursor.backlog_count == 1

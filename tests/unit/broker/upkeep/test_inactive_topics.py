@@ -416,7 +416,7 @@ def test_topic_of_another_owner_loses_nothing() -> None:
         cursor.acknowledge_cumulative(topic.ledger.extent.last_confirmed_position)
         others = ManagedLedgerFactory(world.runtime, world.metadata, world.ledgers.bookkeeper, world.ledger_config)
         taken = await others.open(NAME.managed_ledger_name)
-        await taken.set_properties({"owner": "another"})
+        await taken.stored.set_properties({"owner": "another"})
         await seconds(10 * SWEEP_S)
         assert TOPIC not in world.broker.topics
         assert await world.metadata.exists(ledger_path(NAME.managed_ledger_name))

@@ -72,7 +72,7 @@ def _loss(topic: PersistentTopic, ledger_id: int) -> Document:
         cursor = subscription.cursor
         mark_delete = cursor.mark_delete_position
         begin = max(Position(ledger_id, 0), Position(mark_delete.ledger_id, mark_delete.entry_id + 1))
-        count = topic.ledger.ledgers.count_between(begin, last) - cursor.individually_acknowledged_in(ledger_id)
+        count = topic.ledger.ledgers.count_between(begin, last) - cursor.state.acked.count_in(ledger_id)
         if begin <= last and count > 0:
             unread[name] = count
     buffer = topic.transaction_buffer
