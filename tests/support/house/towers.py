@@ -22,7 +22,6 @@ TOWERS: Final[Mapping[str, int]] = MappingProxyType(
         "geminga.broker.composition.service.Broker": 50,
         "geminga.broker.connection.life.ConnectionLife": 52,
         "geminga.broker.connection.members.ConnectionMembers": 61,
-        "geminga.broker.core.delayed.time_buckets.TimeBuckets": 61,
         "geminga.broker.ownership.bundle_ownership.BundleOwnership": 41,
         "geminga.broker.rest.http.http_connection._Parser": 78,
         "geminga.broker.subscription.dispatch_shared.SharedDispatch": 52,
