@@ -21,7 +21,6 @@ TOWERS: Final[Mapping[str, int]] = MappingProxyType(
         "geminga.broker.composition.service.Broker": 50,
         "geminga.broker.connection.life.ConnectionLife": 52,
         "geminga.broker.connection.members.ConnectionMembers": 61,
-        "geminga.broker.ownership.bundle_ownership.BundleOwnership": 41,
         "geminga.broker.rest.http.http_connection._Parser": 78,
         "geminga.broker.subscription.dispatch_shared.SharedDispatch": 52,
         "geminga.broker.subscription.subscription.Subscription": 49,
@@ -34,7 +33,6 @@ TOWERS: Final[Mapping[str, int]] = MappingProxyType(
         "geminga.client._consuming.subscription_consumer.SubscriptionConsumer": 78,
         "geminga.client._consuming.topic_consumer.TopicConsumer": 42,
         "geminga.client._producing.topic_producer.TopicProducer": 50,
-        "geminga.sim.disk_mount.MountedDisk": 44,
     }
 )
 
