@@ -37,7 +37,7 @@ class NotedCursor(Protocol):
 class CursorNode(MetadataNode):
     """See the module."""
 
-    __slots__ = ("_cursor", "_fenced", "_log_name", "_services", "ledger_id", "noted_active_ms")
+    __slots__ = ("_cursor", "_fenced", "_log_name", "_services", "is_noting", "ledger_id", "noted_active_ms")
 
     def __init__(
         self,
@@ -62,6 +62,8 @@ class CursorNode(MetadataNode):
         self.ledger_id = ledger_id
         #: When the cursor was last in use, as the node has it; ms since the epoch, 0: it does not say.
         self.noted_active_ms = noted_active_ms
+        #: A note of the last use is under way.
+        self.is_noting = False
 
     @property
     def is_use_due(self) -> bool:
