@@ -1,6 +1,6 @@
 """Ledgers of a log that can not be read as a whole: found, and given up one by one by an operator who knows what goes.
 
-Giving one up is one change of the ledger list, which notes what it had (``core.unreadable``). From then on every
+Giving one up is one change of the ledger list, which notes what it had (``rules.unreadable``). From then on every
 position in it is one of a ledger that is gone, as after a trim: cursors, readers and retention go on behind it.
 Nothing is given up that can be read. What is only out of reach needs a word of its own, and so does a ledger of which
 some entries can be read. A damaged file stays in the lake, where nothing names it any more.

@@ -101,9 +101,7 @@ class ManagedLedger:
         #: Reads of ledgers, and of the log without a cursor.
         self.reader = LogReader(self.tenure, self.stored, self.tail, services, home)
         #: What may be deleted.
-        self.trimmer = Trimmer(
-            self.tenure, self.stored, self.cursors, services, trimmed=self.on_trimmed, roll=self.roll
-        )
+        self.trimmer = Trimmer(self, self.tenure, self.stored, self.cursors, services)
         self._appender: Appender | None = None
         self._list_watch: ListWatch | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from geminga.managed_ledger.log.stored_list import StoredList
@@ -21,7 +21,7 @@ _log = get_logger(__name__)
 
 
 class TrimRule(NamedTuple):
-    """What holds at one moment: retention, ms and bytes (see ``core.trim``), and the time, ms since the epoch."""
+    """What holds at one moment: retention, ms and bytes (see ``rules.trim``), and the time, ms since the epoch."""
 
     retention_ms: int
     retention_bytes: int
@@ -49,42 +49,46 @@ class HoldingCursor(Protocol):
         ...
 
 
+class TrimmedLog(Protocol):
+    """What follows a trim, and goes before a truncation."""
+
+    def on_trimmed(self, ledger_ids: Sequence[int]) -> None:
+        """The list without these ledgers is written: memory follows."""
+        ...
+
+    async def roll(self) -> None:
+        """Close the open ledger; the next append opens another. Raises StorageError."""
+        ...
+
+
 class Trimmer:
     """Of one managed ledger, see the module."""
 
     __slots__ = (
         "_cursors",
         "_is_due",
-        "_roll",
+        "_log",
         "_services",
         "_stored",
         "_tenure",
-        "_trimmed",
         "retention_bytes",
         "retention_ms",
     )
 
     def __init__(
         self,
+        log: TrimmedLog,
         tenure: Tenure,
         stored: StoredList,
         cursors: Mapping[str, HoldingCursor],
         services: StorageServices,
-        *,
-        trimmed: Callable[[Sequence[int]], None],
-        roll: Callable[[], Awaitable[None]],
     ) -> None:
-        """``cursors``: the durable ones, by name, as they are at each moment.
-
-        ``trimmed``: the list without these ledgers is written, memory follows. ``roll`` closes the open ledger, for a
-        truncation; it may raise StorageError.
-        """
+        """``cursors``: the durable ones, by name, as they are at each moment."""
+        self._log = log
         self._tenure = tenure
         self._stored = stored
         self._cursors = cursors
         self._services = services
-        self._trimmed = trimmed
-        self._roll = roll
         #: A trim in the background is about to begin.
         self._is_due = False
         #: Of consumed ledgers: age and total bytes, -1 without limit (see ``rules.trim``); so until policies are read.
@@ -126,7 +130,7 @@ class Trimmer:
         through = min(through, self._stored.extent.readable_position)
         last = self._stored.ledgers.last
         if last is not None and last.entries and not last.closed_ms and last.ledger_id <= through.ledger_id:
-            await self._roll()
+            await self._log.roll()
         for name, cursor in tuple(self._cursors.items()):
             if name not in kept:
                 await cursor.clear_backlog(through)
@@ -167,7 +171,7 @@ class Trimmer:
             noted = await lake_files.note(services, name, stored.created_ms, offloaded)
         await stored.put([info for info in stored.ledgers.infos if info.ledger_id not in going])
         crash_point(points.TRIM_LISTED)
-        self._trimmed(going)
+        self._log.on_trimmed(going)
         await stored.delete_ledgers(going)
         crash_point(points.TRIM_DELETED)
         if noted:

@@ -166,16 +166,17 @@ def test_trimmer_alone_flushes_then_writes_the_list_then_deletes(in_world):
         stored.extent.listed()
         cursors = {"s": _Holding(Position(first, 1), said)}
 
-        def trimmed(ledger_ids):
-            said.append(("listed", tuple(ledger_ids)))
-            stored.ledgers.remove(ledger_ids)
-            stored.extent.listed()
+        class Log:
+            def on_trimmed(self, ledger_ids):
+                said.append(("listed", tuple(ledger_ids)))
+                stored.ledgers.remove(ledger_ids)
+                stored.extent.listed()
 
-        async def roll():
-            said.append("rolled")
+            async def roll(self):
+                said.append("rolled")
 
         tenure = Tenure(NAME)
-        trimmer = Trimmer(tenure, stored, cursors, w.factory._services, trimmed=trimmed, roll=roll)
+        trimmer = Trimmer(Log(), tenure, stored, cursors, w.factory._services)
         await trimmer.trim()
         assert said == []  # nobody said yet what is retained
         trimmer.set_retention(retention_ms=0, retention_bytes=0)

@@ -1,6 +1,6 @@
 """A cursor: where one subscription stands in a managed ledger.
 
-Decisions are those of ``core.cursor``; a durable cursor's state goes to disk through ``cursor_store``; its reads
+Decisions are those of ``rules.cursor``; a durable cursor's state goes to disk through ``cursor_store``; its reads
 are those of ``reading``. Acknowledgements take effect in memory at once; ``done`` says when they are durable.
 """
 

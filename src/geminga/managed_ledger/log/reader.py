@@ -32,7 +32,6 @@ class LogReader:
 
     __slots__ = (
         "_home",
-        "_ledgers",
         "_reads",
         "_services",
         "_stored",
@@ -48,7 +47,6 @@ class LogReader:
     ) -> None:
         self._tenure = tenure
         self._stored = stored
-        self._ledgers = stored.ledgers
         self.tail = tail
         self._services = services
         self._home = home
@@ -89,7 +87,7 @@ class LogReader:
 
     async def look_up_creation(self) -> None:
         """Have the time when the last ledger was made: a list that was loaded does not say. Raises StorageError."""
-        last = self._ledgers.last
+        last = self.extent.ledgers.last
         if last is not None and not last.opened_ms:
             ledgers = self._services.ledgers
             stored = await (self.open_to_read(last) if last.offload_context else ledgers.read_ledger(last.ledger_id))
@@ -117,7 +115,7 @@ class LogReader:
         found: dict[tuple[int, int], bytes] = {}
         left = bytes_max
         for run in runs_of(positions):
-            info = (self.extent.readable if is_limited else self._ledgers).find(run.ledger_id)
+            info = (self.extent.readable if is_limited else self.extent.ledgers).find(run.ledger_id)
             first, last = max(run.first, 0), min(run.last, info.entries - 1 if info is not None else -1)
             if info is None or first > last:
                 continue
@@ -139,7 +137,7 @@ class LogReader:
         size_bytes = 0
         position = first
         while len(entries) < max_entries and size_bytes < max_bytes:
-            ledgers = self.extent.readable if is_limited else self._ledgers
+            ledgers = self.extent.readable if is_limited else self.extent.ledgers
             position = ledgers.at_or_after(position)
             info = ledgers.find(position.ledger_id)
             if info is None or position.entry_id >= info.entries:
@@ -164,9 +162,9 @@ class LogReader:
         all of it is passed; else what is found is before it.
         """
         found: Position | None = None
-        low, high = self._ledgers.first_position, self.extent.readable_position
-        while (count := self._ledgers.count_between(low, high)) > 0:
-            middle = self._ledgers.position_at(self._ledgers.index_of(low) + (count - 1) // 2)
+        low, high = self.extent.ledgers.first_position, self.extent.readable_position
+        while (count := self.extent.ledgers.count_between(low, high)) > 0:
+            middle = self.extent.ledgers.position_at(self.extent.ledgers.index_of(low) + (count - 1) // 2)
             try:
                 entries = await self.read([middle])
             except LedgerClosedError:
@@ -174,20 +172,20 @@ class LogReader:
             except StorageError:
                 behind = await self._first_behind(middle.ledger_id, high)
                 if behind is None or not predicate(behind):
-                    high = self._ledgers.previous_position(Position(middle.ledger_id, 0))
+                    high = self.extent.ledgers.previous_position(Position(middle.ledger_id, 0))
                     continue
                 entries, middle = [behind], behind.position
             if entries and not predicate(entries[0]):
-                high = self._ledgers.previous_position(middle)
+                high = self.extent.ledgers.previous_position(middle)
                 continue
             # An entry trimmed meanwhile was older than any that can be found.
             found = middle if entries else found
-            low = self._ledgers.next_position(middle)
+            low = self.extent.ledgers.next_position(middle)
         return found
 
     async def _first_behind(self, ledger_id: int, last: Position) -> Entry | None:
         """The first entry behind a ledger that can be read, of those that begin their ledgers, up to ``last``."""
-        while (info := self._ledgers.after(ledger_id)) is not None:
+        while (info := self.extent.ledgers.after(ledger_id)) is not None:
             ledger_id = info.ledger_id
             if not info.entries or Position(ledger_id, 0) > last:
                 continue
@@ -225,7 +223,7 @@ class LogReader:
             if future.cancelled():
                 claim.release()
         if isinstance(result, StorageError):
-            if isinstance(result, NoSuchLedgerError) and self._ledgers.find(info.ledger_id) is None:
+            if isinstance(result, NoSuchLedgerError) and self.extent.ledgers.find(info.ledger_id) is None:
                 return ()
             raise result
         return result
