@@ -199,7 +199,7 @@ async def _recovered(directory: Path) -> Row:
     return {
         "seconds": seconds,
         "mb": max(resident_bytes() - before, factory.cursor_memory.total_bytes) / 1e6,
-        "holes": ml.cursors["s"].individually_acknowledged_count,
+        "holes": ml.cursors["s"].state.acked.count,
     }
 
 
