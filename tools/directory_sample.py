@@ -38,6 +38,13 @@ SETTINGS: Final[Mapping[str, object]] = {
 #: The year 2100, ms since the epoch.
 _MUCH_LATER_MS: Final = 4_102_444_800_000
 _SECOND_MS: Final = 1000
+#: Messages of the topic whose every second one is acknowledged.
+_MANY: Final = 400
+_SCHEMA: Final = {
+    "type": "JSON",
+    "schema": json.dumps({"type": "record", "name": "Typed", "fields": [{"name": "n", "type": "int"}]}),
+    "properties": {},
+}
 #: How long the transaction that is left open may take, seconds.
 _OPEN_S: Final = 20
 
@@ -83,19 +90,19 @@ def fill(broker: StandaloneProcess) -> None:
     asked(broker, "PUT", "/admin/v2/persistent/public/sample/parts/partitions", 3)
     with blocking.connect(broker.service_url) as client:
         _fill_single(client)
+        _fill_many(client)
         _fill_batches(client)
         _fill_partitions(client)
         _fill_transactions(client)
-        with _shared(client, _PREFIX + "later", "s") as consumer:
+        with _subscribed(client, _PREFIX + "later", "s") as consumer:
             producer = client.create_producer(_PREFIX + "later", batching_enabled=False)
             for number in range(30):
                 producer.send(b"later %d" % number, deliver_at=_MUCH_LATER_MS + number * _SECOND_MS)
             producer.send(b"now")
             consumer.acknowledge(consumer.receive(5 * _SECOND_MS))
-            consumer.flush_acknowledgements()
-        with client.create_producer(_PREFIX + "ended") as producer:
-            producer.send(b"the last one")
+        client.create_producer(_PREFIX + "ended").send(b"the last one")
     asked(broker, "POST", "/admin/v2/persistent/public/sample/ended/terminate")
+    asked(broker, "POST", "/admin/v2/schemas/public/sample/ended/schema", _SCHEMA)
     asked(broker, "PUT", "/admin/v2/persistent/public/sample/single/properties", {"owner": "sample"})
     asked(broker, "POST", "/admin/v2/persistent/public/sample/single/maxConsumers", 7)
 
@@ -103,23 +110,33 @@ def fill(broker: StandaloneProcess) -> None:
 def _fill_single(client: blocking.Client) -> None:
     """Entries of one message over several ledgers: a cursor in the middle, and one with holes."""
     topic = _PREFIX + "single"
-    with client.subscribe(topic, "middle") as middle, _shared(client, topic, "holes") as holes:
-        with client.create_producer(topic, producer_name="numbered", batching_enabled=False) as producer:
-            for number in range(70):
-                producer.send(b"single %d" % number, partition_key=f"k{number % 5}", properties={"n": str(number)})
+    middle = _subscribed(client, topic, "middle", ConsumerType.Exclusive)
+    with middle, _subscribed(client, topic, "holes") as holes:
+        producer = client.create_producer(topic, producer_name="numbered", batching_enabled=False)
+        for number in range(70):
+            producer.send(b"single %d" % number, partition_key=f"k{number % 5}", properties={"n": str(number)})
         received = [middle.receive(5 * _SECOND_MS) for _ in range(70)]
         middle.acknowledge_cumulative(received[24])
-        for number, message in enumerate([holes.receive(5 * _SECOND_MS) for _ in range(70)]):
-            if number % 3:
-                holes.acknowledge(message)
-        middle.flush_acknowledgements()
-        holes.flush_acknowledgements()
+        messages = [holes.receive(5 * _SECOND_MS) for _ in range(70)]
+        holes.acknowledge([message for number, message in enumerate(messages) if number % 3])
+
+
+def _fill_many(client: blocking.Client) -> None:
+    """So many holes that a cursor's state lies in segments."""
+    topic = _PREFIX + "many"
+    with _subscribed(client, topic, "holes") as holes:
+        producer = client.create_producer(topic, batching_enabled=False)
+        for number in range(_MANY):
+            producer.send_nowait(b"many %d" % number)
+        producer.flush()
+        messages = [holes.receive(5 * _SECOND_MS) for _ in range(_MANY)]
+        holes.acknowledge(messages[1::2])
 
 
 def _fill_batches(client: blocking.Client) -> None:
     """Compressed batches, one of them acknowledged in part."""
     topic = _PREFIX + "batches"
-    with _shared(client, topic, "part") as consumer:
+    with _subscribed(client, topic, "part") as consumer:
         with client.create_producer(
             topic,
             compression_type=CompressionType.ZLib,
@@ -129,27 +146,27 @@ def _fill_batches(client: blocking.Client) -> None:
             for number in range(40):
                 producer.send_nowait(b"batched %d" % number)
             producer.flush()
-        for number, message in enumerate([consumer.receive(5 * _SECOND_MS) for _ in range(40)]):
-            if number < 10 or number in (13, 17, 31):
-                consumer.acknowledge(message)
-        consumer.flush_acknowledgements()
+        messages = [consumer.receive(5 * _SECOND_MS) for _ in range(40)]
+        consumer.acknowledge([*messages[:10], messages[13], messages[17], messages[31]])
 
 
 def _fill_partitions(client: blocking.Client) -> None:
     topic = _PREFIX + "parts"
-    with client.subscribe(topic, "s", consumer_type=ConsumerType.Failover) as consumer:
+    with _subscribed(client, topic, "s", ConsumerType.Failover) as consumer:
         with client.create_producer(topic, batching_enabled=False) as producer:
             for number in range(30):
                 producer.send(b"part %d" % number, partition_key=str(number))
         for _ in range(12):
             consumer.acknowledge(consumer.receive(5 * _SECOND_MS))
-        consumer.flush_acknowledgements()
 
 
 def _fill_transactions(client: blocking.Client) -> None:
     """Committed and aborted ones; an acknowledgement in one."""
     topic = _PREFIX + "moved"
-    with client.subscribe(topic, "s") as consumer, client.create_producer(topic) as producer:
+    with (
+        _subscribed(client, topic, "s", ConsumerType.Exclusive) as consumer,
+        client.create_producer(topic) as producer,
+    ):
         for is_committed in (True, False):
             txn = client.transaction()
             for number in range(5):
@@ -172,8 +189,11 @@ def leave_open(broker: StandaloneProcess) -> blocking.Client:
     return client
 
 
-def _shared(client: blocking.Client, topic: str, name: str) -> blocking.Consumer[bytes]:
-    return client.subscribe(topic, name, consumer_type=ConsumerType.Shared, batch_index_ack_enabled=True)
+def _subscribed(
+    client: blocking.Client, topic: str, name: str, kind: ConsumerType = ConsumerType.Shared
+) -> blocking.Consumer[bytes]:
+    """What it acknowledges is answered: only that is promised."""
+    return client.subscribe(topic, name, consumer_type=kind, batch_index_ack_enabled=True, ack_receipt_enabled=True)
 
 
 def promised() -> Found:
@@ -185,6 +205,7 @@ def promised() -> Found:
         "messages": {
             "single": single,
             "batches": batched,
+            "many": [f"many {number}" for number in range(_MANY)],
             "parts": sorted(f"part {number}" for number in range(30)),
             "moved": [*(f"committed {number}" for number in range(5)), "behind it"],
             "later": [*(f"later {number}" for number in range(30)), "now"],
@@ -193,12 +214,17 @@ def promised() -> Found:
         "left": {
             "single middle": sorted(single[25:]),
             "single holes": sorted(single[::3]),
+            "many holes": sorted(f"many {number}" for number in range(0, _MANY, 2)),
             "batches part": sorted(set(batched) - taken),
             "moved s": ["behind it", "committed 2", "committed 3", "committed 4"],
             "later s": [],
         },
         "left of parts": 18,
         "last sequence id": 69,
+        "partitions": {"partitions": 3, "deleted": False},
+        "properties": {"owner": "sample"},
+        "consumers": 7,
+        "schema": True,
     }
 
 
@@ -224,9 +250,11 @@ def read_whole(broker: StandaloneProcess) -> Found:
         "partitions": f"{place}/parts/partitions",
         "properties": f"{place}/single/properties",
         "consumers": f"{place}/single/maxConsumers",
+        "schema": "/admin/v2/schemas/public/sample/ended/schema",
     }.items():
         found[name] = json.loads(asked(broker, "GET", path))
     found["topics"] = sorted(found["topics"])
+    found["schema"] = json.loads(found["schema"]["data"]) == json.loads(str(_SCHEMA["schema"]))
     return found
 
 

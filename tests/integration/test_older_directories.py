@@ -29,7 +29,7 @@ def test_what_was_promised_of_an_older_directory_is_read_whole(
     """One was killed while it ran, so that its journal is replayed; the other is a cluster's, with bundles and cursors
     of several owners. Opened a second time, by what this tree wrote of it, each has the same again."""
     kept = unpack(sample, name, tmp_path)
-    assert kept["messages"] == promised()["messages"], "the sample is of another story than the tool tells now"
+    assert {key: kept[key] for key in promised()} == promised(), "the sample is of another story than the tool's"
     broker = StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log", settings=SETTINGS, arguments=arguments)
     for _ in range(2):
         with broker:
@@ -37,9 +37,4 @@ def test_what_was_promised_of_an_older_directory_is_read_whole(
             assert broker.stop() == 0, broker.log_tail()
         for key, wanted in kept.items():
             assert found[key] == wanted, f"{key} of a directory by {sample.name}"
-        assert (found["partitions"]["partitions"], found["properties"], found["consumers"]) == (
-            3,
-            {"owner": "sample"},
-            7,
-        )
     assert " ERROR " not in broker.log.read_text(encoding="utf-8")
