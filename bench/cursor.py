@@ -174,17 +174,17 @@ async def _written(directory: Path, ledgers: int, entries: int) -> Row:
     await _acknowledge(cursor, middle)
     took = time.perf_counter() - began
     answer = {
-        "holes": cursor.individually_acknowledged_count,
+        "holes": cursor.state.acked.count,
         "entries": cursor.store.appended_entries - appended,
         "bytes": source.length_bytes - length,
         "ms": took * 1000,
         "largest": largest,
         "stats_ms": _milliseconds(lambda: internal_stats(ml)),
-        "backlog_ms": _milliseconds(lambda: (cursor.backlog_count, cursor.acknowledged_ranges_count)),
+        "backlog_ms": _milliseconds(lambda: (cursor.backlog_count, cursor.state.acked.range_count)),
         "state_bytes": factory.cursor_memory.total_bytes,
     }
-    if cursor.backlog_count != ml.entry_count - answer["holes"]:
-        raise BenchError(f"backlog {cursor.backlog_count} of {ml.entry_count} with {answer['holes']} holes")
+    if cursor.backlog_count != ml.ledgers.entry_count - answer["holes"]:
+        raise BenchError(f"backlog {cursor.backlog_count} of {ml.ledgers.entry_count} with {answer['holes']} holes")
     return answer
 
 
@@ -199,7 +199,7 @@ async def _recovered(directory: Path) -> Row:
     return {
         "seconds": seconds,
         "mb": max(resident_bytes() - before, factory.cursor_memory.total_bytes) / 1e6,
-        "holes": ml.cursors["s"].individually_acknowledged_count,
+        "holes": ml.cursors["s"].state.acked.count,
     }
 
 
@@ -278,7 +278,7 @@ async def _warm(factory: ManagedLedgerFactory) -> None:
 async def _is_acknowledged(cursor: ManagedCursor, position: Position) -> bool:
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     cursor.when_loaded(
-        (position.ledger_id,), lambda: future.set_result(cursor.is_acknowledged(position)), future.set_exception
+        (position.ledger_id,), lambda: future.set_result(cursor.state.is_acknowledged(position)), future.set_exception
     )
     return await future
 

@@ -159,7 +159,7 @@ class AgainstTheHeap(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 30))
     def purge(self, steps: int) -> None:
         for _ in range(steps):
-            self.index.purge_step()
+            self.index.slots.purge_step()
 
     @rule(data=st.data())
     def discard_through(self, data: st.DataObject) -> None:

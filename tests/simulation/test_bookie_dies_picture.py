@@ -48,7 +48,7 @@ async def live(world: SimWorld, node: SimNode, quorums: tuple[int, int, int]) ->
     config = replace(SMALL, ensemble_size=size, write_quorum=write, ack_quorum=ack)
     factory = ManagedLedgerFactory(node.runtime, store, client, config)
     ledger = await factory.open(NAME)
-    ledger.set_retention(retention_ms=-1, retention_bytes=-1)
+    ledger.trimmer.set_retention(retention_ms=-1, retention_bytes=-1)
     recovery = AutoRecovery(node.runtime, store, pool, client, LocalBookieRegistry(bookies), CONFIG, name="one")
     await recovery.start()
     sent: list[bytes] = []

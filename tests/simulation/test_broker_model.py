@@ -88,7 +88,7 @@ def expiry_searches_by_halves(patch: pytest.MonkeyPatch) -> None:
 
     async def expire(subscription, older_than_ms, *, is_wanted=lambda: True):
         limit = subscription.now_ms() - older_than_ms
-        last = await subscription.topic.ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < limit)
+        last = await subscription.topic.ledger.reader.find_last(lambda entry: entry_timestamp_ms(entry.data) < limit)
         return is_wanted() and seek.expire_up_to(subscription, last)
 
     patch.setattr(seek, "expire", expire)

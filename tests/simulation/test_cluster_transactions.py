@@ -85,7 +85,7 @@ def test_a_transaction_is_over_when_its_client_and_the_broker_of_its_coordinator
                 lambda _: cluster.members[there].ownership.owner_of(name, is_authoritative=True)
             )
         ledger = await world.node(there).run(lambda _: _ledger(cluster, there, name))
-        assert ledger.readable_position < ledger.last_confirmed_position
+        assert ledger.extent.readable_position < ledger.extent.last_confirmed_position
         world.crash(client)
         cluster.crash(lost)
         if is_taken_over:
@@ -98,7 +98,7 @@ def test_a_transaction_is_over_when_its_client_and_the_broker_of_its_coordinator
             )
         await world.sleep(60)
         ledger = await world.node(there).run(lambda _: _ledger(cluster, there, name))
-        assert ledger.readable_position == ledger.last_confirmed_position
+        assert ledger.extent.readable_position == ledger.extent.last_confirmed_position
 
     run(scenario, seed=3)
 

@@ -100,7 +100,7 @@ class Model:
         await seek.expire(self.story.topic.subscriptions[SUBSCRIPTIONS[consumer_id][0]], 1000)
 
     async def trim(self) -> None:
-        await self.story.topic.ledger.trim()
+        await self.story.topic.ledger.trimmer.trim()
 
     async def reload(self) -> None:
         await self.check()

@@ -59,7 +59,7 @@ async def claims_while_loading(world: sim.SimWorld) -> None:
         await world.sleep(1)
         for broker in BROKERS:
             topic = cluster.brokers[broker].topics.get(str(name))
-            assert topic is None or not topic.ledger.is_fenced, f"{broker} keeps a topic that is another's"
+            assert topic is None or not topic.ledger.tenure.is_fenced, f"{broker} keeps a topic that is another's"
             world.points.hits["given up"] += topic is None
         for broker in BROKERS:
             await world.node(broker).run(lambda _, broker=broker: cluster.brokers[broker].registry.unload(name))

@@ -91,7 +91,7 @@ class SpreadBookie:
     def stay_read_only(self) -> None:
         """Take no entries any more in this life, whatever room there is; what is stored is read as before."""
         for part in self.parts:
-            part.stay_read_only()
+            part.room.stay_read_only()
 
     def _together(self) -> Availability:
         found = {part.availability for part in self.parts}

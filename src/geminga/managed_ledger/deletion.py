@@ -36,11 +36,6 @@ class DeletedLog(Protocol):
     name: str
     stored: StoredList
 
-    @property
-    def created_ms(self) -> int:
-        """When it was made, ms since the epoch."""
-        ...
-
 
 async def delete_nodes(
     log: DeletedLog, services: StorageServices, cursors: Iterable[DeletedCursor]
@@ -55,7 +50,7 @@ async def delete_nodes(
     if any(info.offload_context for info in stored.ledgers.infos):
         from geminga.managed_ledger.offload import lake_files
 
-        noted = await lake_files.note(services, log.name, log.created_ms, stored.ledgers.infos)
+        noted = await lake_files.note(services, log.name, stored.created_ms, stored.ledgers.infos)
     ledger_ids = [info.ledger_id for info in stored.ledgers.infos]
     for cursor in cursors:
         store = cursor.store

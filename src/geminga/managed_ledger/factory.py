@@ -11,8 +11,6 @@ from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from geminga.managed_ledger.info import StoredInfo, read_info
-from geminga.managed_ledger.named_ledgers import named_ledgers
 from geminga.managed_ledger.rules.rollover import RolloverPolicy
 from geminga.managed_ledger.shared.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.shared.config import ManagedLedgerConfig
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from geminga.bookkeeper import BookKeeper
     from geminga.lake.ownership import Owner
     from geminga.lake.service import Lake, OpenStore
+    from geminga.managed_ledger.info import StoredInfo
     from geminga.managed_ledger.managed_ledger import ManagedLedger
     from geminga.managed_ledger.offload.lake_files import FileDeletion
     from geminga.managed_ledger.rules.cursor_format import ChooseFields
@@ -194,6 +193,8 @@ class ManagedLedgerFactory:
 
     async def info(self, name: str) -> StoredInfo | None:
         """What is stored of the managed ledger of that name, open or not; None if there is none."""
+        from geminga.managed_ledger.info import read_info  # few ask
+
         return await read_info(self.metadata, name)
 
     async def encoded_names(self, prefix: str) -> list[str]:
@@ -374,6 +375,8 @@ class ManagedLedgerFactory:
 
     async def named_ledgers(self, name: str) -> set[int]:
         """See :func:`named_ledgers`."""
+        from geminga.managed_ledger.named_ledgers import named_ledgers  # loaded by whoever looks for orphans
+
         return await named_ledgers(self.metadata, name)
 
     # ---- end

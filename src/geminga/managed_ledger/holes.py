@@ -1,6 +1,6 @@
 """Ledgers of a log that can not be read as a whole: found, and given up one by one by an operator who knows what goes.
 
-Giving one up is one change of the ledger list, which notes what it had (``core.unreadable``). From then on every
+Giving one up is one change of the ledger list, which notes what it had (``rules.unreadable``). From then on every
 position in it is one of a ledger that is gone, as after a trim: cursors, readers and retention go on behind it.
 Nothing is given up that can be read. What is only out of reach needs a word of its own, and so does a ledger of which
 some entries can be read. A damaged file stays in the lake, where nothing names it any more.
@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
+from geminga.managed_ledger.log.reader import LogReader
 from geminga.managed_ledger.log.stored_list import StoredList
-from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.log.tenure import Tenure
+from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.rules.unreadable import Hole, Skipped, is_lost, with_skipped
 from geminga.managed_ledger.shared import crash_points as points
 from geminga.managed_ledger.shared.ports import Ledger
@@ -31,22 +33,11 @@ class HoledLog(Protocol):
 
     name: str
     stored: StoredList
-    ledgers: LedgerList
-    is_closed: bool
-    is_fenced: bool
-    is_bookkeeper_first: bool
-
-    @property
-    def created_ms(self) -> int:
-        """When it was made."""
-        ...
+    tenure: Tenure
+    reader: LogReader
 
     def on_trimmed(self, ledger_ids: Sequence[int]) -> None:
         """The list without these ledgers is written: memory follows."""
-        ...
-
-    def forget_ledger(self, ledger_id: int) -> None:
-        """The next read of a ledger opens it anew."""
         ...
 
 
@@ -55,7 +46,7 @@ async def find_holes(log: HoledLog, services: StorageServices, ledger_ids: Colle
     those only the first and the last entry are read, unless a read failed before. Raises NotFoundError,
     PreconditionFailedError, LedgerClosedError."""
     found: list[Hole] = []
-    for info in [_find(log, each) for each in sorted(ledger_ids)] if ledger_ids else tuple(log.ledgers.infos):
+    for info in [_find(log, each) for each in sorted(ledger_ids)] if ledger_ids else tuple(log.stored.ledgers.infos):
         if not info.closed_ms or not info.entries:
             continue
         is_suspect = info.ledger_id in ledger_ids or info.ledger_id in log.stored.failures
@@ -87,14 +78,14 @@ async def skip_hole(
             "the whole of it is to be skipped"
         )
     async with log.stored.lock():
-        if log.is_closed or log.is_fenced:
+        if log.tenure.is_over:
             raise LedgerClosedError(f"{log.name} is closed")
         _find(log, ledger_id)  # it may have been trimmed meanwhile
         skipped = Skipped(
             ledger_id, hole.entries, hole.size_bytes, hole.closed_ms, services.clock.wall_ms(), hole.error
         )
-        kept = [info for info in log.ledgers.infos if info.ledger_id != ledger_id]
-        is_in_lake = any(info.offload_context for info in log.ledgers.infos)
+        kept = [info for info in log.stored.ledgers.infos if info.ledger_id != ledger_id]
+        is_in_lake = any(info.offload_context for info in log.stored.ledgers.infos)
         await log.stored.put(kept, properties=with_skipped(log.stored.properties, [skipped]))
         crash_point(points.HOLE_SKIPPED)
         log.on_trimmed([ledger_id])
@@ -110,13 +101,13 @@ async def _write_manifests(log: HoledLog, services: StorageServices) -> None:
     from geminga.managed_ledger.offload import manifests
 
     try:
-        await manifests.write(log, services)
+        await manifests.write(log.stored, services)
     except StorageError as error:
         _log.warning("%s: the manifest names a ledger that was given up until the next load: %s", log.name, error)
 
 
 def _find(log: HoledLog, ledger_id: int) -> LedgerInfo:
-    info = log.ledgers.find(ledger_id)
+    info = log.stored.ledgers.find(ledger_id)
     if info is None:
         raise NotFoundError("The topic has no such ledger")
     if not info.closed_ms:
@@ -126,11 +117,11 @@ def _find(log: HoledLog, ledger_id: int) -> LedgerInfo:
 
 async def _examine(log: HoledLog, services: StorageServices, info: LedgerInfo, *, is_whole: bool) -> Hole | None:
     """Read a ledger, or its ends; None: it can be read. Raises LedgerClosedError."""
-    log.forget_ledger(info.ledger_id)
+    log.reader.forget(info.ledger_id)
     failures: list[StorageError] = []
     readable = 0
     try:
-        ledger = await services.open_to_read(log.name, info, is_bookkeeper_first=log.is_bookkeeper_first)
+        ledger = await services.open_to_read(log.name, info, is_bookkeeper_first=log.reader.is_bookkeeper_first)
         if ledger.last_add_confirmed + 1 < info.entries:
             there = ledger.last_add_confirmed + 1
             raise StorageError(f"ledger {info.ledger_id} has {there} entries, the list says {info.entries}")

@@ -52,7 +52,7 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
     for cursor_name in await metadata.children(path):
         # None: it was deleted in between.
         if (found := await _get(services, cursor_path(name, cursor_name))) is not None:
-            await ml.bring_back_cursor(cursor_name, decode_cursor_info(found.value), found.stat)
+            await ml.cursor_set.bring_back(cursor_name, decode_cursor_info(found.value), found.stat)
     return ml
 
 
@@ -70,9 +70,10 @@ async def _recover_end(ml: ManagedLedger, services: StorageServices) -> None:
         last.opened_ms = ledger.metadata.created_ms or 0
         last.entries, last.size_bytes = ledger.last_add_confirmed + 1, ledger.length_bytes
         if last.entries:
-            ml.keep_to_read(ledger)
+            ml.reader.keep(ledger)
     last.closed_ms = max(1, services.clock.wall_ms())
-    ml.on_end_known()
+    ml.stored.drop_empty()
+    ml.extent.listed()
 
 
 async def _get(services: StorageServices, path: str) -> Node | None:

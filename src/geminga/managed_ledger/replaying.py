@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from geminga.managed_ledger.log.reader import LogReader
 from geminga.managed_ledger.log.stored_list import StoredList
-from geminga.managed_ledger.rules.positions import LedgerList
 from geminga.managed_ledger.rules.unreadable import Gap, is_lost
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.managed_ledger.shared.ports import Ledger
@@ -30,14 +30,7 @@ class ReplayedLog(Protocol):
 
     name: str
     stored: StoredList
-    ledgers: LedgerList
-    is_bookkeeper_first: bool
-
-    async def read_range(
-        self, first: Position, max_entries: int, max_bytes: int, *, is_limited: bool = True
-    ) -> list[Entry]:
-        """Entries from ``first`` on; at least one if there is any."""
-        ...
+    reader: LogReader
 
 
 async def replay(
@@ -55,8 +48,8 @@ async def replay(
     ``entries_max`` and ``bytes_max``: of one read.
     """
     out_of_reach: dict[bool, list[StorageError]] = {True: [], False: []}
-    position = log.ledgers.at_or_after(first)
-    while (info := log.ledgers.find(position.ledger_id)) is not None and position.entry_id < info.entries:
+    position = log.stored.ledgers.at_or_after(first)
+    while (info := log.stored.ledgers.find(position.ledger_id)) is not None and position.entry_id < info.entries:
         count = min(entries_max, info.entries - position.entry_id)
         entries: Sequence[Entry] = ()
         failure: StorageError | None = None
@@ -65,7 +58,7 @@ async def replay(
             failure = of_place[-1]
         else:
             try:
-                entries = await log.read_range(position, count, bytes_max, is_limited=False)
+                entries = await log.reader.read_range(position, count, bytes_max, is_limited=False)
             except (LedgerClosedError, LedgerFencedError, MetadataError):
                 raise
             except StorageError as error:
@@ -78,24 +71,24 @@ async def replay(
             told = f"entries {gap.first} to {gap.last} of ledger {gap.ledger_id}"
             _log.error("%s: %s can not be read, what they tell is not known: %s", log.name, told, failure)
             holed(gap)
-            position = log.ledgers.next_position(Position(info.ledger_id, gap.last))
+            position = log.stored.ledgers.next_position(Position(info.ledger_id, gap.last))
             continue
         if not entries:
             return
         await next_turn()  # what is in memory is read within the call
         take(entries)
-        position = log.ledgers.next_position(entries[-1].position)
+        position = log.stored.ledgers.next_position(entries[-1].position)
 
 
 async def is_closed_again(log: ReplayedLog, services: StorageServices) -> bool:
     """Whether what a replay passed over can be read now, or is in the list no more. Raises LedgerClosedError."""
     for gap in tuple(log.stored.gaps.values()):
-        info = log.ledgers.find(gap.ledger_id)
+        info = log.stored.ledgers.find(gap.ledger_id)
         if info is None:
             continue
         try:
             # Not by the log's own reads: they may withhold it until the log is opened anew.
-            ledger = await services.open_to_read(log.name, info, is_bookkeeper_first=log.is_bookkeeper_first)
+            ledger = await services.open_to_read(log.name, info, is_bookkeeper_first=log.reader.is_bookkeeper_first)
             await _read(ledger, gap.last, gap.last, 1)
             # What failed, as it was asked for: else the next load would come to the same gap.
             await _read(ledger, gap.first, min(gap.last, gap.first + gap.asked_entries - 1), gap.asked_bytes)

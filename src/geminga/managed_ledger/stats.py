@@ -21,18 +21,18 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
     """Ledgers and cursors as they are in memory."""
     last = ml.ledgers.last
     # Between two ledgers there is no current one; the last of a terminated topic stays it.
-    current = last if ml.has_open_ledger or ml.terminated_position is not None else None
+    current = last if ml.reader.open_ledger is not None or ml.stored.terminated_position is not None else None
     return {
         "entriesAddedCounter": ml.appender.stats.sizes.count if ml.appender is not None else 0,
-        "numberOfEntries": ml.entry_count,
-        "totalSize": ml.size_bytes,
+        "numberOfEntries": ml.ledgers.entry_count,
+        "totalSize": ml.ledgers.size_bytes,
         "currentLedgerEntries": current.entries if current is not None else 0,
         "currentLedgerSize": current.size_bytes if current is not None else 0,
-        "lastLedgerCreatedTimestamp": (last.opened_ms if last is not None else 0) or ml.created_ms,
+        "lastLedgerCreatedTimestamp": (last.opened_ms if last is not None else 0) or ml.stored.created_ms,
         "waitingCursorsCount": 0,
         "pendingAddEntriesCount": ml.appender.pending_entries if ml.appender is not None else 0,
         # Before the first entry it is before that of the first ledger, as far as there is one.
-        "lastConfirmedEntry": str(max(ml.last_confirmed_position, ml.ledgers.last_position)),
+        "lastConfirmedEntry": str(max(ml.extent.last_confirmed_position, ml.ledgers.last_position)),
         "state": state_name(ml),
         "ledgers": [
             {
@@ -46,9 +46,9 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
         ],
         "cursors": {
             **{name: _cursor_stats(ml, cursor) for name, cursor in ml.cursors.items()},
-            **{cursor.name: _cursor_stats(ml, cursor) for cursor in sorted(ml.non_durable_cursors, key=_name)},
+            **{cursor.name: _cursor_stats(ml, cursor) for cursor in sorted(ml.cursor_set.non_durable, key=_name)},
         },
-        "properties": dict(ml.properties),
+        "properties": dict(ml.stored.properties),
     }
 
 
@@ -61,19 +61,21 @@ def _cursor_stats(ml: ManagedLedger, cursor: ManagedCursor) -> dict[str, object]
         "markDeletePosition": str(state.mark_delete),
         "readPosition": str(state.read_position),
         "waitingReadOp": False,
-        "pendingReadOps": int(cursor.is_reading),
-        "messagesConsumedCounter": ml.readable.entry_count - backlog,
+        "pendingReadOps": int(cursor.reading.is_busy),
+        "messagesConsumedCounter": ml.extent.readable.entry_count - backlog,
         "cursorLedger": store.ledger_id if store is not None else -1,
         "cursorLedgerLastEntry": marker.entry_id if marker is not None else -1,
         "individuallyDeletedMessages": _ranges_text(state.acked.ranges(RANGES_SHOWN_MAX)),
-        "lastLedgerSwitchTimestamp": store.last_switch_ms or store.created_ms if store is not None else ml.created_ms,
+        "lastLedgerSwitchTimestamp": store.last_switch_ms or store.created_ms
+        if store is not None
+        else ml.stored.created_ms,
         "state": cursor_state_name(cursor),
         "numberOfEntriesSinceFirstNotAckedMessage": backlog + state.acked.count,
         "totalNonContiguousDeletedMessagesRange": state.acked.range_count,
-        "subscriptionHavePendingRead": cursor.is_reading,
+        "subscriptionHavePendingRead": cursor.reading.is_busy,
         "subscriptionHavePendingReplayRead": False,
         "properties": dict(state.properties),
-        "active": cursor.is_in_use,
+        "active": cursor.use.is_in_use,
         "geminga": own_cursor_stats(cursor),
     }
 
@@ -102,13 +104,13 @@ def own_cursor_stats(cursor: ManagedCursor) -> dict[str, object]:
 
 def state_name(ml: ManagedLedger) -> str:
     """As Pulsar says it: Terminated, Fenced, Closed, LedgerOpened, or ClosedLedger until the next append opens one."""
-    if ml.terminated_position is not None:
+    if ml.stored.terminated_position is not None:
         return "Terminated"
-    if ml.is_fenced:
+    if ml.tenure.is_fenced:
         return "Fenced"
-    if ml.is_closed:
+    if ml.tenure.is_closed:
         return "Closed"
-    return "LedgerOpened" if ml.has_open_ledger else "ClosedLedger"
+    return "LedgerOpened" if ml.reader.open_ledger is not None else "ClosedLedger"
 
 
 def cursor_state_name(cursor: ManagedCursor) -> str:

@@ -1,4 +1,4 @@
-"""Deleting ledgers that nobody needs: cursors durable first, then the list, then the ledgers."""
+"""``Trimmer``: deletes the ledgers that nobody needs. Cursors are made durable first, then the list, then they go."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from geminga.managed_ledger.log.stored_list import StoredList
-from geminga.managed_ledger.rules.positions import LedgerList
+from geminga.managed_ledger.log.tenure import Tenure
 from geminga.managed_ledger.rules.trim import ledgers_to_trim
 from geminga.managed_ledger.shared import crash_points as points
 from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import StorageError
 from geminga.model.position import LATEST, Position
-from geminga.runtime import Part, crash_point, get_logger, spawn
+from geminga.runtime import crash_point, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.offload.lake_files import FileDeletion
@@ -21,7 +21,7 @@ _log = get_logger(__name__)
 
 
 class TrimRule(NamedTuple):
-    """What holds at one moment: retention, ms and bytes (see ``core.trim``), and the time, ms since the epoch."""
+    """What holds at one moment: retention, ms and bytes (see ``rules.trim``), and the time, ms since the epoch."""
 
     retention_ms: int
     retention_bytes: int
@@ -50,132 +50,144 @@ class HoldingCursor(Protocol):
 
 
 class TrimmedLog(Protocol):
-    """A managed ledger, as far as it concerns this."""
-
-    name: str
-    part: Part | None
-    is_closed: bool
-    is_fenced: bool
-    #: A trim in the background is about to begin.
-    is_trimming: bool
-    retention_ms: int
-    retention_bytes: int
-    stored: StoredList
-    ledgers: LedgerList
-    #: ``ledgers`` itself, or cut at the read limit, and the newest entry of it.
-    readable: LedgerList
-    readable_position: Position
-
-    @property
-    def created_ms(self) -> int:
-        """When it was made, ms since the epoch."""
-        ...
-
-    @property
-    def cursors(self) -> Mapping[str, HoldingCursor]:
-        """Durable cursors by name."""
-        ...
+    """What follows a trim, and goes before a truncation."""
 
     def on_trimmed(self, ledger_ids: Sequence[int]) -> None:
         """The list without these ledgers is written: memory follows."""
         ...
-
-
-class TruncatedLog(TrimmedLog, Protocol):
-    """One whose open ledger is to go too."""
 
     async def roll(self) -> None:
         """Close the open ledger; the next append opens another. Raises StorageError."""
         ...
 
 
-async def trim_quietly(log: TrimmedLog, services: StorageServices) -> None:
-    """As :func:`trim`, where nobody waits for it."""
-    try:
-        await trim(log, services)
-    except StorageError as error:
-        # A later call goes on.
-        _log.warning("%s: not trimmed: %s", log.name, error)
+class Trimmer:
+    """Of one managed ledger, see the module."""
 
-
-async def trim(log: TrimmedLog, services: StorageServices) -> None:
-    """Delete the ledgers that every durable cursor has passed and retention does not hold. Raises StorageError."""
-    log.is_trimming = False
-    async with log.stored.lock():
-        if not log.is_closed and not log.is_fenced:
-            await _trim_list(log, services, lambda: (log.retention_ms, log.retention_bytes))
-
-
-async def truncate(log: TruncatedLog, services: StorageServices, through: Position, kept: Collection[str]) -> None:
-    """Acknowledge every entry up to ``through`` for all cursors but those ``kept``, and delete the ledgers that hold no
-    later one, whatever retention says. Raises StorageError; what was not done is done by a later call.
-
-    What is appended meanwhile stays, and so does what nobody may read yet.
-    """
-    through = min(through, log.readable_position)
-    last = log.ledgers.last
-    if last is not None and last.entries and not last.closed_ms and last.ledger_id <= through.ledger_id:
-        await log.roll()
-    for name, cursor in tuple(log.cursors.items()):
-        if name not in kept:
-            await cursor.clear_backlog(through)
-    async with log.stored.lock():
-        await _trim_list(log, services, lambda: (0, 0), through)
-
-
-async def _trim_list(
-    log: TrimmedLog,
-    services: StorageServices,
-    retention: Callable[[], tuple[int, int]],
-    through: Position = LATEST,
-) -> None:
-    """Trim what ``core.trim`` lets go, and ends no later than ``through``; the list lock is held. Raises StorageError;
-    then a later call goes on.
-
-    ``retention``: what holds at the moment of the call.
-    """
-
-    def rule() -> TrimRule:
-        return TrimRule(*retention(), services.clock.wall_ms(), through)
-
-    going = _trimmable(log, rule())
-    if not going:
-        return
-    for name, cursor in tuple(log.cursors.items()):
-        if log.cursors.get(name) is cursor and not cursor.is_closed:
-            await cursor.flush()
-    crash_point(points.TRIM_FLUSHED)
-    # A cursor may have been reset meanwhile, or the policy changed: what counts is what is so when the list is written.
-    going = [ledger_id for ledger_id in _trimmable(log, rule()) if ledger_id in going]
-    if not going:
-        return
-    offloaded = [info for info in log.ledgers.infos if info.ledger_id in going and info.offload_context]
-    noted: Sequence[FileDeletion] = ()
-    if offloaded:
-        from geminga.managed_ledger.offload import lake_files
-
-        noted = await lake_files.note(services, log.name, log.created_ms, offloaded)
-    await log.stored.put([info for info in log.ledgers.infos if info.ledger_id not in going])
-    crash_point(points.TRIM_LISTED)
-    log.on_trimmed(going)
-    await log.stored.delete_ledgers(going)
-    crash_point(points.TRIM_DELETED)
-    if noted:
-        from geminga.managed_ledger.offload import manifests
-
-        # In the background: a store that does not answer holds nothing up.
-        spawn(manifests.delete_files(log, services, noted), name=f"delete-lake-files-{log.name}", part=log.part)
-
-
-def _trimmable(log: TrimmedLog, rule: TrimRule) -> list[int]:
-    needed = [rule.through, *(cursor.mark_delete_position for cursor in log.cursors.values())]
-    if log.readable is not log.ledgers:
-        # What nobody could read yet is not consumed, even where nobody has a cursor.
-        needed.append(log.readable_position)
-    return ledgers_to_trim(
-        log.ledgers.infos,
-        min(needed),
-        retention_ms=rule.retention_ms,
-        retention_bytes=rule.retention_bytes,
-        now_ms=rule.now_ms,
+    __slots__ = (
+        "_cursors",
+        "_is_due",
+        "_log",
+        "_services",
+        "_stored",
+        "_tenure",
+        "retention_bytes",
+        "retention_ms",
     )
+
+    def __init__(
+        self,
+        log: TrimmedLog,
+        tenure: Tenure,
+        stored: StoredList,
+        cursors: Mapping[str, HoldingCursor],
+        services: StorageServices,
+    ) -> None:
+        """``cursors``: the durable ones, by name, as they are at each moment."""
+        self._log = log
+        self._tenure = tenure
+        self._stored = stored
+        self._cursors = cursors
+        self._services = services
+        #: A trim in the background is about to begin.
+        self._is_due = False
+        #: Of consumed ledgers: age and total bytes, -1 without limit (see ``rules.trim``); so until policies are read.
+        self.retention_ms = self.retention_bytes = -1
+
+    def set_retention(self, *, retention_ms: int, retention_bytes: int) -> None:
+        """How long consumed ledgers stay: see ``rules.trim``. Takes effect with the next trim."""
+        self.retention_ms = retention_ms
+        self.retention_bytes = retention_bytes
+
+    def trim_later(self) -> None:
+        """A cursor left a ledger behind, or a ledger was closed: trim in the background."""
+        if not self._is_due and not self._tenure.is_closed and len(self._stored.ledgers) > 1:
+            self._is_due = True
+            spawn(self._trim_quietly(), name=f"trim-{self._tenure.name}", part=self._tenure.part)
+
+    async def _trim_quietly(self) -> None:
+        """As :meth:`trim`, where nobody waits for it."""
+        try:
+            await self.trim()
+        except StorageError as error:
+            # A later call goes on.
+            _log.warning("%s: not trimmed: %s", self._tenure.name, error)
+
+    async def trim(self) -> None:
+        """Delete the ledgers that every durable cursor has passed and retention does not hold. Raises StorageError."""
+        self._is_due = False
+        async with self._stored.lock():
+            if not self._tenure.is_over:
+                await self._trim_list(lambda: (self.retention_ms, self.retention_bytes))
+
+    async def truncate(self, through: Position = LATEST, *, kept: Collection[str] = ()) -> None:
+        """Acknowledge what may be read by now, up to ``through``, for all cursors but those ``kept``, and delete the
+        ledgers that hold no later entry, whatever retention says.
+
+        Raises StorageError; what was not done is done by a later call. What is appended meanwhile stays, and so does
+        what nobody may read yet.
+        """
+        through = min(through, self._stored.extent.readable_position)
+        last = self._stored.ledgers.last
+        if last is not None and last.entries and not last.closed_ms and last.ledger_id <= through.ledger_id:
+            await self._log.roll()
+        for name, cursor in tuple(self._cursors.items()):
+            if name not in kept:
+                await cursor.clear_backlog(through)
+        async with self._stored.lock():
+            await self._trim_list(lambda: (0, 0), through)
+
+    async def _trim_list(self, retention: Callable[[], tuple[int, int]], through: Position = LATEST) -> None:
+        """Trim what ``rules.trim`` lets go, and ends no later than ``through``; the list lock is held. Raises
+        StorageError; then a later call goes on.
+
+        ``retention``: what holds at the moment of the call.
+        """
+        services, stored, name = self._services, self._stored, self._tenure.name
+
+        def rule() -> TrimRule:
+            return TrimRule(*retention(), services.clock.wall_ms(), through)
+
+        going = self._trimmable(rule())
+        if not going:
+            return
+        for cursor_name, cursor in tuple(self._cursors.items()):
+            if self._cursors.get(cursor_name) is cursor and not cursor.is_closed:
+                await cursor.flush()
+        crash_point(points.TRIM_FLUSHED)
+        # A cursor may have been reset meanwhile, or the policy changed: what counts is what is so when the list is
+        # written.
+        going = [ledger_id for ledger_id in self._trimmable(rule()) if ledger_id in going]
+        if not going:
+            return
+        offloaded = [info for info in stored.ledgers.infos if info.ledger_id in going and info.offload_context]
+        noted: Sequence[FileDeletion] = ()
+        if offloaded:
+            from geminga.managed_ledger.offload import lake_files
+
+            noted = await lake_files.note(services, name, stored.created_ms, offloaded)
+        await stored.put([info for info in stored.ledgers.infos if info.ledger_id not in going])
+        crash_point(points.TRIM_LISTED)
+        self._log.on_trimmed(going)
+        await stored.delete_ledgers(going)
+        crash_point(points.TRIM_DELETED)
+        if noted:
+            from geminga.managed_ledger.offload import manifests
+
+            # In the background: a store that does not answer holds nothing up.
+            deletion = manifests.delete_files(stored, services, noted)
+            spawn(deletion, name=f"delete-lake-files-{name}", part=self._tenure.part)
+
+    def _trimmable(self, rule: TrimRule) -> list[int]:
+        stored, extent = self._stored, self._stored.extent
+        needed = [rule.through, *(cursor.mark_delete_position for cursor in self._cursors.values())]
+        if extent.is_limited:
+            # What nobody could read yet is not consumed, even where nobody has a cursor.
+            needed.append(extent.readable_position)
+        return ledgers_to_trim(
+            stored.ledgers.infos,
+            min(needed),
+            retention_ms=rule.retention_ms,
+            retention_bytes=rule.retention_bytes,
+            now_ms=rule.now_ms,
+        )

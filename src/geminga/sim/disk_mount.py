@@ -1,45 +1,23 @@
 """The ``Disk`` port of one boot over a :class:`~geminga.sim.disk.SimDisk`.
 
-Operations queue on lanes as on real threads and are generators: each ``yield`` names the step that comes next;
-virtual time passes, the test's hook is called, faults strike (an error is thrown in at the ``yield``), and only
-then the step takes effect. Once the boot is dead nothing takes effect and nothing completes.
+What each operation does to the medium, step by step; the lanes (:mod:`~geminga.sim.disk_lanes`) carry them out.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import posixpath
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextvars import Context, copy_context
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from geminga.runtime.disk_threads import PATHS_LANE, TEMPORARY_SUFFIX
 from geminga.runtime.ports import AppendDone, Buffer, DiskFile, ReadDone, ReadRequest
 from geminga.sim.boot import Boot
 from geminga.sim.disk import SimDisk, split
+from geminga.sim.disk_lanes import READ_GROUP, DiskLanes, Step, Steps
 from geminga.sim.disk_media import Directory, Inode, Resize, Write
 
 T = TypeVar("T")
-
-
-#: The step of reads: their faults are drawn by request, not by step.
-READ_GROUP = "read_group"
-
-
-class Step(NamedTuple):
-    """What happens next: the operation as faults know it, its path, and whether it changes the medium."""
-
-    op: str
-    path: str
-    mutates: bool = True
-    #: Added to its time.
-    extra_s: float = 0.0
-
-
-Steps = Generator[Step, None, T]
-Completion = Callable[[Any, OSError | None], None]
 
 
 class SimFile:
@@ -57,24 +35,14 @@ class SimFile:
         self.is_open = True
 
 
-class _Operation(NamedTuple):
-    #: For the label of its ``done`` step; empty if it changes nothing on the medium.
-    name: str
-    steps: Steps[Any]
-    done: Completion
-    context: Context
-
-
 class MountedDisk:
     """See the module's docstring."""
 
-    __slots__ = ("_boot", "_busy", "_device", "_files", "_lanes")
+    __slots__ = ("_device", "_files", "_lanes")
 
     def __init__(self, device: SimDisk, boot: Boot | None) -> None:
         self._device = device
-        self._boot = boot
-        self._lanes: dict[str, deque[_Operation]] = {}
-        self._busy: set[str] = set()
+        self._lanes = DiskLanes(device, boot)
         self._files: dict[SimFile, None] = {}
 
     # -- the port
@@ -84,13 +52,13 @@ class MountedDisk:
         assert isinstance(file, SimFile)
         data = b"".join(buffers)
         steps = self._append(file, offset, data, sync)
-        self._submit(file.lane, f"append {file.path}", steps, lambda _, error: done(error))
+        self._lanes.submit(file.lane, f"append {file.path}", steps, lambda _, error: done(error))
 
     def read(self, requests: Sequence[ReadRequest], *, lane: str, done: ReadDone) -> None:
         """Carry out all reads on ``lane``."""
         # Whether a file is open counts now: closing waits for the reads submitted before.
         open_now = [isinstance(request.file, SimFile) and request.file.is_open for request in requests]
-        self._submit(
+        self._lanes.submit(
             lane,
             "",
             self._read(requests, open_now),
@@ -102,22 +70,22 @@ class MountedDisk:
     ) -> SimFile:
         """Open for reading and writing."""
         name = f"open {path}" if create or preallocate_bytes else ""
-        return await self._call(lane, name, self._open(path, lane, create, preallocate_bytes))
+        return await self._lanes.call(lane, name, self._open(path, lane, create, preallocate_bytes))
 
     async def close_file(self, file: DiskFile) -> None:
         """Close after everything submitted before."""
         assert isinstance(file, SimFile)
-        await self._call(file.lane, "", self._close(file))
+        await self._lanes.call(file.lane, "", self._close(file))
 
     async def sync_file(self, file: DiskFile) -> None:
         """fdatasync."""
         assert isinstance(file, SimFile)
-        await self._call(file.lane, f"sync_file {file.path}", self._sync(file))
+        await self._lanes.call(file.lane, f"sync_file {file.path}", self._sync(file))
 
     async def truncate(self, file: DiskFile, size_bytes: int) -> None:
         """Cut or extend."""
         assert isinstance(file, SimFile)
-        await self._call(file.lane, f"truncate {file.path}", self._truncate(file, size_bytes))
+        await self._lanes.call(file.lane, f"truncate {file.path}", self._truncate(file, size_bytes))
 
     async def file_size(self, path: str) -> int:
         """Bytes; raises FileNotFoundError."""
@@ -125,15 +93,15 @@ class MountedDisk:
 
     async def read_file(self, path: str) -> bytes:
         """The whole of a file."""
-        return await self._call(PATHS_LANE, "", self._read_whole(path))
+        return await self._lanes.call(PATHS_LANE, "", self._read_whole(path))
 
     async def write_file(self, path: str, data: bytes) -> None:
         """Replace ``path`` atomically and durably."""
-        await self._call(PATHS_LANE, f"write_file {path}", self._write_whole(path, data))
+        await self._lanes.call(PATHS_LANE, f"write_file {path}", self._write_whole(path, data))
 
     async def make_dirs(self, path: str) -> None:
         """Create the directory and its parents, durably."""
-        await self._call(PATHS_LANE, f"make_dirs {path}", self._make_dirs(path))
+        await self._lanes.call(PATHS_LANE, f"make_dirs {path}", self._make_dirs(path))
 
     async def list_dir(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
@@ -141,15 +109,15 @@ class MountedDisk:
 
     async def sync_dir(self, path: str) -> None:
         """fsync the directory."""
-        await self._call(PATHS_LANE, f"sync_dir {path}", self._sync_dir(path))
+        await self._lanes.call(PATHS_LANE, f"sync_dir {path}", self._sync_dir(path))
 
     async def rename(self, source: str, target: str) -> None:
         """Atomic replace."""
-        await self._call(PATHS_LANE, f"rename {source}", self._rename(source, target))
+        await self._lanes.call(PATHS_LANE, f"rename {source}", self._rename(source, target))
 
     async def unlink(self, path: str) -> None:
         """Remove a file's name."""
-        await self._call(PATHS_LANE, f"unlink {path}", self._unlink(path))
+        await self._lanes.call(PATHS_LANE, f"unlink {path}", self._unlink(path))
 
     async def free_bytes(self, path: str) -> int:
         """What is left of the capacity."""
@@ -170,86 +138,11 @@ class MountedDisk:
         """Finish what was submitted, close every file and lock."""
         for file in list(self._files):
             await self.close_file(file)
-        for lane in list(self._lanes):
-            await self._call(lane, "", _no_steps())
+        for lane in self._lanes.names:
+            await self._lanes.call(lane, "", _no_steps())
         for path, holder in list(self._device.locks.items()):
             if holder is self:
                 del self._device.locks[path]
-
-    # -- lanes
-
-    def _submit(self, lane: str, name: str, steps: Steps[Any], done: Completion) -> None:
-        if not self._alive():
-            return
-        self._lanes.setdefault(lane, deque()).append(_Operation(name, steps, done, copy_context()))
-        if lane not in self._busy:
-            self._busy.add(lane)
-            self._start_next(lane)
-
-    async def _call(self, lane: str, name: str, steps: Steps[T]) -> T:
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def done(result: T, error: OSError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self._submit(lane, name, steps, done)
-        return await future
-
-    def _start_next(self, lane: str) -> None:
-        operations = self._lanes[lane]
-        if not operations:
-            self._busy.discard(lane)
-            return
-        # Even the first move of an operation waits for a step of the loop: nothing completes within the call.
-        operation = operations.popleft()
-        loop = asyncio.get_running_loop()
-        loop.call_soon(self._resume, lane, operation, None, context=operation.context)
-
-    def _resume(self, lane: str, operation: _Operation, error: OSError | None) -> None:
-        try:
-            step = operation.steps.throw(error) if error is not None else next(operation.steps)
-        except StopIteration as end:
-            self._complete(lane, operation, end.value, None)
-        except OSError as failure:
-            self._complete(lane, operation, None, failure)
-        else:
-            error, latency_s = None, self._device.latency_s(step.op) + step.extra_s
-            if step.op != READ_GROUP:
-                struck = self._device.struck(step.op, step.path)
-                error, latency_s = struck.error, latency_s + struck.latency_s
-            loop = asyncio.get_running_loop()
-            loop.call_later(latency_s, self._take, lane, operation, step, error, context=operation.context)
-
-    def _take(self, lane: str, operation: _Operation, step: Step, error: OSError | None) -> None:
-        if step.mutates:
-            self._announce(f"{step.op} {step.path}")
-        if self._alive():
-            self._resume(lane, operation, error)
-
-    def _complete(self, lane: str, operation: _Operation, result: object, error: OSError | None) -> None:
-        if operation.name:
-            self._announce(f"done {operation.name}")
-        if self._alive():
-            self._start_next(lane)
-            operation.done(result, error)
-
-    def _announce(self, label: str) -> None:
-        device = self._device
-        if not self._alive():
-            return
-        device.steps += 1
-        if device.trace is not None:
-            device.trace(label)
-        if device.on_step is not None:
-            device.on_step(label)
-
-    def _alive(self) -> bool:
-        return self._boot is None or self._boot.alive
 
     # -- operations
 
@@ -260,7 +153,7 @@ class MountedDisk:
                 self._device.directory(path)
             return look()
 
-        return await self._call(PATHS_LANE, "", steps())
+        return await self._lanes.call(PATHS_LANE, "", steps())
 
     def _append(self, file: SimFile, offset: int, data: bytes, sync: bool) -> Steps[None]:
         _check_open(file)

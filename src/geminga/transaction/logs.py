@@ -56,15 +56,15 @@ class LedgerRecordLog:
     @property
     def properties(self) -> Mapping[str, str]:
         """As :class:`RecordLog` says."""
-        return self._ledger.properties
+        return self._ledger.stored.properties
 
     async def add_properties(self, properties: Mapping[str, str]) -> None:
         """As :class:`RecordLog` says."""
-        await self._ledger.add_properties(properties)
+        await self._ledger.stored.add_properties(properties)
 
     async def claim(self) -> None:
         """As :class:`RecordLog` says."""
-        await self._ledger.claim()
+        await self._ledger.stored.claim()
 
     async def append(self, data: bytes) -> Position:
         """As :class:`RecordLog` says."""
@@ -138,11 +138,11 @@ class LedgerRecordLog:
         """As :class:`RecordLog` says."""
         ledger, cursor = self._ledger, self._cursor
         # A trim that a kill cut off has no other occasion until the cursor moves on.
-        ledger.trim_later()
-        next_position = ledger.next_position(cursor.mark_delete_position)
-        last = ledger.last_confirmed_position
+        ledger.trimmer.trim_later()
+        next_position = ledger.ledgers.next_position(cursor.mark_delete_position)
+        last = ledger.extent.last_confirmed_position
         while next_position <= last:
-            entries = await ledger.read_range(next_position, REPLAY_ENTRIES, REPLAY_BYTES, is_limited=False)
+            entries = await ledger.reader.read_range(next_position, REPLAY_ENTRIES, REPLAY_BYTES, is_limited=False)
             if not entries:
                 return
             taken_bytes = 0
@@ -152,20 +152,22 @@ class LedgerRecordLog:
                     await next_turn()
                 take(entry.data, entry.position)
                 taken_bytes += len(entry.data)
-            next_position = ledger.next_position(entries[-1].position)
+            next_position = ledger.ledgers.next_position(entries[-1].position)
 
     async def newest(self, take: Callable[[bytes, Position], None]) -> None:
         """As :class:`RecordLog` says: of the last ledger that has any, at most :data:`NEWEST_ENTRIES`."""
         ledger = self._ledger
-        last = ledger.last_confirmed_position
-        position = max(ledger.first_position, Position(last.ledger_id, max(0, last.entry_id + 1 - NEWEST_ENTRIES)))
+        last = ledger.extent.last_confirmed_position
+        position = max(
+            ledger.ledgers.first_position, Position(last.ledger_id, max(0, last.entry_id + 1 - NEWEST_ENTRIES))
+        )
         while position <= last:
-            entries = await ledger.read_range(position, NEWEST_ENTRIES, REPLAY_BYTES, is_limited=False)
+            entries = await ledger.reader.read_range(position, NEWEST_ENTRIES, REPLAY_BYTES, is_limited=False)
             if not entries:
                 return
             for entry in entries:
                 take(entry.data, entry.position)
-            position = ledger.next_position(entries[-1].position)
+            position = ledger.ledgers.next_position(entries[-1].position)
 
     def delete(self, positions: Sequence[Position]) -> None:
         """As :class:`RecordLog` says; saved within about a second."""

@@ -124,7 +124,7 @@ def log_records(client: Client, topic: str) -> list[object]:
 
 
 def trimmed(broker: geminga.Standalone, topic: str) -> None:
-    broker._call(broker._broker().topics[log_of(topic)].ledger.trim())
+    broker._call(broker._broker().topics[log_of(topic)].ledger.trimmer.trim())
 
 
 def backlog(broker: geminga.Standalone, topic: str) -> int:

@@ -199,7 +199,7 @@ def test_source_trimmed_between_planning_and_reading(spark_session, tmp_path, su
             with client.create_producer(topic, batching_enabled=False) as producer:
                 for number in range(2 * LEDGER_ENTRIES):
                     producer.send(f"later {number}".encode())
-            broker._call(broker._broker().topics[topic].ledger.trim())
+            broker._call(broker._broker().topics[topic].ledger.trimmer.trim())
             rows = frame.selectExpr("cast(value as string) as value").collect()
             (tmp_path / str(batch_id)).write_text("\n".join(row.value for row in rows), encoding="utf-8")
 

@@ -59,7 +59,7 @@ def publish(client: Client, topic: str, number: int, first: int = 0) -> list[byt
 
 def trim(broker: geminga.Standalone, topic: str) -> None:
     """Delete the closed ledgers that no cursor and no retention holds."""
-    broker._call(broker._broker().topics[topic].ledger.trim())
+    broker._call(broker._broker().topics[topic].ledger.trimmer.trim())
 
 
 def delete(broker: geminga.Standalone, topic: str, what: str = "") -> None:

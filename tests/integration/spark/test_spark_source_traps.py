@@ -78,7 +78,7 @@ def hold(client: Client, topic: str) -> None:
 
 def trim(broker: geminga.Standalone, topic: str) -> None:
     """Delete the closed ledgers that no cursor and no retention holds."""
-    broker._call(broker._broker().topics[topic].ledger.trim())
+    broker._call(broker._broker().topics[topic].ledger.trimmer.trim())
 
 
 def subscriptions(broker: geminga.Standalone, topic: str) -> list[str]:

@@ -204,10 +204,10 @@ async def _stored(cluster: ClusterWorld, broker: str, name: TopicName) -> dict[W
     await cluster.members[broker].ownership.owner_of(name, is_authoritative=True)
     ledger = (await cluster.brokers[broker].registry.get(name, create=True)).ledger
     found: dict[Where, bytes] = {}
-    position = ledger.first_position
-    while entries := await ledger.read_range(position, 1000, 1 << 30):
+    position = ledger.ledgers.first_position
+    while entries := await ledger.reader.read_range(position, 1000, 1 << 30):
         for entry in entries:
             for one in _messages_of(entry.data, entry.ledger_id, entry.entry_id, {}):
                 found[Where(str(name), one.ledger_id, one.entry_id, one.batch_index)] = one.payload
-        position = ledger.next_position(Position(entries[-1].ledger_id, entries[-1].entry_id))
+        position = ledger.ledgers.next_position(Position(entries[-1].ledger_id, entries[-1].entry_id))
     return found

@@ -128,7 +128,9 @@ class DeletionStory:
         await self.cluster.members[broker].ownership.owner_of(name, is_authoritative=True)
         topic = await self.cluster.brokers[broker].registry.get(name, create=True)
         assert isinstance(topic, PersistentTopic)
-        assert not is_first or topic.ledger.entry_count == 0, f"{name} was deleted, and has {topic.ledger.entry_count}"
+        assert not is_first or topic.ledger.ledgers.entry_count == 0, (
+            f"{name} was deleted, and has {topic.ledger.ledgers.entry_count}"
+        )
         done: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         topic.ledger.append([b"used"], lambda result: None if done.done() else done.set_result(result))
         if (await done).error is not None:

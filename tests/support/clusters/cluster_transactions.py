@@ -203,7 +203,9 @@ class TransactionStory:
     async def _check_topic(self, broker: Broker, name: TopicName) -> None:
         topic: Any = await broker.registry.get(name, create=True)
         ledger = topic.ledger
-        assert ledger.readable_position == ledger.last_confirmed_position, f"{name} is held back: {self._held(topic)}"
+        assert ledger.extent.readable_position == ledger.extent.last_confirmed_position, (
+            f"{name} is held back: {self._held(topic)}"
+        )
         base = str(name).partition("-partition-")[0]
         for sub in topic.subscriptions.values():
             assert not sub.transactions.acks.is_holding, f"{name} holds acknowledgements for nobody"

@@ -116,7 +116,7 @@ class TopicStory:
             await self.delete(node, bookie, factory)
             return
         ml = await factory.open(NAME)
-        ml.set_retention(retention_ms=0, retention_bytes=0)
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         await self.check(ml)
         for _ in range(0 if is_last else STEPS):
             try:
@@ -137,7 +137,7 @@ class TopicStory:
         for oracle in self.cursors.values():
             oracle.durable(oracle.operation)
         ml = await factory.open(NAME)
-        ml.set_retention(retention_ms=0, retention_bytes=0)
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         await self.check(ml)
         await collect_now(node.runtime, factory.metadata, factory.bookkeeper)
         await self.check(ml)
@@ -186,7 +186,7 @@ class TopicStory:
         elif roll < 0.81:
             await self.open_or_delete_cursor(ml)
         elif roll < 0.84:
-            await ml.trim()
+            await ml.trimmer.trim()
         elif roll < 0.86:
             await ml.roll()
         elif roll < 0.87:
@@ -219,7 +219,7 @@ class TopicStory:
             for i in range(result.count):
                 position = Position(result.ledger_id, result.first_entry_id + i)
                 assert position not in self.confirmed
-                assert position <= ml.last_confirmed_position
+                assert position <= ml.extent.last_confirmed_position
                 self.confirmed[position] = payloads[result.index + i]
             self.note_trimmable(ml)
 
@@ -297,7 +297,7 @@ class TopicStory:
         oracle = self.cursors[cursor.name]
         target = self.rng.choice([EARLIEST, LATEST, *self.some(ml, 2)])
         entries = self.entries(ml)
-        lac = ml.last_confirmed_position
+        lac = ml.extent.last_confirmed_position
         oracle.now = {position: 0 for position in entries if position < target and position <= lac}
         operation = self.changed(ml, oracle)
         await cursor.reset(target)
@@ -321,7 +321,7 @@ class TopicStory:
             oracle.now.update(dict.fromkeys(self.entries(ml), 0))
             self.changed(ml, oracle)
         self.note_trimmable(ml)
-        await ml.truncate()
+        await ml.trimmer.truncate()
 
     async def open_or_delete_cursor(self, ml: ManagedLedger) -> None:
         name = self.rng.choice(("a", "b%2F", "c+d", "d"))
@@ -339,7 +339,9 @@ class TopicStory:
                 if initial == LATEST:
                     assert all(p <= mark_delete for p in before.intersection(self.entries(ml)))
                 else:
-                    assert ml.next_position(mark_delete) == ml.next_position(ml.previous_position(initial))
+                    assert ml.ledgers.next_position(mark_delete) == ml.ledgers.next_position(
+                        ml.ledgers.previous_position(initial)
+                    )
                 self.cursors[name] = CursorOracle({p: 0 for p in self.entries(ml) if p <= mark_delete})
         if not is_halted():
             self.uncertain.pop(name)
@@ -347,10 +349,10 @@ class TopicStory:
     async def read(self, ml: ManagedLedger, cursor: ManagedCursor) -> None:
         oracle = self.cursors[cursor.name]
         if self.rng.random() < 0.3:
-            cursor.rewind()
+            cursor.reading.rewind()
         start = cursor.read_position
         future = asyncio.get_running_loop().create_future()
-        cursor.read_entries(self.rng.randint(1, 12), self.rng.choice((8, 40, 10_000)), future.set_result)
+        cursor.reading.read_entries(self.rng.randint(1, 12), self.rng.choice((8, 40, 10_000)), future.set_result)
         result = await future
         if isinstance(result, StorageError):
             self.excuse(result)
@@ -359,7 +361,7 @@ class TopicStory:
         assert positions == sorted(set(positions))
         for entry in result:
             assert entry.position >= start
-            assert entry.position <= ml.last_confirmed_position
+            assert entry.position <= ml.extent.last_confirmed_position
             assert oracle.left(entry.position), f"{entry} was acknowledged"
             assert self.confirmed.get(entry.position, entry.data) == entry.data
         if result:
@@ -378,7 +380,7 @@ class TopicStory:
     async def check(self, ml: ManagedLedger) -> None:
         """Everything promised is there."""
         entries = self.entries(ml)
-        read = await ml.read(entries)
+        read = await ml.reader.read(entries)
         assert [entry.position for entry in read] == entries
         payloads = [entry.data for entry in read]
         assert payloads == sorted(payloads), "out of order"
@@ -392,7 +394,7 @@ class TopicStory:
         expected = there.keys() - self.confirmed.keys()
         assert not expected & set(self.confirmed.values())
         self.confirmed.update(there)
-        assert ml.last_confirmed_position == (entries[-1] if entries else ml.ledgers.last_position)
+        assert ml.extent.last_confirmed_position == (entries[-1] if entries else ml.ledgers.last_position)
         self.check_names(ml)
         for name, cursor in sorted(ml.cursors.items()):
             ledger_ids = {position.ledger_id for position in entries}
@@ -429,9 +431,9 @@ class TopicStory:
         cursor.state.check_invariants()
         found: Acks = {}
         for position in entries:
-            if cursor.is_acknowledged(position):
+            if cursor.state.is_acknowledged(position):
                 found[position] = 0
-            elif (words := cursor.ack_set(position)) is not None:
+            elif (words := cursor.state.ack_set(position)) is not None:
                 found[position] = bits_of_words(words)
         oracle = self.cursors[name]
         allowed = [{p: bits for p in entries if (bits := s.get(p, FULL)) != FULL} for _, s in oracle.states]

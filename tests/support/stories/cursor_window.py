@@ -36,7 +36,7 @@ class WindowStory(TopicStory):
         _bookie, factory = await self.open(node)
         ml = await factory.open("public/default/persistent/story")
         cursor = await ml.open_cursor("s", initial=EARLIEST)
-        while ml.entry_count < ENTRIES:
+        while ml.ledgers.entry_count < ENTRIES:
             ml.append([b"entry"] * 20, lambda _result: None)
             await self.world.sleep(0.2)
         positions = self.entries(ml)
@@ -84,7 +84,7 @@ class WindowStory(TopicStory):
         factory.cursor_memory.limit_bytes = 1 << 30
         ml: ManagedLedger = await factory.open("public/default/persistent/story")
         cursor = ml.cursors["s"]
-        lost = {p for p in self.acknowledged if not cursor.is_acknowledged(p)}
+        lost = {p for p in self.acknowledged if not cursor.state.is_acknowledged(p)}
         assert not lost & self.answered, f"{sorted(lost & self.answered)} were answered"
         ages = sorted(round(limit_s + WINDOW_S - at, 3) for p, at in self.acknowledged.items() if p in lost)
         old = [age for age in ages if age > WINDOW_S]

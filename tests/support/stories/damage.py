@@ -65,7 +65,7 @@ class Outcome:
 async def open_topic(server: StandaloneServer, topic: str) -> ManagedLedger:
     """The managed ledger, keeping what is consumed."""
     ml: ManagedLedger = await ledgers_of(server).open(f"public/default/persistent/{topic}")
-    ml.set_retention(retention_ms=-1, retention_bytes=-1)
+    ml.trimmer.set_retention(retention_ms=-1, retention_bytes=-1)
     return ml
 
 
@@ -93,7 +93,7 @@ def make_images(directory: Path) -> tuple[Image, Image]:
             for topic, ml in ledgers.items():
                 await publish(stopped, topic, ml, [payload(topic, number, round_number, i) for i in range(25)])
                 cursor = await ml.open_cursor("s", initial=EARLIEST)
-                middle = ml.ledgers.position_at(ml.entry_count // 2)
+                middle = ml.ledgers.position_at(ml.ledgers.entry_count // 2)
                 assert await acknowledge_cumulative(cursor, middle) is None
                 stopped.mark_deletes[topic] = middle
             if round_number < 2:
@@ -149,7 +149,7 @@ def start_and_read(path: Path) -> Outcome:
         for topic in TOPICS:
             try:
                 ml = await open_topic(server, topic)
-                entries = await ml.read_range(EARLIEST, 10_000, 1 << 30)
+                entries = await ml.reader.read_range(EARLIEST, 10_000, 1 << 30)
             except StorageError as error:
                 outcome.errors[topic] = f"{type(error).__name__}: {error}"
                 continue

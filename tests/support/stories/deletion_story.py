@@ -331,9 +331,9 @@ async def _numbers(topic: PersistentTopic) -> set[int]:
     """Messages that can be read from the log."""
     found: set[int] = set()
     position = Position(-1, -1)
-    while entries := await topic.ledger.read_range(position, 1000, 1 << 30):
+    while entries := await topic.ledger.reader.read_range(position, 1000, 1 << 30):
         found.update(_number(entry.data) for entry in entries)
-        position = topic.ledger.next_position(entries[-1].position)
+        position = topic.ledger.ledgers.next_position(entries[-1].position)
     return found
 
 
@@ -341,10 +341,10 @@ async def _backlog(topic: PersistentTopic, name: str) -> list[int]:
     """Messages that a subscription has not acknowledged, in order."""
     cursor = topic.subscriptions[name].cursor
     found: list[int] = []
-    position = topic.ledger.next_position(cursor.mark_delete_position)
-    while entries := await topic.ledger.read_range(position, 1000, 1 << 30):
+    position = topic.ledger.ledgers.next_position(cursor.mark_delete_position)
+    while entries := await topic.ledger.reader.read_range(position, 1000, 1 << 30):
         found += [_number(entry.data) for entry in await cursor.unacknowledged(entries)]
-        position = topic.ledger.next_position(entries[-1].position)
+        position = topic.ledger.ledgers.next_position(entries[-1].position)
     return found
 
 

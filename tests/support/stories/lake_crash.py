@@ -30,7 +30,7 @@ STEPS_PER_LIFE = 14
 POINTS = tuple(
     point
     for point in (*crash_points.ALL, *ledger_points.ALL)
-    if point.startswith(("ml.offload", "ml.lake", "ml.trim", "ml.delete", "ml.restore", "ledger.readmit"))
+    if point.startswith(("ml.offload", "ml.lake", "ml.trimmer.trim", "ml.delete", "ml.restore", "ledger.readmit"))
 )
 _OPERATIONS = ("write", "commit", "read", "delete", "list")
 
@@ -90,7 +90,7 @@ class LakeLife:
             await ml.open_cursor("s", initial=EARLIEST)
         except StorageError:
             return
-        ml.set_retention(retention_ms=0, retention_bytes=0)
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         offloading = ml.new_offloading(self.runtime.rng)
         for _ in range(STEPS_PER_LIFE):
             lag_ms = self.rng.choice((0, 0, 2000, -1))
@@ -98,7 +98,7 @@ class LakeLife:
             try:
                 await self.step(ml, offloading, factory)
             except StorageError:
-                if ml.is_fenced or ml.is_closed:
+                if ml.tenure.is_fenced or ml.tenure.is_closed:
                     return
             await self.world.sleep(self.rng.random())
 
@@ -159,18 +159,18 @@ class LakeLife:
         position = known[self.rng.randrange(min(len(known), 15))]
         self.acknowledged = max(self.acknowledged, position)
         await acknowledge_cumulative(cursor, position)
-        await ml.trim()
+        await ml.trimmer.trim()
 
     # ---- what must hold
 
     async def check(self, node: SimNode) -> None:
         factory = self.factory(node)
         ml = await factory.open(NAME)
-        ml.set_retention(retention_ms=-1, retention_bytes=-1)
+        ml.trimmer.set_retention(retention_ms=-1, retention_bytes=-1)
         cursor = ml.new_non_durable_cursor("check", EARLIEST)
         found = await read_all(cursor)
         await cursor.close()
-        first = ml.first_position if len(ml.ledgers) else BEHIND_ALL
+        first = ml.ledgers.first_position if len(ml.ledgers) else BEHIND_ALL
         owed = [payload for position, payload in sorted(self.entries.items()) if position >= first]
         assert [payload for payload in found if payload not in self.doubtful] == owed
         lost = [position for position in self.entries if position < first and position > self.acknowledged]

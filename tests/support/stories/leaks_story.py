@@ -300,7 +300,9 @@ class LeaksStory:
         """Up to some message that it has not yet acknowledged."""
         one = topic.subscriptions.get(name)
         # What a transaction holds back nobody has been given yet.
-        positions = sorted(place for place in topic.messages.values() if place <= opened.ledger.readable_position)
+        positions = sorted(
+            place for place in topic.messages.values() if place <= opened.ledger.extent.readable_position
+        )
         if one is None or not one.is_there or not positions:
             return
         share = self.rng.random() if share is None else share

@@ -148,14 +148,14 @@ class BrokerOnNode:
         ledger = loaded.ledger
         found: list[Stored] = []
         chunks: dict[str, list[bytes]] = {}
-        position = ledger.first_position
-        while position <= ledger.last_confirmed_position:
-            entries = await ledger.read_range(position, 1000, 1 << 30)
+        position = ledger.ledgers.first_position
+        while position <= ledger.extent.last_confirmed_position:
+            entries = await ledger.reader.read_range(position, 1000, 1 << 30)
             if not entries:
                 break
             for entry in entries:
                 found += _messages_of(entry.data, entry.ledger_id, entry.entry_id, chunks)
-            position = ledger.next_position(Position(entries[-1].ledger_id, entries[-1].entry_id))
+            position = ledger.ledgers.next_position(Position(entries[-1].ledger_id, entries[-1].entry_id))
         return found
 
 

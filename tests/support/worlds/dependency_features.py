@@ -285,17 +285,17 @@ async def topic_policies(world: HoleBroker, feature: str) -> str:
 
 async def trim(world: HoleBroker, feature: str) -> str:
     topic = await loaded(world, feature)
-    oldest = topic.ledger.first_position.ledger_id
+    oldest = topic.ledger.ledgers.first_position.ledger_id
     for name in ("all", "ahead", "acking"):
         await rest(world, "POST", feature, f"/subscription/{name}/skip_all")
-    topic.ledger.set_retention(retention_ms=0, retention_bytes=0)
+    topic.ledger.trimmer.set_retention(retention_ms=0, retention_bytes=0)
     if topic.dedup is not None:
         await topic.dedup.snapshot()
-    await topic.ledger.trim()
-    first = topic.ledger.first_position.ledger_id
+    await topic.ledger.trimmer.trim()
+    first = topic.ledger.ledgers.first_position.ledger_id
     if first == oldest:
         return WAITS
-    return WORKS if topic.ledger.entry_count <= 3 else PARTLY
+    return WORKS if topic.ledger.ledgers.entry_count <= 3 else PARTLY
 
 
 async def lookup(world: HoleBroker, feature: str) -> str:

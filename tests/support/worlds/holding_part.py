@@ -32,7 +32,7 @@ class HoldingPart(TopicPart):
 
     async def load(self) -> None:
         """The limit as it was stored."""
-        text = self._topic.ledger.properties.get(PROPERTY)
+        text = self._topic.ledger.stored.properties.get(PROPERTY)
         if text is not None:
             ledger_id, _, entry_id = text.partition(":")
             self.limit = Position(int(ledger_id), int(entry_id))
@@ -47,12 +47,12 @@ class HoldingPart(TopicPart):
 
     async def hold_at(self, position: Position) -> None:
         """Nothing behind ``position`` is read until this is called again; LATEST lets go. Durable on return."""
-        properties = {key: value for key, value in self._topic.ledger.properties.items() if key != PROPERTY}
+        properties = {key: value for key, value in self._topic.ledger.stored.properties.items() if key != PROPERTY}
         if position != LATEST:
             properties[PROPERTY] = f"{position.ledger_id}:{position.entry_id}"
         self.limit = min(self.limit, position)  # held at once, let go when that is stored
         self._topic.parts.limit_moved()
-        await self._topic.ledger.set_properties(properties)
+        await self._topic.ledger.stored.set_properties(properties)
         self.limit = position
         self._topic.parts.limit_moved()
 

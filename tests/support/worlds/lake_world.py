@@ -136,7 +136,7 @@ class LakeWorld(LedgerWorld):
         """Of a topic with that policy."""
         offloading = ml.new_offloading(self.runtime.rng, **options)
         offloading.policy = policy
-        ml.is_bookkeeper_first = policy.is_bookkeeper_first
+        ml.reader.is_bookkeeper_first = policy.is_bookkeeper_first
         return offloading
 
     async def filled(self, count: int, **options) -> ManagedLedger:

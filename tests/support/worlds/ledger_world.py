@@ -52,7 +52,7 @@ class LedgerWorld:
     async def open(self, name: str = NAME, *, retention_ms: int = -1) -> ManagedLedger:
         """Opened, and keeping what is consumed unless told otherwise."""
         ml = await self.factory.open(name)
-        ml.set_retention(retention_ms=retention_ms, retention_bytes=-1 if retention_ms else 0)
+        ml.trimmer.set_retention(retention_ms=retention_ms, retention_bytes=-1 if retention_ms else 0)
         return ml
 
     async def reopen(self) -> ManagedLedger:
@@ -95,7 +95,7 @@ async def read_entries(
 ) -> list[Entry]:
     """One read; raises its error."""
     future = asyncio.get_running_loop().create_future()
-    cursor.read_entries(max_entries, max_bytes, future.set_result, max_position=max_position)
+    cursor.reading.read_entries(max_entries, max_bytes, future.set_result, max_position=max_position)
     result = await future
     if isinstance(result, StorageError):
         raise result

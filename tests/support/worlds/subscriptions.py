@@ -181,7 +181,7 @@ class RecordedTopic:
         #: Set by :func:`with_topic`.
         self.bookie = MemoryBookie()
         self.cache = EntryCache(0)
-        ledger.add_tail_listener(self._entries_available)
+        ledger.tail.add_listener(self._entries_available)
 
     async def get(self, name: TopicName, *, create: bool) -> RecordedTopic:
         """As a registry that has this topic alone."""
@@ -327,7 +327,7 @@ def with_topic(
         ledgers.cursor_memory.limit_bytes = cursor_memory_bytes
         topic_name = TopicName.parse(name)
         ledger = await ledgers.open(topic_name.managed_ledger_name)
-        ledger.set_retention(retention_ms=0, retention_bytes=0)
+        ledger.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         topic = RecordedTopic(runtime, ledger, name, BrokerConfig(**config))
         topic.bookie, topic.cache = bookie, ledgers.cache
         await scenario(topic)

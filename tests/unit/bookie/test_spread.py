@@ -82,7 +82,7 @@ def test_it_takes_new_entries_only_while_all_parts_do() -> None:
         bookie.watch(heard.append)
         calls = Calls(bookie)
         assert await calls.add(1, 0, entries_of(1, 0, 2)) is None
-        bookie.parts[1]._became_full(DiskFullError("full"))
+        bookie.parts[1].room.became_full(DiskFullError("full"))
         assert (bookie.availability, bookie.is_writable) == (Availability.READ_ONLY, False)
         assert isinstance(await calls.add(1, 2, entries_of(1, 2, 1)), DiskFullError)
         assert await calls.add(2, 0, entries_of(2, 0, 1)) is None

@@ -84,7 +84,7 @@ def test_what_was_left_open_times_out_though_nobody_comes(is_killed: bool) -> No
         assert list(world.broker.transactions.coordinators.open) == [0], "only the one that left something"
         await wait_ms(2_000)
         topic = await world.broker.registry.get(NAME, create=False)
-        assert not topic.ledger.is_limited
+        assert not topic.ledger.extent.is_limited
         assert world.broker.transactions.coordinators.open[0].stats.timed_out == 1
         if is_killed:
             old.is_closing = True

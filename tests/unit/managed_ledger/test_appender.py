@@ -26,8 +26,8 @@ def test_append_over_a_rollover_is_split_and_completed_in_order(in_world):
         results = await append(ml, [b"%d" % i for i in range(25)])
         assert [(r.index, r.count, r.first_entry_id) for r in results] == [(0, 10, 0), (10, 10, 0), (20, 5, 0)]
         assert [info.entries for info in ml.ledgers.infos] == [10, 10, 5]
-        assert ml.last_confirmed_position == Position(results[-1].ledger_id, 4)
-        entries = await ml.read_range(ml.first_position, 100, 1 << 20)
+        assert ml.extent.last_confirmed_position == Position(results[-1].ledger_id, 4)
+        entries = await ml.reader.read_range(ml.ledgers.first_position, 100, 1 << 20)
         assert [entry.data for entry in entries] == [b"%d" % i for i in range(25)]
 
     in_world(scenario)
@@ -49,7 +49,7 @@ def test_append_that_waits_for_a_ledger_fails_when_the_log_is_closed_before_its_
         ml = await w.open()
         w.faults.delay_ms_max = 100
         # Has the list to itself while the append comes and the log is closed.
-        busy = asyncio.ensure_future(ml.set_properties({"name": "value"}))
+        busy = asyncio.ensure_future(ml.stored.set_properties({"name": "value"}))
         await w.world.sleep(0.001)
         waiting = asyncio.ensure_future(append(ml, [b"waiting"]))
         await w.world.sleep(0.001)
@@ -108,7 +108,7 @@ def test_failed_write_is_reported_and_later_appends_go_to_a_new_ledger(in_world)
         again = await w.reopen()
         cursor = again.new_non_durable_cursor("r", EARLIEST)
         assert await read_all(cursor) == [b"m0", b"m1", b"m2", b"next0"]
-        assert position == again.last_confirmed_position
+        assert position == again.extent.last_confirmed_position
 
     in_world(scenario)
 
@@ -211,7 +211,7 @@ def test_failed_ledger_that_can_not_be_closed_ends_where_recovery_finds(in_world
         await w.fill(ml, 1)
         assert [info.entries for info in ml.ledgers.infos] == [3, 1]
         for again in (ml, await w.reopen()):
-            entries = await again.read_range(again.first_position, 10, 1 << 20)
+            entries = await again.reader.read_range(again.ledgers.first_position, 10, 1 << 20)
             assert [entry.data for entry in entries] == [b"m0", b"m1", b"stored all the same", b"m0"]
 
     in_world(scenario)
@@ -231,7 +231,7 @@ def test_end_of_a_failed_ledger_is_fixed_on_demand_and_of_no_other(in_world):
         (info,) = ml.ledgers.infos
         assert info.closed_ms
         assert info.entries == 3
-        assert ml.last_confirmed_position == Position(info.ledger_id, 2)
+        assert ml.extent.last_confirmed_position == Position(info.ledger_id, 2)
         await w.fill(ml, 1)
 
     in_world(scenario)
@@ -259,7 +259,7 @@ def test_end_of_a_ledger_that_failed_while_it_was_being_left_is_fixed_on_demand(
         first = ml.ledgers.infos[0]
         assert first.closed_ms
         assert first.entries == 3
-        assert ml.last_confirmed_position == Position(first.ledger_id, 2)
+        assert ml.extent.last_confirmed_position == Position(first.ledger_id, 2)
         await leaving
         await w.fill(ml, 1)
         # What began meanwhile had not failed, and is gone on with.
@@ -294,7 +294,7 @@ def test_list_change_with_unknown_outcome_is_settled(in_world, fault):
             # The new ledger's own node comes first, then the list.
             w.faults.next_writes.extend([WriteFault.NONE, fault])
         await w.fill(ml, 1)
-        assert not ml.is_fenced
+        assert not ml.tenure.is_fenced
         assert [info.entries for info in (await w.reopen()).ledgers.infos] == [10, 10, 10, 1]
 
     in_world(scenario)
@@ -336,7 +336,7 @@ def test_a_ledger_that_is_opened_without_an_append_takes_the_next_ones(in_world)
         await asyncio.gather(append(ml, [b"a"]), *opening)
         await ml.open_ledger()
         (info,) = ml.ledgers.infos
-        assert (info.entries, ml.last_confirmed_position) == (1, Position(info.ledger_id, 0))
+        assert (info.entries, ml.extent.last_confirmed_position) == (1, Position(info.ledger_id, 0))
         await ml.terminate()
         await ml.open_ledger()
         await ml.close()

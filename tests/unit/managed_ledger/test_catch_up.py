@@ -97,7 +97,7 @@ def test_subscriptions_catching_up_together_hold_no_more_than_the_budget(in_worl
         while left:
             rounds += 1
             for i, cursor in left.items():
-                cursor.read_entries(100, READ_BYTES, lambda result, i=i: done.append((i, len(result))))
+                cursor.reading.read_entries(100, READ_BYTES, lambda result, i=i: done.append((i, len(result))))
             while len(done) < len(left):
                 await w.world.sleep(0.001)
             # Everybody was served: none waits for others to be through.
@@ -120,7 +120,7 @@ def test_read_that_waits_for_its_turn_ends_with_its_cursor_and_leaves_the_budget
         w.bookie.holds_replies = True
         results: dict[str, object] = {}
         for cursor in (first, second, third):
-            cursor.read_entries(4, MEBIBYTE, lambda result, name=cursor.name: results.update({name: result}))
+            cursor.reading.read_entries(4, MEBIBYTE, lambda result, name=cursor.name: results.update({name: result}))
         assert w.bookie.read_calls == 1
         assert w.factory.read_budget.waiting_count == 2
         await second.close()
@@ -158,7 +158,7 @@ def test_positions_are_read_as_far_as_the_bytes_go(in_world):
         wanted = [*positions[:8], *positions[10:]]
         found: list = []
         while wanted:
-            entries, behind = await ml.read_some(wanted, READ_BYTES)
+            entries, behind = await ml.reader.read_some(wanted, READ_BYTES)
             assert entries
             assert sum(len(entry.data) for entry in entries) <= READ_BYTES + HUGE
             assert [entry.position for entry in entries] + behind == wanted

@@ -226,9 +226,9 @@ def test_cursor_hands_on_everything_in_order_while_others_publish(in_world):
         def done(entries) -> None:
             found.extend(entry.data for entry in entries)
             if entries:
-                cursor.read_entries(100, 1 << 20, done)
+                cursor.reading.read_entries(100, 1 << 20, done)
 
-        cursor.read_entries(100, 1 << 20, done)
+        cursor.reading.read_entries(100, 1 << 20, done)
         while len(found) < len(wanted):
             await append(other, [b"live"])
             await w.world.sleep(0.0005)
@@ -263,9 +263,9 @@ def test_reader_at_the_tail_asks_for_no_turn(in_world):
         ml = await w.open()
         cursor = await ml.open_cursor("s")
         got: list = []
-        cursor.read_entries(10, 1000, got.append)
+        cursor.reading.read_entries(10, 1000, got.append)
         await append(ml, [b"a", b"b"])
-        cursor.read_entries(10, 1000, got.append)
+        cursor.reading.read_entries(10, 1000, got.append)
         assert [entry.data for entry in got[-1]] == [b"a", b"b"]
 
     in_world(scenario)

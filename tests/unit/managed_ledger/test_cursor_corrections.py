@@ -23,7 +23,7 @@ def test_f1_acknowledging_five_hides_five_and_not_four(in_world):
         positions = await w.fill(ml, 6)
         assert len(await read_all(cursor)) == 6
         await acknowledge(cursor, [positions[4]])
-        cursor.rewind()
+        cursor.reading.rewind()
         assert await read_all(cursor) == [b"m0", b"m1", b"m2", b"m3", b"m5"]
         again = (await w.reopen()).cursors["s"]
         assert await read_all(again) == [b"m0", b"m1", b"m2", b"m3", b"m5"]
@@ -69,8 +69,8 @@ def test_f11_holes_past_ten_thousand_are_not_dropped_silently_at_a_restart(in_wo
         positions = await w.fill(ml, 50_000)
         assert await acknowledge(cursor, positions[1::2]) is None
         again = (await w.reopen()).cursors["s"]
-        assert again.acknowledged_ranges_count == 25_000
-        assert all(again.is_acknowledged(p) for p in positions[1::2])
+        assert again.state.acked.range_count == 25_000
+        assert all(again.state.is_acknowledged(p) for p in positions[1::2])
         # An orderly end keeps them too: far more ranges than the node may hold.
         await w.factory.close()
         assert (await w.reopen()).cursors["s"].backlog_count == 25_000
@@ -99,7 +99,7 @@ def test_f15_a_set_bit_is_not_taken_for_an_acknowledged_message(in_world):
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         position = (await w.fill(ml, 1))[0]
         await acknowledge(cursor, [position], [(0b1110,)])
-        assert cursor.ack_set(position) == (0b1110,)
+        assert cursor.state.ack_set(position) == (0b1110,)
         # All clear: every message of the batch is acknowledged.
         await acknowledge(cursor, [position], [(0,)])
         assert cursor.backlog_count == 0
@@ -119,10 +119,10 @@ def test_f16_acknowledging_an_index_does_not_acknowledge_those_behind_it(in_worl
                 int.from_bytes(left.to_bytes(32, "little")[i : i + 8], "little", signed=True) for i in (0, 8, 16, 24)
             ]
             await acknowledge(cursor, [position], [words])
-        found = cursor.ack_set(position)
+        found = cursor.state.ack_set(position)
         assert sum((word & (1 << 64) - 1).bit_count() for word in found) == size - 3
         again = (await w.reopen()).cursors["s"]
-        assert again.ack_set(position) == found
+        assert again.state.ack_set(position) == found
         assert again.backlog_count == 1
 
     in_world(scenario)
@@ -138,9 +138,9 @@ def test_f20_whether_a_read_goes_to_the_bookie_depends_on_the_lag_and_not_on_the
         assert len(await read_entries(near, 50)) == 50
         assert w.bookie.read_calls == before
         # The same cursor from the start, once the cache has let go.
-        near.deactivate()
-        near.rewind()
-        far.deactivate()
+        near.reading.deactivate()
+        near.reading.rewind()
+        far.reading.deactivate()
         assert len(await read_entries(near, 50)) == 50
         assert w.bookie.read_calls > before
 

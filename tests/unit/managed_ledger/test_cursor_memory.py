@@ -46,7 +46,7 @@ def test_state_past_the_limit_is_put_away_and_counts_stay_right(in_world):
         memory = w.factory.cursor_memory
         assert len(cursor.state.acked.away_ids) > 20
         assert memory.total_bytes <= memory.limit_bytes < memory.peak_bytes
-        assert (cursor.backlog_count, cursor.individually_acknowledged_count) == (COUNT // 2, COUNT // 2)
+        assert (cursor.backlog_count, cursor.state.acked.count) == (COUNT // 2, COUNT // 2)
         assert internal_stats(ml)["cursors"]["s"]["totalNonContiguousDeletedMessagesRange"] == COUNT // 2
 
     in_world(scenario, CONFIG)
@@ -56,7 +56,7 @@ def test_state_that_fits_is_not_put_away(in_world):
     async def scenario(w):
         _ml, cursor, positions = await alternating(w, 1 << 20)
         assert cursor.is_in_memory
-        assert cursor.is_acknowledged(positions[1])
+        assert cursor.state.is_acknowledged(positions[1])
 
     in_world(scenario, CONFIG)
 
@@ -65,7 +65,7 @@ def test_what_is_put_away_can_not_be_asked_by_mistake(in_world):
     async def scenario(w):
         _ml, cursor, _ = await alternating(w)
         away = Position(cursor.state.acked.away_ids[0], 1)
-        for question in (cursor.is_acknowledged, cursor.ack_set):
+        for question in (cursor.state.is_acknowledged, cursor.state.ack_set):
             with pytest.raises(InvariantError):
                 question(away)
 
@@ -75,7 +75,7 @@ def test_what_is_put_away_can_not_be_asked_by_mistake(in_world):
 def test_reads_leave_out_what_is_acknowledged_and_put_away(in_world):
     async def scenario(w):
         _ml, cursor, _ = await alternating(w)
-        cursor.rewind()
+        cursor.reading.rewind()
         assert await read_all(cursor) == [b"m%d" % i for i in range(0, COUNT, 2)]
         assert w.factory.cursor_memory.total_bytes <= 1.2 * LIMIT_BYTES
 
@@ -124,7 +124,7 @@ def test_mark_delete_moves_through_ledgers_that_are_put_away(in_world):
         assert await acknowledge(cursor, positions[100:110]) is None
         await w.world.sleep(0.1)
         assert cursor.mark_delete_position == positions[119]
-        assert cursor.backlog_count == ml.entry_count - 120 - (COUNT - 120) // 2
+        assert cursor.backlog_count == ml.ledgers.entry_count - 120 - (COUNT - 120) // 2
 
     in_world(scenario, CONFIG)
 
@@ -159,7 +159,7 @@ def test_batch_indexes_that_are_put_away_come_back(in_world):
         assert await acknowledge(cursor, positions, [words_of_bits(0b110)] * COUNT) is None
         left = []
         ids = {p.ledger_id for p in positions[100:110]}
-        cursor.when_loaded(ids, lambda: left.append([cursor.ack_set(p) for p in positions[100:110]]), left.append)
+        cursor.when_loaded(ids, lambda: left.append([cursor.state.ack_set(p) for p in positions[100:110]]), left.append)
         await w.world.sleep(0.1)
         assert left == [[(0b100,)] * 10]
         assert await acknowledge(cursor, positions, [words_of_bits(0b011)] * COUNT) is None
@@ -255,7 +255,7 @@ def test_close_carries_out_what_waits(in_world):
         assert w.factory.cursor_memory.total_bytes == 0
         found = (await w.reopen()).cursors["s"]
         assert found.backlog_count == COUNT // 2 - 2
-        assert found.is_acknowledged(positions[4])
+        assert found.state.is_acknowledged(positions[4])
 
     in_world(scenario, CONFIG)
 
@@ -295,7 +295,7 @@ async def thousand_ledgers(w):
 async def is_acknowledged(cursor, position):
     future = asyncio.get_running_loop().create_future()
     cursor.when_loaded(
-        (position.ledger_id,), lambda: future.set_result(cursor.is_acknowledged(position)), future.set_exception
+        (position.ledger_id,), lambda: future.set_result(cursor.state.is_acknowledged(position)), future.set_exception
     )
     return await future
 

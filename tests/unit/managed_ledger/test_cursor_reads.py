@@ -16,10 +16,10 @@ def test_read_goes_over_ledgers_and_ends_empty(in_world):
         await w.fill(ml, 25)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         assert await read_all(cursor) == [b"m%d" % i for i in range(25)]
-        assert not cursor.has_more_entries
+        assert not cursor.reading.has_more_entries
         assert await read_entries(cursor) == []
         await w.fill(ml, 1, "n")
-        assert cursor.has_more_entries
+        assert cursor.reading.has_more_entries
         assert await read_all(cursor) == [b"n0"]
 
     in_world(scenario)
@@ -33,7 +33,7 @@ def test_read_of_appended_entries_is_served_from_the_cache_within_the_call(in_wo
         await w.fill(ml, 5)
         w.bookie.read_error = DiskIOError("no reads")
         got = []
-        cursor.read_entries(3, 1000, got.extend)
+        cursor.reading.read_entries(3, 1000, got.extend)
         assert [entry.data for entry in got] == [b"m0", b"m1", b"m2"]
         # What was read by every active cursor is not kept.
         assert w.factory.cache.size_bytes == 4
@@ -81,7 +81,7 @@ def test_read_leaves_out_what_is_acknowledged(in_world):
         cursor.acknowledge([p for i, p in enumerate(positions) if i % 3 == 0 or 9 < i < 20])
         expected = [b"m%d" % i for i in range(25) if i % 3 and not 9 < i < 20]
         assert await read_all(cursor) == expected
-        cursor.rewind()
+        cursor.reading.rewind()
         assert await read_all(cursor) == expected
 
     in_world(scenario)
@@ -93,7 +93,7 @@ def test_read_during_a_seek_starts_anew(in_world):
         positions = await w.fill(ml, 10)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         got = []
-        cursor.read_entries(2, 1000, got.append)
+        cursor.reading.read_entries(2, 1000, got.append)
         assert got == []
         await cursor.reset(positions[7])
         await w.world.sleep(0.1)
@@ -112,7 +112,7 @@ def test_read_lets_the_caller_read_on_within_its_callback(in_world):
         def done(entries):
             got.extend(entries)
             if entries:
-                cursor.read_entries(1, 1000, done)
+                cursor.reading.read_entries(1, 1000, done)
 
         done([None])
         await w.world.sleep(1)
@@ -132,7 +132,7 @@ def test_catch_up_reads_ahead_within_the_budget(in_world):
         w.bookie.read_error = DiskIOError("no reads")
         assert len(await read_entries(cursor, max_entries=50)) == 50
         assert w.factory.cache.size_bytes > 0
-        cursor.rewind()
+        cursor.reading.rewind()
         assert w.factory.cache.size_bytes == 0
         with pytest.raises(DiskIOError):
             await read_entries(cursor)

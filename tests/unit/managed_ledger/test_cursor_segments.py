@@ -36,7 +36,7 @@ def test_what_is_not_on_disk_as_it_is_in_memory_is_not_put_away(in_world):
         cursor.acknowledge([positions[10]])
         w.bookie.holds_replies = True
         cursor.state.read_position = positions[20]
-        cursor.read_entries(1, 100, lambda _: None)
+        cursor.reading.read_entries(1, 100, lambda _: None)
         assert cursor.put_away(1 << 30) > 0
         assert cursor.state.acked.away_ids == [positions[0].ledger_id, positions[30].ledger_id]
         assert {changed, busy} == set(cursor.state.ledger_ids)
@@ -106,7 +106,7 @@ def test_a_ledger_whose_cursor_ledger_is_switched_while_it_is_read_is_read_again
             reply()
         await w.world.sleep(0.01)
         assert answers == [None]
-        assert cursor.is_acknowledged(positions[1])
+        assert cursor.state.is_acknowledged(positions[1])
         assert len(await read_entries(cursor)) == 5
 
     in_world(scenario, CONFIG)

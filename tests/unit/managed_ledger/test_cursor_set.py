@@ -44,9 +44,9 @@ def test_cursors_in_memory_are_known_until_they_are_closed(in_world):
     async def scenario(w):
         ml = await w.open()
         readers = [ml.new_non_durable_cursor("r", LATEST) for _ in range(2)]
-        assert set(ml.non_durable_cursors) == set(readers)
+        assert set(ml.cursor_set.non_durable) == set(readers)
         await readers[0].close()
-        assert set(ml.non_durable_cursors) == {readers[1]}
+        assert set(ml.cursor_set.non_durable) == {readers[1]}
         assert ml.cursors == {}
 
     in_world(scenario)

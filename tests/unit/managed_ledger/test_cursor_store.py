@@ -119,7 +119,7 @@ def test_cursor_closed_in_order_lies_in_its_node(in_world):
         node = await node_of(w)
         assert (node.cursor_ledger_id, node.mark_delete, len(node.ranges)) == (-1, positions[0], 2)
         assert ledger_id not in await w.factory.named_ledgers(NAME)
-        assert (await w.reopen()).cursors["s"].is_acknowledged(positions[5])
+        assert (await w.reopen()).cursors["s"].state.is_acknowledged(positions[5])
 
     in_world(scenario)
 
@@ -131,7 +131,7 @@ def test_cursor_too_large_for_its_node_is_closed_in_its_ledger(in_world):
         await w.factory.close()
         assert (await node_of(w)).cursor_ledger_id >= 0
         found = (await w.reopen()).cursors["s"]
-        assert [found.is_acknowledged(p) for p in positions[:6]] == [False, True] * 3
+        assert [found.state.is_acknowledged(p) for p in positions[:6]] == [False, True] * 3
 
     in_world(scenario, NARROW)
 
@@ -160,10 +160,10 @@ def test_cursor_write_that_failed_and_does_not_fit_the_node_is_an_error_and_lose
         assert isinstance(await acknowledge(cursor, [positions[5]]), DiskFullError)
         w.bookie.add_error = None
         found = (await w.reopen()).cursors["s"]
-        assert [found.is_acknowledged(p) for p in positions[:6]] == [False, True, False, True, False, False]
+        assert [found.state.is_acknowledged(p) for p in positions[:6]] == [False, True, False, True, False, False]
         assert await acknowledge(found, [positions[5]]) is None
         found = (await w.reopen()).cursors["s"]
-        assert found.is_acknowledged(positions[5])
+        assert found.state.is_acknowledged(positions[5])
 
     in_world(scenario, NARROW)
 
@@ -251,8 +251,8 @@ def test_cursor_with_ten_thousand_alternating_holes_comes_back(in_world):
         await acknowledge(cursor, [positions[5_000]])
         found = (await w.reopen()).cursors["s"]
         assert found.backlog_count == 9_999
-        assert found.individually_acknowledged_count == 10_001
-        assert found.is_acknowledged(positions[5_000])
+        assert found.state.acked.count == 10_001
+        assert found.state.is_acknowledged(positions[5_000])
 
     in_world(scenario, ManagedLedgerConfig())
 
@@ -276,8 +276,8 @@ def test_cursor_that_pulsar_wrote_is_recovered(in_world):
         await w.world.sleep(0.01)
         found = (await w.reopen()).cursors["s"]
         assert found.mark_delete_position == positions[1]
-        assert [found.is_acknowledged(p) for p in positions[2:8]] == [False, True, True, False, True, False]
-        assert found.ack_set(Position(ledger_id, 2)) is None
+        assert [found.state.is_acknowledged(p) for p in positions[2:8]] == [False, True, True, False, True, False]
+        assert found.state.ack_set(Position(ledger_id, 2)) is None
 
     in_world(scenario)
 
@@ -306,9 +306,9 @@ def test_cursor_notes_its_last_use_at_close_and_with_its_properties(in_world):
     async def scenario(w):
         _ml, cursor, _ = await filled(w)
         made_ms = (await node_of(w)).last_active_ms
-        assert made_ms == w.runtime.clock.wall_ms() == cursor.last_active_ms
+        assert made_ms == w.runtime.clock.wall_ms() == cursor.use.last_active_ms
         await w.world.sleep(100)
-        assert cursor.last_active_ms == made_ms
+        assert cursor.use.last_active_ms == made_ms
         cursor.start_use()
         await w.world.sleep(100)
         await cursor.set_cursor_properties({"a": "b"})
@@ -318,10 +318,10 @@ def test_cursor_notes_its_last_use_at_close_and_with_its_properties(in_world):
         await w.world.sleep(100)
         await w.factory.close()
         found = (await w.reopen()).cursors["s"]
-        assert found.last_active_ms == found.noted_active_ms == made_ms + 300_000
+        assert found.use.last_active_ms == found.noted_active_ms == made_ms + 300_000
         await w.world.sleep(100)
         await w.factory.close()
-        assert (await w.reopen()).cursors["s"].last_active_ms == made_ms + 300_000, "nobody used it"
+        assert (await w.reopen()).cursors["s"].use.last_active_ms == made_ms + 300_000, "nobody used it"
 
     in_world(scenario)
 
@@ -333,7 +333,7 @@ def test_cursor_whose_node_does_not_say_when_it_was_used_counts_from_now(in_worl
         record = decode_cursor_info((await w.store.get(path)).value)
         await w.store.put(path, encode_cursor_info(replace(record, last_active_ms=0)), expected_version=0)
         await w.world.sleep(100)
-        assert (await w.reopen()).cursors["s"].last_active_ms == w.runtime.clock.wall_ms()
+        assert (await w.reopen()).cursors["s"].use.last_active_ms == w.runtime.clock.wall_ms()
 
     in_world(scenario)
 
@@ -349,7 +349,7 @@ def test_cursor_node_rewritten_for_its_properties_loses_no_acknowledgement(in_wo
         cursor.acknowledge([positions[1]])
         await cursor.set_cursor_properties({"a": "b"})
         found = (await w.reopen()).cursors["s"]
-        assert [found.is_acknowledged(p) for p in positions[:6]] == [False, True] * 3
+        assert [found.state.is_acknowledged(p) for p in positions[:6]] == [False, True] * 3
         assert found.cursor_properties == {"a": "b"}
         assert ml.cursors["s"].store.ledger_id >= 0
 
@@ -406,7 +406,7 @@ def test_batches_are_closed_in_the_ledger_where_apaches_brokers_may_come_next(in
         assert bool(record.batches) != is_shared
         w.new_process(is_shared=is_shared)
         found = (await w.open()).cursors["s"]
-        assert found.ack_set(positions[2]) == (0b110,)
+        assert found.state.ack_set(positions[2]) == (0b110,)
         # Found in a node, as Apache's brokers leave them: in the ledger with the next close, acknowledged or not.
         if not is_shared:
             w.new_process(is_shared=True)

@@ -28,13 +28,13 @@ def test_owner_that_was_replaced_deletes_nothing(in_world):
         positions = await w.fill(ml, 25)
         await acknowledge(cursor, positions[3:4])
         taken = await another_process(w).open(NAME)
-        await taken.set_properties({"owner": "another"})
+        await taken.stored.set_properties({"owner": "another"})
         with pytest.raises(LedgerFencedError):
             await w.factory.delete(NAME)
-        assert ml.is_fenced
+        assert ml.tenure.is_fenced
         assert await w.store.exists(cursor_path(NAME, "s"))
         assert len(await read_all(taken.cursors["s"])) == 24
-        assert len(await taken.read(positions)) == 25
+        assert len(await taken.reader.read(positions)) == 25
 
     in_world(scenario)
 

@@ -29,7 +29,7 @@ def test_open_that_fails_fails_for_all_who_wait_and_works_later(in_world):
         results = await asyncio.gather(*(w.factory.open(NAME) for _ in range(2)), return_exceptions=True)
         assert all(isinstance(result, StorageError) for result in results)
         w.bookie.fence_error = None
-        assert (await w.open()).entry_count == 3
+        assert (await w.open()).ledgers.entry_count == 3
 
     in_world(scenario)
 
@@ -62,7 +62,7 @@ def test_delete_leaves_nothing(in_world, is_open):
         if is_open:
             (result,) = await append(ml, [b"x"])
             assert isinstance(result.error, LedgerClosedError)
-        assert (await w.open()).entry_count == 0
+        assert (await w.open()).ledgers.entry_count == 0
 
     in_world(scenario)
 

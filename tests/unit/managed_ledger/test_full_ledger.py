@@ -53,7 +53,7 @@ def test_it_takes_entries_while_no_ledger_can_be_made_and_is_left_afterwards(in_
         await append(ml, numbered(3005, 5005))
         await append(ml, numbered(5005, 5010))
         assert len(ml.ledgers) > 1
-        assert not ml.is_fenced
+        assert not ml.tenure.is_fenced
         for log in (ml, await w.reopen()):
             assert await everything(log) == numbered(0, 5010)
 
@@ -203,8 +203,8 @@ def test_none_is_made_where_the_list_has_no_room_at_all(in_world):
             await w.world.sleep(0.3)
         assert not await w.bookkeeper.ledger_ids()
         # There is room again once old ledgers go.
-        ml.set_retention(retention_ms=0, retention_bytes=0)
-        await ml.trim()
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
+        await ml.trimmer.trim()
         assert (await append(ml, [b"x"]))[0].error is None
 
     in_world(scenario, TEN)

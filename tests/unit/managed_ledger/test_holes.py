@@ -78,9 +78,9 @@ def test_cursors_go_on_behind_a_hole_wherever_they_stand_and_after_a_kill(in_wor
         await acknowledge_cumulative(ml.cursors["scattered"], positions[34])
         for name in ("before", "within", "behind"):
             await acknowledge_cumulative(ml.cursors[name], positions[34])
-        ml.set_retention(retention_ms=0, retention_bytes=0)
-        await ml.trim()
-        assert ml.entry_count == 0
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
+        await ml.trimmer.trim()
+        assert ml.ledgers.entry_count == 0
 
     in_world(scenario)
 

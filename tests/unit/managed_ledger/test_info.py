@@ -18,7 +18,7 @@ def test_info_is_what_is_stored(in_world):
             assert info is not None
             assert [ledger.ledger_id for ledger in info.record.ledgers] == [each.ledger_id for each in ml.ledgers.infos]
             assert [ledger.closed_ms > 0 for ledger in info.record.ledgers] == [True, not is_open]
-            assert info.stat.created_ms == ml.created_ms
+            assert info.stat.created_ms == ml.stored.created_ms
             assert list(info.cursors) == ["s"]
             await ml.close()
 

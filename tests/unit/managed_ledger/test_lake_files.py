@@ -37,7 +37,7 @@ def test_a_file_that_goes_leaves_the_manifest_first_and_not_before_its_time():
         ml, _ = await w.offloaded(25)
         services, info = ml._services, ml.ledgers.infos[0]
         later_ms = services.clock.wall_ms() + 1000
-        noted = await lake_files.note(services, NAME, ml.created_ms, [info], not_before_ms=later_ms)
+        noted = await lake_files.note(services, NAME, ml.stored.created_ms, [info], not_before_ms=later_ms)
         assert await lake_files.carry_out(services, noted) == 1
         assert len(w.lake_store.ledgers) == len((await manifest_of(w)).ledgers) == 2
         await w.world.sleep(1)
@@ -56,7 +56,7 @@ def test_the_manifest_goes_with_the_last_file_and_is_not_left_when_the_topic_goe
         ml, _ = await w.offloaded(25, NOW)
         if fails is not None:
             w.lake_store.fail[fails] = OSError(errno.EIO, "no")
-        await ml.truncate()
+        await ml.trimmer.truncate()
         await w.world.sleep(1)
         w.lake_store.fail.clear()
         assert await w.factory.retry_lake_deletions() == 0
@@ -84,7 +84,7 @@ def test_a_note_of_a_file_that_the_list_names_still_does_nothing_and_goes_an_hou
     async def scenario(w):
         ml, _ = await w.offloaded(15)
         services = ml._services
-        await lake_files.note(services, NAME, ml.created_ms, ml.ledgers.infos)
+        await lake_files.note(services, NAME, ml.stored.created_ms, ml.ledgers.infos)
         assert await lake_files.retry(services) == 1
         await w.world.sleep(lake_files.STALE_MS / 1000)
         assert await lake_files.retry(services) == 0
@@ -98,7 +98,7 @@ def test_what_pulsars_driver_stored_is_not_looked_for_here():
     async def scenario(w):
         ml = await w.filled(15)
         await put_record(ml, OffloadRecord("ab" * 16, "aws-s3", {"bucket": "b"}, is_complete=True, completed_ms=1))
-        assert await lake_files.note(ml._services, NAME, ml.created_ms, ml.ledgers.infos) == []
+        assert await lake_files.note(ml._services, NAME, ml.stored.created_ms, ml.ledgers.infos) == []
         assert await lake_files.waiting(w.store) == []
 
     run(scenario)
@@ -121,7 +121,7 @@ def test_a_file_with_other_entries_than_the_list_says_is_not_served():
         info = ml.ledgers.infos[0]
         info.entries += 1
         with pytest.raises(StorageError, match="has 10 entries, the list says 11"):
-            await ml._open_to_read(info)
+            await ml.reader.open_to_read(info)
 
     run(scenario)
 
@@ -129,7 +129,7 @@ def test_a_file_with_other_entries_than_the_list_says_is_not_served():
 def test_a_file_that_is_damaged_where_it_is_read_is_read_from_the_bookies(monkeypatch):
     async def scenario(w):
         ml, _ = await w.offloaded(15)
-        ledger = await ml._open_to_read(ml.ledgers.infos[0])
+        ledger = await ml.reader.open_to_read(ml.ledgers.infos[0])
 
         def damaged(*columns):
             raise CorruptionError("a row group is damaged")
@@ -144,7 +144,7 @@ def test_bookies_are_not_asked_for_what_left_them(caplog):
     async def scenario(w):
         ml, _ = await w.offloaded(15, NOW._replace(is_bookkeeper_first=True))
         assert record_of(ml.ledgers.infos[0]).is_bookkeeper_deleted
-        ledger = await ml._open_to_read(ml.ledgers.infos[0])
+        ledger = await ml.reader.open_to_read(ml.ledgers.infos[0])
         assert len(await ledger.read_entries(0, 9)) == 10
         assert "is read from the lake" not in caplog.text
 

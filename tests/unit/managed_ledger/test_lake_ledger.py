@@ -23,7 +23,7 @@ def in_lake(scenario, monkeypatch, rows: int = 3):
     async def run(world):
         w = LakeWorld(world)
         ml, _ = await w.offloaded(15, POLICY._replace(deletion_lag_ms=0))
-        ledger = await ml._open_to_read(ml.ledgers.infos[0])
+        ledger = await ml.reader.open_to_read(ml.ledgers.infos[0])
         assert isinstance(ledger, LakeLedger)
         await scenario(w, ml, ledger)
 

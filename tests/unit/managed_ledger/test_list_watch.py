@@ -22,21 +22,21 @@ def test_an_owner_that_writes_nothing_hears_of_the_next_one(in_world):
     async def scenario(w):
         ml = await opened(w)
         fenced = []
-        ml.when_fenced = lambda: fenced.append(True)
+        ml.tenure.when_fenced = lambda: fenced.append(True)
         await w.world.sleep(1)
-        assert not ml.is_fenced
+        assert not ml.tenure.is_fenced
         other = await opened(w)
         await w.world.sleep(0.1)
-        assert ml.is_fenced
+        assert ml.tenure.is_fenced
         assert fenced == [True]
         (refused,) = await append(ml, [b"late"])
         assert isinstance(refused.error, LedgerFencedError)
         await append(other, [b"%d" % number for number in range(35)])
         await w.world.sleep(1)
-        assert not other.is_fenced
+        assert not other.tenure.is_fenced
         await ml.close()
         await w.world.sleep(1)
-        assert not other.is_fenced
+        assert not other.tenure.is_fenced
 
     in_world(scenario)
 
@@ -47,10 +47,10 @@ def test_what_was_claimed_before_the_watch_was_there_is_found_out(in_world):
         ml = await opened(w)
         await opened(w)
         await w.world.sleep(0.1)
-        assert not ml.is_fenced
+        assert not ml.tenure.is_fenced
         ml.watch_list()
         await w.world.sleep(0.1)
-        assert ml.is_fenced
+        assert ml.tenure.is_fenced
 
     in_world(scenario)
 
@@ -61,7 +61,7 @@ def test_a_list_that_was_deleted_behind_its_back_is_not_its_own(in_world):
         await append(ml, [b"0"])
         await w.store.delete(ledger_path(NAME))
         await w.world.sleep(0.1)
-        assert ml.is_fenced
+        assert ml.tenure.is_fenced
 
     in_world(scenario)
 
@@ -72,11 +72,11 @@ def test_changes_of_its_own_and_a_lost_session_fence_nobody(in_world, outage_ms)
         ml = await opened(w)
         for _ in range(5):
             await append(ml, [b"%d" % number for number in range(25)])
-            await ml.set_properties({"name": "value"})
+            await ml.stored.set_properties({"name": "value"})
         w.store.expire_session(outage_ms)
         await w.world.sleep(10)
         await append(ml, [b"%d" % number for number in range(25)])
         await w.world.sleep(1)
-        assert not ml.is_fenced
+        assert not ml.tenure.is_fenced
 
     in_world(scenario)

@@ -15,7 +15,7 @@ def test_acknowledge_moves_mark_delete_over_ledgers(in_world):
         positions = await w.fill(ml, 25)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         assert await acknowledge(cursor, positions[1:23]) is None
-        assert cursor.mark_delete_position == ml.previous_position(positions[0])
+        assert cursor.mark_delete_position == ml.ledgers.previous_position(positions[0])
         assert cursor.backlog_count == 3
         assert await acknowledge(cursor, positions[:1]) is None
         assert cursor.mark_delete_position == positions[22]
@@ -49,11 +49,11 @@ def test_acknowledge_of_batch_indexes_survives_a_kill(in_world):
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await acknowledge(cursor, positions[:2], [[0b0110], [0b1111]])
         await acknowledge(cursor, positions[:1], [[0b1100]])
-        assert cursor.ack_set(positions[0]) == (0b0100,)
+        assert cursor.state.ack_set(positions[0]) == (0b0100,)
         again = (await w.reopen()).cursors["s"]
-        assert again.ack_set(positions[0]) == (0b0100,)
-        assert again.ack_set(positions[1]) == (0b1111,)
-        assert again.ack_set(positions[2]) is None
+        assert again.state.ack_set(positions[0]) == (0b0100,)
+        assert again.state.ack_set(positions[1]) == (0b1111,)
+        assert again.state.ack_set(positions[2]) is None
         await acknowledge(again, positions[:1], [[0b1011]])
         assert again.mark_delete_position == positions[0]
 
@@ -67,9 +67,9 @@ def test_acknowledge_cumulative_with_an_ack_set_keeps_the_entry(in_world):
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await acknowledge_cumulative(cursor, positions[10], [0b1000], properties={"sequence": 7})
         assert cursor.mark_delete_position == positions[9]
-        assert cursor.ack_set(positions[10]) == (0b1000,)
+        assert cursor.state.ack_set(positions[10]) == (0b1000,)
         again = (await w.reopen()).cursors["s"]
-        assert (again.mark_delete_position, again.ack_set(positions[10])) == (positions[9], (0b1000,))
+        assert (again.mark_delete_position, again.state.ack_set(positions[10])) == (positions[9], (0b1000,))
         assert again.properties == {"sequence": 7}
 
     in_world(scenario)
@@ -127,7 +127,7 @@ def test_non_durable_cursor_is_answered_at_once_and_forgotten(in_world):
         assert await acknowledge(cursor, positions[2:4]) is None
         assert cursor.mark_delete_position == positions[3]
         await cursor.close()
-        assert not ml.non_durable_cursors
+        assert not ml.cursor_set.non_durable
         assert not (await w.reopen()).cursors
 
     in_world(scenario)

@@ -101,12 +101,12 @@ def test_a_topic_with_only_offloaded_ledgers_is_loaded_read_and_appended_to(in_l
         assert len(again.ledgers) == 2
         cursor = again.cursors["sub"]
         assert cursor.backlog_count == 20
-        assert cursor.has_more_entries
+        assert cursor.reading.has_more_entries
         assert await read_all(cursor) == payloads(20)
-        assert again.count_between(again.first_position, again.last_confirmed_position) == 20
-        await again.look_up_creation()
+        assert again.ledgers.count_between(again.ledgers.first_position, again.extent.last_confirmed_position) == 20
+        await again.reader.look_up_creation()
         assert again.ledgers.last.opened_ms > 0
-        found = await again.find_last(lambda entry: int(entry.data[1:]) <= 13)
+        found = await again.reader.find_last(lambda entry: int(entry.data[1:]) <= 13)
         assert found == Position(again.ledgers.infos[1].ledger_id, 3)
         await w.fill(again, 5, prefix="n")
         assert len(await everything(again)) == 25
@@ -122,7 +122,7 @@ def test_trimmed_ledgers_lose_their_files_and_the_manifest(in_lake_world):
         offloading = w.offloading(ml)
         await offloading.look()
         await acknowledge_cumulative(cursor, Position(ml.ledgers.infos[1].ledger_id, 9))
-        await ml.trim()
+        await ml.trimmer.trim()
         await w.world.sleep(1)
         assert len(w.lake_store.ledgers) == 1
         root = await w.factory.lake().root("filesystem", PROPERTIES)
@@ -135,9 +135,9 @@ def test_trimmed_ledgers_lose_their_files_and_the_manifest(in_lake_world):
 def test_a_file_that_can_not_be_deleted_is_noted_told_and_deleted_later(in_lake_world):
     async def scenario(w):
         ml, _ = await w.offloaded(25)
-        ml.set_retention(retention_ms=0, retention_bytes=0)
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         w.lake_store.fail["delete"] = PermissionError(errno.EACCES, "not yours")
-        await ml.trim()
+        await ml.trimmer.trim()
         await w.world.sleep(1)
         assert len(ml.ledgers) == 1
         assert len(w.lake_store.ledgers) == 2
@@ -242,7 +242,7 @@ def test_a_damaged_file_without_a_copy_on_bookies_is_an_error_that_names_it_and_
         with pytest.raises(DiskIOError, match=path):
             await everything(again)
         with pytest.raises(DiskIOError, match=path):
-            await again.read([again.first_position])
+            await again.reader.read([again.ledgers.first_position])
         w.lake_store.files[path] = whole
         assert await everything(again) == payloads(15), "and it goes on once the file is back"
 

@@ -38,7 +38,7 @@ def test_what_pulsars_driver_has_begun_is_left_to_it_and_said_not_to_be_offloade
     async def scenario(w):
         ml = await w.filled(25)
         ledger_id = await put_record(ml, OffloadRecord(UID, "aws-s3", {"bucket": "b"}))
-        infos, readable = ml.ledgers.infos, ml.readable
+        infos, readable = ml.ledgers.infos, ml.extent.readable
         assert not can_offload(infos[0], readable)
         assert due(infos, readable, NOW, 0) == [infos[1].ledger_id]
         offloading = w.offloading(ml)
@@ -71,7 +71,7 @@ def test_a_ledger_that_is_trimmed_while_it_is_written_leaves_no_file():
         await w.fill(ml, 15)
         await acknowledge_cumulative(cursor, Position(ml.ledgers.infos[0].ledger_id, 9))
         await w.world.sleep(2)
-        ml.set_retention(retention_ms=-1, retention_bytes=-1)
+        ml.trimmer.set_retention(retention_ms=-1, retention_bytes=-1)
         await w.fill(ml, 10, prefix="n")
         await acknowledge_cumulative(cursor, Position(ml.ledgers.infos[0].ledger_id, 9))
         ledger_id = ml.ledgers.infos[0].ledger_id
@@ -80,8 +80,8 @@ def test_a_ledger_that_is_trimmed_while_it_is_written_leaves_no_file():
         looking = spawn(w.offloading(ml).look(), name="look")
         await w.world.sleep(1)
         assert not record_of(ml.ledgers.infos[0]).is_complete
-        ml.set_retention(retention_ms=0, retention_bytes=0)
-        await ml.trim()
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
+        await ml.trimmer.trim()
         assert ml.ledgers.find(ledger_id) is None
         await w.world.sleep(1)
         w.bookie.release()

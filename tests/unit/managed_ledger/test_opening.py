@@ -18,12 +18,12 @@ def test_reopen_after_a_kill_finds_every_confirmed_entry(in_world):
         ml = await w.open()
         positions = await w.fill(ml, 17)
         again = await w.reopen()
-        assert again.last_confirmed_position == positions[-1]
-        assert [entry.position for entry in await again.read(positions)] == positions
+        assert again.extent.last_confirmed_position == positions[-1]
+        assert [entry.position for entry in await again.reader.read(positions)] == positions
         # The old process is fenced: it can not append any more.
         (result,) = await append(ml, [b"late"])
         assert isinstance(result.error, LedgerFencedError)
-        assert ml.is_fenced
+        assert ml.tenure.is_fenced
         (result,) = await append(ml, [b"later"])
         assert isinstance(result.error, LedgerFencedError)
         assert (await w.fill(again, 1))[0] > positions[-1]
@@ -38,8 +38,8 @@ def test_reopen_after_a_close_needs_no_recovery(in_world):
         await w.factory.close()
         w.bookie.fence_error = DiskFullError("no fencing")
         again = await w.reopen()
-        assert again.last_confirmed_position == positions[-1]
-        assert again.size_bytes == 6
+        assert again.extent.last_confirmed_position == positions[-1]
+        assert again.ledgers.size_bytes == 6
 
     in_world(scenario)
 
@@ -84,8 +84,8 @@ def test_an_owner_that_was_not_told_answers_for_no_acknowledgement_once_the_next
         assert isinstance(await stored(cursor, positions[2]), LedgerFencedError)
         assert isinstance(await stored(cursor, positions[3]), LedgerFencedError)
         with pytest.raises(LedgerFencedError):
-            await ml.trim()
-            await ml.set_properties({"a": "b"})
+            await ml.trimmer.trim()
+            await ml.stored.set_properties({"a": "b"})
         # And it is in nobody's way.
         ours = again.cursors["c"]
         expected = positions[acknowledged_before - 1] if acknowledged_before else EARLIEST

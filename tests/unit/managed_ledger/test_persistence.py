@@ -77,7 +77,7 @@ def test_more_bookies_than_there_are_refuse_appends_until_there_are_enough(in_wo
         (refused,) = await append(ml, [b"x"])
         assert isinstance(refused.error, NotEnoughBookiesError)
         assert "need 3" in str(refused.error)
-        assert [e.data for e in await ml.read(stored)] == [b"m%d" % i for i in range(5)] * 2
+        assert [e.data for e in await ml.reader.read(stored)] == [b"m%d" % i for i in range(5)] * 2
         w.bookies["b2"].is_writable = True
         await w.world.sleep(0.3)
         (position,) = await w.fill(ml, 1)
@@ -308,7 +308,7 @@ def test_a_full_ledger_does_not_go_on_where_it_may_not_be_any_more(in_world):
         (refused,) = await append(ml, [b"x"])
         assert isinstance(refused.error, NotEnoughBookiesError)
         assert "left out by isolation groups" in str(refused.error)
-        assert [e.data for e in await ml.read(stored)] == [b"m%d" % i for i in range(5)] * 2
+        assert [e.data for e in await ml.reader.read(stored)] == [b"m%d" % i for i in range(5)] * 2
         ml.stored_as.set(None, groups=MINE)
         await w.world.sleep(0.3)
         (position,) = await w.fill(ml, 1)

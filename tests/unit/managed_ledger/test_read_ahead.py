@@ -47,7 +47,7 @@ def test_next_batch_is_on_its_way_while_one_is_handed_out(in_world):
         reads = 0
         while reads == len(results):
             # Served within the call as long as the batch has something.
-            cursor.read_entries(100, MANY_BYTES, results.append)
+            cursor.reading.read_entries(100, MANY_BYTES, results.append)
             reads += 1
             assert w.bookie.read_calls == calls + 1, "the next batch is asked for once, and early"
         assert (100 + 100 * len(results)) * SIZE >= READ_AHEAD_BYTES
@@ -57,7 +57,7 @@ def test_next_batch_is_on_its_way_while_one_is_handed_out(in_world):
         waits = 0
         while found != wanted:
             results.clear()
-            cursor.read_entries(100, MANY_BYTES, results.append)
+            cursor.reading.read_entries(100, MANY_BYTES, results.append)
             waits += not results
             await w.world.sleep(0.001)  # the bookie answers meanwhile
             found += data_of(results[0])
@@ -100,7 +100,7 @@ def test_jump_passes_over_what_is_on_its_way(in_world):
         await read_entries(cursor, 100, MANY_BYTES)
         w.bookie.holds_replies = True
         await read_entries(cursor, 100, MANY_BYTES)
-        cursor.rewind()
+        cursor.reading.rewind()
         assert w.factory.cache.size_bytes == 0
         w.bookie.release()
         await w.world.sleep(0.01)
@@ -120,9 +120,9 @@ def test_jump_of_a_read_that_waits_for_the_batch_starts_anew(in_world):
         results: list = []
         reads = 0
         while reads == len(results):
-            cursor.read_entries(100, MANY_BYTES, results.append)
+            cursor.reading.read_entries(100, MANY_BYTES, results.append)
             reads += 1
-        cursor.rewind()
+        cursor.reading.rewind()
         w.bookie.release()
         await w.world.sleep(0.01)
         assert len(results) == reads
@@ -158,13 +158,13 @@ def test_end_with_a_batch_on_its_way_gives_everything_back(in_world, is_awaited)
         results: list = []
         reads = 0
         while reads == len(results) and (is_awaited or not reads):
-            cursor.read_entries(100, MANY_BYTES, results.append)
+            cursor.reading.read_entries(100, MANY_BYTES, results.append)
             reads += 1
         if is_awaited:
             await cursor.close()
             assert isinstance(results[-1], LedgerClosedError)
         else:
-            cursor.deactivate()
+            cursor.reading.deactivate()
         assert len(results) == reads
         w.bookie.release()
         await w.world.sleep(0.01)
@@ -190,9 +190,11 @@ def test_any_reads_acknowledgements_and_jumps_give_what_is_not_acknowledged_in_o
         for _ in range(60):
             w.bookie.holds_replies = rng.random() < 0.5
             results: list = []
-            cursor.read_entries(rng.choice((1, 10, 100, 700)), rng.choice((50, 40_000, MANY_BYTES)), results.append)
+            cursor.reading.read_entries(
+                rng.choice((1, 10, 100, 700)), rng.choice((50, 40_000, MANY_BYTES)), results.append
+            )
             if not results and rng.random() < 0.2:
-                cursor.rewind()
+                cursor.reading.rewind()
                 at = 0
             w.bookie.release()
             while not results:
@@ -209,7 +211,7 @@ def test_any_reads_acknowledgements_and_jumps_give_what_is_not_acknowledged_in_o
                 acked.update(some)
                 assert await acknowledge(cursor, [places[number] for number in some]) is None
             if rng.random() < 0.1 or not found:
-                cursor.rewind()
+                cursor.reading.rewind()
                 at = 0
         await cursor.close()
         assert w.factory.cache.size_bytes == 0

@@ -12,12 +12,12 @@ def test_cursor_stops_at_the_read_limit_and_goes_on_when_it_moves(in_world):
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         positions = await w.fill(ml, 25)
         ml.set_read_limit(positions[13])
-        assert (ml.readable_position, ml.last_confirmed_position) == (positions[13], positions[24])
+        assert (ml.extent.readable_position, ml.extent.last_confirmed_position) == (positions[13], positions[24])
         assert await read_all(cursor) == [b"m%d" % i for i in range(14)]
-        assert not cursor.has_more_entries
+        assert not cursor.reading.has_more_entries
         assert cursor.backlog_count == 14
         ml.set_read_limit(positions[14])
-        assert cursor.has_more_entries
+        assert cursor.reading.has_more_entries
         assert await read_all(cursor) == [b"m14"]
         ml.set_read_limit(LATEST)
         assert await read_all(cursor) == [b"m%d" % i for i in range(15, 25)]
@@ -31,7 +31,7 @@ def test_readable_is_told_and_not_the_append(in_world):
         ml = await w.open()
         (first,) = await w.fill(ml, 1)
         told = []
-        ml.add_tail_listener(lambda: told.append(ml.readable_position))
+        ml.tail.add_listener(lambda: told.append(ml.extent.readable_position))
         ml.set_read_limit(first)
         (second,) = await w.fill(ml, 1)
         await w.world.sleep(0.01)
@@ -43,7 +43,7 @@ def test_readable_is_told_and_not_the_append(in_world):
         (third, fourth) = await w.fill(ml, 2)
         await w.world.sleep(0.01)
         assert told == [second, third]
-        assert ml.readable_position == third
+        assert ml.extent.readable_position == third
         ml.set_read_limit(LATEST)
         await w.world.sleep(0.01)
         assert told == [second, third, fourth]
@@ -58,7 +58,7 @@ def test_what_is_not_readable_can_not_be_acknowledged(in_world):
         positions = await w.fill(ml, 25)
         ml.set_read_limit(positions[13])
         await acknowledge(cursor, [positions[2], positions[14], positions[24]])
-        assert (cursor.individually_acknowledged_count, cursor.backlog_count) == (1, 13)
+        assert (cursor.state.acked.count, cursor.backlog_count) == (1, 13)
         await acknowledge_cumulative(cursor, positions[20])
         assert (cursor.mark_delete_position, cursor.backlog_count) == (positions[13], 0)
         ml.set_read_limit(LATEST)
@@ -93,16 +93,16 @@ def test_what_nobody_could_read_yet_is_not_trimmed(in_world):
         ml = await w.open()
         positions = await w.fill(ml, 35)
         ml.set_read_limit(positions[13])
-        ml.set_retention(retention_ms=0, retention_bytes=0)
-        await ml.trim()
-        assert ml.first_position == positions[10]
-        assert ml.readable.entry_count == 4
-        await ml.truncate()
-        assert ml.first_position == positions[10]
-        assert ml.readable_position == positions[13]
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
+        await ml.trimmer.trim()
+        assert ml.ledgers.first_position == positions[10]
+        assert ml.extent.readable.entry_count == 4
+        await ml.trimmer.truncate()
+        assert ml.ledgers.first_position == positions[10]
+        assert ml.extent.readable_position == positions[13]
         ml.set_read_limit(LATEST)
-        await ml.truncate()
-        assert ml.entry_count == 0
+        await ml.trimmer.truncate()
+        assert ml.ledgers.entry_count == 0
 
     in_world(scenario)
 
@@ -112,12 +112,12 @@ def test_reads_without_a_cursor_stop_there_unless_told_otherwise(in_world):
         ml = await w.open()
         positions = await w.fill(ml, 25)
         ml.set_read_limit(positions[13])
-        assert [e.position for e in await ml.read_range(positions[8], 100, 1 << 20)] == positions[8:14]
-        assert len(await ml.read_range(positions[8], 100, 1 << 20, is_limited=False)) == 17
-        assert [e.position for e in await ml.read(positions[12:16])] == positions[12:14]
-        assert len(await ml.read(positions[12:16], is_limited=False)) == 4
-        assert await ml.read_some(positions[14:16], 1000) == ([], [])
-        assert await ml.find_last(lambda entry: True) == positions[13]
+        assert [e.position for e in await ml.reader.read_range(positions[8], 100, 1 << 20)] == positions[8:14]
+        assert len(await ml.reader.read_range(positions[8], 100, 1 << 20, is_limited=False)) == 17
+        assert [e.position for e in await ml.reader.read(positions[12:16])] == positions[12:14]
+        assert len(await ml.reader.read(positions[12:16], is_limited=False)) == 4
+        assert await ml.reader.read_some(positions[14:16], 1000) == ([], [])
+        assert await ml.reader.find_last(lambda entry: True) == positions[13]
 
     in_world(scenario)
 
@@ -146,12 +146,12 @@ def test_nothing_at_all_is_readable_before_a_limit_at_the_start(in_world):
         ml.set_read_limit(EARLIEST)
         await w.fill(ml, 12)
         cursor = await ml.open_cursor("s", initial=LATEST)
-        assert (cursor.has_more_entries, cursor.backlog_count, await read_all(cursor)) == (False, 0, [])
-        assert await ml.read_range(EARLIEST, 10, 1000) == []
-        assert await ml.find_last(lambda entry: True) is None
-        ml.set_retention(retention_ms=0, retention_bytes=0)
-        await ml.trim()
-        assert ml.entry_count == 12
+        assert (cursor.reading.has_more_entries, cursor.backlog_count, await read_all(cursor)) == (False, 0, [])
+        assert await ml.reader.read_range(EARLIEST, 10, 1000) == []
+        assert await ml.reader.find_last(lambda entry: True) is None
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
+        await ml.trimmer.trim()
+        assert ml.ledgers.entry_count == 12
         ml.set_read_limit(LATEST)
         assert len(await read_all(cursor)) == 12
 

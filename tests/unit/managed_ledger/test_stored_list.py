@@ -44,8 +44,8 @@ def test_empty_ledgers_are_deleted_only_behind_the_list_without_them(in_world):
         ledgers.ledgers.append(LedgerInfo(empty.ledger_id, closed_ms=1))
         ledgers.ledgers.append(LedgerInfo(full.ledger_id, 3, 30, closed_ms=1))
         await ledgers.put(ledgers.ledgers.infos)
-        assert ledgers.drop_empty()
-        assert not ledgers.drop_empty()
+        ledgers.drop_empty()
+        assert [info.ledger_id for info in ledgers.ledgers.infos] == [full.ledger_id]
         w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 8)
         with pytest.raises(UnknownOutcomeError):
             await ledgers.put(ledgers.ledgers.infos)
@@ -101,5 +101,51 @@ def test_a_change_waits_for_the_one_before(in_world):
             await w.world.sleep(1)
             assert not waiting.done()
         assert await waiting
+
+    in_world(scenario)
+
+
+def test_properties_are_added_and_replaced_but_for_those_that_are_kept(in_world):
+    async def scenario(w):
+        ledgers = a_list(w, [])
+        await ledgers.put([])
+        await ledgers.add_properties({"a": "1", "own": "x"})
+        await ledgers.add_properties({"a": "2", "b": "3"})
+        assert dict((await stored(w)).properties) == ledgers.properties == {"a": "2", "b": "3", "own": "x"}
+        await ledgers.set_properties({"c": "4"}, kept=("own", "absent"))
+        assert dict((await stored(w)).properties) == ledgers.properties == {"c": "4", "own": "x"}
+
+    in_world(scenario)
+
+
+def test_claim_and_check_tell_that_another_owner_wrote_the_list(in_world):
+    async def scenario(w):
+        told = []
+        ours = a_list(w, told)
+        await ours.put([])
+        await ours.claim()
+        await ours.check()
+        assert told == []
+        theirs = a_list(w, [], MetadataNode(ours.version, ours.created_ms))
+        await theirs.claim()
+        for look in (ours.check, ours.claim, lambda: ours.add_properties({"a": "1"})):
+            with pytest.raises(LedgerFencedError):
+                await look()
+        assert told == ["fenced"] * 3
+        assert ours.properties == {}
+
+    in_world(scenario)
+
+
+def test_empty_ledgers_that_leave_are_not_readable_below_a_limit_either(in_world):
+    async def scenario(w):
+        ledgers = a_list(w, [])
+        ledgers.ledgers.append(LedgerInfo(3, 2, 20, closed_ms=1))
+        ledgers.ledgers.append(LedgerInfo(5, closed_ms=1))
+        ledgers.extent.listed()
+        ledgers.extent.limit(Position(3, 0))
+        ledgers.drop_empty()
+        assert [info.ledger_id for info in ledgers.extent.readable.infos] == [3]
+        assert ledgers.extent.readable_position == (3, 0)
 
     in_world(scenario)

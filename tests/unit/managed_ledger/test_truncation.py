@@ -15,20 +15,20 @@ from support.worlds.ledger_world import append, read_all
 def test_what_is_appended_meanwhile_stays_whatever_holds_it(in_world, has_cursor):
     async def scenario(w):
         ml = await w.open()
-        ml.set_retention(retention_ms=-1, retention_bytes=-1)
+        ml.trimmer.set_retention(retention_ms=-1, retention_bytes=-1)
         cursor = await ml.open_cursor("s", initial=EARLIEST) if has_cursor else None
         await w.fill(ml, 24)
         w.bookie.holds_replies = True
         late = spawn(append(ml, [b"late0", b"late1"]), name="late")
         await w.world.sleep(0.01)
-        truncating = spawn(ml.truncate(), name="truncate")
+        truncating = spawn(ml.trimmer.truncate(), name="truncate")
         await w.world.sleep(0.01)
         # The ledger is left: these wait for the next one.
         later = spawn(append(ml, [b"later"]), name="later")
         await w.world.sleep(0.01)
         w.bookie.release()
         await asyncio.gather(late, later, truncating)
-        entries = await ml.read_range(ml.first_position, 100, 1 << 20)
+        entries = await ml.reader.read_range(ml.ledgers.first_position, 100, 1 << 20)
         assert [entry.data for entry in entries][-3:] == [b"late0", b"late1", b"later"]
         assert len(entries) <= 7
         if cursor is not None:
@@ -40,24 +40,24 @@ def test_what_is_appended_meanwhile_stays_whatever_holds_it(in_world, has_cursor
 def test_no_more_goes_than_up_to_the_position_and_what_a_kept_cursor_has_left(in_world):
     async def scenario(w):
         ml = await w.open()
-        ml.set_retention(retention_ms=-1, retention_bytes=-1)
+        ml.trimmer.set_retention(retention_ms=-1, retention_bytes=-1)
         moved = await ml.open_cursor("moved", initial=EARLIEST)
         kept = await ml.open_cursor("kept", initial=EARLIEST)
         positions = await w.fill(ml, 35)
         kept.acknowledge_cumulative(positions[12])
-        await ml.truncate(positions[24], kept=("kept",))
+        await ml.trimmer.truncate(positions[24], kept=("kept",))
         assert moved.mark_delete_position == positions[24]
         assert kept.mark_delete_position == positions[12]
-        assert ml.first_position == positions[10]
+        assert ml.ledgers.first_position == positions[10]
         await ml.delete_cursor("kept")
-        await ml.truncate(positions[24])
-        assert ml.first_position == positions[20]
+        await ml.trimmer.truncate(positions[24])
+        assert ml.ledgers.first_position == positions[20]
         assert moved.backlog_count == 10
-        assert ml.has_open_ledger
-        await ml.truncate()
-        assert (ml.entry_count, moved.backlog_count) == (0, 0)
-        assert not ml.has_open_ledger
-        await ml.truncate()
+        assert ml.reader.open_ledger
+        await ml.trimmer.truncate()
+        assert (ml.ledgers.entry_count, moved.backlog_count) == (0, 0)
+        assert not ml.reader.open_ledger
+        await ml.trimmer.truncate()
 
     in_world(scenario)
 
@@ -67,14 +67,14 @@ def test_a_cursor_that_was_set_back_meanwhile_keeps_what_it_was_promised(in_worl
         ml = await w.open()
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await w.fill(ml, 25)
-        async with ml.list_lock():
-            truncating = spawn(ml.truncate(LATEST), name="truncate")
+        async with ml.stored.lock():
+            truncating = spawn(ml.trimmer.truncate(LATEST), name="truncate")
             await w.world.sleep(0.01)
             await cursor.reset(EARLIEST)
         await truncating
         # Its ledgers are all there, or it was moved to the end after it was set back.
         assert len(await read_all(cursor)) in (0, 25)
         ml = await w.reopen()
-        assert ml.cursors["s"].backlog_count in (0, ml.entry_count)
+        assert ml.cursors["s"].backlog_count in (0, ml.ledgers.entry_count)
 
     in_world(scenario)

@@ -460,7 +460,7 @@ def test_a_trim_of_the_log_that_a_kill_cut_off_is_made_up_for_by_the_next_start(
         ledger, log = await opened()
         positions = [await log.append(b"%d" % number) for number in range(35)]
         # As if it were killed before it came to that.
-        ledger.is_trimming = True
+        ledger.trimmer._is_due = True
         log.delete(positions)
         await world.sleep(5)
         assert len(ledger.ledgers) > 3

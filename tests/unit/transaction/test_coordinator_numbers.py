@@ -57,14 +57,14 @@ async def number_of_apaches(ledger: ManagedLedger) -> int:
 
     What the last entry of the last ledger says, or, if that is empty, the property.
     """
-    last = ledger.last_confirmed_position
+    last = ledger.extent.last_confirmed_position
     infos = ledger.ledgers.infos
     if infos and infos[-1].ledger_id == last.ledger_id and last.entry_id >= 0:
-        (entry,) = await ledger.read_range(last, 1, 1 << 20)
+        (entry,) = await ledger.reader.read_range(last, 1, 1 << 20)
         number = decode_transaction_records(entry.data)[-1].max_number
         assert number is not None
         return number
-    return int(ledger.properties.get(NUMBER_PROPERTY, "-1"))
+    return int(ledger.stored.properties.get(NUMBER_PROPERTY, "-1"))
 
 
 class Apaches:
@@ -105,7 +105,7 @@ def test_numbers_of_entries_that_are_deleted_are_not_given_again(count: int) -> 
         coordinator = await logs.coordinators.open()
         assert not coordinator.state.open
         # Its entries go before anything begins here, and so does this process.
-        await logs.ledger.trim()
+        await logs.ledger.trimmer.trim()
         assert not [info for info in logs.ledger.ledgers.infos if info.entries]
         coordinator = await logs.coordinators.open()
         assert (await coordinator.begin(MINUTE)).number > last.number
@@ -140,7 +140,7 @@ def test_no_number_is_given_twice_by_brokers_of_both_makes_that_are_killed(seed:
                         await coordinator.end(txn_id, commit=True)
             await world.sleep(random.choice((0, 0.01, 2)))
             if random.random() < 0.3:
-                await logs.ledger.trim()
+                await logs.ledger.trimmer.trim()
             if coordinator is not None and random.random() < 0.3:
                 await coordinator.close()
             else:

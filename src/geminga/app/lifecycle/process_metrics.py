@@ -84,9 +84,9 @@ def directories_metrics(parts: Sequence[LocalBookie]) -> Source:
             "bookie_ledger_writable_dirs": sum(part.is_writable for part in parts),
         }
         for part in parts:
-            if part.disk_usage is not None:
+            if part.room.disk_usage is not None:
                 name = re.sub(r"[^A-Za-z0-9_]", "_", part.storage.directory)
-                values[f"bookie_ledger_dir_{name}_usage"] = 100 * part.disk_usage
+                values[f"bookie_ledger_dir_{name}_usage"] = 100 * part.room.disk_usage
         return values
 
     return read

@@ -245,7 +245,7 @@ class Metrics:
         now_s = self._broker.runtime.clock.monotonic()
         appender = topic.ledger.appender
         stats = appender.stats if appender is not None else None
-        reads = [item.cursor.entries_read for item in topic.subscriptions.values()]
+        reads = [item.cursor.reading.entries_read for item in topic.subscriptions.values()]
         if topic.storage_rates is None:
             topic.storage_rates = Rates()
         counters = (
@@ -285,10 +285,10 @@ class Metrics:
         values["pulsar_rate_out"] = sum(_number_of(item, "msgRateOut") for item in stats.values())
         values["pulsar_throughput_out"] = sum(_number_of(item, "msgThroughputOut") for item in stats.values())
         if isinstance(topic, PersistentTopic):
-            values["pulsar_storage_size"] = topic.ledger.size_bytes
-            values["pulsar_storage_logical_size"] = topic.ledger.size_bytes
+            values["pulsar_storage_size"] = topic.ledger.ledgers.size_bytes
+            values["pulsar_storage_logical_size"] = topic.ledger.ledgers.size_bytes
             values["pulsar_storage_backlog_size"] = backlog_bytes(topic)
-            values["pulsar_storage_offloaded_size"] = topic.ledger.offloaded_bytes
+            values["pulsar_storage_offloaded_size"] = topic.ledger.ledgers.offloaded_bytes
             values["pulsar_publish_rate_limit_times"] = topic.throttles.publish_limited_times
             values["pulsar_delayed_message_index_size_bytes"] = topic.delays_stats().get("memoryBytes", 0)
             values |= _quota_values(topic)

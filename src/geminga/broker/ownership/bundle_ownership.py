@@ -8,8 +8,8 @@ only ever a reason to read it, and what was not heard of is found by a round ove
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
 
 from geminga.broker.core.departure import Departure
 from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, Bundles, whole
@@ -19,6 +19,7 @@ from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import KeepCuts, NamespaceBundles, PoliciesOf
 from geminga.broker.ownership.owner_nodes import ENDING_HERE, OwnerNodes, owner_in, owner_of_endpoints
 from geminga.broker.ownership.ports import HERE, Elsewhere, Here, Owner, OwnershipListener, Topics, Unknown
+from geminga.broker.ownership.questions import Questions
 from geminga.metadata import cas
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent, Unsubscribe
 from geminga.model.errors import (
@@ -36,8 +37,6 @@ from geminga.runtime import Clock, Part, get_logger, spawn, wait_ms
 
 #: Bundles that one broker owns.
 OWN_BUNDLES_MAX: Final = 100_000
-#: Bundles of which owners are read, or that are acquired, at the same time.
-QUESTIONS_MAX: Final = 1_000
 #: Nodes written at the same time while bundles are released.
 WRITES_AT_ONCE: Final = 64
 #: Cuts of one split.
@@ -56,7 +55,6 @@ Placement = Callable[[Bundle], Awaitable[Owner]]
 
 _AWAY: Final = Unknown("this broker has no session with the metadata store now")
 _CLOSING: Final = Unknown("this broker is closing")
-_BUSY: Final = Unknown("this broker is asked for too many bundles at once")
 _FULL: Final = Unknown(f"this broker owns {OWN_BUNDLES_MAX} bundles, and no more")
 _RESTLESS: Final = Unknown("its bundle changes hands")
 _IN_DOUBT: Final = Unknown("another broker opened a log of its bundle, whose node can not be read now")
@@ -116,7 +114,7 @@ class BundleOwnership:
         self._splitting: set[Bundle] = set()
         #: Nodes that this session may have made, that go with nothing, and could not be taken away when they should.
         self._leftover: set[Bundle] = set()
-        self._questions: dict[tuple[str, Bundle], asyncio.Task[Owner | GemingaError | None]] = {}
+        self._questions = Questions(part)
         #: Counts sessions: what began in another one is void.
         self._session = 0
         self._is_up = True
@@ -165,7 +163,7 @@ class BundleOwnership:
     async def owner_of_bundle(self, bundle: Bundle, *, is_authoritative: bool = False) -> Owner:
         """The same for a bundle that its namespace is cut into."""
         if bundle in self._met_fence and bundle in self._own:
-            await self._once("doubt", bundle, lambda: self._look_at(bundle))
+            await self._questions.once("doubt", bundle, lambda: self._look_at(bundle))
         owned = self._own.get(bundle)
         if owned is not None and owned.is_leaving:
             return await self._next_owner(bundle, is_authoritative=is_authoritative)
@@ -174,17 +172,17 @@ class BundleOwnership:
         known = self._others.known(bundle)
         if known is not None:
             return known
-        found = await self._once("owner", bundle, lambda: self._others.read(bundle, self._data()))
+        found = await self._questions.once("owner", bundle, lambda: self._others.read(bundle, self._data()))
         if found is None and not is_authoritative:
             found = await self._place(bundle)
         if found is None or isinstance(found, Here):
-            found = await self._once("acquire", bundle, lambda: self._acquire(bundle))
+            found = await self._questions.once("acquire", bundle, lambda: self._acquire(bundle))
         return found if found is not None else _RESTLESS
 
     async def _next_owner(self, bundle: Bundle, *, is_authoritative: bool) -> Owner:
         """Of what is lost, and still being closed here: that may wait for a topic which is in the bundle, too."""
         try:
-            found = await self._once("owner", bundle, lambda: self._others.read(bundle, self._data()))
+            found = await self._questions.once("owner", bundle, lambda: self._others.read(bundle, self._data()))
         except StorageError:
             return ENDING_HERE
         if found is None and not is_authoritative:
@@ -196,7 +194,7 @@ class BundleOwnership:
         owned = self._own.get(bundle)
         if owned is not None:
             return ENDING_HERE if owned.is_leaving else HERE
-        return await self._once("owner", bundle, lambda: self._others.read(bundle, self._data()))
+        return await self._questions.once("owner", bundle, lambda: self._others.read(bundle, self._data()))
 
     async def bundles_of(self, namespace: str) -> Bundles | None:
         """How ``tenant/namespace`` is cut; None if there is no such namespace. Raises StorageError."""
@@ -224,33 +222,7 @@ class BundleOwnership:
         """See ``Ownership.listen``."""
         self._listeners.insert(0, listener)
 
-    # ---- what is asked of the metadata store, once at a time for a bundle
-
-    async def _once(
-        self, kind: str, bundle: Bundle, ask: Callable[[], Coroutine[Any, Any, Owner | None]]
-    ) -> Owner | None:
-        key = (kind, bundle)
-        task = self._questions.get(key)
-        if task is None:
-            if len(self._questions) >= QUESTIONS_MAX:
-                return _BUSY
-            task = spawn(self._ask(key, ask), name=f"{kind} of {bundle}", part=self._part)
-            self._questions[key] = task
-        # A task of its own: the first to ask may go away, the others still want to know.
-        answer = await asyncio.shield(task)
-        if isinstance(answer, GemingaError):
-            raise answer
-        return answer
-
-    async def _ask(
-        self, key: tuple[str, Bundle], ask: Callable[[], Coroutine[Any, Any, Owner | None]]
-    ) -> Owner | GemingaError | None:
-        try:
-            return await ask()
-        except GemingaError as error:
-            return error
-        finally:
-            del self._questions[key]
+    # ---- acquiring
 
     async def _acquire(self, bundle: Bundle) -> Owner:
         owned = self._own.get(bundle)
@@ -380,7 +352,8 @@ class BundleOwnership:
         self._splitting.add(bundle)
         try:
             for part in parts:
-                await self._swept(part)
+                # Nobody takes its node away any more; nobody begins to while the split is under way.
+                await self._questions.settled("acquire", part)
                 if not isinstance(await self._make_node(part, session), Here):
                     raise UnavailableError(f"bundle {part}, which is to be made, is another's")
             after = await self._bundles.split(bundle, keys)
@@ -430,7 +403,7 @@ class BundleOwnership:
         if any(bundle.overlaps(other) for other in self._splitting):
             return  # the split makes it, or the next round takes it away
         try:
-            await self._once("acquire", bundle, lambda: self._take_leftover(bundle))
+            await self._questions.once("acquire", bundle, lambda: self._take_leftover(bundle))
         except GemingaError as error:
             _log.warning("the node of bundle %s, which is not served, can not be taken away now: %s", bundle, error)
 
@@ -439,11 +412,6 @@ class BundleOwnership:
             await self._remove_node(bundle, self._session)
         self._leftover.discard(bundle)
         return None
-
-    async def _swept(self, part: Bundle) -> None:
-        """Return when nobody takes its node away any more; nobody begins to while the split is under way."""
-        while (task := self._questions.get(("acquire", part))) is not None:
-            await asyncio.wait([task])
 
     async def _disable_node(self, bundle: Bundle, session: int) -> None:
         try:

@@ -63,23 +63,23 @@ def message_count(entry: bytes) -> int:
 
 async def last_index(ledger: ManagedLedger) -> int:
     """The number of the newest message of a log; -1 if there is none. Raises StorageError."""
-    last = ledger.last_confirmed_position
+    last = ledger.extent.last_confirmed_position
     try:
-        entries = await ledger.read([last], is_limited=False) if last.entry_id >= 0 else []
+        entries = await ledger.reader.read([last], is_limited=False) if last.entry_id >= 0 else []
     except StorageError as error:
         info = ledger.ledgers.find(last.ledger_id)
-        if info is None or not info.is_offloaded or INDEX_PROPERTY not in ledger.properties:
+        if info is None or not info.is_offloaded or INDEX_PROPERTY not in ledger.stored.properties:
             raise
         # It was offloaded by a change of the list, which has the index of its newest message.
         _log.error("%s: its newest entry can not be read, the index goes on as noted: %s", ledger.name, error)
         entries = []
     metadata = broker_entry_metadata(entries[0].data) if entries else None
-    told = ledger.properties.get(INDEX_PROPERTY, "")
+    told = ledger.stored.properties.get(INDEX_PROPERTY, "")
     noted = int(told) if re.fullmatch(r"[0-9]{1,18}", told) else -1
     if metadata is not None and metadata.HasField("index"):
         # Behind the newest entry there may have been a ledger that was given up: no number is given twice.
-        return max(metadata.index, noted) if SKIPPED_PROPERTY in ledger.properties else metadata.index
+        return max(metadata.index, noted) if SKIPPED_PROPERTY in ledger.stored.properties else metadata.index
     if noted >= 0:
         return noted
     # Entries from before indexing was on: one message each is the least there can be.
-    return ledger.entry_count - 1
+    return ledger.ledgers.entry_count - 1

@@ -168,7 +168,7 @@ class TopicRegistry:
         await self.check_topic_limit(name, 1)
         topic = await self._load(name, create=True)
         if properties and name.is_persistent:
-            await cast("PersistentTopic", topic).ledger.add_properties(properties)
+            await cast("PersistentTopic", topic).ledger.stored.add_properties(properties)
         return topic
 
     async def load(self, name: TopicName) -> Topic:

@@ -165,7 +165,7 @@ def _offloaded(topic: Topic) -> Document:
     part = topic.parts.find(Offload) if isinstance(topic, PersistentTopic) else None
     offloading = part.offloading if part is not None else None
     values = (
-        topic.ledger.offloaded_bytes if isinstance(topic, PersistentTopic) else 0,
+        topic.ledger.ledgers.offloaded_bytes if isinstance(topic, PersistentTopic) else 0,
         offloading.last_ledger_id if offloading is not None else 0,
         offloading.last_success_ms if offloading is not None else 0,
         offloading.last_failure_ms if offloading is not None else 0,
@@ -187,7 +187,7 @@ def _stored(topic: Topic) -> Document:
         }
     size_quota, age_quota = topic.rules.size_quota, topic.rules.age_quota
     return {
-        "storageSize": topic.ledger.size_bytes,
+        "storageSize": topic.ledger.ledgers.size_bytes,
         "backlogSize": backlog_bytes(topic),
         "backlogQuotaLimitSize": size_quota.limit if size_quota is not None else -1,
         "backlogQuotaLimitTime": age_quota.limit // 1000 if age_quota is not None else -1,
@@ -232,8 +232,8 @@ def unreadable_ledgers(topic: PersistentTopic) -> list[Json]:
 
 
 async def _add_ages(topic: PersistentTopic, stats: Document) -> None:
-    if topic.publishing.last_published_s is None and topic.ledger.entry_count:
-        newest = await topic.ledger.read([topic.ledger.last_confirmed_position], is_limited=False)
+    if topic.publishing.last_published_s is None and topic.ledger.ledgers.entry_count:
+        newest = await topic.ledger.reader.read([topic.ledger.extent.last_confirmed_position], is_limited=False)
         stats["lastPublishTimeStamp"] = entry_timestamp_ms(newest[0].data) if newest else 0
     durable = [item for item in topic.subscriptions.values() if item.is_durable and item.cursor.backlog_count]
     if durable:

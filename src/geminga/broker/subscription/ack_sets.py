@@ -60,7 +60,7 @@ def _check_length(ack_set: Sequence[int]) -> None:
 
 async def _size(ledger: ManagedLedger, position: Position) -> int | None:
     """Messages of the entry; None: there is none."""
-    entries = await ledger.read([position])
+    entries = await ledger.reader.read([position])
     if not entries:
         return None
     data = entries[0].data

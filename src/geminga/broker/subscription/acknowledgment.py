@@ -79,7 +79,7 @@ def _apply(
             _acknowledge_cumulative(subscription, consumer, ids, done, properties)
         else:
             _acknowledge_individual(subscription, consumer, ids, done)
-        if dispatch is not None and subscription.topic.ledger.terminated_position is not None:
+        if dispatch is not None and subscription.topic.ledger.stored.terminated_position is not None:
             dispatch.wake_later()  # this may have been the last one before the end of the topic
 
 
@@ -102,7 +102,7 @@ def _acknowledge_cumulative(
         ack_set = None
     if ack_set is not None and not subscription.topic.services.config.acknowledgment_at_batch_index_level_enabled:
         # The batch itself is not through: everything before it is.
-        position, ack_set = subscription.topic.ledger.previous_position(position), None
+        position, ack_set = subscription.topic.ledger.ledgers.previous_position(position), None
     consumer.messages_acked += 1
     subscription.cursor.acknowledge_cumulative(position, ack_set, done, properties=properties)
 
@@ -144,7 +144,7 @@ def _acknowledge_individual(
 
 def _remaining(subscription: Subscription, position: Position, ack_set: Sequence[int]) -> int:
     """Messages of the batch that are left after this acknowledgement and all before it."""
-    before = subscription.cursor.ack_set(position)
+    before = subscription.cursor.state.ack_set(position)
     if before is None:
         return count_bits(ack_set)
     return count_bits([a & b for a, b in zip(before, ack_set, strict=False)])

@@ -53,20 +53,20 @@ async def analyze(subscription: Subscription, start: Position | None = None) -> 
     cursor, ledger = subscription.cursor, subscription.topic.ledger
     found = BacklogAnalysis()
     left, ends_s = config.backlog_scan_entries_max, clock.monotonic() + config.backlog_scan_ms_max / 1000
-    position = ledger.next_position(cursor.mark_delete_position)
+    position = ledger.ledgers.next_position(cursor.mark_delete_position)
     if start is not None:
         position = max(position, start)
-    while ledger.count_between(position, ledger.readable_position):
+    while ledger.ledgers.count_between(position, ledger.extent.readable_position):
         if left <= 0 or clock.monotonic() > ends_s:
             return found._replace(is_aborted=True)
         most = min(left, config.dispatcher_max_read_batch_size)
-        entries = await ledger.read_range(position, most, config.dispatcher_max_read_size_bytes)
+        entries = await ledger.reader.read_range(position, most, config.dispatcher_max_read_size_bytes)
         if not entries:
             break  # trimmed meanwhile
         # Those that are acknowledged in between count for the time alone, as in Pulsar.
         waiting = await cursor.unacknowledged(entries)
         found = found.with_more(waiting)
         left -= len(waiting)
-        position = ledger.next_position(entries[-1].position)
+        position = ledger.ledgers.next_position(entries[-1].position)
         await next_turn()  # what is in memory is read within the call
     return found

@@ -47,14 +47,14 @@ class CursorReader:
         called off."""
         self.is_busy = True
         self._done = done
-        self.cursor.read_entries(entries_max, bytes_max, self._on_read, max_position=max_position)
+        self.cursor.reading.read_entries(entries_max, bytes_max, self._on_read, max_position=max_position)
 
     def rewind(self) -> None:
         """Call off the read under way and go back to the first entry that is not acknowledged."""
         if self.is_busy:
             self._done = None
         else:
-            self.cursor.rewind()
+            self.cursor.reading.rewind()
 
     async def wait_idle(self) -> None:
         """Return when no read is under way."""
@@ -73,7 +73,7 @@ class CursorReader:
             if done is not None:
                 done(result)
                 return
-            self.cursor.rewind()
+            self.cursor.reading.rewind()
             self._on_idle()
 
 
@@ -145,7 +145,7 @@ class ReplayReads:
 
     async def _read(self, positions: list[Position], bytes_max: int) -> None:
         try:
-            entries, behind = await self._ledger.read_some(positions, bytes_max)
+            entries, behind = await self._ledger.reader.read_some(positions, bytes_max)
         except StorageError as error:
             if self._keeps_order or not is_lost(error):
                 # What has the same key waits for it; and what is only out of reach is soon back.
@@ -170,7 +170,7 @@ class ReplayReads:
         for ledger_id in sorted({position.ledger_id for position in positions}):
             of_ledger = [position for position in positions if position.ledger_id == ledger_id]
             try:
-                entries, behind = await self._ledger.read_some(of_ledger, bytes_max)
+                entries, behind = await self._ledger.reader.read_some(of_ledger, bytes_max)
             except StorageError:
                 left += of_ledger
             else:
@@ -201,5 +201,5 @@ class ReplayReads:
         with Contained(self._part, "dispatch of what was read again"):
             if not isinstance(result, StorageError):
                 cursor = self._cursor
-                result = [entry for entry in result if not cursor.is_acknowledged(entry.position)]
+                result = [entry for entry in result if not cursor.state.is_acknowledged(entry.position)]
             self._done(result)

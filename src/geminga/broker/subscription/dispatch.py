@@ -186,7 +186,7 @@ class Dispatch(ABC):
     def is_waiting(self) -> bool:
         """Whether a consumer would take entries, and there are none to read."""
         active = self.active_consumer
-        if self.reader.is_busy or self.reader.cursor.has_more_entries:
+        if self.reader.is_busy or self.reader.cursor.reading.has_more_entries:
             return False
         receivers = self.consumers if active is None else [active]
         return any(consumer.permits > 0 and not consumer.was_blocked for consumer in receivers)

@@ -180,7 +180,7 @@ class SharedDispatch(Dispatch):
             owner = next((each for each in self._core.consumers if position in each.pending), None)
             if owner is not None:
                 owner.messages_redelivered += self._core.redeliver(owner, [position])
-            elif position < cursor.read_position and not cursor.is_acknowledged(position):
+            elif position < cursor.read_position and not cursor.state.is_acknowledged(position):
                 self._core.unhold(position)
         self.wake_later()
 
@@ -244,7 +244,7 @@ class SharedDispatch(Dispatch):
                 continue
             if due is not None:
                 due.skip_waiting()
-            if not self.reader.cursor.has_more_entries:
+            if not self.reader.cursor.reading.has_more_entries:
                 self._at_end()
                 break
             self._reserve(plan.entries_max)
@@ -262,7 +262,7 @@ class SharedDispatch(Dispatch):
 
     def _has_more(self) -> bool:
         """Whether there may be anything to send, and somebody to send it to."""
-        if not self._core.replay and not self.reader.cursor.has_more_entries:
+        if not self._core.replay and not self.reader.cursor.reading.has_more_entries:
             return False
         return any(consumer.permits > 0 and not consumer.was_blocked for consumer in self._core.consumers)
 

@@ -141,7 +141,7 @@ class SingleActiveDispatch(Dispatch):
             if not wanted or (self._nothing_read and not self._is_woken):
                 break
             self._is_woken = self._nothing_read = False
-            if not self.reader.cursor.has_more_entries:
+            if not self.reader.cursor.reading.has_more_entries:
                 self._at_end()
                 break
             if rounds == ROUNDS_MAX:
@@ -168,7 +168,7 @@ class SingleActiveDispatch(Dispatch):
         self._failures = 0
         if result and active.connection.output.is_held:
             # It was read before the shortage, and is read again when there is room: that wakes the consumer.
-            self.reader.cursor.go_back_to(result[0].position)
+            self.reader.cursor.reading.go_back_to(result[0].position)
             if active.can_receive():
                 self.wake_later()
             return

@@ -115,10 +115,10 @@ class DueMessages:
         if reader is None or not reader.may_skip:
             return
         cursor, ledger = self._cursor, self._ledger
-        while cursor.has_more_entries:
-            position = max(_at(ledger, cursor.read_position), ledger.next_position(cursor.mark_delete_position))
+        while cursor.reading.has_more_entries:
+            position = max(_at(ledger, cursor.read_position), ledger.ledgers.next_position(cursor.mark_delete_position))
             first = _at(ledger, reader.first_to_read(position))
-            cursor.skip_read_to(first)
+            cursor.reading.skip_to(first)
             if first == position:
                 break
 
@@ -190,4 +190,4 @@ async def _purge(delays: TopicDelays) -> None:
 
 def _at(ledger: ManagedLedger, position: Position) -> Position:
     """``position``, or where the log goes on if it is the end of a ledger."""
-    return ledger.next_position(Position(position.ledger_id, position.entry_id - 1))
+    return ledger.ledgers.next_position(Position(position.ledger_id, position.entry_id - 1))

@@ -89,7 +89,7 @@ def filter_entries(
     ``held``: which messages of an entry transactions hold, as bits; they are nobody's now. None: there are none.
     """
     candidates: list[Candidate] = []
-    ack_set_of = cursor.ack_set
+    ack_set_of = cursor.state.ack_set
     if sticky_hash_of is not None or held is not None:
         recent = None
     for entry in entries:

@@ -21,17 +21,17 @@ NO_MESSAGE: Final = Position(-1, -1)
 
 async def last_message_id(ledger: ManagedLedger, hides: Hides = ()) -> tuple[Position, int]:
     """(position, index of the last message in its batch or -1); (NO_MESSAGE, -1) if the topic has none."""
-    position = ledger.readable_position
-    first = ledger.first_position
+    position = ledger.extent.readable_position
+    first = ledger.ledgers.first_position
     # Each step is one entry of the log: it ends at its beginning.
     while position.entry_id >= 0 and position >= first:
-        entries = await ledger.read([position])
+        entries = await ledger.reader.read([position])
         if not entries:
             break  # trimmed
         data = entries[0].data
         if not is_marker(data) and not (hides and _is_hidden(position, data, hides)):
             return position, last_batch_index(data)
-        position = ledger.previous_position(position)
+        position = ledger.ledgers.previous_position(position)
     return NO_MESSAGE, -1
 
 

@@ -60,7 +60,7 @@ async def position_of_index(ledger: ManagedLedger, index: int) -> Position | Non
 
     Entries without an index are older than the numbering. Raises StorageError.
     """
-    oldest = await ledger.read_range(ledger.first_position, 1, 1)
+    oldest = await ledger.reader.read_range(ledger.ledgers.first_position, 1, 1)
     noted = entry_index(oldest[0].data) if oldest else None
     if noted is not None and index < noted:
         return EARLIEST
@@ -69,9 +69,9 @@ async def position_of_index(ledger: ManagedLedger, index: int) -> Position | Non
         noted = entry_index(entry.data)
         return noted is None or noted < index
 
-    before = await ledger.find_last(is_before)
-    position = ledger.next_position(before if before is not None else EARLIEST)
-    return position if position <= ledger.readable_position else None
+    before = await ledger.reader.find_last(is_before)
+    position = ledger.ledgers.next_position(before if before is not None else EARLIEST)
+    return position if position <= ledger.extent.readable_position else None
 
 
 def last_batch_index(data: bytes) -> int:

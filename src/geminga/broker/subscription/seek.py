@@ -29,8 +29,8 @@ EXPIRY_READ_BYTES: Final = 1024 * 1024
 
 async def position_at_time(ledger: ManagedLedger, timestamp_ms: int) -> Position:
     """The first entry published at ``timestamp_ms`` or later; LATEST if there is none."""
-    before = await ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < timestamp_ms)
-    return EARLIEST if before is None else ledger.next_position(before)
+    before = await ledger.reader.find_last(lambda entry: entry_timestamp_ms(entry.data) < timestamp_ms)
+    return EARLIEST if before is None else ledger.ledgers.next_position(before)
 
 
 async def seek(subscription: Subscription, position: Position, ack_set: Sequence[int] | None = None) -> None:
@@ -78,9 +78,11 @@ async def expire(
     """
     cursor, ledger = subscription.cursor, subscription.topic.ledger
     now_ms, moves = subscription.now_ms(), subscription.moves
-    walk = ExpiryWalk(ledger.readable, cursor.mark_delete_position, limit_ms=now_ms - older_than_ms, now_ms=now_ms)
+    walk = ExpiryWalk(
+        ledger.extent.readable, cursor.mark_delete_position, limit_ms=now_ms - older_than_ms, now_ms=now_ms
+    )
     while (look := walk.next_look()) is not None:
-        entries = await ledger.read_range(look.first, look.entries_max, EXPIRY_READ_BYTES)
+        entries = await ledger.reader.read_range(look.first, look.entries_max, EXPIRY_READ_BYTES)
         left = {entry.position for entry in await cursor.unacknowledged(entries)}
         walk.looked_at([(e.position, entry_timestamp_ms(e.data) if e.position in left else None) for e in entries])
         await next_turn()
@@ -117,25 +119,25 @@ async def peek(subscription: Subscription, number: int) -> tuple[Entry | None, i
     cursor, ledger = subscription.cursor, subscription.topic.ledger
     bytes_max = subscription.services.config.dispatcher_max_read_size_bytes
     found = 0
-    position = ledger.next_position(cursor.mark_delete_position)
-    while entries := await ledger.read_range(position, number - found, bytes_max):
+    position = ledger.ledgers.next_position(cursor.mark_delete_position)
+    while entries := await ledger.reader.read_range(position, number - found, bytes_max):
         for entry in await cursor.unacknowledged(entries):
             found += 1
             if found == number:
                 return entry, found
-        position = ledger.next_position(entries[-1].position)
+        position = ledger.ledgers.next_position(entries[-1].position)
         await next_turn()  # what is in memory is read within the call
     return None, found
 
 
 async def peek_stored(ledger: ManagedLedger, number: int, bytes_max: int) -> Entry | None:
     """The ``number``-th (from 1) entry that may be read, or None; as :func:`peek`."""
-    found, position = 0, ledger.first_position
-    while entries := await ledger.read_range(position, number - found, bytes_max):
+    found, position = 0, ledger.ledgers.first_position
+    while entries := await ledger.reader.read_range(position, number - found, bytes_max):
         found += len(entries)
         if found == number:
             return entries[-1]
-        position = ledger.next_position(entries[-1].position)
+        position = ledger.ledgers.next_position(entries[-1].position)
         await next_turn()  # what is in memory is read within the call
     return None
 

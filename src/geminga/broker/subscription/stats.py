@@ -26,7 +26,7 @@ from geminga.model.errors import StorageError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger import Entry
+    from geminga.managed_ledger import Entry, ManagedCursor
 
 Json = dict[str, object]
 
@@ -133,7 +133,7 @@ def subscription_stats(subscription: Subscription) -> Json:
         "totalMsgExpired": subscription.entries_expired,
         "msgRateExpired": _rates(subscription)[6],
         "lastExpireTimestamp": subscription.last_expired_ms,
-        "lastMarkDeleteAdvancedTimestamp": subscription.cursor.moved_ms,
+        "lastMarkDeleteAdvancedTimestamp": subscription.cursor.use.moved_ms,
         "blockedSubscriptionOnUnackedMsgs": shared is not None and shared.core.is_blocked,
         "msgBacklog": backlog,
         "backlogSize": unacknowledged_bytes(subscription),
@@ -144,8 +144,8 @@ def subscription_stats(subscription: Subscription) -> Json:
         "isDurable": subscription.is_durable,
         "durable": subscription.is_durable,
         "subscriptionProperties": dict(subscription.cursor.cursor_properties),
-        "nonContiguousDeletedMessagesRanges": subscription.cursor.acknowledged_ranges_count,
-        "nonContiguousDeletedMessagesRangesSerializedSize": subscription.cursor.saved_ranges_bytes,
+        "nonContiguousDeletedMessagesRanges": subscription.cursor.state.acked.range_count,
+        "nonContiguousDeletedMessagesRangesSerializedSize": _saved_ranges_bytes(subscription.cursor),
         "delayedMessageIndexSizeInBytes": due.memory_bytes if due is not None else 0,
         **subscription.throttled_counts,
     }
@@ -180,16 +180,21 @@ def backlog_bytes(subscription: Subscription, *, is_limited: bool = True) -> int
     return _bytes_behind(subscription, lambda _: 0, is_limited=is_limited)
 
 
+def _saved_ranges_bytes(cursor: ManagedCursor) -> int:
+    """Bytes of the newest save that holds such ranges; 0 without any, or if it is not by this process."""
+    return cursor.store.saved_bytes if cursor.store is not None and cursor.state.acked.range_count else 0
+
+
 def unacknowledged_bytes(subscription: Subscription) -> int:
     """The same without what is acknowledged behind the mark-delete position, by the mean entry of each ledger."""
-    return _bytes_behind(subscription, subscription.cursor.individually_acknowledged_in, is_limited=True)
+    return _bytes_behind(subscription, subscription.cursor.state.acked.count_in, is_limited=True)
 
 
 def _bytes_behind(subscription: Subscription, acknowledged_in: Callable[[int], int], *, is_limited: bool) -> int:
     ledger_id, entry_id = subscription.cursor.mark_delete_position
     ledger = subscription.topic.ledger
     size_bytes = 0
-    for info in reversed((ledger.readable if is_limited else ledger.ledgers).infos):
+    for info in reversed((ledger.extent.readable if is_limited else ledger.ledgers).infos):
         if info.ledger_id < ledger_id:
             break
         left = info.entries - entry_id - 1 if info.ledger_id == ledger_id else info.entries
@@ -228,7 +233,7 @@ async def _oldest_entry(subscription: Subscription) -> Entry | None:
     if not subscription.cursor.backlog_count:
         return None
     ledger = subscription.topic.ledger
-    entries = await ledger.read([ledger.next_position(subscription.cursor.mark_delete_position)])
+    entries = await ledger.reader.read([ledger.ledgers.next_position(subscription.cursor.mark_delete_position)])
     return entries[0] if entries else None
 
 

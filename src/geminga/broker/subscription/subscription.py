@@ -161,7 +161,7 @@ class Subscription:
     @property
     def last_active_ms(self) -> int:
         """When its last consumer left, or it was made or moved, also before a restart; now while it has one."""
-        return self.cursor.last_active_ms
+        return self.cursor.use.last_active_ms
 
     @property
     def active_consumer(self) -> Consumer | None:
@@ -223,7 +223,7 @@ class Subscription:
     def _left_alone(self) -> None:
         """Its last consumer is gone, and its dispatch."""
         self.cursor.end_use()
-        self.cursor.deactivate()
+        self.cursor.reading.deactivate()
         self._drop_reader()
         self.redeliveries.tidy()
         if not self.is_durable and self._fence is None:
@@ -256,7 +256,7 @@ class Subscription:
 
     async def claim(self) -> None:
         """Raise LedgerFencedError if another broker owns the topic."""
-        await self.topic.ledger.claim()
+        await self.topic.ledger.stored.claim()
 
     def open_reader(self) -> CursorReader:
         """The reader of the cursor; one still busy with a read that was called off is used on."""
@@ -320,7 +320,11 @@ class Subscription:
     def is_at_end_of_topic(self) -> bool:
         """Whether the topic was terminated and everything is acknowledged, with nothing held back."""
         ledger = self.topic.ledger
-        return ledger.terminated_position is not None and not ledger.is_limited and self.cursor.backlog_count == 0
+        return (
+            ledger.stored.terminated_position is not None
+            and not ledger.extent.is_limited
+            and self.cursor.backlog_count == 0
+        )
 
     # ---- what breaks ----
 

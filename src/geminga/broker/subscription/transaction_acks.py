@@ -282,7 +282,7 @@ class TransactionAcks:
     async def _checked(self, ids: Sequence[pb.MessageIdData]) -> list[TxnAck]:
         """Message ids of a client; NotAllowedError for one that names nothing that anybody could have got."""
         ledger = self._subscription.topic.ledger
-        readable = ledger.readable_position
+        readable = ledger.extent.readable_position
         acks: list[TxnAck] = []
         for one in ids:
             position, size = Position(one.ledgerId, one.entryId), one.batch_size
@@ -360,9 +360,9 @@ class TransactionAcks:
     def acked_bits(self, position: Position) -> int:
         """Which messages of an entry are acknowledged."""
         cursor = self._subscription.cursor
-        if cursor.is_acknowledged(position):
+        if cursor.state.is_acknowledged(position):
             return WHOLE
-        words = cursor.ack_set(position)
+        words = cursor.state.ack_set(position)
         # What is behind the end of the batch is asked of nobody.
         return 0 if words is None else ~bits_of_words(words)
 
@@ -383,7 +383,7 @@ class TransactionAcks:
         if released.acks:
             words = [left_words(ack) or None for ack in released.acks]
             cursor.acknowledge([ack.position for ack in released.acks], words if any(words) else None, one_done)
-            gone = [ack for ack in released.acks if cursor.is_acknowledged(ack.position)]
+            gone = [ack for ack in released.acks if cursor.state.is_acknowledged(ack.position)]
             self._subscription.redeliveries.forget(ack.position for ack in gone)
             # Of these a consumer may be said to have what the transaction held.
             self._settle([ack.position for ack in gone if ack.bits != WHOLE])

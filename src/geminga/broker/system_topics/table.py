@@ -279,8 +279,8 @@ class TopicTable(Generic[S]):
         turns = Turns(self._clock, steps_max=MESSAGES_PER_TURN)
         if self._seen is None:
             self._seen = await self._read_compacted(topic, turns)
-        position = ledger.next_position(self._begin())
-        while entries := await ledger.read_range(position, READ_ENTRIES, READ_BYTES):
+        position = ledger.ledgers.next_position(self._begin())
+        while entries := await ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES):
             for entry in entries:
                 if turns.is_over():
                     await turns.next()
@@ -290,7 +290,7 @@ class TopicTable(Generic[S]):
                     await self._take(message)
             self._messages += len(entries)
             self._seen = entries[-1].position
-            position = ledger.next_position(self._seen)
+            position = ledger.ledgers.next_position(self._seen)
         self._told_read = told
 
     async def _read_compacted(self, topic: PersistentTopic, turns: Turns) -> Position | None:
@@ -305,7 +305,9 @@ class TopicTable(Generic[S]):
         from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, decode_compacted
 
         # By what follows: where all before was trimmed, both may stand at its end, in whichever ledger.
-        if log.next_position(compaction.mark_delete_position) < log.next_position(self._cursor.mark_delete_position):
+        if log.ledgers.next_position(compaction.mark_delete_position) < log.ledgers.next_position(
+            self._cursor.mark_delete_position
+        ):
             return None
         ledger_id = compaction.properties.get(COMPACTED_LEDGER)
         if ledger_id is None:
@@ -339,7 +341,7 @@ class TopicTable(Generic[S]):
         """The messages of these entries, as far as there are any. Raises GemingaError."""
         if not await self._exists(self.name):
             return {}
-        entries = await (await self._open(create=False)).ledger.read(positions)
+        entries = await (await self._open(create=False)).ledger.reader.read(positions)
         found = {entry.position: message_of(entry.data, entry.position) for entry in entries}
         return {position: message for position, message in found.items() if message is not None}
 
@@ -361,7 +363,7 @@ class TopicTable(Generic[S]):
         if self._take is None:
             return True
         async with self._reading:
-            is_next = not self.is_behind and topic.ledger.next_position(self._begin()) == first
+            is_next = not self.is_behind and topic.ledger.ledgers.next_position(self._begin()) == first
             if is_next:
                 self._seen = last
                 self._messages += len(entries)
@@ -420,12 +422,12 @@ class TopicTable(Generic[S]):
         seen = self._begin()
         first, last = await self._append(topic, entries)
         async with self._reading:
-            if topic.ledger.next_position(seen) != first:
+            if topic.ledger.ledgers.next_position(seen) != first:
                 # Another change of ours was between: all is read, and the messages before it are kept until next time.
                 await self._read_on()
                 return
             self._seen = max(self._seen or last, last)
-        self._cursor.acknowledge_cumulative(topic.ledger.previous_position(first))
+        self._cursor.acknowledge_cumulative(topic.ledger.ledgers.previous_position(first))
         self._messages, self._bytes = len(values), _size(values)
         self.was_compacted = False
 
@@ -433,7 +435,7 @@ class TopicTable(Generic[S]):
 
     async def _open(self, *, create: bool) -> PersistentTopic:
         topic = self._topic
-        if topic is None or topic.is_closing or topic.ledger.is_closed:
+        if topic is None or topic.is_closing or topic.ledger.tenure.is_closed:
             found = await self._open_topic(self.name, create=create)
             if not isinstance(found, PersistentTopic):
                 raise NotAllowedError(f"{self.name} stores no messages: {self._schema_name} needs persistent topics")

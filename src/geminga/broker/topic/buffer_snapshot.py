@@ -33,7 +33,7 @@ async def find_snapshot(snapshots: BufferSnapshots, topic: PartTopic) -> BufferS
         # Whether this topic had any is not known either: another make of broker notes it nowhere else.
         _log.error("%s: the snapshots of transactions are lost, all of it is read: %s", topic.name, error)
         return BufferSnapshot(EARLIEST)
-    if found is None and TRANSACTIONS_PROPERTY in topic.ledger.properties:
+    if found is None and TRANSACTIONS_PROPERTY in topic.ledger.stored.properties:
         _log.warning("%s: the snapshot of its transactions is gone, all of it is read", topic.name)
         return BufferSnapshot(EARLIEST)
     return found

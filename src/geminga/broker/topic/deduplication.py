@@ -310,16 +310,16 @@ class TopicDeduplication(TopicPart):
     async def _load_entries(self) -> None:
         """Replay what is behind the snapshot, past what can not be read."""
         ledger = self._topic.ledger
-        has_transactions = TRANSACTIONS_PROPERTY in ledger.properties
+        has_transactions = TRANSACTIONS_PROPERTY in ledger.stored.properties
         await replay(
             ledger,
-            ledger.next_position(self._last_stored),
+            ledger.ledgers.next_position(self._last_stored),
             self._take,
             lambda _: self.state.holed(has_transactions=has_transactions),
             entries_max=REPLAY_ENTRIES,
             bytes_max=REPLAY_BYTES,
         )
-        self._last_stored = max(self._last_stored, ledger.last_confirmed_position)
+        self._last_stored = max(self._last_stored, ledger.extent.last_confirmed_position)
 
     @classmethod
     def upkeep_s(cls, config: PolicyConfig) -> float | None:
@@ -336,9 +336,9 @@ class TopicDeduplication(TopicPart):
 
     async def _replay(self) -> None:
         ledger = self._topic.ledger
-        while self._last_stored < ledger.last_confirmed_position:
-            start = ledger.next_position(self._last_stored)
-            entries = await ledger.read_range(start, REPLAY_ENTRIES, REPLAY_BYTES, is_limited=False)
+        while self._last_stored < ledger.extent.last_confirmed_position:
+            start = ledger.ledgers.next_position(self._last_stored)
+            entries = await ledger.reader.read_range(start, REPLAY_ENTRIES, REPLAY_BYTES, is_limited=False)
             if not entries:
                 break
             await next_turn()  # what is in memory is read within the call

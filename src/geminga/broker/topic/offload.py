@@ -71,7 +71,7 @@ class Offload(TopicPart):
             # What is offloaded already is kept on the bookies, and read, as they say all the same.
             policy, self.refusal = offloaded_policy(rules[OFFLOAD_POLICIES], older, config), f"{error}"
         self.offloading.policy = policy
-        self._topic.ledger.is_bookkeeper_first = policy.is_bookkeeper_first
+        self._topic.ledger.reader.is_bookkeeper_first = policy.is_bookkeeper_first
         self.offloading.look_later()
 
     @classmethod

@@ -317,8 +317,8 @@ class Parts:
         """Let readers go as far as all parts let them."""
         ledger = self._topic.ledger
         limits = [limit() for limit in self.read_limit]
-        if limits or ledger.is_limited or not self._has_begun:
-            ledger.set_read_limit(read_limit(limits, ledger.readable_position if self._has_begun else None))
+        if limits or ledger.extent.is_limited or not self._has_begun:
+            ledger.set_read_limit(read_limit(limits, ledger.extent.readable_position if self._has_begun else None))
 
     # ---- what is not on the hot path
 

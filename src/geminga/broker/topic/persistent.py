@@ -54,17 +54,17 @@ class KeptByLedger:
     @property
     def is_terminated(self) -> bool:
         """Whether nothing can be published any more."""
-        return self._ledger.terminated_position is not None
+        return self._ledger.stored.terminated_position is not None
 
     @property
     def epoch(self) -> int | None:
         """Of exclusive access, as stored; None: there never was one."""
-        text = self._ledger.properties.get(EPOCH_PROPERTY)
+        text = self._ledger.stored.properties.get(EPOCH_PROPERTY)
         return int(text) if text is not None else None
 
     async def store_epoch(self, epoch: int) -> None:
         """Make it durable. Raises StorageError."""
-        await self._ledger.add_properties({EPOCH_PROPERTY: str(epoch)})
+        await self._ledger.stored.add_properties({EPOCH_PROPERTY: str(epoch)})
 
 
 class PersistentTopic(Topic):
@@ -93,9 +93,9 @@ class PersistentTopic(Topic):
             self.transactions = TopicTransactions(name, services.transactions, self.parts, life)
         #: Rates of entries between scrapes, kept by the metrics.
         self.storage_rates: Rates | None = None
-        self._remove_tail_listener = ledger.add_tail_listener(self.publishing.readable)
-        ledger.part = self
-        ledger.when_fenced = self.publishing.fenced
+        self._remove_tail_listener = ledger.tail.add_listener(self.publishing.readable)
+        ledger.tenure.part = self
+        ledger.tenure.when_fenced = self.publishing.fenced
 
     # ---- state
 
@@ -107,22 +107,22 @@ class PersistentTopic(Topic):
     @property
     def created_ms(self) -> int:
         """When it was made, perhaps by a broker before this one."""
-        return self.ledger.created_ms
+        return self.ledger.stored.created_ms
 
     @property
     def stored_bytes(self) -> int:
         """Bytes of the messages that are stored."""
-        return self.ledger.size_bytes
+        return self.ledger.ledgers.size_bytes
 
     @property
     def last_position(self) -> Position:
         """The last position that is stored; entry id -1 of the current ledger if there is none."""
-        return self.ledger.last_confirmed_position
+        return self.ledger.extent.last_confirmed_position
 
     @property
     def max_read_position(self) -> Position:
         """The last position that readers may get: none of the topic's parts holds it back."""
-        return self.ledger.readable_position
+        return self.ledger.extent.readable_position
 
     @property
     def dedup(self) -> TopicDeduplication | None:
@@ -205,13 +205,13 @@ class PersistentTopic(Topic):
             self._load_subscriptions()
             await self.publishing.load()
             if self.transactions is not None:
-                await self.transactions.load(is_known=TRANSACTIONS_PROPERTY in self.ledger.properties)
+                await self.transactions.load(is_known=TRANSACTIONS_PROPERTY in self.ledger.stored.properties)
             await self.apply_policies()
             if self.transactions is not None:
                 for subscription in await self.transactions.with_logs(self._subscriptions):
                     await self._subscriptions[subscription].transactions.load()
             # Claimed by another broker meanwhile: nobody unloads what is not in the table yet.
-            self.ledger.check_writable()
+            self.ledger.tenure.check_writable()
             is_loaded = True
         finally:
             if not is_loaded:
@@ -240,14 +240,14 @@ class PersistentTopic(Topic):
 
         What is published meanwhile stays. Raises GemingaError; what was not done is done by a later call.
         """
-        through = self.ledger.readable_position
+        through = self.ledger.extent.readable_position
         if self.dedup is not None:
             # Its cursor goes on with what it has saved only: sequence ids would be forgotten with their entries.
             await self.dedup.snapshot()
         for name, subscription in tuple(self._subscriptions.items()):
             if self._subscriptions.get(name) is subscription:
                 await seek.clear_backlog(subscription, through)
-        await self.ledger.truncate(through, kept=(DEDUP_CURSOR,))
+        await self.ledger.trimmer.truncate(through, kept=(DEDUP_CURSOR,))
 
     async def close_storage(self) -> None:
         """Save what a quick reload needs and close the ledger."""
@@ -276,7 +276,7 @@ class PersistentTopic(Topic):
             ._replace(
                 stored_ms_ago=self.services.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
                 writes=self.publishing.pending_batches,
-                held_back=self.ledger.is_limited,
+                held_back=self.ledger.extent.is_limited,
                 subscriptions=len(cursors) - len(internal),
                 readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
                 backlog=max(
@@ -289,7 +289,7 @@ class PersistentTopic(Topic):
 
     async def claim_storage(self) -> None:
         """As :meth:`Topic.claim_storage`."""
-        await self.ledger.claim()
+        await self.ledger.stored.claim()
 
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""

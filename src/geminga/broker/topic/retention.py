@@ -26,4 +26,4 @@ class Retention(TopicPart):
         if topic.name.is_system:
             own = [name for name in topic.ledger.cursors if is_internal_cursor(name) and name != DEDUP_CURSOR]
             retention_ms, retention_bytes = system_retention(bool(own))
-        topic.ledger.set_retention(retention_ms=retention_ms, retention_bytes=retention_bytes)
+        topic.ledger.trimmer.set_retention(retention_ms=retention_ms, retention_bytes=retention_bytes)

@@ -86,7 +86,7 @@ class TransactionBuffer(TopicPart):
         #: Since when each open transaction holds readers back, ms since the epoch, and who published its first message.
         self._since: Beginnings = {}
         #: How far readers may see.
-        self._visible: VisibleEnd[PublishBatch] = VisibleEnd(topic.ledger.readable_position)
+        self._visible: VisibleEnd[PublishBatch] = VisibleEnd(topic.ledger.extent.readable_position)
         #: Stores what spares the next load reading the log.
         self._keeping = SnapshotKeeping(name, snapshots, services.runtime.clock, topic, self._take_snapshot)
         #: Writes their ends.
@@ -134,7 +134,7 @@ class TransactionBuffer(TopicPart):
                 await turns.next()
             state.restored(txn_id, marker)
         ledger = self._topic.ledger
-        position = max(ledger.next_position(snapshot.position), ledger.first_position)
+        position = max(ledger.ledgers.next_position(snapshot.position), ledger.ledgers.first_position)
 
         def take(entries: Sequence[Entry]) -> None:
             for entry in entries:
@@ -153,7 +153,7 @@ class TransactionBuffer(TopicPart):
         await replay(ledger, position, take, holed, entries_max=RECOVERY_ENTRIES, bytes_max=RECOVERY_BYTES)
         self.state = state
         self._is_hiding = bool(state.aborted)
-        self._visible.told = ledger.last_confirmed_position
+        self._visible.told = ledger.extent.last_confirmed_position
         self.recovered_ms = self._topic.services.runtime.clock.wall_ms()
         if state.open:
             self._topic.services.watch_held(self)
@@ -170,17 +170,17 @@ class TransactionBuffer(TopicPart):
     async def begin(self) -> TransactionBufferState:
         """Be ready for messages of transactions. Raises GemingaError."""
         ledger = self._topic.ledger
-        if self.state is None or TRANSACTIONS_PROPERTY not in ledger.properties:
+        if self.state is None or TRANSACTIONS_PROPERTY not in ledger.stored.properties:
             if self._beginning is None:
                 self._beginning = asyncio.Lock()
             async with self._beginning:
-                if TRANSACTIONS_PROPERTY not in ledger.properties:
-                    await ledger.add_properties({TRANSACTIONS_PROPERTY: "true"})
+                if TRANSACTIONS_PROPERTY not in ledger.stored.properties:
+                    await ledger.stored.add_properties({TRANSACTIONS_PROPERTY: "true"})
                 if self.state is None:
-                    await self._keeping.save(BufferSnapshot(ledger.last_confirmed_position))
+                    await self._keeping.save(BufferSnapshot(ledger.extent.last_confirmed_position))
                     self.state = TransactionBufferState()
                     # Nothing of a transaction was taken until now.
-                    self._visible.told = self._topic.ledger.readable_position
+                    self._visible.told = self._topic.ledger.extent.readable_position
                     self._topic.parts.idleness_changed()
         return self.state
 
@@ -207,7 +207,7 @@ class TransactionBuffer(TopicPart):
 
     def _snapshot(self, state: TransactionBufferState) -> BufferSnapshot:
         aborts = tuple(zip(state.aborted, map(_marker, state.aborted.values()), strict=True))
-        position = self._visible.settled(state.first_held, self._topic.ledger.previous_position)
+        position = self._visible.settled(state.first_held, self._topic.ledger.ledgers.previous_position)
         return BufferSnapshot(position, aborts)
 
     def _take_snapshot(self) -> BufferSnapshot | None:
@@ -215,7 +215,7 @@ class TransactionBuffer(TopicPart):
             return None
         self.state.changes = 0
         # What is forgotten here keeps the aborted transactions as few as the log's ledgers have.
-        self.state.trimmed(self._topic.ledger.first_position.ledger_id)
+        self.state.trimmed(self._topic.ledger.ledgers.first_position.ledger_id)
         self._hide()
         return self._snapshot(self.state)
 
@@ -227,7 +227,7 @@ class TransactionBuffer(TopicPart):
 
     def is_ready_for(self, txn_id: TxnId) -> bool:
         """As :class:`TakesTransactions` says."""
-        if self.state is None or TRANSACTIONS_PROPERTY not in self._topic.ledger.properties:
+        if self.state is None or TRANSACTIONS_PROPERTY not in self._topic.ledger.stored.properties:
             # The property alone may say that the log is to be read, where snapshots are lost.
             return False
         return txn_id in self.state.open or self._registrations.standing(txn_id, str(self._topic.name)) is not None
@@ -355,8 +355,8 @@ class TransactionBuffer(TopicPart):
         if self.state is None:
             return LATEST
         ledger = self._topic.ledger
-        limit = self._visible.limit(self.state.first_held, ledger.previous_position)
-        return min(limit, ledger.readable_position) if self._ends.is_lost else limit
+        limit = self._visible.limit(self.state.first_held, ledger.ledgers.previous_position)
+        return min(limit, ledger.extent.readable_position) if self._ends.is_lost else limit
 
     @property
     def is_hiding(self) -> bool:
@@ -380,7 +380,7 @@ class TransactionBuffer(TopicPart):
         state = self.state
         return {
             "state": "NoSnapshot" if state is None else "Ready",
-            "maxReadPosition": str(self._topic.ledger.readable_position),
+            "maxReadPosition": str(self._topic.ledger.extent.readable_position),
             "lastSnapshotTimestamps": self._keeping.saved_ms,
             "lowWaterMarks": {str(number): mark for number, mark in state.low_watermarks.items()} if state else {},
             "ongoingTxnSize": len(state.open) if state else 0,

@@ -108,7 +108,7 @@ class TransactionEnds:
                 settled = self._ending[txn_id] = asyncio.get_running_loop().create_future()
             if self.is_lost or self._topic.is_closing:
                 raise TopicClosingError(f"Topic {self._topic.name} is being closed")
-            is_terminated = self._topic.ledger.terminated_position is not None
+            is_terminated = self._topic.ledger.stored.terminated_position is not None
             if txn_id in state.open and is_terminated:
                 await self._end_sealed(state, txn_id, commit=commit)
             elif txn_id in state.open:
@@ -132,7 +132,7 @@ class TransactionEnds:
             raise UnavailableError(
                 f"{self._topic.name} is terminated: transaction {txn_id} ends with the others that are open on it"
             )
-        end = self._topic.ledger.last_confirmed_position
+        end = self._topic.ledger.extent.last_confirmed_position
         aborts = {each: aborted.marker for each, aborted in state.aborted.items()}
         aborts.update((each, end) for each in state.open if not self._sealed[each])
         await self._save(BufferSnapshot(end, tuple(aborts.items())))
@@ -150,7 +150,7 @@ class TransactionEnds:
         Raises LedgerFencedError.
         """
         try:
-            await self._topic.ledger.claim()
+            await self._topic.ledger.stored.claim()
         except LedgerFencedError as error:
             self._lost(error)
             raise

@@ -227,8 +227,8 @@ class Coordinators:
 
     async def _opened(self, number: int) -> TransactionCoordinator:
         ledger = await self._ledgers.open(log_name(number))
-        ledger.part = self._part
-        ledger.set_retention(retention_ms=0, retention_bytes=0)
+        ledger.tenure.part = self._part
+        ledger.trimmer.set_retention(retention_ms=0, retention_bytes=0)
 
         def lost(error: GemingaError) -> None:
             _log.warning("transaction coordinator %d lost its log, and is opened anew: %s", number, error)

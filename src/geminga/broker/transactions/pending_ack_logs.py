@@ -35,8 +35,8 @@ class LedgerPendingAckLogs:
     async def open(self, topic: TopicName, subscription: str, part: Part, beside: ManagedLedger) -> RecordLog:
         """The log, made if there is none. Raises StorageError."""
         ledger = await self._ledgers.open(log_name(topic, subscription))
-        ledger.part, ledger.stored_as = part, beside.stored_as
-        ledger.set_retention(retention_ms=0, retention_bytes=0)
+        ledger.tenure.part, ledger.stored_as = part, beside.stored_as
+        ledger.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         try:
             return await LedgerRecordLog.open(ledger, LOG_CURSOR, part)
         except GemingaError:

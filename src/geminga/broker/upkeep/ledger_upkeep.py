@@ -99,7 +99,7 @@ class LedgerUpkeep:
             if isinstance(topic, PersistentTopic) and not topic.is_closing and len(topic.ledger.ledgers) > 1:
                 try:
                     with Contained(topic, "a trim"):
-                        await topic.ledger.trim()
+                        await topic.ledger.trimmer.trim()
                 except GemingaError as error:
                     _log.warning("%s could not be trimmed: %s", topic.name, error)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from geminga.managed_ledger.cursor.cursor_use import CursorUse
 from geminga.managed_ledger.rules.cursor import CursorState
 from geminga.managed_ledger.rules.cursor_format import batch_records, range_records
 from geminga.managed_ledger.shared.metadata_io import MetadataNode, cursor_path
@@ -29,17 +30,14 @@ class NotedCursor(Protocol):
     name: str
     state: CursorState
     cursor_properties: Mapping[str, str]
-
-    @property
-    def last_active_ms(self) -> int:
-        """When it was last in use, ms since the epoch."""
-        ...
+    #: When it was last used.
+    use: CursorUse
 
 
 class CursorNode(MetadataNode):
     """See the module."""
 
-    __slots__ = ("_cursor", "_fenced", "_log_name", "_services", "ledger_id", "noted_active_ms")
+    __slots__ = ("_cursor", "_fenced", "_log_name", "_services", "is_noting", "ledger_id", "noted_active_ms")
 
     def __init__(
         self,
@@ -64,11 +62,13 @@ class CursorNode(MetadataNode):
         self.ledger_id = ledger_id
         #: When the cursor was last in use, as the node has it; ms since the epoch, 0: it does not say.
         self.noted_active_ms = noted_active_ms
+        #: A note of the last use is under way.
+        self.is_noting = False
 
     @property
     def is_use_due(self) -> bool:
         """Whether the cursor was used for long enough that the node should say so."""
-        return self._cursor.last_active_ms - self.noted_active_ms >= NOTED_USE_MS
+        return self._cursor.use.last_active_ms - self.noted_active_ms >= NOTED_USE_MS
 
     async def create(self) -> None:
         """The first value of a new cursor. Raises MetadataError."""
@@ -107,7 +107,7 @@ class CursorNode(MetadataNode):
             tuple(batch_records(state, limit)) if with_state else (),
             properties,
             cursor.cursor_properties,
-            cursor.last_active_ms,
+            cursor.use.last_active_ms,
         )
 
     async def _write(self, record: CursorInfoRecord) -> None:

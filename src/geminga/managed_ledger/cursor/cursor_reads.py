@@ -18,7 +18,8 @@ from geminga.managed_ledger.cursor.cursor_operations import Refuse
 from geminga.managed_ledger.log.reads import ReadDone
 from geminga.managed_ledger.log.tail import Tail
 from geminga.managed_ledger.rules.cursor import CursorState
-from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.extent import Extent
+from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.managed_ledger.shared.entry_cache import EntryCache, TailWindow
@@ -92,9 +93,7 @@ class ReadingCursor(Protocol):
 class ReadLog(Protocol):
     """The log that is read."""
 
-    ledgers: LedgerList
-    #: The newest entry that may be read.
-    readable_position: Position
+    extent: Extent
     tail: Tail
 
     def read_ledger(self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone) -> Claim:
@@ -117,11 +116,13 @@ class CursorReads:
         "_entry_bytes",
         "_entry_s",
         "_epoch",
+        "_extent",
         "_is_stepping",
         "_is_waiting",
         "_log",
         "_read",
         "_state",
+        "_tail",
         "_turn_s",
         "cache_misses",
         "entries_read",
@@ -137,6 +138,8 @@ class CursorReads:
         self._entry_s = 0.0
         self._cursor = cursor
         self._log = log
+        self._extent = log.extent
+        self._tail = log.tail
         self._cache = cache
         self._state = cursor.state
         self._read: Read | None = None
@@ -268,11 +271,11 @@ class CursorReads:
 
         Or only the ledger's id if what is acknowledged of it is not in memory.
         """
-        state, ledgers = self._state, self._log.ledgers
+        state, ledgers = self._state, self._extent.ledgers
         position = state.read_position
         if position <= state.mark_delete:
             position = Position(state.mark_delete.ledger_id, state.mark_delete.entry_id + 1)
-        limit = min(self._log.readable_position, max_position)
+        limit = min(self._extent.readable_position, max_position)
         acked = state.acked
         while True:
             position = ledgers.at_or_after(position)
@@ -304,7 +307,7 @@ class CursorReads:
         return []
 
     def _at_tail(self, ledger_id: int, first: int, last: int) -> list[bytes]:
-        window = self._log.tail.window
+        window = self._tail.window
         if window is not None and window.ledger_id == ledger_id:
             return window.get(first, last)
         return []
@@ -314,7 +317,7 @@ class CursorReads:
         average = self._entry_bytes or max(1, info.size_bytes // info.entries)
         ahead_bytes = self._ahead_bytes(average)
         bytes_max = min(read.max_bytes, wanted * average + ahead_bytes)
-        window = self._log.tail.window
+        window = self._tail.window
         if window is not None and window.ledger_id == info.ledger_id and first < window.first_entry_id:
             last = min(last, window.first_entry_id - 1)
         count = min(last - first + 1, READ_ENTRIES_MAX, wanted + ahead_bytes // average)
@@ -353,7 +356,7 @@ class CursorReads:
                 self._deliver(ledger_id, first, result[:wanted], read.max_bytes)
         elif epoch == self._epoch:
             # A ledger that was trimmed meanwhile is passed over; any other error goes to the caller.
-            gone = isinstance(result, NoSuchLedgerError) and self._log.ledgers.find(ledger_id) is None
+            gone = isinstance(result, NoSuchLedgerError) and self._extent.ledgers.find(ledger_id) is None
             if not gone and isinstance(result, StorageError):
                 self._finish(result)
                 return
@@ -389,7 +392,7 @@ class CursorReads:
         if state.mark_delete >= (ledger_id, first):
             entries = [entry for entry in entries if (ledger_id, entry.entry_id) > state.mark_delete]
         if entries:
-            self._log.tail.on_read()
+            self._tail.on_read()
             self._finish(entries)
         return count
 
@@ -398,7 +401,7 @@ class CursorReads:
         ahead = self._ahead
         if ahead is None or self._coming is not None or ahead.ledger_id != info.ledger_id or not self._entry_bytes:
             return
-        first, window = ahead.end_entry_id, self._log.tail.window
+        first, window = ahead.end_entry_id, self._tail.window
         if window is not None and window.ledger_id == info.ledger_id:
             last = min(last, window.first_entry_id - 1)
         ahead_bytes = self._ahead_bytes(self._entry_bytes)
@@ -444,7 +447,7 @@ class CursorReads:
     def _look_ahead(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> bool:
         """Keep payloads for the next read, if the cache's budget allows; whether it did."""
         self.drop_ahead()
-        window = self._log.tail.window
+        window = self._tail.window
         if window is not None and window.ledger_id == ledger_id and first >= window.first_entry_id:
             return False
         size_bytes = sum(map(len, payloads))

@@ -55,7 +55,7 @@ async def recover_cursor(
 async def _run(
     source: Ledger, steps: Generator[tuple[int, int], Sequence[bytes | None], Recovered | None]
 ) -> Recovered | None:
-    """Feed ``core.cursor_format.recovery`` with entries; damaged and missing ones as None, other errors are raised."""
+    """Feed ``rules.cursor_format.recovery`` with entries; damaged and missing ones as None, other errors are raised."""
     try:
         first, last = next(steps)
         while True:

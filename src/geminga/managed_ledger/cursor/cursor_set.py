@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -10,6 +9,7 @@ from geminga.managed_ledger.cursor.cursor_node import CursorNode
 from geminga.managed_ledger.cursor.cursor_recovery import recover_cursor
 from geminga.managed_ledger.cursor.cursor_store import CursorPlace, CursorStore
 from geminga.managed_ledger.cursor.managed_cursor import CursorLog, ManagedCursor
+from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.rules.cursor import CursorState, before
 from geminga.managed_ledger.shared import crash_points as points
 from geminga.managed_ledger.shared.services import CursorServices, StorageServices
@@ -28,22 +28,10 @@ _NO_CURSORS: Final[frozenset[ManagedCursor]] = frozenset()
 class CursorOwner(CursorLog, CursorPlace, Protocol):
     """The managed ledger that they are of."""
 
-    is_closed: bool
-
-    def list_lock(self) -> asyncio.Lock:
-        """Held while the ledger list is changed, or what cursors there are."""
-        ...
-
-    def check_writable(self) -> None:
-        """Raises LedgerFencedError, LedgerClosedError."""
-        ...
+    stored: StoredList
 
     def on_fenced(self, error: LedgerFencedError) -> None:
         """Another owner has it."""
-        ...
-
-    async def require_list(self) -> None:
-        """The list lock is held: raise LedgerFencedError if another owner has the ledger list."""
         ...
 
 
@@ -70,15 +58,15 @@ class CursorSet:
         """The durable cursor of that name, made if need be: see ``ManagedLedger.open_cursor``."""
         owner = self._owner
         cursor = self.durable.get(name)
-        if cursor is not None and not owner.is_closed:
+        if cursor is not None and not owner.tenure.is_closed:
             # One that was closed goes on where it stopped: it holds its ledgers all the time.
             cursor.is_closed = False
             return cursor
-        async with owner.list_lock():
+        async with owner.stored.lock():
             cursor = self.durable.get(name)
             if cursor is not None:
                 return cursor
-            owner.check_writable()
+            owner.tenure.check_writable()
             texts = dict(cursor_properties) if cursor_properties else _NO_TEXTS
             cursor = self._new(name, self._state(initial, dict(properties) if properties else _NO_LONGS), texts)
             store = self._store(cursor, CursorNode(cursor, owner.name, self._services, owner.on_fenced))
@@ -86,7 +74,7 @@ class CursorSet:
             if self._services.is_shared:
                 try:
                     # Another owner who listed the cursors before does not know of this one.
-                    await owner.require_list()
+                    await owner.stored.require_ours()
                 except LedgerFencedError:
                     await store.delete_node()
                     raise
@@ -99,7 +87,7 @@ class CursorSet:
         owner, services, shared = self._owner, self._services, self._shared
         recovered, source = await recover_cursor(
             record,
-            owner.ledgers,
+            owner.extent.ledgers,
             services.ledgers,
             name=f"{owner.name}/{name}",
             make=shared.make_acked_entries,
@@ -120,7 +108,7 @@ class CursorSet:
         store = self._store(cursor, node)
         if source is not None:
             store.recovered(source, recovered)
-        cursor.rewind()
+        cursor.reading.rewind()
         cursor.advance_if_wanted()
         self.durable[name] = cursor
 
@@ -136,7 +124,7 @@ class CursorSet:
 
     async def delete(self, name: str) -> bool:
         """Delete a durable cursor; whether there was one. Raises LedgerFencedError if another owner changed it."""
-        async with self._owner.list_lock():
+        async with self._owner.stored.lock():
             cursor = self.durable.get(name)
             store = cursor.store if cursor is not None else None
             if cursor is None or store is None:
@@ -151,7 +139,7 @@ class CursorSet:
 
     def _state(self, first: Position, properties: Mapping[str, int]) -> CursorState:
         """Before ``first``, EARLIEST or LATEST."""
-        return CursorState(before(first, self._owner.readable), properties, self._shared.make_acked_entries)
+        return CursorState(before(first, self._owner.extent.readable), properties, self._shared.make_acked_entries)
 
     def _new(
         self, name: str, state: CursorState, texts: Mapping[str, str] = _NO_TEXTS, active_ms: int = 0

@@ -61,7 +61,6 @@ class CursorStore:
         "_is_dirty",
         "_is_due",
         "_is_flush_coming",
-        "_is_noting",
         "_ledger",
         "_node",
         "_place",
@@ -97,8 +96,6 @@ class CursorStore:
         self._is_flush_coming = False
         #: The timer came while something was under way: persist when that is done.
         self._is_due = False
-        #: A note of the last use is under way.
-        self._is_noting = False
         #: Who waits for what changed since then.
         self._waiters: list[AckDone] | None = None
         #: A persist, a node write or a close is under way (or about to start on the loop's next turn).
@@ -391,8 +388,8 @@ class CursorStore:
         A broker that is killed forgets what is not there: a subscription used seconds before would pass for one that
         nobody used since its cursor was last written.
         """
-        if not self._is_noting and self._node.is_use_due:
-            self._is_noting = True
+        if not self._node.is_noting and self._node.is_use_due:
+            self._node.is_noting = True
             spawn(self._note_use(), name=f"note use of {self._cursor.name}", part=self._cursor.part)
 
     async def _note_use(self) -> None:
@@ -402,7 +399,7 @@ class CursorStore:
             if not isinstance(error, LedgerClosedError):  # its end notes it, or it is deleted
                 _log.warning("%s/%s: its use could not be noted: %s", self._place.name, self._cursor.name, error)
         finally:
-            self._is_noting = False
+            self._node.is_noting = False
 
     async def _rewrite_node(self) -> None:
         """The node as it is now; a state that lies there stays whole."""

@@ -1,7 +1,7 @@
 """A cursor: where one subscription stands in a managed ledger.
 
-Decisions are those of ``core.cursor``; a durable cursor's state goes to disk through ``cursor_store``; its reads
-are those of ``cursor_reads``. Acknowledgements take effect in memory at once; ``done`` says when they are durable.
+Decisions are those of ``rules.cursor``; a durable cursor's state goes to disk through ``cursor_store``; its reads
+are those of ``reading``. Acknowledgements take effect in memory at once; ``done`` says when they are durable.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from geminga.managed_ledger.cursor.cursor_operations import CursorOperations, LoadDone, Refuse
-from geminga.managed_ledger.cursor.cursor_reads import CursorReads, EntriesDone, Read, ReadLog
+from geminga.managed_ledger.cursor.cursor_reads import ReadLog
 from geminga.managed_ledger.cursor.cursor_store import CursorStore
 from geminga.managed_ledger.cursor.cursor_use import CursorUse
+from geminga.managed_ledger.cursor.reading import Reading
+from geminga.managed_ledger.log.tenure import Tenure
 from geminga.managed_ledger.rules.cursor import CHANGED, CROSSED, MOVED, NOTHING, CursorState
-from geminga.managed_ledger.rules.positions import LedgerList
+from geminga.managed_ledger.rules.extent import Extent
 from geminga.managed_ledger.shared.entry import AckDone, Entry
-from geminga.managed_ledger.shared.services import CursorServices
-from geminga.model.errors import LedgerClosedError, StorageError, invariant
+from geminga.managed_ledger.shared.services import CursorServices, TrimsLater
+from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import LATEST, Position
 from geminga.runtime import Contained, Part
 from geminga.runtime.ports import Clock
@@ -26,21 +28,30 @@ from geminga.runtime.ports import Clock
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
 
 
-class CursorLog(ReadLog, Protocol):
+class CursorHome(Protocol):
+    """Who made it."""
+
+    def forget_non_durable(self, cursor: ManagedCursor) -> None:
+        """A cursor in memory is gone."""
+        ...
+
+
+class CursorLog(Protocol):
     """The managed ledger that a cursor is of."""
 
     name: str
-    #: What is closed if cursors break.
-    part: Part | None
-    #: The ledgers as readers see them: ``ledgers`` itself, or cut at the read limit.
-    readable: LedgerList
+    tenure: Tenure
+    extent: Extent
+    reader: ReadLog
 
-    def trim_later(self) -> None:
-        """A cursor left a ledger behind."""
+    @property
+    def trimmer(self) -> TrimsLater:
+        """What deletes ledgers."""
         ...
 
-    def on_non_durable_closed(self, cursor: ManagedCursor) -> None:
-        """A cursor in memory is gone."""
+    @property
+    def cursor_set(self) -> CursorHome:
+        """Who made it."""
         ...
 
 
@@ -48,14 +59,14 @@ class ManagedCursor:
     """See the module. Made by ``ManagedLedger.open_cursor`` and ``new_non_durable_cursor``."""
 
     __slots__ = (
+        "_extent",
         "_log",
         "_operations",
-        "_reads",
         "_services",
         "cursor_properties",
-        "is_active",
         "is_closed",
         "name",
+        "reading",
         "state",
         "store",
         "use",
@@ -82,39 +93,23 @@ class ManagedCursor:
         self.store: CursorStore | None = None
         #: Text properties of the subscription.
         self.cursor_properties = cursor_properties
-        #: Whether it reads: appended entries are cached for it.
-        self.is_active = False
         self.is_closed = False
         #: When it was last used, and when it last moved.
         self.use = CursorUse(clock, last_active_ms)
         self._log = log
+        self._extent = log.extent
         self._services = services
-        #: Made by the first read.
-        self._reads: CursorReads | None = None
+        #: Where it reads, and whether it does.
+        self.reading = Reading(self, log.reader, services)
         #: What waits for state that is put away; None until something did.
         self._operations: CursorOperations | None = None
 
     # ---- use
 
     @property
-    def last_active_ms(self) -> int:
-        """When it was last in use, ms since the epoch: now, while it is."""
-        return self.use.last_active_ms
-
-    @property
     def noted_active_ms(self) -> int:
-        """What a restart would find of :attr:`last_active_ms`."""
+        """What a restart would find of when it was last in use, ms since the epoch."""
         return self.store.noted_active_ms if self.store is not None else 0
-
-    @property
-    def moved_ms(self) -> int:
-        """When the mark-delete position last moved, ms since the epoch; 0: not since it was opened."""
-        return self.use.moved_ms
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether somebody consumes through it."""
-        return self.use.is_in_use
 
     def start_use(self) -> None:
         """Somebody consumes through it."""
@@ -129,7 +124,7 @@ class ManagedCursor:
             self.store.note_use_soon()
 
     async def note_use(self) -> None:
-        """Make :attr:`last_active_ms` durable now. Raises StorageError."""
+        """Make durable now when it was last in use. Raises StorageError."""
         if self.store is not None:
             await self.store.write_node()
 
@@ -138,7 +133,7 @@ class ManagedCursor:
     @property
     def part(self) -> Part | None:
         """What is closed if its state breaks."""
-        return self._log.part
+        return self._log.tenure.part
 
     @property
     def is_durable(self) -> bool:
@@ -163,54 +158,7 @@ class ManagedCursor:
     @property
     def backlog_count(self) -> int:
         """Entries not acknowledged."""
-        return self.state.backlog(self._log.readable, is_cut=self._log.readable is not self._log.ledgers)
-
-    @property
-    def individually_acknowledged_count(self) -> int:
-        """Entries acknowledged beyond the mark-delete position."""
-        return self.state.acked.count
-
-    def individually_acknowledged_in(self, ledger_id: int) -> int:
-        """Entries of a ledger acknowledged beyond the mark-delete position."""
-        return self.state.acked.count_in(ledger_id)
-
-    @property
-    def acknowledged_ranges_count(self) -> int:
-        """Ranges that these entries make."""
-        return self.state.acked.range_count
-
-    @property
-    def saved_ranges_bytes(self) -> int:
-        """Bytes of the newest save that holds them; 0 without such ranges, or if it is not by this process."""
-        return self.store.saved_bytes if self.store is not None and self.state.acked.range_count else 0
-
-    @property
-    def entries_read(self) -> tuple[int, int]:
-        """Entries that were read since it was opened, and those read from bookies."""
-        return (self._reads.entries_read, self._reads.cache_misses) if self._reads is not None else (0, 0)
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether a read is under way."""
-        return self._reads is not None and self._reads.is_busy
-
-    @property
-    def has_more_entries(self) -> bool:
-        """Whether there is any readable entry at or behind the read position."""
-        last = self._log.readable_position
-        position = self.state.read_position
-        return last.entry_id >= 0 and position <= last and self._log.ledgers.at_or_after(position) <= last
-
-    def is_acknowledged(self, position: Position) -> bool:
-        """Whether the whole entry is acknowledged; its ledger is in memory (see :meth:`when_loaded`)."""
-        return self.state.is_acknowledged(position)
-
-    def ack_set(self, position: Position) -> Sequence[int] | None:
-        """Unacknowledged indexes of a partly acknowledged batch (set bit = unacknowledged); None: all of them.
-
-        As with :meth:`is_acknowledged` the ledger is in memory; that of an entry just read is.
-        """
-        return self.state.ack_set(position)
+        return self.state.backlog(self._extent.readable, is_cut=self._extent.is_limited)
 
     # ---- state that is not in memory
 
@@ -253,14 +201,14 @@ class ManagedCursor:
 
     def ledgers_around(self, position: Position) -> set[int]:
         """Ledgers that a cumulative acknowledgement up to ``position`` asks for entries of."""
-        ledgers = self._log.readable
+        ledgers = self._extent.readable
         before = ledgers.previous_position(position)
         return {position.ledger_id, before.ledger_id, ledgers.previous_position(before).ledger_id}
 
     def pinned_ledgers(self) -> set[int]:
         """Ledgers whose state stays in memory now: that of a read under way and of the next operation."""
         pinned = set(self._operations.pinned_ledgers) if self._operations is not None else set()
-        if self.is_reading:
+        if self.reading.is_busy:
             pinned.add(self.state.read_position.ledger_id)
         return pinned
 
@@ -289,7 +237,7 @@ class ManagedCursor:
         """Make room in memory; returns how much."""
         freed = 0
         # The memory of all cursors asks: what fails here is one topic's.
-        with Contained(self._log.part, "putting away the state of a cursor"):
+        with Contained(self._log.tenure.part, "putting away the state of a cursor"):
             freed = self.store.put_away(wanted_bytes) if self.store is not None else 0
             if freed:
                 self.on_memory_changed()
@@ -302,7 +250,7 @@ class ManagedCursor:
 
     def on_trimmed(self) -> None:
         """Ledgers left the list."""
-        self.state.forget_missing(self._log.ledgers)
+        self.state.forget_missing(self._extent.ledgers)
         self.advance_if_wanted()
 
     def on_more_readable(self) -> None:
@@ -317,60 +265,7 @@ class ManagedCursor:
             self.when_loaded((wanted,), self._advance, _ignore)
 
     def _advance(self) -> None:
-        self._changed(self.state.advance(self._log.readable), None)
-
-    # ---- read
-
-    def read_entries(
-        self, max_entries: int, max_bytes: int, done: EntriesDone, *, max_position: Position = LATEST
-    ) -> None:
-        """Read forward from the read position, which advances; acknowledged entries are left out.
-
-        ``done`` gets at least one entry, or none at the end (or past ``max_position``); possibly within the call.
-        """
-        invariant(not self.is_reading, f"{self._log.name}/{self.name}: a read is under way")
-        if self.is_closed:
-            done(LedgerClosedError(f"cursor {self.name} is closed"))
-            return
-        if not self.is_active:
-            self.is_active = True
-            self._log.tail.add_reader(self)
-        reads = self._reads
-        if reads is None:
-            reads = self._reads = CursorReads(self, self._log, self._services.cache, self._services.catch_up)
-        reads.start(Read(max(1, max_entries), max_bytes, done, max_position))
-
-    def skip_read_to(self, position: Position) -> None:
-        """The next read starts no earlier than ``position``; what lies before it is not read now."""
-        invariant(not self.is_reading, f"{self._log.name}/{self.name}: a read is under way")
-        if position > self.state.read_position:
-            self.state.read_position = position
-            self._jumped()
-
-    def go_back_to(self, position: Position) -> None:
-        """What the last read gave from ``position`` on was not used: the next read starts there."""
-        invariant(not self.is_reading, f"{self._log.name}/{self.name}: a read is under way")
-        self.state.read_position = position
-        self._jumped()
-
-    def rewind(self) -> None:
-        """The next read starts at the first entry that is not acknowledged."""
-        self.state.rewind(self._log.readable)
-        self._jumped()
-
-    def deactivate(self) -> None:
-        """No consumer reads any more: nothing is cached for it until the next read."""
-        if self.is_active:
-            self.is_active = False
-            if self._reads is not None:
-                self._reads.drop_ahead()
-            self._log.tail.remove_reader(self)
-
-    def _jumped(self) -> None:
-        if self._reads is not None:
-            self._reads.jumped()
-        if self.is_active:
-            self._log.tail.went_back(self)
+        self._changed(self.state.advance(self._extent.readable), None)
 
     # ---- acknowledge
 
@@ -386,11 +281,11 @@ class ManagedCursor:
         """
         state = self.state
         if state.acked.away is None and self._operations is None:
-            self._changed(state.acknowledge(positions, ack_sets, self._log.readable), done)
+            self._changed(state.acknowledge(positions, ack_sets, self._extent.readable), done)
             return
         self._when_loaded(
             {position.ledger_id for position in positions},
-            lambda: state.acknowledge(positions, ack_sets, self._log.readable),
+            lambda: state.acknowledge(positions, ack_sets, self._extent.readable),
             done,
         )
 
@@ -412,7 +307,7 @@ class ManagedCursor:
     def _cumulate(self, position: Position, ack_set: Sequence[int] | None, properties: Mapping[str, int] | None) -> int:
         state = self.state
         is_behind = position < state.mark_delete
-        flags = state.acknowledge_cumulative(position, ack_set, self._log.readable)
+        flags = state.acknowledge_cumulative(position, ack_set, self._extent.readable)
         if properties is not None and not is_behind and properties != state.properties:
             state.properties = dict(properties)
             flags |= CHANGED
@@ -420,18 +315,17 @@ class ManagedCursor:
 
     async def reset(self, position: Position) -> None:
         """Seek: ``position`` (EARLIEST and LATEST too) is delivered next, all holes are gone. Durable on return."""
-        self._jumped()
+        self.reading.jumped()
         self.use.note()
         if self._operations is not None:
             # What waited was acknowledged before, and is forgotten with everything else.
             self._operations.refuse_all(LedgerClosedError(f"cursor {self.name} was reset"))
-        await self._durably(lambda: self.state.reset(position, self._log.readable))
-        if self.is_active:
-            self._log.tail.went_back(self)
+        await self._durably(lambda: self.state.reset(position, self._extent.readable))
+        self.reading.went_back()
 
     async def skip(self, count: int) -> None:
         """Acknowledge the oldest ``count`` entries. Durable on return, in memory also with an error of the disk."""
-        state, ledgers = self.state, self._log.readable
+        state, ledgers = self.state, self._extent.readable
         needed: set[int] = set()
         future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
 
@@ -464,9 +358,9 @@ class ManagedCursor:
 
     async def clear_backlog(self, through: Position = LATEST) -> None:
         """Acknowledge everything there is, up to ``through``. Durable on return."""
-        target = min(through, self._log.readable.last_position)
+        target = min(through, self._extent.readable.last_position)
         await self._durably(
-            lambda: self.state.acknowledge_cumulative(target, None, self._log.readable), self.ledgers_around(target)
+            lambda: self.state.acknowledge_cumulative(target, None, self._extent.readable), self.ledgers_around(target)
         )
 
     async def set_properties(self, properties: Mapping[str, int]) -> None:
@@ -504,7 +398,7 @@ class ManagedCursor:
         if flags & MOVED:
             self.use.on_moved()
         if flags & CROSSED:
-            self._log.trim_later()
+            self._log.trimmer.trim_later()
         if self.state.wanted is not None:
             self.advance_if_wanted()
         if self.store is not None:
@@ -534,16 +428,15 @@ class ManagedCursor:
         if self.is_closed:
             return
         self.is_closed = True
-        self.deactivate()
+        self.reading.deactivate()
         if self._operations is not None:
             self._operations.refuse_all(LedgerClosedError(f"cursor {self.name} is closed"))
-        if self._reads is not None:
-            self._reads.stop(LedgerClosedError(f"cursor {self.name} is closed"))
+        self.reading.stop(LedgerClosedError(f"cursor {self.name} is closed"))
         self.on_memory_changed()
         if self.store is not None:
             await self.store.close()
         else:
-            self._log.on_non_durable_closed(self)
+            self._log.cursor_set.forget_non_durable(self)
 
     async def drop(self) -> None:
         """Let go without writing: the state is not to be trusted. What waits ends with an error."""
@@ -551,12 +444,11 @@ class ManagedCursor:
         error = LedgerClosedError(f"cursor {self.name} is closed")
         if self._operations is not None:
             self._operations.refuse_all(error)
-        if self._reads is not None:
-            self._reads.stop(error)
-        self.deactivate()
+        self.reading.stop(error)
+        self.reading.deactivate()
         self.on_memory_changed()
         if self.store is None:
-            self._log.on_non_durable_closed(self)
+            self._log.cursor_set.forget_non_durable(self)
         else:
             await self.store.drop()
 

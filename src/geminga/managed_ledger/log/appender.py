@@ -19,12 +19,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.managed_ledger.log.ledger_end import LedgerEnd, RecoveredLog, close_quietly
+from geminga.managed_ledger.log.reader import LogReader
+from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.rules.rollover import Room, part_that_fits
 from geminga.managed_ledger.rules.write_stats import WriteStats
 from geminga.managed_ledger.shared.entry import AppendDone, AppendResult
 from geminga.managed_ledger.shared.ports import Ledger, OpenLedger
-from geminga.managed_ledger.shared.services import StorageServices
+from geminga.managed_ledger.shared.services import StorageServices, TrimsLater
 from geminga.model.errors import (
     GemingaError,
     LedgerClosedError,
@@ -68,20 +70,16 @@ _Pending = tuple[AppendDone, Sequence[bytes], int, int, float, float]
 class AppendedLog(RecoveredLog, Protocol):
     """The managed ledger that is appended to."""
 
-    def list_lock(self) -> asyncio.Lock:
-        """Held while the ledger list is changed."""
+    stored: StoredList
+    reader: LogReader
+
+    @property
+    def trimmer(self) -> TrimsLater:
+        """What deletes ledgers."""
         ...
 
     def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
         """Entries of the open ledger are stored."""
-        ...
-
-    def keep_to_read(self, ledger: Ledger) -> None:
-        """A ledger that is open no more."""
-        ...
-
-    def trim_later(self) -> None:
-        """A ledger was closed."""
         ...
 
 
@@ -143,11 +141,6 @@ class Appender:
         self._retry_ms = 0
         self._retry_error: GemingaError | None = None
         self._stop_error: GemingaError = LedgerClosedError(f"{log.name} is closed")
-
-    @property
-    def handle(self) -> OpenLedger | None:
-        """The open ledger, to read from."""
-        return self._handle
 
     @property
     def pending_entries(self) -> int:
@@ -308,7 +301,7 @@ class Appender:
         """Make a ledger, leave the one that was open, write what waits."""
         previous: Ledger | None = None
         try:
-            async with self._managed.list_lock():
+            async with self._managed.stored.lock():
                 if self.state is not AppenderState.SWITCHING:
                     return
                 handle = self._handle
@@ -330,7 +323,7 @@ class Appender:
             self._flush_waiting()
         if previous is not None:
             await close_quietly(previous)
-            self._managed.trim_later()
+            self._managed.trimmer.trim_later()
 
     async def _make_beside(self) -> OpenLedger:
         """The next ledger; appends that waited long for it go on in the open one. Raises StorageError."""
@@ -370,6 +363,7 @@ class Appender:
     def _open(self, handle: OpenLedger, info: LedgerInfo) -> None:
         """The new ledger is in the list."""
         self._handle, self._info = handle, info
+        self._managed.reader.open_ledger = handle
         self._opened_ms = int(self._clock.monotonic() * 1000)
         self._measure_room()
 
@@ -401,7 +395,7 @@ class Appender:
             ledger = await self._end.fix(handle, info)
             self._end = None
         info.closed_ms = max(1, self._clock.wall_ms())
-        self._managed.keep_to_read(ledger)
+        self._managed.reader.keep(ledger)
         self._handle = self._info = None
         return ledger
 

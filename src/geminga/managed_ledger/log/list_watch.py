@@ -6,35 +6,27 @@ next write would find out; a topic that nobody writes to would show its readers 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
+from geminga.managed_ledger.log.tenure import Tenure
 from geminga.metadata.ports import MetadataStore, Notification, Unsubscribe
 from geminga.model.errors import StorageError
-from geminga.runtime import Part, get_logger, spawn
+from geminga.runtime import get_logger, spawn
 
 _log = get_logger(__name__)
-
-
-class WatchedLog(Protocol):
-    """The managed ledger."""
-
-    name: str
-    is_fenced: bool
-    is_closed: bool
-    part: Part | None
-
-    async def check_list(self) -> None:
-        """Raise LedgerFencedError, having told everybody, if the list is another owner's. MetadataError."""
-        ...
 
 
 class ListWatch:
     """See the module. A watch may come late or never: the next write finds out all the same."""
 
-    __slots__ = ("_is_asked", "_is_looking", "_log", "_unsubscribe")
+    __slots__ = ("_check", "_is_asked", "_is_looking", "_tenure", "_unsubscribe")
 
-    def __init__(self, log: WatchedLog, metadata: MetadataStore, path: str) -> None:
-        self._log = log
+    def __init__(
+        self, tenure: Tenure, check: Callable[[], Awaitable[None]], metadata: MetadataStore, path: str
+    ) -> None:
+        """``check``: raises LedgerFencedError, having told everybody, if the list is another owner's; MetadataError."""
+        self._tenure = tenure
+        self._check = check
         self._is_looking = False
         self._is_asked = False
         self._unsubscribe: Unsubscribe = metadata.watch_node(path, self._on_change)
@@ -52,16 +44,15 @@ class ListWatch:
         self._is_asked = True
         if not self._is_looking:
             self._is_looking = True
-            spawn(self._look(), name=f"look-at-list-of-{self._log.name}", part=self._log.part)
+            spawn(self._look(), name=f"look-at-list-of-{self._tenure.name}", part=self._tenure.part)
 
     async def _look(self) -> None:
         """Our own changes are told, too; several looks are one."""
-        log = self._log
         try:
-            while self._is_asked and not (log.is_closed or log.is_fenced):
+            while self._is_asked and not self._tenure.is_over:
                 self._is_asked = False
-                await log.check_list()
+                await self._check()
         except StorageError as error:
-            _log.info("%s: its list was looked at: %s", log.name, error)
+            _log.info("%s: its list was looked at: %s", self._tenure.name, error)
         finally:
             self._is_looking = False

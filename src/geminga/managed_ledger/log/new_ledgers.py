@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from geminga.managed_ledger.log.ledger_end import close_quietly
 from geminga.managed_ledger.log.stored_list import LAST_ROOM_BYTES, ROOM_BYTES_MIN, StoredList
+from geminga.managed_ledger.log.tenure import Tenure
 from geminga.managed_ledger.rules.persistence import Persistence
 from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared import crash_points as points
@@ -27,6 +28,7 @@ class GrowingLog(Protocol):
     """The managed ledger that grows."""
 
     name: str
+    tenure: Tenure
     stored: StoredList
 
     @property
@@ -37,14 +39,6 @@ class GrowingLog(Protocol):
     @property
     def newest_ledger_id(self) -> int:
         """No ledger of its list has a greater id."""
-        ...
-
-    def check_writable(self) -> None:
-        """Raises LedgerFencedError, LedgerClosedError."""
-        ...
-
-    def drop_empty(self) -> None:
-        """Closed ledgers without entries leave the list with its next write."""
         ...
 
     def roll_if_full(self) -> None:
@@ -91,7 +85,7 @@ class NewLedgers:
     async def make(self) -> OpenLedger:
         """A ledger that no list names yet. Raises NotEnoughBookiesError, LedgerFencedError, MetadataError."""
         log = self._log
-        log.check_writable()
+        log.tenure.check_writable()
         if len(log.stored.ledgers) >= LEDGERS_ALWAYS and log.stored.room_bytes < LAST_ROOM_BYTES:
             # Not made and then refused by the store: each attempt would leave a ledger that nobody names.
             raise MetadataError(f"{log.name}: {log.stored.fullness}: nothing is written until old ones are deleted")
@@ -108,7 +102,7 @@ class NewLedgers:
         """Make it the last of the list. Raises LedgerFencedError, MetadataError."""
         log = self._log
         info = LedgerInfo(made.ledger_id, opened_ms=made.metadata.created_ms or 0)
-        log.drop_empty()
+        log.stored.drop_empty()
         await log.stored.put([*log.stored.ledgers.infos, info])
         crash_point(points.LEDGER_LISTED)
         log.stored.ledgers.append(info)

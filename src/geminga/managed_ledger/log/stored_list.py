@@ -7,9 +7,10 @@ the list without them is written: cut off in between, they are orphans, never mi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from geminga.managed_ledger.rules.extent import Extent
 from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.managed_ledger.rules.unreadable import Gap
 from geminga.managed_ledger.shared.metadata_io import MetadataNode, ledger_path
@@ -40,13 +41,14 @@ class StoredList:
         "_kept_in",
         "_lock",
         "_metadata",
-        "_name",
         "_node",
         "_value_bytes",
+        "extent",
         "failures",
         "gaps",
         "is_new",
         "ledgers",
+        "name",
         "noted",
         "properties",
         "terminated_position",
@@ -66,6 +68,7 @@ class StoredList:
     ) -> None:
         """``record``: what the node has. ``fenced`` is told that another owner changed it, ``forget`` that a ledger is
         about to be deleted."""
+        self.name = name
         self.ledgers = LedgerList(
             LedgerInfo(
                 item.ledger_id,
@@ -77,6 +80,8 @@ class StoredList:
             )
             for item in record.ledgers
         )
+        #: How far it reaches, and how much of that may be read.
+        self.extent = Extent(self.ledgers)
         self.terminated_position = record.terminated
         self.properties: dict[str, str] = dict(record.properties)
         #: Properties that are written anew with each change of the list.
@@ -88,7 +93,6 @@ class StoredList:
         self.gaps: dict[int, Gap] = {}
         #: Ledgers that are not read, even if they could be, until the log is opened anew: what they tell is not known.
         self.withheld: dict[int, StorageError] = {}
-        self._name = name
         self._node = node
         self._metadata = metadata
         self._kept_in = ledgers
@@ -133,12 +137,13 @@ class StoredList:
             self._lock = asyncio.Lock()
         return self._lock
 
-    def drop_empty(self) -> bool:
-        """Closed ledgers without entries leave the list with its next write; whether there were any."""
+    def drop_empty(self) -> None:
+        """Closed ledgers without entries leave the list with its next write."""
         empty = [info.ledger_id for info in self.ledgers.infos if info.closed_ms and not info.entries]
-        self.ledgers.remove(empty)
-        self._garbage += tuple(empty)
-        return bool(empty)
+        if empty:
+            self.ledgers.remove(empty)
+            self._garbage += tuple(empty)
+            self.extent.cut()
 
     async def put(
         self,
@@ -156,6 +161,23 @@ class StoredList:
         self.terminated_position, self.properties = terminated, properties
         await self._delete_garbage()
 
+    async def claim(self) -> None:
+        """Write the node as it is. Raises LedgerFencedError if another owner has it: then nothing is ours to delete.
+        MetadataError."""
+        async with self.lock():
+            await self.put(self.ledgers.infos)
+
+    async def set_properties(self, properties: Mapping[str, str], *, kept: Collection[str] = ()) -> None:
+        """Replace the text properties but for ``kept``. Durable on return. Raises as :meth:`put`."""
+        async with self.lock():
+            stay = {name: value for name, value in self.properties.items() if name in kept}
+            await self.put(self.ledgers.infos, properties={**properties, **stay})
+
+    async def add_properties(self, properties: Mapping[str, str]) -> None:
+        """Add text properties, or replace those of the same names. Durable on return. Raises as :meth:`put`."""
+        async with self.lock():
+            await self.put(self.ledgers.infos, properties={**self.properties, **properties})
+
     def _records(self, infos: Sequence[LedgerInfo]) -> tuple[LedgerRecord, ...]:
         return tuple(
             LedgerRecord(
@@ -169,7 +191,7 @@ class StoredList:
     ) -> None:
         value = self._encode(records, terminated, properties)
         try:
-            await self._node.put(self._metadata, ledger_path(self._name), value)
+            await self._node.put(self._metadata, ledger_path(self.name), value)
         except LedgerFencedError as error:
             self._fenced(error)
             raise
@@ -191,11 +213,11 @@ class StoredList:
     async def put_context(self, ledger_id: int, context: bytes) -> None:
         """Write the node with another ``OffloadContext`` of one ledger, and have it. Raises as :meth:`put`."""
         found = self.ledgers.find(ledger_id)
-        invariant(found is not None, f"{self._name}: ledger {ledger_id} is not listed")
+        invariant(found is not None, f"{self.name}: ledger {ledger_id} is not listed")
         assert found is not None
         if context and not found.offload_context and self.room_bytes < ROOM_BYTES_MIN:
             raise MetadataError(
-                f"{self._name}: no room to say of ledger {ledger_id} that it is offloaded: {self.fullness}"
+                f"{self.name}: no room to say of ledger {ledger_id} that it is offloaded: {self.fullness}"
             )
         before, found.offload_context = found.offload_context, context
         records = self._records(self.ledgers.infos)
@@ -206,17 +228,22 @@ class StoredList:
         found.offload_context = context
         await self._delete_garbage()
 
+    async def check(self) -> None:
+        """As :meth:`require_ours`, with the lock to be taken."""
+        async with self.lock():
+            await self.require_ours()
+
     async def require_ours(self) -> None:
         """The lock is held: raise LedgerFencedError if another owner changed or claimed the node. MetadataError."""
         try:
-            await self._node.require_ours(self._metadata, ledger_path(self._name))
+            await self._node.require_ours(self._metadata, ledger_path(self.name))
         except LedgerFencedError as error:
             self._fenced(error)
             raise
 
     async def delete_node(self) -> None:
         """Delete the node as we know it. Raises LedgerFencedError, MetadataError."""
-        await self._node.delete(self._metadata, ledger_path(self._name))
+        await self._node.delete(self._metadata, ledger_path(self.name))
 
     async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Delete ledgers that left the list; one that can not be deleted now is left to the collector."""
@@ -226,4 +253,4 @@ class StoredList:
             try:
                 await self._kept_in.delete_ledger(ledger_id)
             except StorageError as error:
-                _log.warning("%s: ledger %d was not deleted: %s", self._name, ledger_id, error)
+                _log.warning("%s: ledger %d was not deleted: %s", self.name, ledger_id, error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Protocol
 
 from geminga.lake.core.manifest import Manifest, ManifestLedger
 from geminga.lake.core.names import ledger_file, topic_directory
@@ -13,7 +12,7 @@ from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.offload import lake_files
 from geminga.managed_ledger.offload.lake_files import FileDeletion
 from geminga.managed_ledger.rules.offload import OffloadPolicy, record_of
-from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import StorageError
 from geminga.model.topic_name import TopicName
@@ -23,22 +22,11 @@ from geminga.wire.managed_ledger.offload_context import OffloadRecord
 _log = get_logger(__name__)
 
 
-class ListedLog(Protocol):
-    """A managed ledger, as far as it concerns this."""
-
-    name: str
-    stored: StoredList
-    ledgers: LedgerList
-
-    @property
-    def created_ms(self) -> int:
-        """When it was made."""
-        ...
-
-
-async def roots(log: ListedLog, services: StorageServices, policy: OffloadPolicy | None = None) -> list[Root]:
+async def roots(stored: StoredList, services: StorageServices, policy: OffloadPolicy | None = None) -> list[Root]:
     """Every root that has files of the topic, and the one that a policy names. Raises StorageError."""
-    wanted = [(record.driver, record.properties) for info in log.ledgers.infos if (record := _ours(info)) is not None]
+    wanted = [
+        (record.driver, record.properties) for info in stored.ledgers.infos if (record := _ours(info)) is not None
+    ]
     if policy is not None and policy.driver:
         wanted.append((policy.driver, policy.properties))
     found: list[Root] = []
@@ -49,22 +37,22 @@ async def roots(log: ListedLog, services: StorageServices, policy: OffloadPolicy
     return found
 
 
-async def delete_files(log: ListedLog, services: StorageServices, noted: Sequence[FileDeletion]) -> None:
+async def delete_files(stored: StoredList, services: StorageServices, noted: Sequence[FileDeletion]) -> None:
     """Files that no list names any more go, but not before the manifest does not name them either."""
     try:
-        await write(log, services, noted)
+        await write(stored, services, noted)
     except StorageError as error:
         # Each file leaves the manifest that there is before it goes.
-        _log.warning("%s: the manifest is not written now: %s", log.name, error)
+        _log.warning("%s: the manifest is not written now: %s", stored.name, error)
     await lake_files.carry_out(services, noted)
 
 
-async def write(log: ListedLog, services: StorageServices, deleted: Sequence[FileDeletion] = ()) -> None:
+async def write(stored: StoredList, services: StorageServices, deleted: Sequence[FileDeletion] = ()) -> None:
     """Write each manifest that says something else than the list. ``deleted``: files that left it.
 
     Raises StorageError.
     """
-    found = await roots(log, services)
+    found = await roots(stored, services)
     for deletion in deleted:
         root = await services.lake().root(deletion.driver, deletion.properties)
         if root not in found:
@@ -72,23 +60,23 @@ async def write(log: ListedLog, services: StorageServices, deleted: Sequence[Fil
     failure: StorageError | None = None
     for root in found:
         try:
-            await _write_one(log, services, root)
+            await _write_one(stored, services, root)
         except StorageError as error:
             failure = error  # the others' files are named all the same
     if failure is not None:
         raise failure
 
 
-async def _write_one(log: ListedLog, services: StorageServices, root: Root) -> None:
+async def _write_one(stored: StoredList, services: StorageServices, root: Root) -> None:
     """As :func:`write`, in one root."""
-    directory = topic_directory(log.name)
+    directory = topic_directory(stored.name)
     before = await root.read_manifest(directory)
-    async with log.stored.lock():
-        version, created_ms = log.stored.version, log.created_ms
-        ids = [info.ledger_id for info in log.ledgers.infos]
+    async with stored.lock():
+        version, created_ms = stored.version, stored.created_ms
+        ids = [info.ledger_id for info in stored.ledgers.infos]
         named = [
             (info.ledger_id, info.entries, info.size_bytes, info.closed_ms, record)
-            for info in log.ledgers.infos
+            for info in stored.ledgers.infos
             if (record := _ours(info)) is not None
             and record.is_complete
             and (record.driver, record.properties) == (root.driver, root.properties)
@@ -111,11 +99,11 @@ async def _write_one(log: ListedLog, services: StorageServices, root: Root) -> N
     if before is not None and not is_older and tuple(ledgers) == before.ledgers:
         return
     await root.claim()
-    if log.stored.is_deleted:
+    if stored.is_deleted:
         # Who deletes it takes the manifests that are there by now, or wait in the lane of small files; no later one.
         return
     now_ms = services.clock.wall_ms()
-    topic = str(TopicName.from_managed_ledger_name(log.name))
+    topic = str(TopicName.from_managed_ledger_name(stored.name))
     await root.write_manifest(directory, Manifest(topic, created_ms, version, now_ms, tuple(ledgers)))
 
 

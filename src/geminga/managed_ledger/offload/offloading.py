@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.lake.core.names import ledger_file, parse_ledger_file, topic_directory
 from geminga.lake.service import LakeFile, Root, StopSignal
+from geminga.managed_ledger.log.reader import LogReader
 from geminga.managed_ledger.log.stored_list import StoredList
+from geminga.managed_ledger.log.tenure import Tenure
 from geminga.managed_ledger.offload import lake_files, manifests
 from geminga.managed_ledger.offload.restoring import RestoreStatus, bring_back
 from geminga.managed_ledger.rules.offload import OffloadPolicy, before, can_offload, due, leaves_bookies, record_of
 from geminga.managed_ledger.rules.persistence import Persistence
-from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared import crash_points as points
 from geminga.managed_ledger.shared.ports import Ledger
 from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import ConflictError, LedgerClosedError, LedgerFencedError, NoSuchLedgerError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Part, Rng, crash_point, get_logger, spawn
+from geminga.runtime import Rng, crash_point, get_logger, spawn
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
 
 if TYPE_CHECKING:
@@ -53,26 +55,13 @@ class OffloadedLog(Protocol):
     """A managed ledger, as far as it concerns this."""
 
     name: str
-    part: Part | None
+    tenure: Tenure
     stored: StoredList
-    ledgers: LedgerList
-    #: ``ledgers`` itself, or cut where readers stop.
-    readable: LedgerList
-    is_closed: bool
-    is_fenced: bool
+    reader: LogReader
 
     @property
     def persistence(self) -> Persistence:
         """Of new ledgers."""
-        ...
-
-    @property
-    def created_ms(self) -> int:
-        """When it was made."""
-        ...
-
-    def forget_ledger(self, ledger_id: int) -> None:
-        """The next read of a ledger opens it anew."""
         ...
 
 
@@ -128,13 +117,13 @@ class Offloading:
         """Do what is due, in the background, unless something is being done."""
         if self._busy.locked() or self._stop.is_set or not self._has_work():
             return
-        spawn(self._look_quietly(), name=f"offload-{self._log.name}", part=self._log.part)
+        spawn(self._look_quietly(), name=f"offload-{self._log.name}", part=self._log.tenure.part)
 
     def _has_work(self) -> bool:
         log, now_ms = self._log, self._services.clock.wall_ms()
-        if not self._is_tidy or due(log.ledgers.infos, log.readable, self.policy, now_ms):
+        if not self._is_tidy or due(log.stored.ledgers.infos, log.stored.extent.readable, self.policy, now_ms):
             return True
-        records = (record_of(info) for info in log.ledgers.infos if info.offload_context)
+        records = (record_of(info) for info in log.stored.ledgers.infos if info.offload_context)
         return any(leaves_bookies(record, self.policy, now_ms) for record in records if record is not None)
 
     async def _look_quietly(self) -> None:
@@ -158,7 +147,7 @@ class Offloading:
                     untidy = error  # a root that is away: what goes to another one does not wait for it
             log = self._log
             failure = await self._offload_all(
-                due(log.ledgers.infos, log.readable, self.policy, self._services.clock.wall_ms())
+                due(log.stored.ledgers.infos, log.stored.extent.readable, self.policy, self._services.clock.wall_ms())
             )
             await self._leave_bookies()
             failure = failure or untidy
@@ -199,7 +188,7 @@ class Offloading:
         if not self.policy.driver:
             raise StorageError("no offload driver is set for this topic")
         self.status = OffloadStatus("RUNNING")
-        spawn(self._run(ledger_id), name=f"offload-{self._log.name}", part=self._log.part)
+        spawn(self._run(ledger_id), name=f"offload-{self._log.name}", part=self._log.tenure.part)
 
     async def _run(self, ledger_id: int) -> None:
         try:
@@ -213,10 +202,12 @@ class Offloading:
     async def offload_before(self, ledger_id: int) -> Position:
         """Offload all ledgers before one that can be; the first message that is not offloaded. Raises StorageError."""
         async with self._busy:
-            failure = await self._offload_all(before(self._log.ledgers.infos, self._log.readable, ledger_id))
+            failure = await self._offload_all(
+                before(self._log.stored.ledgers.infos, self._log.stored.extent.readable, ledger_id)
+            )
             if failure is not None:
                 raise failure
-        for info in self._log.ledgers.infos:
+        for info in self._log.stored.ledgers.infos:
             record = record_of(info)
             if record is None or not record.is_complete:
                 return Position(info.ledger_id, 0)
@@ -233,7 +224,7 @@ class Offloading:
         if self.restoring.status == "RUNNING":
             raise ConflictError("Restore already in progress")
         self.restoring = RestoreStatus("RUNNING")
-        spawn(self._run_restore(), name=f"restore-{self._log.name}", part=self._log.part)
+        spawn(self._run_restore(), name=f"restore-{self._log.name}", part=self._log.tenure.part)
 
     async def _run_restore(self) -> None:
         try:
@@ -280,7 +271,7 @@ class Offloading:
         """
         failure: StorageError | None = None
         in_a_row = 0
-        for info in tuple(self._log.ledgers.infos):
+        for info in tuple(self._log.stored.ledgers.infos):
             record = record_of(info)
             if record is None or not record.is_ours:
                 continue
@@ -349,18 +340,18 @@ class Offloading:
         raise StorageError(f"{self._log.name}: ledger {ledger_id} is not deleted now: its metadata go on changing")
 
     async def _unregister(self, info: LedgerInfo, record: OffloadRecord) -> None:
-        noted = await lake_files.note(self._services, self._log.name, self._log.created_ms, [info])
+        noted = await lake_files.note(self._services, self._log.name, self._log.stored.created_ms, [info])
         if await self._register(info.ledger_id, None, expected=record.uid):
-            self._log.forget_ledger(info.ledger_id)
-            await manifests.delete_files(self._log, self._services, noted)
+            self._log.reader.forget(info.ledger_id)
+            await manifests.delete_files(self._log.stored, self._services, noted)
 
     # ---- one ledger
 
     async def _offload(self, ledger_id: int) -> None:
         """Steps 1 to 5 of docs/formats/lake.md. Raises StorageError."""
         lake = self._services.lake()
-        info = self._log.ledgers.find(ledger_id)
-        if info is None or not can_offload(info, self._log.readable):
+        info = self._log.stored.ledgers.find(ledger_id)
+        if info is None or not can_offload(info, self._log.stored.extent.readable):
             return
         root = await lake.root(self.policy.driver, self.policy.properties)
         await root.claim()
@@ -386,12 +377,12 @@ class Offloading:
         finally:
             lake.give_lane(lane)
         self.last_ledger_id, self.last_success_ms = ledger_id, self._services.clock.wall_ms()
-        self._log.forget_ledger(ledger_id)
+        self._log.reader.forget(ledger_id)
 
     async def _forget_attempt(self, ledger_id: int) -> None:
         """The attempt failed: as after a crash, but now. The list comes first: its last write may have come through."""
-        info = self._log.ledgers.find(ledger_id)
-        if info is None or self._log.is_fenced or self._log.is_closed or self._stop.is_set:
+        info = self._log.stored.ledgers.find(ledger_id)
+        if info is None or self._log.tenure.is_over or self._stop.is_set:
             return  # who has the list next looks at what it names
         try:
             await self._clear_torn(info)
@@ -405,9 +396,9 @@ class Offloading:
         """
         log = self._log
         async with log.stored.lock():
-            if log.is_closed or log.is_fenced or self._stop.is_set:
+            if log.tenure.is_over or self._stop.is_set:
                 raise LedgerClosedError(f"{log.name} is closed")
-            info = log.ledgers.find(ledger_id)
+            info = log.stored.ledgers.find(ledger_id)
             if info is None:
                 return False
             present = record_of(info)
@@ -514,7 +505,7 @@ class Offloading:
             gone = record._replace(is_bookkeeper_deleted=True)
             if await self._register(info.ledger_id, gone, expected=record.uid):
                 crash_point(points.OFFLOAD_BOOKIES_LEFT)
-                log.forget_ledger(info.ledger_id)
+                log.reader.forget(info.ledger_id)
                 await self._delete_copy(info.ledger_id)
                 crash_point(points.OFFLOAD_BOOKIES_DELETED)
 
@@ -526,17 +517,17 @@ class Offloading:
         if record is None or record.is_complete or not record.is_ours:
             return
         # Noted first, so that the file goes whatever happens once nothing names it.
-        noted = await lake_files.note(self._services, self._log.name, self._log.created_ms, [info])
+        noted = await lake_files.note(self._services, self._log.name, self._log.stored.created_ms, [info])
         if await self._register(info.ledger_id, None, expected=record.uid):
             await lake_files.carry_out(self._services, noted)
 
     async def _tidy(self) -> None:
         """What a crash may have left, once for each load. Raises StorageError; then a later call goes on."""
         log = self._log
-        if not any(info.offload_context for info in log.ledgers.infos):
+        if not any(info.offload_context for info in log.stored.ledgers.infos):
             self._is_tidy = True  # most topics: nothing is asked of the store
             return
-        for info in tuple(log.ledgers.infos):
+        for info in tuple(log.stored.ledgers.infos):
             await self._clear_torn(info)
             record = record_of(info)
             if record is not None and record.is_ours and record.is_bookkeeper_deleted:
@@ -547,7 +538,7 @@ class Offloading:
 
     async def write_manifests(self) -> None:
         """Say in the lake what is there, where that is said otherwise. Raises StorageError."""
-        await manifests.write(self._log, self._services)
+        await manifests.write(self._log.stored, self._services)
 
     async def _tell_strays(self) -> None:
         """Say which files of the topic's directory its list does not name. Raises StorageError.
@@ -556,9 +547,9 @@ class Offloading:
         this name keeps below the same root. Nothing in a file's name says which.
         """
         log = self._log
-        for root in await manifests.roots(log, self._services, self.policy):
+        for root in await manifests.roots(log.stored, self._services, self.policy):
             listed = {parse_ledger_file(file.name) for file in await root.list(self._directory)}
-            known = {record.uid for info in log.ledgers.infos if (record := record_of(info)) is not None}
+            known = {record.uid for info in log.stored.ledgers.infos if (record := record_of(info)) is not None}
             known |= {deletion.uid for deletion in await lake_files.waiting(self._services.metadata)}
             strays = [each for each in listed if each is not None and each.uid not in known]
             if strays:

@@ -4,7 +4,7 @@ Takes batches of acknowledgements and answers with flags (:data:`CHANGED`, :data
 tell the shell what to do: persist, and look whether ledgers can be trimmed. The mark-delete position moves only
 over a contiguous prefix of acknowledged entries, across ledgers too.
 
-What is kept of a ledger can be put away (``core.ack_ranges``). The caller brings back the ledgers of the positions it
+What is kept of a ledger can be put away (``rules.ack_ranges``). The caller brings back the ledgers of the positions it
 names first; where the state itself comes upon one that is put away, it stops there and says so in ``wanted``.
 """
 

@@ -22,7 +22,7 @@ _RANGE_BYTES: Final = 80
 
 
 class PlainRanges:
-    """Sorted, disjoint ranges that do not touch; see ``core.acked_entries.AckedEntries``."""
+    """Sorted, disjoint ranges that do not touch; see ``rules.acked_entries.AckedEntries``."""
 
     __slots__ = ("_count", "_firsts", "_lasts")
 

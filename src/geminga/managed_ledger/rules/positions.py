@@ -141,6 +141,11 @@ class LedgerList:
         """Payload bytes of all ledgers."""
         return sum(info.size_bytes for info in self._infos)
 
+    @property
+    def offloaded_bytes(self) -> int:
+        """Payload bytes of the ledgers that are in the lake."""
+        return sum(info.size_bytes for info in self._infos if info.is_offloaded)
+
     def bytes_behind(self, position: Position) -> int:
         """Payload bytes of the entries behind ``position``; of its own ledger by the mean entry."""
         size_bytes = 0

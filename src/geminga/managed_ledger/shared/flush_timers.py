@@ -48,7 +48,7 @@ class FlushTimers:
         return all(beat.timer is None for beat in self._beats.values())
 
     def flush_later(self, cursor: Flushable, interval_s: float, *, is_retry: bool = False) -> None:
-        """Persist it when ``core.persistence.flush_due_s`` says; once, however often this is called until then."""
+        """Persist it when ``rules.persistence.flush_due_s`` says; once, however often this is called until then."""
         beat = self._beats.get(interval_s)
         if beat is None:
             beat = self._new_beat(interval_s)

@@ -118,6 +118,14 @@ class RolledOver(Protocol):
         ...
 
 
+class TrimsLater(Protocol):
+    """What deletes the ledgers of a log that nobody needs."""
+
+    def trim_later(self) -> None:
+        """A cursor left a ledger behind, or a ledger was closed: look, in the background."""
+        ...
+
+
 class LedgerHome(Protocol):
     """Who has all managed ledgers of a process."""
 

@@ -168,7 +168,7 @@ def test_ack_sets_take_no_more_memory_than_their_batches(batch) -> None:
         cursor = cursor_of(world)
         for i in (0, ENTRIES - 1):
             # One message of each word is left: of those that the batch has.
-            assert len(cursor.ack_set(Position(ledger_id, i)) or ()) == -(-batch // 64)
+            assert len(cursor.state.ack_set(Position(ledger_id, i)) or ()) == -(-batch // 64)
 
     run_with_broker(scenario)
 

@@ -314,7 +314,7 @@ def test_acknowledgements_outside_of_the_topic_are_answered_and_leave_nothing(
             client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
             assert (await client.expect(Type.ACK_RESPONSE)).ackResponse.request_id == request_id
         cursor = world.broker.topics[TOPIC].subscriptions["sub"].cursor
-        assert cursor.individually_acknowledged_count == 0
+        assert cursor.state.acked.count == 0
         assert cursor.mark_delete_position <= world.broker.topics[TOPIC].last_position
         world.broker.topics[TOPIC].check_invariants()
 
@@ -345,7 +345,7 @@ def test_ack_set_larger_than_any_batch_is_refused() -> None:
         client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
         assert (await client.expect(Type.ACK_RESPONSE)).ackResponse.error == pb.NotAllowedError
         cursor = world.broker.topics[TOPIC].subscriptions["sub"].cursor
-        assert cursor.ack_set((ledger_id, entry_id)) is None
+        assert cursor.state.ack_set((ledger_id, entry_id)) is None
 
     run_with_broker(scenario)
 

@@ -79,7 +79,7 @@ def test_ledgers_that_are_gone_are_not_numbered_for_ever():
         index.add(ledger_id, 0, BASE + ledger_id)
         index.due(BASE + ledger_id, 10)
         index.check_invariants()
-    assert len(index.ledger_ids) < 3000 < LEDGERS_MAX
+    assert len(index.slots.ledger_ids) < 3000 < LEDGERS_MAX
     assert Position(0, 0) in index.due(BASE + 20_000_000, 100_000)
 
 
@@ -157,7 +157,7 @@ def test_discarding_very_many_is_over_at_once_and_gives_memory_back():
     assert index.memory_bytes < before / 2
     late = at_random(index, 32, 0, 1000)
     index.discard_through(Position(14, 9))
-    while index.purge_step():
+    while index.slots.purge_step():
         index.check_invariants()
     index.check_invariants()
     assert len(index) == 6 * 20_000 - 10 + len(late)

@@ -312,7 +312,7 @@ def test_failed_write_is_answered_and_the_producer_disconnected_then_it_goes_on(
         await client.create_producer(producer_name="p", epoch=1)
         for sequence_id in (1, 2, 3):
             await publish_patiently(client, sequence_id)
-        assert topic_of(world).ledger.entry_count == 4
+        assert topic_of(world).ledger.ledgers.entry_count == 4
         assert client.connection.publishes.pending == 0
         assert world.broker.publish_buffer.size_bytes == 0
 
@@ -335,11 +335,11 @@ def test_what_comes_in_the_turn_of_a_failure_does_not_overtake_what_failed() -> 
         assert (await client.expect(Type.SEND_ERROR)).send_error.sequence_id == 1
         await client.expect(Type.CLOSE_PRODUCER)
         await turns(50)
-        assert topic_of(world).ledger.entry_count == 1
+        assert topic_of(world).ledger.ledgers.entry_count == 1
         await client.create_producer(producer_name="p", epoch=1)
         for sequence_id in (1, 2):
             await publish_patiently(client, sequence_id)
-        assert topic_of(world).ledger.entry_count == 3
+        assert topic_of(world).ledger.ledgers.entry_count == 3
 
     run_with_broker(scenario)
 
@@ -371,7 +371,7 @@ def test_broker_entry_metadata_is_prepended_and_goes_on_after_a_restart() -> Non
             if first == 0:
                 await world.restart()
         ledger = topic_of(world).ledger
-        entries = await ledger.read_range(ledger.first_position, 10, 1 << 20)
+        entries = await ledger.reader.read_range(ledger.ledgers.first_position, 10, 1 << 20)
         found = [broker_entry_metadata(entry.data) for entry in entries]
         assert [metadata.index for metadata in found] == [2, 5]
         assert all(metadata.broker_timestamp > 0 for metadata in found)
@@ -387,10 +387,10 @@ def test_index_goes_on_where_nothing_is_stored_any_more() -> None:
         await client.receipt()
         ledger = topic_of(world).ledger
         await ledger.roll()
-        await ledger.truncate()
-        assert ledger.entry_count == 0
+        await ledger.trimmer.truncate()
+        assert ledger.ledgers.entry_count == 0
         # Pulsar's own broker goes by this property, too.
-        assert ledger.properties["index"] == "2"
+        assert ledger.stored.properties["index"] == "2"
         for number in (1, 2):
             await world.restart()
             client = await world.client()
@@ -398,7 +398,7 @@ def test_index_goes_on_where_nothing_is_stored_any_more() -> None:
             client.send_message(number)
             await client.receipt()
             ledger = topic_of(world).ledger
-            entry = (await ledger.read_range(ledger.last_confirmed_position, 1, 1 << 20))[0]
+            entry = (await ledger.reader.read_range(ledger.extent.last_confirmed_position, 1, 1 << 20))[0]
             assert broker_entry_metadata(entry.data).index == 2 + number
 
     run_with_broker(scenario, entry_metadata_interceptors=("AppendIndexMetadataInterceptor",))

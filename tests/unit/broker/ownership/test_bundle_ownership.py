@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from geminga.broker.ownership import bundle_ownership
+from geminga.broker.ownership import bundle_ownership, questions
 from geminga.broker.ownership.bundle_ownership import ROUND_MS
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles, whole
 from geminga.broker.ownership.core.local_policies import local_policies_path
@@ -488,7 +488,7 @@ def test_damage_is_told_and_nothing_is_taken_over():
 
 def test_limits_are_held_and_told(monkeypatch):
     monkeypatch.setattr(bundle_ownership, "OWN_BUNDLES_MAX", 2)
-    monkeypatch.setattr(bundle_ownership, "QUESTIONS_MAX", 3)
+    monkeypatch.setattr(questions, "QUESTIONS_MAX", 3)
 
     async def story(pair: Pair):
         one_each: dict[Bundle, TopicName] = {}

@@ -77,7 +77,7 @@ def test_an_edit_changes_its_policy_and_nothing_else_of_the_message() -> None:
 
         topic = await world.broker.registry.get(EVENTS, create=False)
         assert isinstance(topic, PersistentTopic)
-        *_, newest = await topic.ledger.read_range(topic.ledger.first_position, 10, 1 << 20)
+        *_, newest = await topic.ledger.reader.read_range(topic.ledger.ledgers.first_position, 10, 1 << 20)
         before, _ = split_entry(RECORDED[0])
         after, offset = split_entry(newest.data)
         assert before is not None

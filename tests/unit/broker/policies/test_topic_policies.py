@@ -135,8 +135,8 @@ def test_superseded_events_are_trimmed_and_the_live_ones_kept(monkeypatch) -> No
         for value in range(1, 101):
             await set_topic(world, "messageTTLInSeconds", value, names[value % 3])
         await seconds(1)
-        await (await events_topic(world)).ledger.trim()
-        assert (await events_topic(world)).ledger.entry_count < 60
+        await (await events_topic(world)).ledger.trimmer.trim()
+        assert (await events_topic(world)).ledger.ledgers.entry_count < 60
         await world.restart()
         assert [await document_of(world, name) for name in names] == [
             {"messageTTLInSeconds": value} for value in (99, 100, 98)
@@ -151,7 +151,7 @@ def test_events_are_kept_by_a_cursor_of_the_broker_until_superseded() -> None:
             await set_topic(world, "messageTTLInSeconds", 1, TopicName.parse(f"topic-{index}"))
         await seconds(3600)
         topic = await events_topic(world)
-        assert topic.ledger.entry_count == 20
+        assert topic.ledger.ledgers.entry_count == 20
         assert EVENTS_CURSOR in topic.ledger.cursors
         assert not topic.subscriptions
 
@@ -257,9 +257,9 @@ def test_events_that_another_broker_wrote_without_our_cursor_are_not_trimmed() -
     async def scenario(world: BrokerWorld) -> None:
         for seconds_to_live in range(1, 30):
             await set_topic(world, "messageTTLInSeconds", seconds_to_live)
-        before = (await events_topic(world)).ledger.entry_count
+        before = (await events_topic(world)).ledger.ledgers.entry_count
         # As Apache's broker leaves them.
-        (await events_topic(world)).ledger.set_retention(retention_ms=-1, retention_bytes=-1)
+        (await events_topic(world)).ledger.trimmer.set_retention(retention_ms=-1, retention_bytes=-1)
         await (await events_topic(world)).ledger.delete_cursor(EVENTS_CURSOR)
         await world.restart()
         client = await world.client()
@@ -267,11 +267,11 @@ def test_events_that_another_broker_wrote_without_our_cursor_are_not_trimmed() -
         await seconds(3600)
         topic = await events_topic(world)
         assert EVENTS_CURSOR not in topic.ledger.cursors
-        assert topic.ledger.entry_count == before, "policies of topics were trimmed away"
+        assert topic.ledger.ledgers.entry_count == before, "policies of topics were trimmed away"
         # Asked for, they are read and get their cursor: from then on it says what is needed.
         await topic_of(world)
         assert await document_of(world) == {"messageTTLInSeconds": 29}
-        assert topic.ledger.retention_ms == 0
+        assert topic.ledger.trimmer.retention_ms == 0
 
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)
 
@@ -334,7 +334,7 @@ def test_policies_that_another_broker_compacted_and_trimmed_are_read_and_written
         log = (await events_topic(world)).ledger
         found = [
             table.message_of(each.data, each.position)
-            for each in await log.read_range(log.first_position, 100, 1 << 20)
+            for each in await log.reader.read_range(log.ledgers.first_position, 100, 1 << 20)
         ]
         assert {message.key for message in found if message is not None} == {TOPIC, str(other)}
 
@@ -346,7 +346,7 @@ async def compact_as_another_make(world: BrokerWorld) -> None:
     log = (await events_topic(world)).ledger
     kept = [
         encode_compacted(CompactedEntry(each.position, each.data))
-        for each in await log.read_range(log.first_position, 100, 1 << 20)
+        for each in await log.reader.read_range(log.ledgers.first_position, 100, 1 << 20)
     ]
     handle = await world.broker.ledgers.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
     assert await Appends(handle).append_and_wait(*kept) is None
@@ -354,14 +354,14 @@ async def compact_as_another_make(world: BrokerWorld) -> None:
     compaction = await log.open_cursor(table.COMPACTION_CURSOR, initial=EARLIEST)
     done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     compaction.acknowledge_cumulative(
-        log.last_confirmed_position, done=done.set_result, properties={COMPACTED_LEDGER: handle.ledger_id}
+        log.extent.last_confirmed_position, done=done.set_result, properties={COMPACTED_LEDGER: handle.ledger_id}
     )
     await done
     await log.delete_cursor(EVENTS_CURSOR)
-    log.set_retention(retention_ms=0, retention_bytes=0)
+    log.trimmer.set_retention(retention_ms=0, retention_bytes=0)
     await log.roll()
-    await log.trim()
-    assert log.entry_count == 0
+    await log.trimmer.trim()
+    assert log.ledgers.entry_count == 0
     await world.restart()
     await topic_of(world)
 
@@ -432,7 +432,7 @@ def test_what_a_newer_version_wrote_is_kept_through_edit_and_rewrite(is_rewritte
         # As whoever knows the newer schema reads the newest event of the topic: by the schema it names.
         topic = await events_topic(world)
         found = []
-        for entry in await topic.ledger.read_range(topic.ledger.first_position, 100, 1 << 20):
+        for entry in await topic.ledger.reader.read_range(topic.ledger.ledgers.first_position, 100, 1 << 20):
             metadata, offset = split_entry(entry.data)
             assert metadata is not None
             stored = await registry.get(schema_id_of(EVENTS), decode_version(metadata.schema_version))

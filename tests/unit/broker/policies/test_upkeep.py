@@ -224,14 +224,14 @@ def test_consumed_ledgers_stay_for_the_retention_time_of_each_level(level: str, 
         for _ in range(60):
             await publisher.publish()
             await seconds(30)
-            await topic.ledger.trim()
+            await topic.ledger.trimmer.trim()
             now_ms = world.runtime.clock.wall_ms()
             # The oracle: ledgers of four entries; one goes when its last entry is older than the retention time.
             whole = len(publisher.times) // 4
             closed_ms = [publisher.times[4 * index + 3] for index in range(whole)]
             gone = 0 if minutes < 0 else sum(now_ms - time >= minutes * 60_000 for time in closed_ms)
             # A ledger is closed by the first entry of the next one, up to 30 s later.
-            assert gone - 1 <= (len(publisher.times) - topic.ledger.entry_count) / 4 <= gone
+            assert gone - 1 <= (len(publisher.times) - topic.ledger.ledgers.entry_count) / 4 <= gone
 
     run_quietly(
         scenario,
@@ -252,10 +252,10 @@ def test_consumed_ledgers_stay_up_to_the_retention_size_of_each_level(level: str
         publisher = await Publisher.open(world)
         for count in range(1, 41):
             await publisher.publish(payload)
-            await topic.ledger.trim()
+            await topic.ledger.trimmer.trim()
             # The oracle: ledgers of four entries of 300 KiB go while those behind them hold 3 MiB.
-            ledger_bytes = topic.ledger.size_bytes * 4 // topic.ledger.entry_count
-            kept = topic.ledger.size_bytes
+            ledger_bytes = topic.ledger.ledgers.size_bytes * 4 // topic.ledger.ledgers.entry_count
+            kept = topic.ledger.ledgers.size_bytes
             assert kept >= min(3 << 20, count * len(payload))
             assert kept < (3 << 20) + 2 * ledger_bytes
 
@@ -275,11 +275,11 @@ def test_retention_never_lets_go_what_a_subscription_needs() -> None:
         for _ in range(20):
             await publisher.publish()
         await seconds(3600)
-        assert topic.ledger.entry_count == 20
+        assert topic.ledger.ledgers.entry_count == 20
         await subscription.cursor.skip(9)
         await seconds(600)
-        assert topic.ledger.entry_count == 12
-        assert topic.ledger.first_position <= subscription.cursor.mark_delete_position
+        assert topic.ledger.ledgers.entry_count == 12
+        assert topic.ledger.ledgers.first_position <= subscription.cursor.mark_delete_position
         assert topic.name == NAME
 
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)

@@ -140,7 +140,7 @@ def test_acknowledged_messages_from_the_future_are_no_obstacle() -> None:
         publisher = await Publisher.open(world)
         for i in range(30):
             await publisher.publish(claimed_ms=YEARS_MS if i in (3, 20) else None)
-        first = topic.ledger.first_position
+        first = topic.ledger.ledgers.first_position
         subscription.cursor.acknowledge([first._replace(entry_id=3)], None)
         await seconds(100)
         assert await seek.expire(subscription, 50_000)
@@ -160,7 +160,7 @@ def test_nothing_expires_by_a_look_during_which_the_cursor_was_moved() -> None:
         for i in range(60):
             await publisher.publish(claimed_ms=YEARS_MS if i < 30 else None)
         await seconds(100)
-        middle = topic.ledger.first_position._replace(entry_id=30)
+        middle = topic.ledger.ledgers.first_position._replace(entry_id=30)
         outcomes = set()
         for turns in range(40):
             await seek.seek(subscription, middle)

@@ -93,7 +93,7 @@ def test_explicit_creation_refuses_what_exists() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await world.broker.registry.create(NAME, {"owner": "me"})
         assert isinstance(topic, PersistentTopic)
-        assert topic.ledger.properties["owner"] == "me"
+        assert topic.ledger.stored.properties["owner"] == "me"
         with pytest.raises(ConflictError):
             await world.broker.registry.create(NAME)
         with pytest.raises(ConflictError):

@@ -190,7 +190,7 @@ def test_a_reader_gets_all_before_the_hole_is_told_and_goes_on_once_it_is_skippe
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
         # Trimmed as if it had never been.
         await topic.truncate()
-        assert topic.ledger.entry_count == 0
+        assert topic.ledger.ledgers.entry_count == 0
 
     async def third(world: HoleBroker) -> None:
         """It stays skipped, also once the file is back; nobody promises q anything."""
@@ -342,7 +342,7 @@ def test_the_index_of_messages_goes_on_where_the_newest_entry_can_not_be_read() 
         client = await world.client()
         await publish(client, "p", [7], 1)
         topic = await world.topic()
-        (entry,) = await topic.ledger.read([topic.ledger.last_confirmed_position])
+        (entry,) = await topic.ledger.reader.read([topic.ledger.extent.last_confirmed_position])
         assert broker_entry_metadata(entry.data).index == 10
 
     run_lives(first, second, third, ground=ground, entry_metadata_interceptors=("AppendIndexMetadataInterceptor",))
@@ -465,14 +465,14 @@ def test_a_transaction_that_ends_while_its_messages_are_lost_has_ended_when_they
             ground.bookies[name]._ledgers[taken[0]] = ledger
         # Until the topic is loaded anew nobody can say which of these messages count.
         with pytest.raises(StorageError):
-            await topic.ledger.read([Position(taken[0], 0)])
+            await topic.ledger.reader.read([Position(taken[0], 0)])
         await seconds(61)
         again = await world.topic()
         assert again is not topic
         assert not again.transaction_buffer.state.open
         assert not again.transaction_buffer.state.aborted
         assert again.max_read_position == again.last_position
-        assert len(await again.ledger.read([Position(taken[0], 0)])) == 1
+        assert len(await again.ledger.reader.read([Position(taken[0], 0)])) == 1
 
     run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
 

@@ -99,7 +99,7 @@ def test_transaction_is_told_with_topics_and_subscriptions_also_those_that_are_g
         assert (told["status"], told["timeoutAt"]) == ("OPEN", 30_000)
         assert "owner" not in told
         (topic,) = (each for each in world.broker.topics.values() if str(each.name) == TOPIC)
-        first = f"{topic.ledger.first_position}"
+        first = f"{topic.ledger.ledgers.first_position}"
         assert told["producedPartitions"] == {
             TOPIC: {"startPosition": first, "aborted": False},
             OTHER: {"aborted": False},

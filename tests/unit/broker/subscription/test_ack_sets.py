@@ -39,7 +39,7 @@ def test_seek_keeps_no_more_of_an_ack_set_than_the_batch_has():
         [batch] = await topic.publish("abc", batch=3)
         await topic.publish("d")
         await seek.seek(subscription, batch, [4, *LONG])
-        assert list(subscription.cursor.ack_set(batch)) == [4]
+        assert list(subscription.cursor.state.ack_set(batch)) == [4]
         await settle()
 
     with_topic(scenario)

@@ -93,7 +93,7 @@ def test_part_of_a_batch_without_batch_index_is_dropped_until_the_whole(sub_type
         positions = await topic.publish("batch", batch=3)
         acknowledge(connection, 1, positions, ack_set=[0b110], request_id=1)
         cursor = topic.subscriptions["sub"].cursor
-        assert cursor.ack_set(positions[0]) is None
+        assert cursor.state.ack_set(positions[0]) is None
         assert [r.HasField("error") for r in responses(connection)] == [False]
         acknowledge(connection, 1, positions)
         assert cursor.backlog_count == 0

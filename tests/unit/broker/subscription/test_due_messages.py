@@ -63,7 +63,7 @@ def told(scenario: Callable[[Story], Coroutine[object, object, None]]) -> None:
 def test_what_is_due_is_sent_again_after_one_timer() -> None:
     async def scenario(story: Story) -> None:
         first, last = story.wait(range(2), 5_000), story.wait(range(2, 4), 8_000)
-        story.cursor.skip_read_to(story.positions[4])
+        story.cursor.reading.skip_to(story.positions[4])
         story.due.arm()
         story.due.arm()
         assert (story.due.count, story.due.is_any_due) == (4, False)
@@ -79,7 +79,7 @@ def test_what_is_due_is_sent_again_after_one_timer() -> None:
 def test_no_timer_runs_for_what_something_else_wakes_or_when_nobody_is_there() -> None:
     async def scenario(story: Story) -> None:
         story.wait(range(1), 2_000)
-        story.cursor.skip_read_to(story.positions[1])
+        story.cursor.reading.skip_to(story.positions[1])
         await settle(5)
         assert story.due.is_any_due
         story.is_kept_up = True
@@ -102,7 +102,7 @@ def test_the_replay_queue_takes_no_more_than_it_has_room_for(monkeypatch) -> Non
     async def scenario(story: Story) -> None:
         monkeypatch.setattr(due_messages, "DUE_MAX", 3)
         story.wait(range(8), 1_000)
-        story.cursor.skip_read_to(story.positions[8])
+        story.cursor.reading.skip_to(story.positions[8])
         await settle(5)
         story.due.take()
         story.due.take()

@@ -48,7 +48,7 @@ def test_filter_leaves_out_markers_and_damaged_entries_and_counts_what_is_left()
         batch = (await topic.publish("b", batch=8, key="k"))[0]
         subscription.cursor.acknowledge([batch], [[0b11]])
         await settle()
-        entries = await topic.ledger.read_range(topic.ledger.first_position, 10, 1 << 20)
+        entries = await topic.ledger.reader.read_range(topic.ledger.ledgers.first_position, 10, 1 << 20)
         damaged = Entry(marker.ledger_id, 99, b"\x0e\x01")
         unwanted = []
         candidates = filter_entries(
@@ -78,7 +78,7 @@ def test_what_one_subscription_found_out_is_not_parsed_for_the_next(monkeypatch)
         batch = (await topic.publish("b", batch=8))[0]
         await topic.publish("later", deliver_at_time=1 << 60)
         await settle()
-        entries = await topic.ledger.read_range(topic.ledger.first_position, 10, 1 << 20)
+        entries = await topic.ledger.reader.read_range(topic.ledger.ledgers.first_position, 10, 1 << 20)
         recent = RecentCandidates()
 
         def filtered(subscription, **options):

@@ -58,7 +58,7 @@ def test_the_backlog_in_bytes_is_without_what_is_acknowledged_one_by_one(memory_
         subscription = topic.subscriptions["sub"]
         positions = await topic.publish(*(["same"] * 20))
         whole = backlog_bytes(subscription)
-        assert whole == unacknowledged_bytes(subscription) == subscription.topic.ledger.size_bytes
+        assert whole == unacknowledged_bytes(subscription) == subscription.topic.ledger.ledgers.size_bytes
         subscription.cursor.acknowledge(positions[1::2])
         await settle(0.1)
         assert bool(subscription.cursor.state.acked.away_ids) is not bool(memory_bytes)

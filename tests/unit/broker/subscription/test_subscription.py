@@ -480,7 +480,7 @@ def test_reader_starts_at_its_id_and_vanishes():
         consumer.close()
         await settle()
         assert topic.subscriptions == {}
-        assert not topic.ledger.non_durable_cursors
+        assert not topic.ledger.cursor_set.non_durable
         earliest = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
         await topic.join(connection, Sub.Exclusive, consumer_id=2, durable=False, start_message_id=earliest)
         assert connection.texts(2) == TEXTS

@@ -260,7 +260,7 @@ def test_last_message_id_names_batch_index_and_skips_markers():
         assert answer.consumer_mark_delete_position.entryId == UINT64_MINUS_ONE
         # All is acknowledged: the last message, and not the marker behind it, is how far it is.
         cursor = topic.subscriptions["sub"].cursor
-        cursor.acknowledge_cumulative(topic.ledger.last_confirmed_position)
+        cursor.acknowledge_cumulative(topic.ledger.extent.last_confirmed_position)
         assert cursor.mark_delete_position > positions[1]
         marked = (await last()).consumer_mark_delete_position
         assert (marked.ledgerId, marked.entryId) == positions[1]

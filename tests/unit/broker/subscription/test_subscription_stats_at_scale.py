@@ -37,7 +37,7 @@ def test_statistics_of_ten_million_holes_are_there_at_once_and_backlog_is_exact(
             topic.ledger.ledgers,
             LedgerList([LedgerInfo(i, ENTRIES, ENTRIES * 100, closed_ms=1) for i in range(1000, 1000 + LEDGERS)]),
         )
-        topic.ledger.readable = topic.ledger.ledgers
+        topic.ledger.extent.readable = topic.ledger.ledgers
         for ledger_id in range(1000, 1000 + LEDGERS):
             cursor.state.acked.add_many(ledger_id, range(1, ENTRIES, 2))
         found = subscription_stats(subscription)
@@ -52,7 +52,7 @@ def test_statistics_of_ten_million_holes_are_there_at_once_and_backlog_is_exact(
             assert cursor.backlog_count == HOLES - min(step, 4)
         # Back to what is really there.
         cursor.state.reset(Position(1000, 0), topic.ledger.ledgers)
-        topic.ledger.ledgers = topic.ledger.readable = own
+        topic.ledger.ledgers = topic.ledger.extent.readable = own
         cursor.state.reset(own.first_position, own)
 
     with_topic(scenario)

@@ -40,9 +40,9 @@ def test_lost_snapshots_cost_a_reading_of_the_log_and_no_topic() -> None:
         found = await find_snapshot(snapshots, topic)
         assert (found.position, found.aborts) == (EARLIEST, ())
         # Nothing else says that its log is to be read once snapshots are there again.
-        assert TRANSACTIONS_PROPERTY not in topic.ledger.properties
+        assert TRANSACTIONS_PROPERTY not in topic.ledger.stored.properties
         await commit_one(world, str(topic.name))
-        assert topic.ledger.properties[TRANSACTIONS_PROPERTY] == "true"
+        assert topic.ledger.stored.properties[TRANSACTIONS_PROPERTY] == "true"
         await remove_snapshot(snapshots, topic)
 
     run_lives(first, second, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)

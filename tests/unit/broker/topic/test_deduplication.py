@@ -47,7 +47,7 @@ def test_duplicates_get_a_receipt_without_id_and_are_not_stored() -> None:
         assert (error.sequence_id, error.error) == (6, pb.PersistenceError)
         assert "Cannot determine" in error.message
         await client.expect(Type.CLOSE_PRODUCER)
-        assert topic_of(world).ledger.entry_count == 2
+        assert topic_of(world).ledger.ledgers.entry_count == 2
         success = await client.create_producer(producer_name="producer", epoch=1)
         assert success.last_sequence_id == 6
 
@@ -132,7 +132,7 @@ def test_failed_write_that_was_stored_is_a_duplicate_afterwards() -> None:
         receipt = await client.receipt()
         await client.publish(2)
         # In the log once: 0, 1, 2.
-        assert topic_of(world).ledger.entry_count == 3
+        assert topic_of(world).ledger.ledgers.entry_count == 3
         assert receipt.message_id.ledgerId == NO_ID
         assert success.last_sequence_id == 1
 
@@ -224,7 +224,7 @@ def test_failed_write_that_was_not_stored_is_taken_afterwards() -> None:
         assert success.last_sequence_id == 0
         receipt = await client.publish(1)
         assert receipt[0] != NO_ID
-        assert topic_of(world).ledger.entry_count == 2
+        assert topic_of(world).ledger.ledgers.entry_count == 2
 
     run_with_broker(scenario, deduplication=True)
 
@@ -250,7 +250,7 @@ def test_resend_while_the_first_is_being_written_is_unknown_and_never_acknowledg
         await second.create_producer(producer_name="producer", epoch=2)
         second.send_message(1)
         assert (await second.receipt()).message_id.ledgerId == NO_ID
-        assert topic_of(world).ledger.entry_count == 2
+        assert topic_of(world).ledger.ledgers.entry_count == 2
 
     run_with_broker(scenario, deduplication=True)
 

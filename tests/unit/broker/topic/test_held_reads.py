@@ -95,7 +95,7 @@ def test_readers_wake_when_readable_moves_and_not_when_entries_are_stored() -> N
             woken += 1
 
         await story.hold_at(0)
-        story.topic.ledger.add_tail_listener(count)
+        story.topic.ledger.tail.add_listener(count)
         await story.publish(3)
         await settle()
         assert woken == 0
@@ -125,10 +125,12 @@ def test_last_message_backlog_and_statistics_follow_what_is_readable() -> None:
         assert story.topic.last_position == story.positions[3]
         stats = subscription_stats(subscription)
         assert stats["msgBacklog"] == 3
-        assert 0 < backlog_bytes(subscription) < backlog_bytes(subscription, is_limited=False) == ledger.size_bytes
+        assert (
+            0 < backlog_bytes(subscription) < backlog_bytes(subscription, is_limited=False) == ledger.ledgers.size_bytes
+        )
         assert (await seek.peek(subscription, 3))[1] == 3
         assert (await seek.peek(subscription, 4))[0] is None
-        assert await ledger.read([story.positions[3]]) == []
+        assert await ledger.reader.read([story.positions[3]]) == []
         await story.client.subscribe(subscription="asks", consumer_id=9, permits=0)
         request = pb.CommandGetLastMessageId(consumer_id=9, request_id=77)
         story.client.send(pb.BaseCommand(type=Type.GET_LAST_MESSAGE_ID, getLastMessageId=request))
@@ -265,12 +267,12 @@ def test_batches_are_acknowledged_by_index_up_to_the_limit_and_not_behind_it() -
             partly = pb.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id, ack_set=[0b101])
             story.acknowledge([partly])
         await settle()
-        assert cursor.ack_set(story.positions[0]) == (0b101,)
-        assert cursor.ack_set(story.positions[1]) is None
+        assert cursor.state.ack_set(story.positions[0]) == (0b101,)
+        assert cursor.state.ack_set(story.positions[1]) is None
         whole = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id) for p in story.positions]
         story.acknowledge(whole)
         await settle()
-        assert (cursor.mark_delete_position, cursor.individually_acknowledged_count) == (story.positions[0], 0)
+        assert (cursor.mark_delete_position, cursor.state.acked.count) == (story.positions[0], 0)
         await story.hold_at(None)
         assert await story.take() == texts(0, 1)
         assert cursor.backlog_count == 1
@@ -315,14 +317,14 @@ def test_nothing_behind_the_limit_is_trimmed_whatever_retention_says_and_whoever
         await story.hold_at(0)
         await story.publish(13)
         ledger = story.topic.ledger
-        await ledger.trim()
-        assert ledger.entry_count == 13
+        await ledger.trimmer.trim()
+        assert ledger.ledgers.entry_count == 13
         await story.hold_at(6)
-        await ledger.trim()
-        assert ledger.first_position == story.positions[4]
-        await ledger.truncate()
-        assert ledger.first_position == story.positions[4]
-        assert ledger.entry_count == 9
+        await ledger.trimmer.trim()
+        assert ledger.ledgers.first_position == story.positions[4]
+        await ledger.trimmer.truncate()
+        assert ledger.ledgers.first_position == story.positions[4]
+        assert ledger.ledgers.entry_count == 9
         await story.client.subscribe(subscription="late", consumer_id=1)
         await story.hold_at(None)
         assert await story.take() == texts(*range(4, 13))
@@ -449,7 +451,7 @@ class Undecided(TopicPart):
 
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
         if batch.producer.name == "undecided" and self.limit == LATEST:
-            self.limit = self._topic.ledger.readable_position
+            self.limit = self._topic.ledger.extent.readable_position
             self._topic.parts.limit_moved()
         return (batch,)
 
@@ -457,7 +459,7 @@ class Undecided(TopicPart):
         if batch.producer.name == "undecided" and self._first is None:
             self._first = Position(result.ledger_id, result.first_entry_id)
             # What was under way before it need not wait.
-            self.limit = self._topic.ledger.previous_position(self._first)
+            self.limit = self._topic.ledger.ledgers.previous_position(self._first)
             self._topic.parts.limit_moved()
 
     def read_limit(self) -> Position:

@@ -97,7 +97,7 @@ def test_what_is_refused_is_not_stored() -> None:
         log.publishing.publish(log.publisher.batch(b"a"))
         await settle()
         assert len(log.publisher.refused) == 1
-        assert (log.hooks.heard, topic.ledger.entry_count) == ([], 0)
+        assert (log.hooks.heard, topic.ledger.ledgers.entry_count) == ([], 0)
 
     with_topic(scenario)
 
@@ -112,7 +112,7 @@ def test_what_came_in_the_turn_of_a_failure_is_not_stored_either() -> None:
         await settle()
         assert log.publisher.is_closed
         assert log.hooks.heard == ["DiskFullError", "DiskFullError", "settled"]
-        assert (topic.ledger.entry_count, log.unloaded) == (0, [])
+        assert (topic.ledger.ledgers.entry_count, log.unloaded) == (0, [])
 
     with_topic(scenario)
 
@@ -123,7 +123,7 @@ def test_entries_of_the_broker_lie_behind_what_was_published_before() -> None:
         log.publishing.publish(log.publisher.batch(b"a"))
         log.publishing.append_own([b"marker"], lambda result: None)
         await settle()
-        entries = await topic.ledger.read_range(topic.ledger.first_position, 10, 1000)
+        entries = await topic.ledger.reader.read_range(topic.ledger.ledgers.first_position, 10, 1000)
         assert [bytes(entry.data) for entry in entries] == [b"a", b"marker"]
 
     with_topic(scenario)

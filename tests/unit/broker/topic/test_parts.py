@@ -284,6 +284,6 @@ def test_retention_is_told_to_the_ledger(minutes: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await topic_of(world)
         await set_namespace(world, "retention_policies", {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1})
-        assert topic.ledger.retention_ms == (minutes * 60_000 if minutes >= 0 else -1)
+        assert topic.ledger.trimmer.retention_ms == (minutes * 60_000 if minutes >= 0 else -1)
 
     run_with_broker(scenario)

@@ -62,7 +62,7 @@ def test_size_quota_stops_producers_as_soon_as_it_is_used_up(level: str, action:
         publisher = await prepared(world, level, action=action, size=SIZE)
         topic = await topic_of(world)
         began = world.runtime.clock.monotonic()
-        while topic.ledger.size_bytes < SIZE:
+        while topic.ledger.ledgers.size_bytes < SIZE:
             assert topic.producers, "disconnected before the quota was used up"
             await publisher.publish(PAYLOAD)
         assert await publisher.was_disconnected()
@@ -70,7 +70,7 @@ def test_size_quota_stops_producers_as_soon_as_it_is_used_up(level: str, action:
         assert world.runtime.clock.monotonic() - began < 1
         assert await refused(world) == ACTIONS[action]
         # Not one message more than until the quota was used up, and room again as soon as something is acknowledged.
-        assert topic.ledger.size_bytes < SIZE + 500
+        assert topic.ledger.ledgers.size_bytes < SIZE + 500
         await topic.subscriptions["sub"].cursor.skip(1)
         assert await refused(world) is None
 
@@ -126,7 +126,7 @@ def test_size_quota_with_eviction_keeps_the_newest_messages_that_fit(level: str)
         for count in range(1, 31):
             await publisher.publish(PAYLOAD)
             await seconds(0.01)
-            entry_bytes = topic.ledger.size_bytes // topic.ledger.entry_count
+            entry_bytes = topic.ledger.ledgers.size_bytes // topic.ledger.ledgers.entry_count
             # The oracle: a backlog that reached the limit goes down to nine tenths of it, in whole entries.
             assert subscription.cursor.backlog_count * entry_bytes < SIZE
             if count * entry_bytes >= SIZE:

@@ -64,7 +64,9 @@ def test_appends_over_rollovers_are_answered_in_order_with_their_ids() -> None:
                 ids.append((receipt.message_id.ledgerId, receipt.message_id.entryId))
         assert ids == sorted(ids)
         assert len({ledger_id for ledger_id, _ in ids}) > 2
-        entries = await topic_of(world).ledger.read_range(topic_of(world).ledger.first_position, 100, 1 << 20)
+        entries = await topic_of(world).ledger.reader.read_range(
+            topic_of(world).ledger.ledgers.first_position, 100, 1 << 20
+        )
         assert [(entry.ledger_id, entry.entry_id) for entry in entries] == ids
         assert topic_of(world).publishing.messages_in == 40
 
@@ -79,7 +81,7 @@ def test_termination_stores_what_came_before_it() -> None:
         client.send_message(1)
         assert (await world.broker.registry.terminate(NAME)).entry_id == 1
         assert (await client.receipt()).sequence_id == 1
-        assert topic_of(world).ledger.terminated_position is not None
+        assert topic_of(world).ledger.stored.terminated_position is not None
 
     run_with_broker(scenario)
 
@@ -112,7 +114,7 @@ def test_termination_is_heard_first_by_a_closed_producer_whatever_it_has_under_w
         kinds = [command.type for command, _ in client.received]
         receipts = kinds.count(Type.SEND_RECEIPT)
         # What was acknowledged is all that the topic has, and CLOSE_PRODUCER and the refusal are all that follows.
-        assert receipts == position.entry_id + 1 == topic_of(world).ledger.entry_count < sent
+        assert receipts == position.entry_id + 1 == topic_of(world).ledger.ledgers.entry_count < sent
         assert kinds == [Type.SEND_RECEIPT] * receipts + [Type.CLOSE_PRODUCER, Type.ERROR]
         assert client.received[-1][0].error.error == pb.TopicTerminatedError
 
@@ -152,7 +154,7 @@ def test_unload_waits_for_writes_under_way() -> None:
         await world.broker.registry.unload(NAME)
         topic = await world.broker.registry.get(NAME, create=False)
         assert isinstance(topic, PersistentTopic)
-        assert topic.ledger.entry_count == 2
+        assert topic.ledger.ledgers.entry_count == 2
         assert client.connection.publishes.pending == 0
 
     run_with_broker(scenario)

@@ -52,7 +52,7 @@ def test_sequence_ids_of_what_is_deleted_are_known_after_a_restart_and_after_a_k
             await client.publish(sequence_id)
         topic = topic_of(world)
         await topic.truncate()
-        assert topic.ledger.entry_count == 0
+        assert topic.ledger.ledgers.entry_count == 0
         if not is_killed:
             await world.restart()
             assert await sequence_id_known(world) == 8
@@ -79,11 +79,11 @@ def test_without_a_snapshot_of_sequence_ids_nothing_is_deleted() -> None:
         world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 1_000)
         with pytest.raises(GemingaError):
             await topic.truncate()
-        assert topic.ledger.entry_count == 9
+        assert topic.ledger.ledgers.entry_count == 9
         world.bookie.add_error = None
         world.metadata.faults.next_writes.clear()
         await topic.truncate()
-        assert topic.ledger.entry_count == 0
+        assert topic.ledger.ledgers.entry_count == 0
         await world.restart()
         assert await sequence_id_known(world) == 8
 
@@ -103,7 +103,7 @@ def test_an_entry_that_no_snapshot_of_sequence_ids_knows_stays() -> None:
         topic.ledger.append([encode_entry(metadata, b"untold")], stored.set_result)
         await stored
         await topic.truncate()
-        assert topic.ledger.entry_count == 1
+        assert topic.ledger.ledgers.entry_count == 1
         await world.restart()
         assert await sequence_id_known(world) == 8
 
@@ -169,7 +169,7 @@ def test_readers_and_delayed_messages_are_passed_over_too() -> None:
         assert await taken(reader) == [b"new"]
         await wait_ms(10_000)
         assert await taken(shared) == [b"new"]
-        assert topic_of(world).ledger.entry_count == 1
+        assert topic_of(world).ledger.ledgers.entry_count == 1
 
     run_with_broker(scenario, ledger_config=SMALL_LEDGERS, active_consumer_failover_delay_ms=0)
 
@@ -188,7 +188,7 @@ def test_what_an_open_transaction_published_stays_until_it_ends(commits: bool) -
         await writer.publish(b"behind it")
         topic = topic_of(world)
         await topic.truncate()
-        assert topic.ledger.first_position.ledger_id >= topic.ledger.readable_position.ledger_id
+        assert topic.ledger.ledgers.first_position.ledger_id >= topic.ledger.extent.readable_position.ledger_id
         reader.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
         await writer.end(txn_id, commit=commits)
         assert [each for each in await taken(reader) if each != b"old0"] == [
@@ -196,7 +196,7 @@ def test_what_an_open_transaction_published_stays_until_it_ends(commits: bool) -
             b"behind it",
         ]
         await topic.truncate()
-        assert topic.ledger.entry_count == 0
+        assert topic.ledger.ledgers.entry_count == 0
 
     run_with_broker(scenario, ledger_config=SMALL_LEDGERS, transaction_coordinator_enabled=True)
 
@@ -221,7 +221,7 @@ def test_what_is_published_while_it_runs_is_delivered_and_stays() -> None:
         await wait_ms(100)
         assert await taken(reader) == sent
         assert [each.cursor.backlog_count for each in topic.subscriptions.values()] == [50, 50]
-        entries = await topic.ledger.read_range(topic.ledger.first_position, 100, 1 << 20)
+        entries = await topic.ledger.reader.read_range(topic.ledger.ledgers.first_position, 100, 1 << 20)
         assert len(entries) >= 50
         await world.restart()
         for name in ("sub", "other"):

@@ -88,7 +88,7 @@ def test_one_that_lost_its_log_is_opened_anew() -> None:
         await wait_ms(LATER_MS + 1)
         other = BrokerWorld(world.runtime, world.config, world.ledger_config, store=world.metadata, bookie=world.bookie)
         ledger = await other.ledgers.open("pulsar/system/persistent/__transaction_log_0")
-        await ledger.claim()
+        await ledger.stored.claim()
         with pytest.raises(UnavailableError, match="nobody knows"):
             await coordinator.add_partitions(txn_id, ["persistent://public/default/a"])
         assert not coordinators.open

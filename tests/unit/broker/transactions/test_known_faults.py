@@ -64,7 +64,7 @@ def test_transactions_switched_on_hold_back_no_topic_that_was_there(sub_type: in
         await writer.publish(b"5")
         assert await read(reader) == [b"%d" % number for number in range(6)]
         topic = await world.broker.registry.get(NAME, create=False)
-        assert not topic.ledger.is_limited
+        assert not topic.ledger.extent.is_limited
 
     run(scenario, transaction_coordinator_enabled=False)
 
@@ -144,7 +144,7 @@ def test_the_last_message_is_none_of_a_marker_or_of_what_was_aborted(is_restarte
         await writer.publish(b"perhaps", open_one)
         topic = await world.broker.registry.get(NAME, create=False)
         assert await last_message(reader) == last
-        assert topic.ledger.readable_position < topic.ledger.last_confirmed_position
+        assert topic.ledger.extent.readable_position < topic.ledger.extent.last_confirmed_position
         assert await read(reader) == []
 
     run(scenario)
@@ -184,7 +184,7 @@ def test_acknowledgements_that_can_not_be_recovered_now_are_recovered_later() ->
         txn_id = await writer.begin()
         await writer.add_subscription(txn_id)
         topic = await world.broker.registry.get(NAME, create=False)
-        message_id = pb.MessageIdData(ledgerId=topic.ledger.first_position.ledger_id, entryId=0)
+        message_id = pb.MessageIdData(ledgerId=topic.ledger.ledgers.first_position.ledger_id, entryId=0)
         assert not (await reader.acknowledge([message_id], txn_id)).HasField("error")
         reader.client.lose()
         writer.client.lose()

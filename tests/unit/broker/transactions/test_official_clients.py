@@ -124,7 +124,7 @@ def test_an_ack_set_without_the_size_of_its_batch_acknowledges_up_to_the_last_me
         for left in (0b11110, 0b01110):
             assert not (await client.acknowledge([part(batch, left)], txn_id)).HasField("error")
         await client.end(txn_id, commit=True)
-        assert list((await subscription(world)).cursor.ack_set(batch_position(batch)) or ()) == [0b01110]
+        assert list((await subscription(world)).cursor.state.ack_set(batch_position(batch)) or ()) == [0b01110]
 
     run(scenario)
 

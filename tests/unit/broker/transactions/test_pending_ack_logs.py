@@ -29,7 +29,7 @@ def test_a_log_comes_with_the_first_acknowledgement_and_goes_with_its_subscripti
         await client.add_subscription(txn_id)
         assert not await logs.exists(NAME, "sub")
         topic = await world.broker.registry.get(NAME, create=False)
-        first = topic.ledger.first_position
+        first = topic.ledger.ledgers.first_position
         message_id = pb.MessageIdData(ledgerId=first.ledger_id, entryId=first.entry_id)
         assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
         assert await logs.exists(NAME, "sub")
@@ -52,7 +52,7 @@ def test_a_deleted_topic_leaves_no_log() -> None:
         await client.add_partition(txn_id)
         await client.publish(b"b", txn_id)
         topic = await world.broker.registry.get(NAME, create=False)
-        first = topic.ledger.first_position
+        first = topic.ledger.ledgers.first_position
         await client.acknowledge([pb.MessageIdData(ledgerId=first.ledger_id, entryId=first.entry_id)], txn_id)
         await world.broker.registry.delete(NAME, force=True)
         assert not await world.broker.transactions.pending_ack_logs.exists(NAME, "sub")
@@ -89,7 +89,7 @@ def test_a_log_has_as_many_copies_as_its_topic_and_follows_when_that_changes() -
             await client.publish(b"a")
             txn_id = await client.begin()
             await client.add_subscription(txn_id)
-            last = topic.ledger.last_confirmed_position
+            last = topic.ledger.extent.last_confirmed_position
             message_id = pb.MessageIdData(ledgerId=last.ledger_id, entryId=last.entry_id)
             assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
             assert await copies() == expected

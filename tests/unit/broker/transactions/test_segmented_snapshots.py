@@ -128,7 +128,7 @@ async def publish_five(world: BrokerWorld) -> tuple[list[TxnId], list[Position]]
         await writer.publish(b"%d" % number, txn_id)
         if number < 4:
             assert not (await writer.end(txn_id, commit=number == 2)).HasField("error")
-            markers.append(topic.ledger.last_confirmed_position)
+            markers.append(topic.ledger.extent.last_confirmed_position)
     return txns, markers
 
 
@@ -221,7 +221,7 @@ def test_they_go_with_their_topic() -> None:
         await world.broker.registry.delete(NAME)
         for name, keys in ((SEGMENTS, [f"multiple-{n}-{TOPIC}" for n in (0, 1)]), (INDEXES, [TOPIC])):
             topic = await stored(world, name)
-            *_, last = entries = await topic.ledger.read_range(topic.ledger.first_position, 100, 1 << 20)
+            *_, last = entries = await topic.ledger.reader.read_range(topic.ledger.ledgers.first_position, 100, 1 << 20)
             assert last is entries[-1]
             removed = []
             for entry in entries:

@@ -98,7 +98,9 @@ def test_who_closes_or_gives_up_its_topics_saves_where_they_stand(how: str, capl
             await writer.add_partition(txn_id)
             await writer.publish(b"x", txn_id)
             await writer.end(txn_id, commit=commit)
-        end = (await world.broker.registry.get(TopicName.parse(TOPIC), create=False)).ledger.last_confirmed_position
+        end = (
+            await world.broker.registry.get(TopicName.parse(TOPIC), create=False)
+        ).ledger.extent.last_confirmed_position
         if how == "close":
             await world.broker.close()
         else:
@@ -158,7 +160,7 @@ def test_a_million_aborted_transactions_outlive_a_restart_though_no_message_may_
         await world.restart()
         assert await world.broker.transactions.snapshots.find(ONE) == many(1_000_000)
         assert await world.broker.transactions.snapshots.find(TWO) == SNAPSHOT
-        stored = (await world.broker.registry.get(NAME, create=False)).ledger.size_bytes
+        stored = (await world.broker.registry.get(NAME, create=False)).ledger.ledgers.size_bytes
         assert stored > 5 << 20
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
@@ -182,7 +184,9 @@ def test_snapshots_of_a_topic_with_very_many_aborted_transactions_are_rare() -> 
         for _ in range(25):
             await abort()
             await wait_ms(1_000)
-        stored = (await world.broker.registry.get(NAME, create=False)).ledger.last_confirmed_position.entry_id + 1
+        stored = (
+            await world.broker.registry.get(NAME, create=False)
+        ).ledger.extent.last_confirmed_position.entry_id + 1
         assert stored <= 2, "one when it began, and by then one of what changed; each is of 3 MB"
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)

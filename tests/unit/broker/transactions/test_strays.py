@@ -209,7 +209,8 @@ def test_very_many_messages_are_acknowledged_in_one_command() -> None:
             await client.publish(b"x")
         topic = await world.broker.registry.get(NAME, create=False)
         ids = [
-            pb.MessageIdData(ledgerId=topic.ledger.first_position.ledger_id, entryId=entry) for entry in range(count)
+            pb.MessageIdData(ledgerId=topic.ledger.ledgers.first_position.ledger_id, entryId=entry)
+            for entry in range(count)
         ]
         one, two = await client.begin(), await client.begin()
         for txn_id in (one, two):
@@ -257,7 +258,7 @@ def test_a_size_that_no_batch_has_is_not_believed() -> None:
         part.ack_set.append(1)
         assert not (await client.acknowledge([part], txn_id)).HasField("error")
         subscription = (await world.broker.registry.get(NAME, create=False)).subscriptions["sub"]
-        assert subscription.transactions.acks.held(subscription.topic.ledger.first_position).bit_length() <= 1
+        assert subscription.transactions.acks.held(subscription.topic.ledger.ledgers.first_position).bit_length() <= 1
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -330,7 +331,7 @@ def test_what_was_sent_behind_a_message_that_must_come_again_is_not_stored_befor
         writer.client.send_bytes(send_frame(2, b"second", 1, metadata=dict(fields), **fields))
         await wait_ms(100)
         topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.ledger.last_confirmed_position.entry_id == -1
+        assert topic.ledger.extent.last_confirmed_position.entry_id == -1
         assert [each.type for each, _ in writer.client.received] == [Type.CLOSE_PRODUCER]
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)

@@ -66,7 +66,7 @@ def test_readers_see_committed_messages_and_nothing_else(sub_type: int) -> None:
         assert answer.send_error.error == pb.NotAllowedError
         assert "has been ended" in answer.send_error.message
         topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.ledger.readable_position == topic.ledger.last_confirmed_position
+        assert topic.ledger.extent.readable_position == topic.ledger.extent.last_confirmed_position
 
     run(scenario)
 
@@ -134,7 +134,10 @@ def test_acknowledgements_count_with_the_commit_and_come_again_with_the_abort(
         for txn_id in (one, two):
             assert not (await writer.add_subscription(txn_id)).HasField("error")
         topic = await world.broker.registry.get(NAME, create=False)
-        ids = [pb.MessageIdData(ledgerId=topic.ledger.first_position.ledger_id, entryId=entry) for entry in range(3)]
+        ids = [
+            pb.MessageIdData(ledgerId=topic.ledger.ledgers.first_position.ledger_id, entryId=entry)
+            for entry in range(3)
+        ]
         assert not (await reader.acknowledge([ids[0]], one)).HasField("error")
         assert not (await reader.acknowledge([ids[1]], two)).HasField("error")
         conflict = await reader.acknowledge([ids[1]], one)
@@ -200,7 +203,7 @@ def test_a_snapshot_is_taken_some_time_after_a_change_and_forgets_what_is_trimme
         assert saved is not None
         assert [each for each, _ in saved.aborts] == [txn_id]
         topic = await world.broker.registry.get(NAME, create=False)
-        await topic.ledger.truncate()
+        await topic.ledger.trimmer.truncate()
         await writer.publish(b"another ledger")
         again = await writer.begin()
         await writer.add_partition(again)

@@ -65,9 +65,9 @@ async def stored_entries(world: BrokerWorld, name: TopicName = NAME) -> int:
     await world.broker.registry.unload(name)
     ledger = (await world.broker.registry.get(name, create=False)).ledger
     count, position = 0, Position(-1, -1)
-    while entries := await ledger.read_range(position, 5000, 1 << 30):
+    while entries := await ledger.reader.read_range(position, 5000, 1 << 30):
         count += len(entries)
-        position = ledger.next_position(entries[-1].position)
+        position = ledger.ledgers.next_position(entries[-1].position)
     return count
 
 
@@ -319,7 +319,7 @@ def test_cursor_of_another_cluster_that_is_behind_keeps_the_topic() -> None:
         await fill(topic, 5)
         await seconds(10 * SWEEP_S)
         assert world.broker.topics.get(TOPIC) is topic
-        cursor.acknowledge_cumulative(topic.ledger.last_confirmed_position)
+        cursor.acknowledge_cumulative(topic.ledger.extent.last_confirmed_position)
         await seconds(3 * SWEEP_S)
         assert not await world.broker.registry.exists(NAME)
 
@@ -413,10 +413,10 @@ def test_topic_of_another_owner_loses_nothing() -> None:
         await world.broker.schemas.registry.put_if_absent(schema_id, info, Strategy.FULL)
         await set_topic(world, "messageTTLInSeconds", 77)
         cursor = await topic.ledger.open_cursor("pulsar.repl.east", initial=EARLIEST)
-        cursor.acknowledge_cumulative(topic.ledger.last_confirmed_position)
+        cursor.acknowledge_cumulative(topic.ledger.extent.last_confirmed_position)
         others = ManagedLedgerFactory(world.runtime, world.metadata, world.ledgers.bookkeeper, world.ledger_config)
         taken = await others.open(NAME.managed_ledger_name)
-        await taken.set_properties({"owner": "another"})
+        await taken.stored.set_properties({"owner": "another"})
         await seconds(10 * SWEEP_S)
         assert TOPIC not in world.broker.topics
         assert await world.metadata.exists(ledger_path(NAME.managed_ledger_name))

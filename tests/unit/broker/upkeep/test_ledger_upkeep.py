@@ -47,9 +47,9 @@ def test_consumed_ledgers_stay_for_the_broker_s_retention_time_then_go() -> None
         await publish(world, 7)
         ledger = topic_of(world).ledger
         await seconds(1800)
-        assert ledger.entry_count == 7
+        assert ledger.ledgers.entry_count == 7
         await seconds(HOUR_S)
-        assert ledger.entry_count == 1
+        assert ledger.ledgers.entry_count == 1
 
     run_with_broker(
         scenario,
@@ -64,7 +64,7 @@ def test_consumed_ledgers_without_retention_go_at_once() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await publish(world, 7)
         await seconds(1)
-        assert topic_of(world).ledger.entry_count == 1
+        assert topic_of(world).ledger.ledgers.entry_count == 1
 
     run_with_broker(scenario, ledger_config=SMALL, delete_inactive_topics=False)
 
@@ -76,12 +76,12 @@ def test_retention_of_the_namespace_wins_and_takes_effect_when_it_changes() -> N
         await publish(world, 7)
         ledger = topic_of(world).ledger
         await seconds(3 * HOUR_S)
-        assert ledger.entry_count == 7
+        assert ledger.ledgers.entry_count == 7
         nothing = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
         await world.resources.namespaces.set_policy("public/default", "retention_policies", nothing)
         await world.broker.policies_changed("public/default")
         await seconds(130)
-        assert ledger.entry_count == 1
+        assert ledger.ledgers.entry_count == 1
 
     run_with_broker(scenario, ledger_config=SMALL, delete_inactive_topics=False)
 
@@ -104,7 +104,7 @@ def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
         assert not await world.metadata.exists(ledger_path(schema_orphan.ledger_id))
         topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=False)
         assert isinstance(topic, PersistentTopic)
-        assert topic.ledger.entry_count == 1
+        assert topic.ledger.ledgers.entry_count == 1
 
     run_with_broker(scenario, delete_inactive_topics=False)
 

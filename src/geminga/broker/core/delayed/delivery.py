@@ -88,7 +88,7 @@ class TopicDelays:
 
     def purge_step(self) -> bool:
         """Give back some of the memory of what was discarded; whether to call again."""
-        return self.index.purge_step() or (self.fresh is not None and self.fresh.purge_step())
+        return self.index.slots.purge_step() or (self.fresh is not None and self.fresh.slots.purge_step())
 
     def add(self, position: Position, deliver_at: int) -> None:
         """Let an entry wait, if it does not already."""

@@ -42,16 +42,16 @@ def encode(index: TimeBuckets) -> Iterator[bytes]:
     """The records of the whole index; none if it is empty. Each is true of the moment when it is given. If the index
     changes between two of them, what was added or moved may be missing; if ledgers are numbered anew, it ends."""
     yield from _chunk_records(index)
-    table = index.ledger_ids
+    table = index.slots.ledger_ids
     slots: list[bytes] = []
     numbers: set[int] = set()
     size = 0
-    for slot, packed in index.slots():
+    for slot, packed in index.slots.parts():
         for piece in _pieces(packed):
             data = _encode_slot(slot, piece)
             if size + len(data) > RECORD_BYTES_MAX and slots:
                 yield _record(index, slots, numbers)
-                if index.ledger_ids is not table:
+                if index.slots.ledger_ids is not table:
                     return
                 slots, numbers, size = [], set(), 0
             slots.append(data)
@@ -160,7 +160,7 @@ def _checksum(record: bytes) -> int:
 def _record(index: TimeBuckets, slots: list[bytes], numbers: set[int]) -> bytes:
     table = sorted(numbers)
     head = _HEAD.pack(_MAGIC, _SLOTS, index.bits, index.is_strict, index.coarse_bits, len(table), len(slots))
-    ids = array("Q", [index.ledger_ids[number] for number in table])
+    ids = array("Q", [index.slots.ledger_ids[number] for number in table])
     return b"".join([head, _bytes(array("I", table)), _bytes(ids), *slots])
 
 

@@ -21,7 +21,6 @@ next entry id until something breaks it. Another one costs a place in the column
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import Final
@@ -31,10 +30,8 @@ from pyroaring import BitMap
 from geminga.broker.core.delayed.chunk_shelf import ChunkShelf
 from geminga.broker.core.delayed.chunks import ChunkSizes, DelayedChunk, pack
 from geminga.broker.core.delayed.column import COLUMN_MAX, NO_BUCKET, Column
-from geminga.broker.core.delayed.marks import FIRST_MARK, LAST, Mark, groups_through, index_after
+from geminga.broker.core.delayed.marks import FIRST_MARK, LAST, Mark
 from geminga.broker.core.delayed.packed_positions import (
-    BUCKET_SHIFT,
-    ENTRY_BITS,
     ENTRY_MASK,
     SLOT_BITS,
     SLOT_MASK,
@@ -44,8 +41,6 @@ from geminga.broker.core.delayed.slot_buckets import SlotBuckets
 from geminga.broker.core.delayed.waiting_entries import GAP_MIN, absent_count, first_absent
 from geminga.model import Position, invariant
 
-#: Ledgers that may be numbered in vain before numbers are given anew.
-_LEDGERS_MIN: Final = 1024
 _SIZES: Final = ChunkSizes()
 #: There is no run under way.
 _NO_RUN: Final = -1
@@ -68,7 +63,7 @@ def precision_bits(tick_ms: int) -> int:
     return max(0, tick_ms.bit_length() - 1)
 
 
-class TimeBuckets(SlotBuckets):
+class TimeBuckets:
     """See the module. Times are milliseconds since the epoch; a bucket's number is its time less the trimmed bits."""
 
     __slots__ = (
@@ -84,6 +79,7 @@ class TimeBuckets(SlotBuckets):
         "_sizes",
         "bits",
         "coarse_bits",
+        "slots",
     )
 
     def __init__(self, bits: int, *, is_strict: bool, sizes: ChunkSizes = _SIZES) -> None:
@@ -97,7 +93,8 @@ class TimeBuckets(SlotBuckets):
         """Nothing waits any more."""
         #: The largest buckets that anything here was rounded to, before they became smaller.
         self.coarse_bits = self.bits
-        self._clear_slots()
+        #: What is in ``far`` and ``near``.
+        self.slots = SlotBuckets()
         self._shelf = ChunkShelf()
         #: The ledger of the last entry in log order, and the id behind it; the run under way ends there.
         self._ledger_id = self._next_id = self._run_first = -1
@@ -110,7 +107,7 @@ class TimeBuckets(SlotBuckets):
 
     def __len__(self) -> int:
         columns = len(self._column.ids) + len(self._behind.ids)
-        return self._waiting.count + self._shelf.count + columns + self._next_id - self._run_first
+        return self.slots.waiting.count + self._shelf.count + columns + self._next_id - self._run_first
 
     @property
     def is_strict(self) -> bool:
@@ -120,7 +117,8 @@ class TimeBuckets(SlotBuckets):
     @property
     def memory_bytes(self) -> int:
         """About what the index takes: arrays and bitmaps as they are, objects by their number."""
-        return self.slots_bytes + self._shelf.memory_bytes + self._column.memory_bytes + self._behind.memory_bytes
+        columns = self._column.memory_bytes + self._behind.memory_bytes
+        return self.slots.memory_bytes + self._shelf.memory_bytes + columns
 
     # ---- add
 
@@ -196,7 +194,7 @@ class TimeBuckets(SlotBuckets):
         self._run_first, self._bucket = next_id, _NO_RUN
         count = next_id - first
         if count >= _RUN_MIN:
-            self._add_run(bucket, self._ledger_id, first, count)
+            self.slots.add_run(bucket, self._ledger_id, first, count)
         elif count:
             self._column.ids.extend(range(first, next_id))
             self._column.buckets.extend(repeat(bucket, count))
@@ -219,7 +217,7 @@ class TimeBuckets(SlotBuckets):
         for part in column.parts():
             chunk = pack(part, self._sizes.unit) if len(part) >= self._sizes.least else None
             if chunk is None or not self._shelf.add(chunk):
-                self._add_singles(part.entries())
+                self.slots.add_singles(part.entries())
 
     # ---- look
 
@@ -229,14 +227,14 @@ class TimeBuckets(SlotBuckets):
             return True
         return (
             self._shelf.contains(ledger_id, entry_id)
-            or self._waiting.contains(ledger_id, entry_id)
+            or self.slots.waiting.contains(ledger_id, entry_id)
             or self._column.contains(ledger_id, entry_id)
             or self._behind.contains(ledger_id, entry_id)
         )
 
     def _members(self, ledger_id: int, first: int, end: int) -> BitMap:
         """The entries of a ledger that wait, from ``first`` to before ``end``."""
-        found = self._waiting.members(ledger_id, first, end) | self._shelf.members(ledger_id, first, end)
+        found = self.slots.waiting.members(ledger_id, first, end) | self._shelf.members(ledger_id, first, end)
         for column in (self._column, self._behind):
             found |= column.members(ledger_id, first, end)
         if ledger_id == self._ledger_id:
@@ -249,11 +247,8 @@ class TimeBuckets(SlotBuckets):
         spread = (1 << self.coarse_bits - self.bits) - 1
         first = bucket if self.is_strict else bucket - spread
         self._open_through(mark)
-        order = self._near_order
-        for known in order[bisect_left(order, first) : bisect_right(order, min(first + spread, mark[0]))]:
-            if any(ledger_id == position[0] and position[1] in ids for ledger_id, ids in self._sealed(known)):
-                return (known, *position) <= mark
-        return False
+        known = self.slots.bucket_of(position, first, min(first + spread, mark[0]))
+        return known is not None and (known, *position) <= mark
 
     def next_due(self, after: Mark, now: int) -> int | None:
         """When the first bucket behind ``after`` is due, or at least not before; None if there is none."""
@@ -277,15 +272,11 @@ class TimeBuckets(SlotBuckets):
 
     def is_empty_through(self, mark: Mark) -> bool:
         """Whether nothing is left of what lies at or before the mark."""
-        self._open_through(mark)
-        order = self._near_order
-        if (far := self._far.first) is not None and far << SLOT_BITS <= mark[0]:
-            return False
-        return not order or order[0] > mark[0] or not self.count_between(FIRST_MARK, mark)
+        return not self.count_between(FIRST_MARK, mark)
 
     def count_before(self, position: Position) -> int:
         """How many entries wait that lie before ``position`` in the log."""
-        count = self._waiting.count_before(position) + self._shelf.count_before(position)
+        count = self.slots.waiting.count_before(position) + self._shelf.count_before(position)
         for column in (self._column, self._behind):
             count += column.count_before(position)
         if position.ledger_id >= self._ledger_id:
@@ -296,14 +287,7 @@ class TimeBuckets(SlotBuckets):
     def count_between(self, after: Mark, mark: Mark) -> int:
         """How many entries lie behind ``after``, up to and including ``mark``."""
         self._open_through(mark)
-        count = 0
-        order = self._near_order
-        for bucket in order[bisect_left(order, after[0]) : bisect_right(order, mark[0])]:
-            for ledger_id, ids in self._sealed(bucket):
-                low = index_after(ids, ledger_id, after) if bucket == after[0] else 0
-                high = index_after(ids, ledger_id, mark) if bucket == mark[0] else len(ids)
-                count += max(0, high - low)
-        return count
+        return self.slots.count_between(after, mark)
 
     # ---- take
 
@@ -312,12 +296,12 @@ class TimeBuckets(SlotBuckets):
         ascending) in order of bucket, ledger and entry; and the mark behind them. They stay in the index."""
         end = (through, LAST, LAST)
         self._open_columns(through)
-        self._open_far(through >> SLOT_BITS)
+        self.slots.open_far(through >> SLOT_BITS)
         result: list[tuple[int, list[int]]] = []
         room = count_max
         while True:
             # What lies before the first of the chunks is near, all of it.
-            taken, after = self._take_near(after, min(self._shelf.first_mark, end), room)
+            taken, after = self.slots.take(after, min(self._shelf.first_mark, end), room)
             result += taken
             room -= sum(len(ids) for _, ids in taken)
             if not room:
@@ -325,52 +309,12 @@ class TimeBuckets(SlotBuckets):
             if not self._open_chunks(end, _OPENED_MIN):
                 return result, max(after, end)
 
-    def _take_near(self, after: Mark, before: Mark, room: int) -> tuple[list[tuple[int, list[int]]], Mark]:
-        """Up to ``room`` positions that are near and lie between these marks, and the mark of the last one."""
-        result: list[tuple[int, list[int]]] = []
-        order = self._near_order
-        last = before[0], before[1], before[2] - 1
-        for bucket in order[bisect_left(order, after[0]) : bisect_right(order, before[0])]:
-            for ledger_id, ids in self._sealed(bucket):
-                start = index_after(ids, ledger_id, after) if bucket == after[0] else 0
-                end = index_after(ids, ledger_id, last) if bucket == before[0] else len(ids)
-                taken = list(ids[start : min(end, start + room)])
-                if not taken:
-                    continue
-                result.append((ledger_id, taken))
-                room -= len(taken)
-                after = bucket, ledger_id, taken[-1]
-                if not room:
-                    return result, after
-        return result, after
-
     def release(self, mark: Mark) -> None:
         """Drop everything up to and including ``mark``."""
         self._open_through(mark)
-        order = self._near_order
-        end = bisect_right(order, mark[0])
-        for bucket in order[:end]:
-            groups = self._sealed(bucket)
-            if bucket == mark[0] and (split := groups_through(groups, mark)) < len(groups):
-                end -= 1
-                self._waiting.remove(groups[:split])
-                ledger_id, ids = groups[split]
-                through = index_after(ids, ledger_id, mark)
-                if through:
-                    self._waiting.remove([(ledger_id, ids[:through])])
-                    groups[split] = (ledger_id, ids[through:])
-                del groups[:split]
-            else:
-                self._waiting.remove(groups)
-                del self._near[bucket]
-        del order[:end]
-        if self._opened:
-            first = order[0] >> SLOT_BITS if order else mark[0] >> SLOT_BITS
-            self._opened = {slot for slot in self._opened if slot >= first}
-        if not len(self) and not self._near and self._far.first is None:
+        self.slots.release(mark)
+        if not len(self) and self.slots.is_empty:
             self.clear()
-        elif len(self._ledger_ids) > _LEDGERS_MIN + 4 * len(self._waiting.by_ledger):
-            self._number_anew()
 
     def due(self, now: int, count_max: int) -> list[Position]:
         """Remove and return up to ``count_max`` positions whose bucket has come, earliest first: for an index that has
@@ -384,25 +328,21 @@ class TimeBuckets(SlotBuckets):
     def _next_bucket(self, after: Mark, now: int) -> int | None:
         # The slot that is next is opened when its time is near, so that its first bucket need not be guessed.
         self._open_through(after)
-        self._open_far((now >> self.bits) + SLOT_MASK >> SLOT_BITS)
-        order = self._near_order
+        self.slots.open_far((now >> self.bits) + SLOT_MASK >> SLOT_BITS)
         far = min(self._shelf.first_mark[0], self._column.lowest(), self._behind.lowest())
         if self._bucket != _NO_RUN:
             far = min(far, self._bucket)
-        if (slot := self._far.first) is not None:
-            far = min(far, slot << SLOT_BITS)
-        for index in range(bisect_left(order, after[0]), len(order)):
-            bucket = order[index]
-            groups = self._sealed(bucket)
-            if groups and (bucket > after[0] or groups_through(groups, after) < len(groups)):
-                return min(bucket, far)
+        if (first_far := self.slots.first_far) is not None:
+            far = min(far, first_far)
+        near = self.slots.next_after(after)
+        far = far if near is None else min(near, far)
         return far if far < NO_BUCKET else None
 
     def _open_through(self, mark: Mark) -> None:
         """Bring everything up to ``mark`` near."""
         self._open_columns(mark[0])
         self._open_chunks(mark)
-        self._open_far(mark[0] >> SLOT_BITS)
+        self.slots.open_far(mark[0] >> SLOT_BITS)
 
     def _open_columns(self, bucket: int) -> None:
         if _NO_RUN < self._bucket <= bucket:
@@ -413,10 +353,7 @@ class TimeBuckets(SlotBuckets):
             self._end_behind()
         for column in (self._column, self._behind):
             if column.lowest() <= bucket:
-                for at, ledger_id, entry_id in column.take_through(bucket):
-                    self._waiting.add(ledger_id, entry_id)
-                    item = (at & SLOT_MASK) << BUCKET_SHIFT | self._number_of(ledger_id) << ENTRY_BITS | entry_id
-                    self._near_of(at).singles.append(item)
+                self.slots.add_near(column.take_through(bucket))
 
     def _open_chunks(self, mark: Mark, enough: int | None = None) -> bool:
         """Bring what chunks have up to ``mark`` near, or ``enough`` entries of it; whether there was any."""
@@ -425,16 +362,14 @@ class TimeBuckets(SlotBuckets):
         while (enough is None or count < enough) and (taken := self._shelf.take_next(mark)) is not None:
             chunk, keys = taken
             count += max(1, len(keys))
-            for slot, packed in chunk.unpack(keys, self._number_of):
+            for slot, packed in chunk.unpack(keys, self.slots.number_of):
                 if slot in slots:
                     slots[slot].extend(packed)
                 else:
                     slots[slot] = packed
         # Together, since a slot may have a little from each chunk.
         for slot, packed in slots.items():
-            for number, ids in packed.by_ledger().items():
-                self._waiting.add_new(self._ledger_ids[number], ids)
-            self._bring_near(slot, packed)
+            self.slots.add_near_slot(slot, packed)
         return bool(count)
 
     # ---- discard
@@ -442,7 +377,7 @@ class TimeBuckets(SlotBuckets):
     def discard_through(self, position: Position) -> int:
         """Forget every entry up to and including ``position``, whatever its time; how many those were."""
         before = len(self)
-        self._discard_packed(position)
+        self.slots.discard_through(position)
         self._shelf.discard_through(position)
         behind = Position(position.ledger_id, position.entry_id + 1)
         self._column.discard_before(behind)
@@ -468,7 +403,7 @@ class TimeBuckets(SlotBuckets):
     # ---- as a whole
 
     def chunks(self) -> list[DelayedChunk]:
-        """Every chunk; what is in columns becomes one, or is in :meth:`slots`."""
+        """Every chunk; what is in columns becomes one, or is in :attr:`slots`."""
         self._flush()
         return list(self._shelf.chunks())
 
@@ -484,13 +419,13 @@ class TimeBuckets(SlotBuckets):
         fresh = {}
         for number, ids in found.items():
             fresh[number] = ids - self._members(ledger_ids[number], ids.min(), ids.max() + 1)
-            self._waiting.add_new(ledger_ids[number], fresh[number])
+            self.slots.waiting.add_new(ledger_ids[number], fresh[number])
         if any(len(fresh[number]) < len(ids) for number, ids in found.items()):
             packed.keep(fresh.get)
         if packed.is_empty:
             return
-        packed.renumber({number: self._number_of(ledger_ids[number]) for number in fresh})
-        self._put(slot, packed)
+        packed.renumber({number: self.slots.number_of(ledger_ids[number]) for number in fresh})
+        self.slots.put(slot, packed)
         self._reach_all(fresh, ledger_ids)
 
     def merge_chunk(self, chunk: DelayedChunk) -> None:
@@ -520,4 +455,4 @@ class TimeBuckets(SlotBuckets):
             invariant(positions == sorted(set(positions)), "a column does not ascend")
         invariant(self._run_first <= self._next_id, "a run ends before it begins")
         self._shelf.check_invariants()
-        self._check_slots()
+        self.slots.check_invariants()

@@ -41,7 +41,7 @@ async def look(request: Request) -> Response:
             "skipped": one.skipped_ms,
             "error": one.error,
         }
-        for one in skipped_of(topic.ledger.properties)
+        for one in skipped_of(topic.ledger.stored.properties)
     ]
     return json_response(
         {"holes": [_document(hole, _loss(topic, hole.ledger_id)) for hole in holes], "skipped": skipped}
@@ -72,7 +72,7 @@ def _loss(topic: PersistentTopic, ledger_id: int) -> Document:
         cursor = subscription.cursor
         mark_delete = cursor.mark_delete_position
         begin = max(Position(ledger_id, 0), Position(mark_delete.ledger_id, mark_delete.entry_id + 1))
-        count = topic.ledger.count_between(begin, last) - cursor.individually_acknowledged_in(ledger_id)
+        count = topic.ledger.ledgers.count_between(begin, last) - cursor.state.acked.count_in(ledger_id)
         if begin <= last and count > 0:
             unread[name] = count
     buffer = topic.transaction_buffer

@@ -111,7 +111,7 @@ def log_stats(topic: PersistentTopic) -> Document:
 async def _look_up_creation(topic: PersistentTopic) -> None:
     """When the last ledger was made: a list that was loaded does not say, the ledger's metadata do."""
     with suppress(StorageError):
-        await topic.ledger.look_up_creation()
+        await topic.ledger.reader.look_up_creation()
 
 
 def internal_info(info: StoredInfo, now_ms: int) -> Document:

@@ -72,7 +72,7 @@ async def entry_by_position(request: Request) -> Response:
     position = Position(path_int(request, "ledger", LONG_MAX), path_int(request, "entry", LONG_MAX))
     await refuse_partitioned(topics, name, "GetMessageById is not allowed on partitioned-topic")
     topic = await persistent_topic(topics, name, "GetMessageById")
-    entries = await topic.ledger.read([position])
+    entries = await topic.ledger.reader.read([position])
     if not entries:
         raise NotFoundError("Message id not found")
     return entry_response(entries[0])
@@ -89,8 +89,8 @@ async def message_id_by_time(request: Request) -> Response:
         topics, name, f"{what} on a partitioned topic is not allowed, please try do it on specific topic partition"
     )
     ledger = (await persistent_topic(topics, name, what)).ledger
-    before = await ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < timestamp_ms)
-    position = ledger.next_position(before if before is not None else EARLIEST)
+    before = await ledger.reader.find_last(lambda entry: entry_timestamp_ms(entry.data) < timestamp_ms)
+    position = ledger.ledgers.next_position(before if before is not None else EARLIEST)
     return json_response(message_id_json(position, name.partition))
 
 
@@ -105,7 +105,7 @@ async def examine(request: Request) -> Response:
         "please try examine message on specific topic partition",
     )
     ledger = (await persistent_topic(topics, name, "Examine messages")).ledger
-    count = ledger.readable.entry_count
+    count = ledger.extent.readable.entry_count
     if not count:
         raise PreconditionFailedError("Could not examine messages due to the total message is zero")
     if request.query_params.get("initialPosition") == "earliest":
@@ -115,7 +115,7 @@ async def examine(request: Request) -> Response:
         index = count - number
     else:
         raise PreconditionFailedError(f"there are {count} messages, none is number {number} from the latest one")
-    entries = await ledger.read([ledger.readable.position_at(index)])
+    entries = await ledger.reader.read([ledger.extent.readable.position_at(index)])
     if not entries:
         raise NotFoundError("Message not found")  # trimmed meanwhile
     return entry_response(entries[0])
@@ -132,7 +132,7 @@ async def message_id_by_index(request: Request) -> Response:
         raise NotFoundError(f"Invalid message index: {index}")
     await refuse_partitioned(topics, name, "GetMessageIDByIndex is not allowed on partitioned-topic")
     ledger = (await persistent_topic(topics, name, "Get message id by index")).ledger
-    if not ledger.readable.entry_count:
+    if not ledger.extent.readable.entry_count:
         raise NotFoundError(f"No messages found in topic {name}")
     position = await position_of_index(ledger, index)
     if position is None:
@@ -160,8 +160,8 @@ async def backlog(request: Request) -> Response:
     ledgers: list[Json] = []
     async for target in partitions_or_self(topics, name, used=True):
         topic = await persistent_topic(topics, target, "Get backlog")
-        size += topic.ledger.size_bytes
-        entries += topic.ledger.entry_count
+        size += topic.ledger.ledgers.size_bytes
+        entries += topic.ledger.ledgers.entry_count
         ledgers += [
             {"entries": one.entries, "timestamp": one.closed_ms, "size": one.size_bytes, "ledgerId": one.ledger_id}
             for one in topic.ledger.ledgers.infos

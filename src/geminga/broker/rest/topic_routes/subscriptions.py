@@ -230,7 +230,7 @@ async def expire_messages_up_to(request: Request) -> Response:
             "ongoing message expiration not finished or invalid message position provided."
         )
     if isinstance(body, dict) and _is_excluded(body):
-        position = topic.ledger.previous_position(position)
+        position = topic.ledger.ledgers.previous_position(position)
     seek.expire_up_to(subscription, position)
     return no_content()
 
@@ -280,13 +280,13 @@ async def _start_of(
     excluded, given = _is_excluded(body), body.get("batchIndex")
     index = -1 if given is None else number_of(given, "batchIndex")
     if index < 0:
-        return (ledger.next_position(position) if excluded else position), None
-    entries = await ledger.read([position])
+        return (ledger.ledgers.next_position(position) if excluded else position), None
+    entries = await ledger.reader.read([position])
     metadata = peek_metadata(entries[0].data) if entries else None
     size = batch_size(metadata, len(entries[0].data)) if metadata is not None else 1
     first = index + 1 if excluded else index
     if first >= size:
-        return ledger.next_position(position), None
+        return ledger.ledgers.next_position(position), None
     return (position, ack_set_from(first, size)) if first > 0 else (position, None)
 
 

@@ -264,7 +264,7 @@ async def trim(request: Request) -> Response:
     partition."""
     try:
         async for topic in _each_stored(request, "Trim"):
-            await topic.ledger.trim()
+            await topic.ledger.trimmer.trim()
     except NotFoundError as error:
         raise TopicNotFoundError(f"Topic {topic_of(request)} not found") from error
     return nothing_set()
@@ -333,7 +333,7 @@ async def _properties(request: Request) -> dict[str, str]:
         return dict(found.properties)
     topic = await topics.registry.get(name, create=False, is_for_client=False)
     assert isinstance(topic, PersistentTopic)
-    return dict(topic.ledger.properties)
+    return dict(topic.ledger.stored.properties)
 
 
 async def _replace_properties(request: Request, properties: dict[str, str]) -> None:
@@ -342,7 +342,7 @@ async def _replace_properties(request: Request, properties: dict[str, str]) -> N
         await topics.resources.partitioned_topics.set_properties(name, properties)
         return
     ledger = (await persistent_topic(topics, name)).ledger
-    await ledger.set_properties(_visible(properties), kept=INTERNAL_PROPERTIES)
+    await ledger.stored.set_properties(_visible(properties), kept=INTERNAL_PROPERTIES)
 
 
 def _visible(properties: dict[str, str]) -> dict[str, str]:

@@ -496,7 +496,7 @@ async def position_stats(request: Request) -> Response:
 async def _batch_size(ledger: ManagedLedger, position: Position) -> int:
     """Messages of an entry that is a batch; 0: it is none, or not there."""
     try:
-        entries = await ledger.read([position], is_limited=False)
+        entries = await ledger.reader.read([position], is_limited=False)
     except StorageError:
         return 0
     metadata = peek_metadata(entries[0].data) if entries else None
