@@ -6,11 +6,10 @@ import os
 
 import pytest
 
-from geminga.bookie import crash_points
-from geminga.sim import run_seeds
-from support.house.planted_defects import check_is_caught
+from geminga.bookie import Defects, crash_points
+from geminga.sim import Report, SimWorld, run_seeds
 from support.house.weekly_sample import run_week
-from support.stories.bookie_crash import bookie_story
+from support.stories.bookie_crash import BookieStory, bookie_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "24"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2500"))
@@ -33,15 +32,25 @@ def test_bookie_crash_points_over_many_seeds_are_all_hit(capsys):
     assert not rare, f"fewer than {CRASHES_MIN} crashes at {rare}"
 
 
-#: Each is a line of tools/mutants/packages/bookie.toml.
-DEFECTS = [
-    "a receipt leaves before the entry is on stable storage",
-    "a receipt leaves when its group is handed to the disk",
-    "the name of a new journal file is lost with the power",
-    "the checkpoint names a mark whose entries are not flushed yet",
-]
+def _run_with(defects: Defects, seeds: range) -> Report:
+    async def defective(world: SimWorld) -> None:
+        await BookieStory(world, defects=defects).run()
+
+    return run_seeds(defective, seeds, failures_max=1)
 
 
-@pytest.mark.parametrize("why", DEFECTS)
-def test_bookie_planted_defect_is_caught(why: str) -> None:
-    check_is_caught(bookie_story, why, 50)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "defects",
+    [
+        Defects(no_journal_sync=True),
+        Defects(no_directory_sync=True),
+        Defects(mark_before_flush=True),
+        Defects(receipt_before_sync=True),
+    ],
+    ids=["no journal fsync", "no directory fsync", "mark before flush", "receipt before sync"],
+)
+def test_bookie_planted_defect_is_caught(defects):
+    report = _run_with(defects, range(500))
+    assert report.failures, f"{report.seeds} seeds did not notice {defects}"
+    print(f"caught by seed {report.failures[0].seed}: {report.failures[0].error}")

@@ -19,7 +19,7 @@ from functools import partial
 from pyroaring import BitMap64
 
 from geminga.bookie import crash_points as points
-from geminga.bookie.config import BookieConfig
+from geminga.bookie.config import BookieConfig, Defects
 from geminga.bookie.core.journal_format import encode_add_header, encode_adds, encode_fence, encode_ledger
 from geminga.bookie.core.ledger_states import KEY_BYTES_MAX, KEYS_MAX
 from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, is_disk_full
@@ -71,6 +71,7 @@ class LocalBookie:
         journal_directory: str,
         config: BookieConfig,
         ledgers: LiveLedgers,
+        defects: Defects,
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -80,6 +81,7 @@ class LocalBookie:
             journal_directory,
             storage.instance_id,
             config,
+            defects=defects,
             on_full=self._became_full,
             lane=storage.lanes.journal,
         )
@@ -128,6 +130,7 @@ class LocalBookie:
         ledgers: LiveLedgers,
         expected_instance_id: str | None = None,
         accept_damaged_journal: bool = False,
+        defects: Defects | None = None,
         lanes: DiskLanes = ONLY_LANES,
         part: str = "",
     ) -> LocalBookie:
@@ -139,12 +142,15 @@ class LocalBookie:
         which pair of directories of a bookie that has several, as ``2-of-3`` (``spread``).
         Raises DataDirectoryError, CorruptionError, OSError.
         """
+        defects = defects or Defects()
         journal_directory = config.journal_directory or f"{directory}/journal"
         ledger_directory = config.ledger_directory or f"{directory}/ledgers"
         instance_id = await establish_identity(
             runtime, journal_directory, ledger_directory, expected_instance_id, part=part
         )
-        storage = LedgerStorage(runtime, ledger_directory, instance_id, config, stats=BookieStats(), lanes=lanes)
+        storage = LedgerStorage(
+            runtime, ledger_directory, instance_id, config, defects=defects, stats=BookieStats(), lanes=lanes
+        )
         is_mark_known = await load_storage(storage)
         replay = await replay_journal(
             storage, journal_directory, is_mark_known=is_mark_known, accept_damage=accept_damaged_journal
@@ -154,7 +160,7 @@ class LocalBookie:
             if live is None:
                 raise DataDirectoryError("which ledgers exist is not known now: a damaged journal needs that")
             enter_limbo(storage, BitMap64(live))
-        bookie = cls(runtime, storage, journal_directory, config, ledgers)
+        bookie = cls(runtime, storage, journal_directory, config, ledgers, defects)
         await bookie._journal.start(
             next_id=replay.next_journal_id, last_sequence=replay.last_sequence, old_ids=replay.journal_ids
         )

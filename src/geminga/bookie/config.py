@@ -10,7 +10,7 @@ from 16 on: a broker on a laptop stays small); ``diskUsageThreshold`` is 0.99 as
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.bookie.limits import JOURNAL_LARGE_FILE_FACTOR
 from geminga.model.settings import setting
@@ -89,3 +89,16 @@ def of_part(config: BookieConfig, journal: str, ledgers: str, count: int) -> Boo
         read_cache_max_size_mb=config.read_cache_max_size_mb / count,
         open_file_limit=max(OPEN_LOGS_MIN, config.open_file_limit // count),
     )
+
+
+class Defects(NamedTuple):
+    """Defects that long tests plant to prove that their checkers see them. Production never sets one."""
+
+    #: Groups are acknowledged after the write, without fdatasync.
+    no_journal_sync: bool = False
+    #: Names of new files are not made durable.
+    no_directory_sync: bool = False
+    #: The checkpoint mark is written before the entries it covers.
+    mark_before_flush: bool = False
+    #: Adds are acknowledged when their group is handed to the disk.
+    receipt_before_sync: bool = False

@@ -97,7 +97,7 @@ class EntryLogs:
         """Start value of the CRCs in a log."""
         return fmt.log_seed(self._instance_id, log_id)
 
-    async def create(self) -> LogWriter:
+    async def create(self, *, sync_directory: bool = True) -> LogWriter:
         """A new log with its header; its name is durable, its bytes are not. Raises OSError."""
         log_id = self.next_log_id
         self.next_log_id += 1
@@ -107,7 +107,8 @@ class EntryLogs:
         try:
             writer.put((fmt.encode_file_header(log_id, self._instance_id),))
             await writer.drain()
-            await disk.sync_dir(self._directory)
+            if sync_directory:
+                await disk.sync_dir(self._directory)
         except OSError:
             await self.abandon(writer)
             raise

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from geminga.bookie import crash_points as points
-from geminga.bookie.config import BookieConfig
+from geminga.bookie.config import BookieConfig, Defects
 from geminga.bookie.core.group_pacing import GroupPacing
 from geminga.bookie.core.journal_format import (
     FILE_HEADER_BYTES,
@@ -90,6 +90,7 @@ class Journal:
         instance_id: bytes,
         config: BookieConfig,
         *,
+        defects: Defects,
         on_full: Callable[[StorageError], None],
         lane: str = ONLY_LANES.journal,
     ) -> None:
@@ -103,7 +104,7 @@ class Journal:
         self._large_size_bytes = config.journal_large_file_size_bytes
         #: Of the file that takes groups.
         self._file_size_bytes = 0
-        self._is_synced = config.journal_sync_data
+        self._is_synced = config.journal_sync_data and not defects.no_journal_sync
         self._flush_when_queue_empty = config.journal_flush_when_queue_empty
         self._group_wait_s = config.journal_max_group_wait_ms / 1000
         paces = config.journal_adaptive_group_writes and self._flush_when_queue_empty and self._group_wait_s > 0
@@ -113,6 +114,7 @@ class Journal:
         self._is_held = False
         self._hold_timer: asyncio.TimerHandle | None = None
         self._buffered_writes_threshold = config.journal_buffered_writes_threshold
+        self._defects = defects
         self._on_full = on_full
         self._loop = asyncio.get_running_loop()
         #: Ids of the files on disk, ascending, the spare one included.
@@ -255,6 +257,8 @@ class Journal:
         self._in_flight, self._in_flight_bytes = group, size_bytes
         crash_point(points.JOURNAL_BEFORE_WRITE)
         assert self._file is not None
+        if self._defects.receipt_before_sync:
+            self._acknowledge(group)
         self._runtime.disk.append(self._file, self._offset, buffers, sync=self._is_synced, done=self._written)
         crash_point(points.JOURNAL_AFTER_SUBMIT)
 
@@ -374,7 +378,8 @@ class Journal:
             )
             header = encode_file_header(journal_id, self._instance_id)
             await append(disk, file, 0, (header,), sync=True)
-            await disk.sync_dir(self.directory)
+            if not self._defects.no_directory_sync:
+                await disk.sync_dir(self.directory)
         except OSError:
             if file is not None:
                 await self._close_quietly(file)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pyroaring import BitMap64
 
 from geminga.bookie import crash_points as points
-from geminga.bookie.config import BookieConfig
+from geminga.bookie.config import BookieConfig, Defects
 from geminga.bookie.core import entry_log_format as log_format
 from geminga.bookie.core.checkpoint_format import Checkpoint, encode_checkpoint
 from geminga.bookie.core.index import Index, IndexRun, Row, make_location, merge_runs, runs_to_merge
@@ -60,6 +60,7 @@ class LedgerStorage:
         instance_id: bytes,
         config: BookieConfig,
         *,
+        defects: Defects,
         stats: BookieStats,
         lanes: DiskLanes = ONLY_LANES,
     ) -> None:
@@ -77,6 +78,7 @@ class LedgerStorage:
         self.checkpoint = Checkpoint()
         #: Held by whoever changes runs, logs or checkpoint.
         self.lock = asyncio.Lock()
+        self._defects = defects
         self._writer: LogWriter | None = None
         self._next_run_id = 1
         #: Mark and changed ledgers of the flush under way (kept while it is retried).
@@ -123,6 +125,8 @@ class LedgerStorage:
             invariant(entries is not None, "flush without begin_flush")
             assert entries is not None
             crash_point(points.FLUSH_SWAPPED)
+            if self._defects.mark_before_flush:
+                await self.write_checkpoint(self.index.runs, mark=self._flush_mark)
             flushed_bytes = self.cache.flushing_bytes
             runs = self.index.runs
             if entries or self._flush_dirty:
@@ -187,7 +191,7 @@ class LedgerStorage:
             await self._sync_writer(writer)
             self._writer = None
             await self.logs.close_writer(writer)
-        writer = await self.logs.create()
+        writer = await self.logs.create(sync_directory=not self._defects.no_directory_sync)
         self._writer = writer
         crash_point(points.FLUSH_LOG_CREATED)
         rows = self.states.rows(self.states.master_keys)

@@ -10,7 +10,7 @@ import asyncio
 import errno
 from collections.abc import Sequence
 
-from geminga.bookie import BookieConfig, LocalBookie, crash_points
+from geminga.bookie import BookieConfig, Defects, LocalBookie, crash_points
 from geminga.model.bookie_port import LacResult
 from geminga.model.errors import (
     DiskFullError,
@@ -45,12 +45,13 @@ TINY = BookieConfig(
 class BookieStory:
     """See the module's docstring."""
 
-    def __init__(self, world: SimWorld, *, config: BookieConfig = TINY) -> None:
+    def __init__(self, world: SimWorld, *, defects: Defects | None = None, config: BookieConfig = TINY) -> None:
         self.world = world
         self.rng = world.rng("bookie story")
         self.node = world.node("bookie")
         self.node.on_fatal = self.stop_process
         self.config = config
+        self.defects = defects or Defects()
         self.metadata = Listed(set())
         self.next_ledger_id = 1
         #: (ledger, entry) -> every value it was ever given.
@@ -78,7 +79,9 @@ class BookieStory:
     # ---- one life ---------------------------------------------------------------------------------------------
 
     async def open(self) -> LocalBookie:
-        self.bookie = await LocalBookie.open(self.node.runtime, "/data", self.config, ledgers=self.metadata)
+        self.bookie = await LocalBookie.open(
+            self.node.runtime, "/data", self.config, ledgers=self.metadata, defects=self.defects
+        )
         return self.bookie
 
     async def live(self, node: SimNode) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import errno
 from collections.abc import Sequence
 
-from geminga.bookie import BookieConfig
+from geminga.bookie import BookieConfig, Defects
 from geminga.bookie.core import journal_format as fmt
 from geminga.bookie.core.group_pacing import ENTRIES_ENOUGH
 from geminga.bookie.journal import Journal, journal_name
@@ -18,7 +18,7 @@ async def make_journal(case: BookieNode, **changes: object) -> tuple[Journal, li
     full: list[StorageError] = []
     config = BookieConfig(**{"journal_pre_alloc_size_mb": 0.002, **changes})  # type: ignore[arg-type]
     await case.node.runtime.disk.make_dirs("/j")
-    journal = Journal(case.node.runtime, "/j", INSTANCE, config, on_full=full.append)
+    journal = Journal(case.node.runtime, "/j", INSTANCE, config, defects=Defects(), on_full=full.append)
     await journal.start(next_id=1, last_sequence=0, old_ids=())
     return journal, full
 
