@@ -3,8 +3,8 @@
 A word is *defined* by each class, function, method, field or attribute whose name it is, apart from underscores and
 ``is_``, ``has_``, ``was_``: two definitions in one module are one thing, in two modules they are as a rule two, and
 a reader has to know which is meant. ``--homonyms`` lists the public classes whose name several modules define, but for
-those that stand for each other: the asyncio client and its blocking facade, and errors as clients and as brokers see
-them. docs/glossary.md has the outcome.
+those that stand for each other: the asyncio client and its blocking facade, the typed client of the admin REST and
+what it is about, and errors as clients and as brokers see them. docs/glossary.md has the outcome.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bench.compare import unpack
 ROOT: Final = Path(__file__).resolve().parents[1]
 _PREFIXES: Final = ("is_", "has_", "was_")
 #: What both sides of a facade define.
-_FACADES: Final = ("client/blocking/", "client/_api/errors.py")
+_FACADES: Final = ("client/blocking/", "client/_api/errors.py", "admin/")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 #: By name: the modules that define it, below ``geminga``.
