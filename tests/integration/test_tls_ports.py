@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import ssl
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +23,10 @@ from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 WAIT_MS = 20_000
+#: What a client says first, as far as its length: the rest never comes.
+HALF_HELLO = bytes.fromhex("1603010200010001fc0303")
+BATCHES_BEFORE = 8
+GROWN_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Secured:
@@ -166,3 +171,41 @@ def test_client_must_show_a_certificate_where_that_is_asked_for(secured) -> None
         client = secured.official(url, shows_certificate=True)
         assert pass_on(client, "t") == b"over TLS"
         client.close()
+
+
+@pytest.mark.long
+def test_ten_thousand_halves_of_handshakes_leave_nothing_and_others_are_served(process, secured) -> None:
+    ports = [urlsplit(str(process.ready[key])).port for key in ("brokerServiceUrlTls", "webServiceUrlTls")]
+    client = secured.official(str(process.ready["brokerServiceUrlTls"]))
+    producer, consumer = client.create_producer("witness"), client.subscribe("witness", "s")
+    before_bytes = before_files = 0
+    # The first make what the C library keeps: room for as many as are under way at once, touched here and there.
+    for batch in range(BATCHES_BEFORE + 10):
+        count = 1_000
+        halves = [socket.create_connection(("127.0.0.1", ports[number % 2])) for number in range(count)]
+        for half in halves:
+            half.sendall(HALF_HELLO)
+        producer.send(b"in between")
+        assert consumer.receive(WAIT_MS).data() == b"in between"
+        for half in halves:
+            half.close()
+        producer.send(b"behind")
+        assert consumer.receive(WAIT_MS).data() == b"behind"
+        if batch == BATCHES_BEFORE - 1:
+            before_bytes, before_files = process.rss_bytes(), open_files(process.pid)
+    client.close()
+    # Closed by their clients, so that nothing but a turn of the loop is waited for.
+    for _ in range(1_000):
+        urllib.request.urlopen(f"{process.web_url}/admin/v2/clusters", timeout=20).close()
+        if open_files(process.pid) <= before_files:
+            break
+    assert open_files(process.pid) <= before_files
+    grown_bytes = process.rss_bytes() - before_bytes
+    print(
+        f"10,000 halves of handshakes: {before_bytes / 2**20:.1f} MiB after the first, {grown_bytes / 2**20:.1f} more"
+    )
+    assert grown_bytes < GROWN_BYTES_MAX
+
+
+def open_files(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
