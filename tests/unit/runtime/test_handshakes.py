@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 
 from geminga.app.lifecycle.event_loop import loop_factory
-from geminga.runtime import AsyncioNetwork, handshakes, next_turn
+from geminga.runtime import AsyncioNetwork, handshakes, wait_ms
 from geminga.runtime.network import AsyncioListener
 from geminga.runtime.ports import Listener, ServerTls
 from geminga.runtime.tls.contexts import client_context, server_context
@@ -82,7 +82,7 @@ def half(port: int) -> socket.socket:
 async def eventually(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not holds():
-            await next_turn()
+            await wait_ms(1)
 
 
 def descriptors() -> int:
