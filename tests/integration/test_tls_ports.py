@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -18,6 +19,8 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 import geminga
+import geminga.client as gc
+from geminga.client import blocking
 from support.processes.certificates import Authority
 from support.processes.official import quiet_client
 
@@ -101,6 +104,31 @@ def test_official_client_speaks_tls_with_and_without_a_certificate(process, secu
     over_http = secured.official(str(process.ready["webServiceUrlTls"]))
     assert pass_on(over_http, "http") == b"over TLS"
     over_http.close()
+
+
+@pytest.mark.parametrize("key", ["brokerServiceUrlTls", "webServiceUrlTls", "webServiceUrl"])
+def test_our_client_finds_brokers_over_tls_and_over_http(process, secured, key) -> None:
+    own = gc.AuthenticationTLS(secured.client, secured.client)
+    trust = str(secured.authority.certificate)
+    with blocking.connect(str(process.ready[key]), tls_trust_certs_file_path=trust, authentication=own) as client:
+        topic = f"ours-{key}"
+        pattern, earliest = re.compile(f"persistent://public/default/{topic}"), gc.InitialPosition.Earliest
+        consumer = client.subscribe(pattern, "s", initial_position=earliest)
+        producer = client.create_producer(topic)
+        producer.send(b"over TLS")
+        assert consumer.receive(WAIT_MS).data() == b"over TLS"
+        assert client.get_topic_partitions(topic) == [f"persistent://public/default/{topic}"]
+        with pytest.raises(gc.TopicNotFound, match="Namespace"):
+            client.create_producer("persistent://public/nowhere/t")
+
+
+def test_our_client_says_what_is_wrong_with_a_web_service(process) -> None:
+    nobody = blocking.connect(str(process.ready["webServiceUrlTls"]), operation_timeout_ms=500)
+    with nobody as client, pytest.raises(gc.ConnectError, match="certificate verify failed"):
+        client.create_producer("t")
+    binary = process.service_url.replace("pulsar:", "http:")
+    with blocking.connect(binary, operation_timeout_ms=500) as client, pytest.raises(gc.PulsarException):
+        client.create_producer("t")
 
 
 def test_lookup_over_https_tells_both_addresses(process, secured) -> None:
