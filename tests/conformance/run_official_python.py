@@ -70,6 +70,17 @@ def find_tests(folder: Path) -> dict[str, str]:
     return found
 
 
+def certificates(folder: Path) -> dict[str, str]:
+    """Ports with TLS and the suite's own certificates, as variables of the broker's environment."""
+    files = {
+        "tlsCertificateFilePath": "broker-cert.pem",
+        "tlsKeyFilePath": "broker-key.pem",
+        "tlsTrustCertsFilePath": "cacert.pem",
+    }
+    found = {f"GEMINGA_{key}": str(folder / "test-conf" / name) for key, name in files.items()}
+    return {**found, "GEMINGA_brokerServicePortTls": "6651", "GEMINGA_webServicePortTls": "8443"}
+
+
 def provision(broker: StandaloneProcess) -> list[str]:
     """Tenants, namespaces and permissions as the suite expects them; what the broker would not do."""
     tenant_public = {"adminRoles": ["anonymous"], "allowedClusters": ["standalone"]}
@@ -198,6 +209,7 @@ def main() -> int:
         arguments=["--config", str(HERE / "python.conf"), *brokers],
         broker_port=BROKER_PORT,
         web_port=WEB_PORT,
+        environment=certificates(folder),
     )
     outcomes: list[Outcome] = []
     try:

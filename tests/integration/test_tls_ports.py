@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
+import socket
 import ssl
 import urllib.request
 from collections.abc import Iterator
@@ -17,11 +19,17 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 import geminga
+import geminga.client as gc
+from geminga.client import blocking
 from support.processes.certificates import Authority
 from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
 WAIT_MS = 20_000
+#: What a client says first, as far as its length: the rest never comes.
+HALF_HELLO = bytes.fromhex("1603010200010001fc0303")
+BATCHES_BEFORE = 8
+GROWN_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Secured:
@@ -98,6 +106,31 @@ def test_official_client_speaks_tls_with_and_without_a_certificate(process, secu
     over_http.close()
 
 
+@pytest.mark.parametrize("key", ["brokerServiceUrlTls", "webServiceUrlTls", "webServiceUrl"])
+def test_our_client_finds_brokers_over_tls_and_over_http(process, secured, key) -> None:
+    own = gc.AuthenticationTLS(secured.client, secured.client)
+    trust = str(secured.authority.certificate)
+    with blocking.connect(str(process.ready[key]), tls_trust_certs_file_path=trust, authentication=own) as client:
+        topic = f"ours-{key}"
+        pattern, earliest = re.compile(f"persistent://public/default/{topic}"), gc.InitialPosition.Earliest
+        consumer = client.subscribe(pattern, "s", initial_position=earliest)
+        producer = client.create_producer(topic)
+        producer.send(b"over TLS")
+        assert consumer.receive(WAIT_MS).data() == b"over TLS"
+        assert client.get_topic_partitions(topic) == [f"persistent://public/default/{topic}"]
+        with pytest.raises(gc.TopicNotFound, match="Namespace"):
+            client.create_producer("persistent://public/nowhere/t")
+
+
+def test_our_client_says_what_is_wrong_with_a_web_service(process) -> None:
+    nobody = blocking.connect(str(process.ready["webServiceUrlTls"]), operation_timeout_ms=500)
+    with nobody as client, pytest.raises(gc.ConnectError, match="certificate verify failed"):
+        client.create_producer("t")
+    binary = process.service_url.replace("pulsar:", "http:")
+    with blocking.connect(binary, operation_timeout_ms=500) as client, pytest.raises(gc.PulsarException):
+        client.create_producer("t")
+
+
 def test_lookup_over_https_tells_both_addresses(process, secured) -> None:
     url = str(process.ready["webServiceUrlTls"])
     found = secured.get(f"{url}/lookup/v2/topic/persistent/public/default/t", shows_certificate=True)
@@ -166,3 +199,41 @@ def test_client_must_show_a_certificate_where_that_is_asked_for(secured) -> None
         client = secured.official(url, shows_certificate=True)
         assert pass_on(client, "t") == b"over TLS"
         client.close()
+
+
+@pytest.mark.long
+def test_ten_thousand_halves_of_handshakes_leave_nothing_and_others_are_served(process, secured) -> None:
+    ports = [urlsplit(str(process.ready[key])).port for key in ("brokerServiceUrlTls", "webServiceUrlTls")]
+    client = secured.official(str(process.ready["brokerServiceUrlTls"]))
+    producer, consumer = client.create_producer("witness"), client.subscribe("witness", "s")
+    before_bytes = before_files = 0
+    # The first make what the C library keeps: room for as many as are under way at once, touched here and there.
+    for batch in range(BATCHES_BEFORE + 10):
+        count = 1_000
+        halves = [socket.create_connection(("127.0.0.1", ports[number % 2])) for number in range(count)]
+        for half in halves:
+            half.sendall(HALF_HELLO)
+        producer.send(b"in between")
+        assert consumer.receive(WAIT_MS).data() == b"in between"
+        for half in halves:
+            half.close()
+        producer.send(b"behind")
+        assert consumer.receive(WAIT_MS).data() == b"behind"
+        if batch == BATCHES_BEFORE - 1:
+            before_bytes, before_files = process.rss_bytes(), open_files(process.pid)
+    client.close()
+    # Closed by their clients, so that nothing but a turn of the loop is waited for.
+    for _ in range(1_000):
+        urllib.request.urlopen(f"{process.web_url}/admin/v2/clusters", timeout=20).close()
+        if open_files(process.pid) <= before_files:
+            break
+    assert open_files(process.pid) <= before_files
+    grown_bytes = process.rss_bytes() - before_bytes
+    print(
+        f"10,000 halves of handshakes: {before_bytes / 2**20:.1f} MiB after the first, {grown_bytes / 2**20:.1f} more"
+    )
+    assert grown_bytes < GROWN_BYTES_MAX
+
+
+def open_files(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))

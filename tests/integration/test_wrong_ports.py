@@ -123,8 +123,3 @@ def test_our_client_with_tls_says_that_the_port_may_have_none(broker) -> None:
                 await asyncio.wait_for(client.create_producer("t"), AT_ONCE_S)
 
     asyncio.run(main())
-
-
-def test_url_of_a_web_service_is_no_service_url() -> None:
-    with pytest.raises(gc.InvalidUrl, match="a web service; clients use the binary protocol"):
-        gc.connect("http://localhost:8080")

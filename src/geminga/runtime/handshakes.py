@@ -1,8 +1,9 @@
 """TLS handshakes of accepted connections: bounded in number and time, and nothing is made before they are done.
 
-A handshake that was begun holds what OpenSSL and the loop keep for it (some 300 KiB with asyncio's loop), so there are
-:data:`HANDSHAKES_MAX` under way on a listener at most: where a further one comes, the oldest ends. An honest one takes
-milliseconds; what is old is half of one that somebody leaves lying, and those are what makes room.
+A handshake that was begun holds what OpenSSL and the loop keep for it, some 300 KiB. Beyond :data:`HANDSHAKES_MAX` of
+them on a listener a further one cuts off the oldest if that is older than an honest one gets to be; beyond
+:data:`HANDSHAKES_LIMIT` in any case. So clients that all come back at once are served, and halves of handshakes that
+somebody leaves lying are what makes room.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from geminga.runtime.log import SparseWarnings, get_logger
 from geminga.runtime.ports import ServerTls
 from geminga.runtime.spawn import spawn
 
-#: Under way on one listener.
+#: Under way on one listener, unless they are young, and in any case.
 HANDSHAKES_MAX: Final = 256
+HANDSHAKES_LIMIT: Final = 1024
+#: Seconds that an honest one takes at most, where not all others have to be served before.
+HONEST_S: Final = 0.5
 
 _log = get_logger(__name__)
 
@@ -34,8 +39,8 @@ class Handshakes:
         self._factory = factory
         self._place = place
         self._loop = asyncio.get_running_loop()
-        #: Oldest first.
-        self._under_way: dict[asyncio.Task[None], None] = {}
+        #: Oldest first, with the loop's time when they began.
+        self._under_way: dict[asyncio.Task[None], float] = {}
         self._warnings = SparseWarnings(_log, self._loop.time)
 
     @property
@@ -45,25 +50,30 @@ class Handshakes:
 
     def begin(self, connection: socket.socket) -> None:
         """The protocol is told of the connection once its handshake is done; of one that fails it never hears."""
-        if len(self._under_way) >= HANDSHAKES_MAX:
-            oldest = next(iter(self._under_way))
-            del self._under_way[oldest]
-            oldest.cancel()
-            self._warnings.warn(
-                f"{self._place}: more than {HANDSHAKES_MAX} TLS handshakes are under way; the oldest are cut off",
-                "many",
-            )
+        now_s = self._loop.time()
+        count = len(self._under_way)
+        if count >= HANDSHAKES_MAX:
+            oldest, begun_s = next(iter(self._under_way.items()))
+            if count >= HANDSHAKES_LIMIT or now_s - begun_s >= HONEST_S:
+                del self._under_way[oldest]
+                oldest.cancel()
+                self._warnings.warn(
+                    f"{self._place}: more than {HANDSHAKES_MAX} TLS handshakes are under way; the oldest are cut off",
+                    "many",
+                )
         task = spawn(self._establish(connection), name=f"TLS handshake on {self._place}")
-        self._under_way[task] = None
-        task.add_done_callback(self._ended)
+        self._under_way[task] = now_s
+        task.add_done_callback(partial(self._ended, connection))
 
     def close(self) -> None:
         """End those under way."""
         for task in tuple(self._under_way):
             task.cancel()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
         self._under_way.pop(task, None)
+        if task.cancelled():  # perhaps before it had begun, so that nothing of it ran
+            connection.close()
 
     async def _establish(self, connection: socket.socket) -> None:
         try:
@@ -76,9 +86,8 @@ class Handshakes:
         except OSError as error:  # ssl.SSLError is one
             connection.close()
             self._note(error)
-        except asyncio.CancelledError:
-            connection.close()
-            raise
+            # Its frames know the future that holds it: a cycle with all that the handshake held.
+            error.__traceback__ = None
 
     def _note(self, error: OSError) -> None:
         if isinstance(error, ssl.SSLError):

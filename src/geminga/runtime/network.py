@@ -120,6 +120,11 @@ class AsyncioListener:
         """The port it listens on."""
         return self._port
 
+    @property
+    def handshakes_under_way(self) -> int:
+        """Of TLS."""
+        return 0 if self._handshakes is None else self._handshakes.under_way
+
     async def start(self) -> None:
         """Begin to accept; until then connections are refused by the kernel. Raises OSError."""
         for sock in self._sockets:

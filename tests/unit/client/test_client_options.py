@@ -50,7 +50,7 @@ def test_service_url_has_addresses(url: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "host:6650", "http://host", "pulsar://", "pulsar://:1", "pulsar://a:0", "pulsar://a:x"]
+    "url", ["", "host:6650", "ftp://host", "pulsar://", "pulsar://:1", "pulsar://a:0", "pulsar://a:x"]
 )
 def test_what_is_no_service_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidUrl):

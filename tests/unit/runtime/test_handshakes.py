@@ -15,8 +15,8 @@ from typing import cast
 import pytest
 
 from geminga.app.lifecycle.event_loop import loop_factory
-from geminga.runtime import AsyncioNetwork, next_turn
-from geminga.runtime.handshakes import HANDSHAKES_MAX
+from geminga.runtime import AsyncioNetwork, handshakes, wait_ms
+from geminga.runtime.network import AsyncioListener
 from geminga.runtime.ports import Listener, ServerTls
 from geminga.runtime.tls.contexts import client_context, server_context
 from geminga.runtime.tls.peer import peer_certificate
@@ -82,7 +82,7 @@ def half(port: int) -> socket.socket:
 async def eventually(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not holds():
-            await next_turn()
+            await wait_ms(1)
 
 
 def descriptors() -> int:
@@ -140,18 +140,28 @@ def test_what_is_no_tls_and_what_is_never_finished_ends_and_leaves_nothing(runne
     assert "a TLS handshake failed: http request" in caplog.text
 
 
-def test_oldest_handshake_makes_room_and_others_are_served(runner, tmp_path, caplog) -> None:
+@pytest.mark.parametrize("is_old", [False, True])
+def test_oldest_handshake_makes_room_if_it_is_old_and_others_are_served(
+    runner, tmp_path, caplog, monkeypatch, is_old
+) -> None:
+    # A time in which the machine that tests has none, and one that it always has.
+    monkeypatch.setattr(handshakes, "HONEST_S", 0.0 if is_old else 1_000.0)
+    monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 10)
+    monkeypatch.setattr(handshakes, "HANDSHAKES_LIMIT", 30)
     ends = Ends(tmp_path, 1_000)
 
     async def main() -> None:
         listener = await ends.listen()
+        assert isinstance(listener, AsyncioListener)
         before = descriptors()
-        waiting = [half(listener.port) for _ in range(HANDSHAKES_MAX + 20)]
+        waiting = [half(listener.port) for _ in range(40)]
         assert await ends.ask(listener.port) == b"hello"
-        # Their clients' ends, and the server's of those that may be under way.
-        await eventually(lambda: descriptors() <= before + len(waiting) + HANDSHAKES_MAX)
-        waiting[0].setblocking(False)
-        assert await asyncio.get_running_loop().sock_recv(waiting[0], 1) == b""
+        under_way = listener.handshakes_under_way
+        assert under_way == (9 if is_old else 29)
+        for sock in waiting:
+            sock.setblocking(False)
+        with suppress(ConnectionResetError):
+            assert await asyncio.get_running_loop().sock_recv(waiting[0], 1) == b""
         await listener.close()
         # The listener's own is closed too; a loop may have opened one for its first connection.
         await eventually(lambda: descriptors() - len(waiting) in (before - 1, before))
@@ -159,7 +169,7 @@ def test_oldest_handshake_makes_room_and_others_are_served(runner, tmp_path, cap
             sock.close()
 
     runner.run(main())
-    assert f"more than {HANDSHAKES_MAX} TLS handshakes are under way" in caplog.text
+    assert "TLS handshakes are under way; the oldest are cut off" in caplog.text
 
 
 def test_client_whose_certificate_is_not_trusted_is_told_in_the_log(runner, tmp_path, caplog) -> None:

@@ -148,6 +148,8 @@ class Entrance(asyncio.Protocol):
         except OSError as error:
             shared.warnings.warn(f"bookie: a TLS handshake failed: {error}", "handshake")
             plain.abort()
+            # Its frames know the future that holds it: a cycle with all that the handshake held.
+            error.__traceback__ = None
             secured = None
         finally:
             shared.under_way -= 1

@@ -21,6 +21,13 @@ def http_headers(authentication: Authentication | None) -> dict[str, str]:
         if isinstance(data, Coroutine):
             data.close()
         raise InvalidConfiguration("a token that is awaited can not be used for HTTP: expected a text or a function")
+    return headers_of(authentication, data)
+
+
+def headers_of(authentication: Authentication, data: bytes) -> dict[str, str]:
+    """The same, given the data of this moment."""
+    if authentication.method_name == "tls":
+        return {}
     if authentication.method_name == "token":
         return {"Authorization": f"Bearer {data.decode()}"}
     if authentication.method_name == "basic":

@@ -12,6 +12,7 @@ from typing import Final
 from geminga.client._api.errors import NotAllowedError, OperationNotSupported, PulsarException
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.lookup import any_topic_of
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 _Type = pb.BaseCommand
@@ -57,7 +58,7 @@ class TopicListWatch:
         Raises OperationNotSupported if the broker has no watches, NotAllowedError if it refuses this one, or what went
         wrong.
         """
-        connection = await self._cluster.pool.service_connection()
+        connection = await self._cluster.pool.service_connection(any_topic_of(self._namespace))
         if not connection.features.supports_topic_watchers:
             raise OperationNotSupported(f"the broker at {connection.url} does not tell of topics that come and go")
         request_id = connection.next_request_id()

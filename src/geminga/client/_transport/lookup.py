@@ -31,6 +31,11 @@ class TopicList:
     is_changed: bool
 
 
+def any_topic_of(namespace: str) -> str:
+    """A topic that somebody names who asks about a namespace; it is never made."""
+    return f"persistent://{namespace}/__lookup"
+
+
 class Lookup:
     """Asks brokers; retriable errors are tried again with backoff until the operation timeout."""
 
@@ -45,7 +50,7 @@ class Lookup:
 
     async def find_broker_once(self, topic: str) -> BrokerAddress:
         """One attempt, redirects included. Raises LookupError."""
-        connection = await self._pool.service_connection()
+        connection = await self._pool.service_connection(topic)
         is_tls = connection.url.startswith("pulsar+ssl")
         is_authoritative = False
         proxied = False
@@ -55,7 +60,8 @@ class Lookup:
             if not url:
                 raise LookupError(f"lookup of {topic} at {connection.url}: an answer without the broker's address")
             proxied = answer.proxy_through_service_url
-            target = BrokerAddress(url, "" if proxied else url)
+            # Back where was asked: an address of the service URL, or what was told over HTTP.
+            target = BrokerAddress(url, self._pool.way_back(connection) if proxied else url)
             if answer.response == pb.CommandLookupTopicResponse.Connect:
                 return target
             is_authoritative = answer.authoritative
@@ -74,7 +80,7 @@ class Lookup:
         """Number of partitions, 0 for a topic without; ``auto_create``: as the broker's policy for new topics says."""
 
         async def ask() -> int:
-            connection = await self._pool.service_connection()
+            connection = await self._pool.service_connection(topic)
             request_id = connection.next_request_id()
             request = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=request_id)
             if not auto_create:
@@ -95,7 +101,7 @@ class Lookup:
         """The topics of ``tenant/namespace``, partitions one by one; ``pattern`` is a hint the broker may ignore."""
 
         async def ask() -> TopicList:
-            connection = await self._pool.service_connection()
+            connection = await self._pool.service_connection(any_topic_of(namespace))
             request_id = connection.next_request_id()
             request = pb.CommandGetTopicsOfNamespace(namespace=namespace, request_id=request_id, mode=mode)
             if pattern:

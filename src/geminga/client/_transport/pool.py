@@ -55,18 +55,28 @@ class ConnectionPool:
         self._turn = 0
         self.is_closed = False
 
-    async def service_connection(self) -> ClientConnection:
-        """A connection to the service URL: each of its addresses is tried once; raises the last one's error."""
+    async def service_connection(self, topic: str) -> ClientConnection:
+        """A connection to the service URL: each of its addresses is tried once; raises the last one's error.
+
+        Where that is of HTTP, to the broker that is told there for ``topic``, which need not exist.
+        """
         urls = self._service_urls
         last: PulsarException | None = None
         for _ in range(len(urls.addresses)):
             address = urls.current
             try:
+                if address.is_http:
+                    url = await self._told_over_http(address, topic)
+                    return await self._shared(url, parse_addresses(url)[0])
                 return await self._shared(address.url, address)
             except (ConnectError, Timeout) as error:
                 last = error
                 urls.failed(address)
         raise last or ConnectError("the service URL has no address")
+
+    def way_back(self, connection: ClientConnection) -> str:
+        """By which address what is behind ``connection`` is reached again; empty: those of the service URL."""
+        return connection.url if self._service_urls.current.is_http else ""
 
     async def broker_connection(self, address: BrokerAddress) -> ClientConnection:
         """A connection to a broker, through the service URL if that is a proxy."""
@@ -82,6 +92,18 @@ class ConnectionPool:
                     urls.failed(physical)
             raise last or ConnectError("the service URL has no address")
         return await self._shared(address.broker_url, parse_addresses(address.physical_url)[0])
+
+    async def _told_over_http(self, address: Address, topic: str) -> str:
+        if self.is_closed:
+            raise AlreadyClosed("the client is closed")
+        # Not with the pool: most service URLs are binary.
+        from geminga.client._transport.http_lookup import HttpLookup, find_broker
+
+        options = self._options
+        context = self._tls_context() if address.is_tls else None
+        timeout_s = options.connection_timeout_ms / 1000
+        lookup = HttpLookup(address.url, topic, options.listener_name, timeout_s, context)
+        return await find_broker(lookup, options.authentication, self._runtime.threads)
 
     async def close(self) -> None:
         """Close every connection and end attempts under way; on return the sockets are closed, or about to be: a

@@ -1,4 +1,4 @@
-"""Service URLs: ``pulsar://host1:6650,host2`` and which address of a list is tried next."""
+"""Service URLs: ``pulsar://host1:6650,host2`` or ``https://host``, and which address of a list is tried next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Final, NamedTuple
 
 from geminga.client._api.errors import InvalidUrl
 
-_DEFAULT_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
+_DEFAULT_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651, "http": 8080, "https": 8443}
+_HTTP: Final = {False: "http", True: "https"}
+_BINARY: Final = {False: "pulsar", True: "pulsar+ssl"}
 
 
 class Address(NamedTuple):
@@ -15,24 +17,23 @@ class Address(NamedTuple):
     host: str
     port: int
     is_tls: bool
+    #: Brokers are asked for over HTTP there.
+    is_http: bool = False
 
     @property
     def url(self) -> str:
         """``pulsar://host:port``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'pulsar+ssl' if self.is_tls else 'pulsar'}://{host}:{self.port}"
+        return f"{(_HTTP if self.is_http else _BINARY)[self.is_tls]}://{host}:{self.port}"
 
 
 def parse_addresses(url: str) -> list[Address]:
     """The addresses of a service URL; raises InvalidUrl."""
     scheme, separator, rest = url.partition("://")
-    if scheme in ("http", "https"):
-        raise InvalidUrl(
-            f"invalid service URL {url!r}: that is a web service; "
-            "clients use the binary protocol, pulsar://HOST:6650 as a rule"
-        )
     if not separator or scheme not in _DEFAULT_PORTS:
-        raise InvalidUrl(f"invalid service URL {url!r}: expected pulsar://host:port or pulsar+ssl://host:port")
+        raise InvalidUrl(
+            f"invalid service URL {url!r}: expected pulsar://host:port, pulsar+ssl://, http:// or https://"
+        )
     rest = rest.partition("/")[0]
     addresses = [_parse_host(part.strip(), scheme, url) for part in rest.split(",") if part.strip()]
     if not addresses:
@@ -50,7 +51,7 @@ def _parse_host(text: str, scheme: str, url: str) -> Address:
         host = host[1:-1]
     if not host:
         raise InvalidUrl(f"invalid service URL {url!r}: no host before port {port}")
-    return Address(host, int(port), scheme == "pulsar+ssl")
+    return Address(host, int(port), scheme in ("pulsar+ssl", "https"), scheme.startswith("http"))
 
 
 class ServiceUrls:

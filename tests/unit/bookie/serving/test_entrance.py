@@ -16,7 +16,7 @@ from geminga.bookie.serving.entrance import BookieTls
 from geminga.bookkeeper import MemoryBookie
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.model.errors import StorageError
-from geminga.runtime import Runtime, next_turn, real_runtime
+from geminga.runtime import Runtime, real_runtime
 from geminga.runtime.ports import ServerTls
 from geminga.runtime.tls.contexts import client_context, server_context
 from geminga.runtime.tls.settings import Material, Named, PeerCertificate, Rules
@@ -179,7 +179,5 @@ def test_what_is_no_tls_behind_start_tls_or_never_comes_ends_and_leaves_nothing(
                 while await asyncio.get_running_loop().sock_recv(half, 4096):
                     pass
             half.close()
-        while ends.server.connections:
-            await next_turn()
 
     run(story)

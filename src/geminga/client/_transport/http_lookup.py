@@ -1,0 +1,115 @@
+"""Service URLs of HTTP: a broker is found by the REST's lookup, and spoken to by the binary protocol from there on.
+
+The lookup is of what somebody is about to use, so that it needs no more rights than that. With ``https://`` the broker
+is spoken to with TLS, too.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Awaitable
+from typing import Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+from geminga.client._api.authentication import Authentication
+from geminga.client._api.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    ConnectError,
+    LookupError,
+    PulsarException,
+    ServiceUnitNotReady,
+    TopicNotFound,
+)
+from geminga.client._api.http_headers import headers_of, http_headers
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Threads
+
+#: Threads lane of lookups.
+LOOKUP_LANE: Final = "http-lookup"
+#: Brokers that one lookup may be sent on to.
+REDIRECTS_MAX: Final = 20
+#: A larger answer is none of a lookup.
+ANSWER_BYTES_MAX: Final = 1 << 20
+
+_ERRORS: Final[dict[int, type[PulsarException]]] = {
+    401: AuthenticationError,
+    403: AuthorizationError,
+    404: TopicNotFound,
+}
+
+
+class HttpLookup(NamedTuple):
+    """One lookup."""
+
+    #: ``http://host:port`` or ``https://host:port``.
+    url: str
+    topic: str
+    listener_name: str
+    timeout_s: float
+    context: ssl.SSLContext | None
+
+
+async def find_broker(lookup: HttpLookup, authentication: Authentication | None, threads: Threads) -> str:
+    """The broker's binary URL; raises PulsarException."""
+    headers: dict[str, str] = {}
+    if authentication is not None and not getattr(authentication, "is_blocking", False):
+        data = authentication.data()
+        headers = headers_of(authentication, await data if isinstance(data, Awaitable) else data)
+        authentication = None
+    return await threads.call(LOOKUP_LANE, lambda: _find(lookup, headers | http_headers(authentication)))
+
+
+def _find(lookup: HttpLookup, headers: dict[str, str]) -> str:
+    name = TopicName.parse(lookup.topic)
+    url = f"{lookup.url}/lookup/v2/topic/{name.domain}/{name.namespace}/{quote(name.local_name, safe='')}"
+    if lookup.listener_name:
+        url += "?" + urlencode({"listenerName": lookup.listener_name})
+    for _ in range(REDIRECTS_MAX + 1):
+        text, there = _ask(url, headers, lookup)
+        if not there:
+            return _broker_url(text, url, is_tls=url.startswith("https:"))
+        if url.startswith("https:") and not there.startswith("https:"):
+            raise LookupError(f"{url}: sent on to {there}, which has no TLS")
+        url = there
+    raise LookupError(f"lookup of {lookup.topic}: more than {REDIRECTS_MAX} redirects")
+
+
+def _ask(url: str, headers: dict[str, str], lookup: HttpLookup) -> tuple[bytes, str]:
+    """The body, or where it is answered; raises PulsarException."""
+    # Loaded by who has such a URL.
+    from urllib.error import HTTPError, URLError
+    from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        """Who sends a request on is followed above, where it is looked at."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    opener = build_opener(Stay, HTTPSHandler(context=lookup.context))
+    try:
+        with opener.open(Request(url, headers=headers), timeout=lookup.timeout_s) as response:
+            return response.read(ANSWER_BYTES_MAX), ""
+    except HTTPError as error:
+        with error:
+            there = error.headers.get("Location", "")
+            if error.code in (302, 307) and there.startswith(("http://", "https://")):
+                return b"", there
+            reason = error.read(ANSWER_BYTES_MAX).decode(errors="replace")
+        kind = _ERRORS.get(error.code, ServiceUnitNotReady)
+        raise kind(f"{url}: {error.code} {reason[:500]}") from None
+    except (URLError, OSError, ValueError) as error:
+        raise ConnectError(f"connecting to {url}: {getattr(error, 'reason', None) or error}") from None
+
+
+def _broker_url(text: bytes, url: str, *, is_tls: bool) -> str:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    broker = found.get("brokerUrlTls" if is_tls else "brokerUrl") if isinstance(found, dict) else None
+    if not isinstance(broker, str) or not broker:
+        raise LookupError(f"{url}: an answer without the broker's address{' for TLS' if is_tls else ''}")
+    return broker

@@ -1,0 +1,50 @@
+"""A web server that answers what it is told to, in order, and notes what it was asked."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Self
+
+
+class WebAnswers:
+    """``answers``: status, body, ``Location`` (empty: none) of each."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, str, str]] = []
+        #: Paths and headers.
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        web = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                web.asked.append((self.path, dict(self.headers)))
+                status, body, location = web.answers.pop(0)
+                self.send_response(status)
+                if location:
+                    self.send_header("Location", location)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+        self._is_closed = False
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
