@@ -143,6 +143,29 @@ def check_principal(held: HandshakeRules, hello: Hello, whose: Whose, known: Kno
     assert bool(principal.original) == (principal.role in held.proxy_roles)
 
 
+@pytest.mark.parametrize(
+    ("role", "original", "found"),
+    [
+        ("jane", "", Accept(Principal("jane"))),
+        ("jane", "jane", Accept(Principal("jane"))),
+        ("jane", "joe", Refuse("who is no proxy asks for itself alone")),
+        ("jane", "proxy", Refuse("who is no proxy asks for itself alone")),
+        ("jane", " ", Accept(Principal("jane"))),
+        ("proxy", "", Refuse("a proxy must say for whom it asks")),
+        ("proxy", " \t", Refuse("a proxy must say for whom it asks")),
+        ("proxy", "jane", Accept(Principal("proxy", "jane"))),
+        ("proxy", "proxy", Refuse("a proxy can not ask for another proxy")),
+        ("proxy", "gate", Refuse("a proxy can not ask for another proxy")),
+        ("gate", "jane", Accept(Principal("gate", "jane"))),
+    ],
+)
+def test_who_may_ask_for_whom(role: str, original: str, found: Accept | Refuse) -> None:
+    """Roles, proxies and originals, as ``isValidOriginalPrincipal`` of Pulsar 4.2 decides about them."""
+    machine = HandshakeMachine(HandshakeRules(LIMIT_S, proxy_roles=PROXIES), 0.0)
+    machine.connect(Hello(Credentials("token"), original))
+    assert machine.verdict(Known(role), 0.0) == found
+
+
 def connected(until_s: float | None, *, grace_s: float = 0.0, can_refresh: bool = True) -> HandshakeMachine:
     machine = HandshakeMachine(HandshakeRules(LIMIT_S, rounds_max=ROUNDS, refresh_s=REFRESH_S), 0.0)
     machine.connect(Hello(Credentials("token", b"1"), can_refresh=can_refresh))

@@ -24,6 +24,8 @@ KEYS_MAX: Final = 100
 #: Of tokens; Pulsar's provider takes no others.
 ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
+#: Characters of a number: of a modulus of 16,384 bits, and some.
+_NUMBER_LENGTH_MAX: Final = 4096
 _CURVES: Final = {"P-256": "SECP256R1", "P-384": "SECP384R1", "P-521": "SECP521R1"}
 
 
@@ -119,6 +121,6 @@ def _key(item: Mapping[str, object]) -> PublicVerifier:
 
 def _number(item: Mapping[str, object], name: str) -> int:
     value = item.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"a key without {name}")
+    if not isinstance(value, str) or len(value) > _NUMBER_LENGTH_MAX:
+        raise ValueError(f"a key without {name}, or with one that is too long")
     return int.from_bytes(decode_url(value), "big")

@@ -74,6 +74,7 @@ def test_keys_of_other_kinds_are_passed_over() -> None:
         {**good, "crv": "P-999"},
         {**good, "x": "!"},
         {**good, "x": 5},
+        {**good, "x": "A" * 5000},
         {**good, "y": good["x"]},
         web_key(rsa.generate_private_key(65537, 1024).public_key(), "weak"),
         "text",

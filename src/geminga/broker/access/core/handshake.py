@@ -219,7 +219,8 @@ class HandshakeMachine:
             return self._end(Violate("CONNECT on a connection that is connected already"))
         if self.state is not State.WAITING:
             return self._end(Violate("a second CONNECT"))
-        self._hello = hello
+        # A blank name is none, as in Pulsar.
+        self._hello = hello if hello.original_principal.strip() else hello._replace(original_principal="")
         self.state = State.VERIFYING
         return self._verify_peer(hello.credentials)
 
