@@ -56,6 +56,7 @@ rules = st.builds(
     refresh_s=st.just(REFRESH_S),
     proxy_roles=st.sampled_from([frozenset(), PROXIES]),
     verifies_original=st.booleans(),
+    may_name_itself=st.booleans(),
 )
 
 
@@ -143,11 +144,12 @@ def check_principal(held: HandshakeRules, hello: Hello, whose: Whose, known: Kno
     assert bool(principal.original) == (principal.role in held.proxy_roles)
 
 
+@pytest.mark.parametrize("in_http", [False, True])
 @pytest.mark.parametrize(
     ("role", "original", "found"),
     [
         ("jane", "", Accept(Principal("jane"))),
-        ("jane", "jane", Accept(Principal("jane"))),
+        ("jane", "jane", None),
         ("jane", "joe", Refuse("who is no proxy asks for itself alone")),
         ("jane", "proxy", Refuse("who is no proxy asks for itself alone")),
         ("jane", " ", Accept(Principal("jane"))),
@@ -159,10 +161,12 @@ def check_principal(held: HandshakeRules, hello: Hello, whose: Whose, known: Kno
         ("gate", "jane", Accept(Principal("gate", "jane"))),
     ],
 )
-def test_who_may_ask_for_whom(role: str, original: str, found: Accept | Refuse) -> None:
-    """Roles, proxies and originals, as ``isValidOriginalPrincipal`` of Pulsar 4.2 decides about them."""
-    machine = HandshakeMachine(HandshakeRules(LIMIT_S, proxy_roles=PROXIES), 0.0)
+def test_who_may_ask_for_whom(role: str, original: str, found: Accept | Refuse | None, in_http: bool) -> None:
+    """Roles, proxies and originals, as ``isValidOriginalPrincipal`` of Pulsar 4.2.4 decides about them."""
+    machine = HandshakeMachine(HandshakeRules(LIMIT_S, proxy_roles=PROXIES, may_name_itself=in_http), 0.0)
     machine.connect(Hello(Credentials("token"), original))
+    if found is None:  # itself: in HTTP alone
+        found = Accept(Principal("jane")) if in_http else Refuse("who is no proxy asks for itself alone")
     assert machine.verdict(Known(role), 0.0) == found
 
 

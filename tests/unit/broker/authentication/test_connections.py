@@ -304,6 +304,7 @@ def test_requests_are_known_by_their_headers_and_refusals_make_nothing() -> None
         for headers in (
             {"authorization": bearer},
             {"authorization": bearer, "x-pulsar-auth-method-name": "token"},
+            {"authorization": bearer, "x-original-principal": "jane"},
             {"authorization": "Bearer " + token_of("gate").decode(), "x-original-principal": "joe"},
             {"authorization": "Basic " + base64.b64encode("joe:hello:wörld".encode()).decode()},
         ):

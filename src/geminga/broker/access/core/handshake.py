@@ -66,6 +66,8 @@ class HandshakeRules(NamedTuple):
     proxy_roles: frozenset[str] = frozenset()
     #: Whether what a proxy passes on of another's credentials is verified too.
     verifies_original: bool = False
+    #: Whether who is no proxy may name itself as the one it asks for: in Pulsar in HTTP, and not on the binary port.
+    may_name_itself: bool = False
 
 
 # ---- what is found out about credentials
@@ -316,7 +318,8 @@ class HandshakeMachine:
         if hello.original is not None and self._rules.verifies_original and is_proxy:
             self._whose = Whose.ORIGINAL
             return Verify(Whose.ORIGINAL, hello.original)
-        refusal = _proxy_refusal(known.role, hello.original_principal, self._rules.proxy_roles)
+        is_itself = self._rules.may_name_itself and hello.original_principal == known.role
+        refusal = _proxy_refusal(known.role, "" if is_itself else hello.original_principal, self._rules.proxy_roles)
         if refusal:
             return self._end(Refuse(refusal))
         return self._accept(Principal(known.role, hello.original_principal if is_proxy else ""), now_s)
@@ -376,7 +379,7 @@ def _asked_again_s(now_s: float, until_s: float, grace_s: float, refresh_s: floa
 
 def _proxy_refusal(role: str, original: str, proxy_roles: frozenset[str]) -> str:
     """Why ``role`` may not ask for ``original``; empty: it may."""
-    is_for_itself = original in ("", role)
+    is_for_itself = not original
     return "" if role in proxy_roles or is_for_itself else "who is no proxy asks for itself alone"
 
 
