@@ -481,6 +481,8 @@ class BrokerServer(ABC):
 
     def _warn_if_open_to_all(self) -> None:
         config = self._config.server
+        if config.authentication:
+            return
         hosts = [config.bind_address] + [item.host for item in bound_addresses(config.bind_addresses)]
         outside = sorted({host for host in hosts if not is_loopback(host)})
         if outside:
