@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
 from collections.abc import Callable
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 
 from geminga.broker.access.core.handshake import Credentials, Known, Rejected, Verdict
 from geminga.broker.authentication.authentication import Authentication
@@ -24,7 +18,7 @@ from geminga.broker.authentication.tokens import TokenProvider
 from geminga.security.htpasswd import REFUSAL, parse_password_file
 from geminga.security.keys import secret_key
 from geminga.security.token_rules import TokenRules
-from support.house.signing import OTHER_SECRET, SECRET, token_of
+from support.house.signing import OTHER_SECRET, SECRET, certificate_of, token_of
 
 #: Password ``hello:wörld`` by DES.
 USERS = parse_password_file(b"jane:ab7Wl3zw4JrNg\n")
@@ -94,21 +88,13 @@ def good_token(role: str = "jane") -> bytes:
     return token_of(role, aud="east")
 
 
-def certificate(name: str) -> bytes:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else [])
-    begin = datetime.datetime(2026, 1, 1)
-    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, begin, begin + datetime.timedelta(1))
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
-
-
 def test_named_method_is_the_one_that_is_asked() -> None:
     world = World(anonymous_role="nobody")
     assert world.asked("token", good_token()) == Known("jane")
     assert world.asked("basic", b"jane:" + PASSWORD) == Known("jane")
-    assert world.asked("tls", certificate=certificate("joe")) == Known("joe")
+    assert world.asked("tls", certificate=certificate_of("joe")) == Known("joe")
     # A certificate proves nothing to who names another method, and nobody falls back to being anonymous.
-    assert isinstance(world.asked("token", b"x.y.z", certificate=certificate("joe")), Rejected)
+    assert isinstance(world.asked("token", b"x.y.z", certificate=certificate_of("joe")), Rejected)
     assert isinstance(world.asked("tls", good_token()), Rejected)
     assert isinstance(world.asked("basic", b"jane:no"), Rejected)
     assert world.counts == {
@@ -162,12 +148,12 @@ def test_http_brings_it_in_a_header(method: str, data: bytes, role: str | None) 
 
 
 def test_certificate_is_enough_in_http() -> None:
-    shown = certificate("joe")
+    shown = certificate_of("joe")
     assert World().asked("", in_http=True, certificate=shown) == Known("joe")
     # The order is that of the providers: a token says more.
     assert World().asked("", b"Bearer " + good_token(), in_http=True, certificate=shown) == Known("jane")
     assert World().asked("", b"Bearer wrong", in_http=True, certificate=shown) == Known("joe")
-    assert World().asked("tls", in_http=True, certificate=certificate("")) == Rejected(
+    assert World().asked("tls", in_http=True, certificate=certificate_of("")) == Rejected(
         "Client unable to authenticate with TLS certificate: its subject has no common name (CN)"
     )
     assert isinstance(World().asked("tls", in_http=True, certificate=b"none"), Rejected)

@@ -139,6 +139,8 @@ class Refuse:
     """Answer AuthenticationError, and close."""
 
     reason: str
+    #: Somebody is known, and may not ask for whom it does: Pulsar's answer is AuthorizationError then.
+    is_of_roles: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,14 +323,14 @@ class HandshakeMachine:
         is_itself = self._rules.may_name_itself and hello.original_principal == known.role
         refusal = _proxy_refusal(known.role, "" if is_itself else hello.original_principal, self._rules.proxy_roles)
         if refusal:
-            return self._end(Refuse(refusal))
+            return self._end(Refuse(refusal, is_of_roles=True))
         return self._accept(Principal(known.role, hello.original_principal if is_proxy else ""), now_s)
 
     def _accept(self, principal: Principal, now_s: float) -> Step:
         if principal.original and principal.original in self._rules.proxy_roles:
-            return self._end(Refuse("a proxy can not ask for another proxy"))
+            return self._end(Refuse("a proxy can not ask for another proxy", is_of_roles=True))
         if principal.role in self._rules.proxy_roles and not principal.original:
-            return self._end(Refuse("a proxy must say for whom it asks"))
+            return self._end(Refuse("a proxy must say for whom it asks", is_of_roles=True))
         self.principal = principal
         self._await_expiry(now_s)
         return Accept(principal)
