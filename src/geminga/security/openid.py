@@ -49,10 +49,13 @@ class OpenIdRules:
 
     def claims_of(self, token: WebToken, now_s: float) -> Proved:
         """What a token says whose signature was verified, if it is good at ``now_s``. Raises ValueError."""
-        for claim in ("exp", "iat"):
+        for claim in ("exp", "iat", "sub"):
             if token.claims.get(claim) is None:
                 raise ValueError(f"the token has no claim {claim!r}")
         expires_s = check_times(token.claims, now_s, self.skew_s)
+        made_s = token.claims["iat"]
+        if isinstance(made_s, int | float) and made_s > now_s + self.skew_s:
+            raise ValueError("the token was made in the future (claim 'iat')")
         check_audience(token.claims, "aud", self.audiences)
         return Proved(role_of(token.claims, self.role_claim), expires_s)
 
