@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import base64
 import json
 import os
 import shutil
@@ -30,10 +31,14 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from tools.standalone_process import StandaloneProcess, StartError  # noqa: E402
 
+from geminga.security.keys import secret_key  # noqa: E402
+from geminga.security.token_rules import create_token  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 BROKER_PORT, WEB_PORT = 6650, 8080
-#: An unsigned token is enough: it is only read, the tests that use it are not expected yet.
-TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ0b2tlbi1wcmluY2lwYWwifQ."
+#: Whose token the suite reads, and the user whose password it knows.
+TOKEN_ROLE = "token-principal"
+PASSWORD_FILE = ".htpasswd"
 
 
 #: What the official client prints when its logging threads outlive the interpreter: after the verdict, with every
@@ -79,6 +84,16 @@ def certificates(folder: Path) -> dict[str, str]:
     }
     found = {f"GEMINGA_{key}": str(folder / "test-conf" / name) for key, name in files.items()}
     return {**found, "GEMINGA_brokerServicePortTls": "6651", "GEMINGA_webServicePortTls": "8443"}
+
+
+def credentials(folder: Path) -> list[str]:
+    """A token where the suite reads it; options of a broker that verifies it, and the suite's own user."""
+    secret = os.urandom(32)
+    token = create_token(secret_key(secret), "HS256", {"sub": TOKEN_ROLE}, {})
+    (folder / ".test-token.txt").write_text(token, encoding="utf-8")
+    users = folder / "test-conf" / PASSWORD_FILE
+    texts = [f"tokenSecretKey=data:;base64,{base64.b64encode(secret).decode()}", f"basicAuthConf={users}"]
+    return [word for text in texts for word in ("--set", text)]
 
 
 def provision(broker: StandaloneProcess) -> list[str]:
@@ -201,12 +216,11 @@ def main() -> int:
     scratch = Path(tempfile.mkdtemp(prefix="geminga-conformance-"))
     folder = scratch / "tests"
     shutil.copytree(source, folder)
-    (folder / ".test-token.txt").write_text(TOKEN, encoding="utf-8")
     brokers = ["--brokers", str(options.brokers)] if options.brokers > 1 else []
     broker = StandaloneProcess(
         scratch / "data",
         log=scratch / "broker.log",
-        arguments=["--config", str(HERE / "python.conf"), *brokers],
+        arguments=["--config", str(HERE / "python.conf"), *credentials(folder), *brokers],
         broker_port=BROKER_PORT,
         web_port=WEB_PORT,
         environment=certificates(folder),

@@ -56,6 +56,7 @@ rules = st.builds(
     refresh_s=st.just(REFRESH_S),
     proxy_roles=st.sampled_from([frozenset(), PROXIES]),
     verifies_original=st.booleans(),
+    may_name_itself=st.booleans(),
 )
 
 
@@ -141,6 +142,32 @@ def check_principal(held: HandshakeRules, hello: Hello, whose: Whose, known: Kno
     # Nobody speaks for a proxy, and a proxy never for itself.
     assert principal.original not in held.proxy_roles
     assert bool(principal.original) == (principal.role in held.proxy_roles)
+
+
+@pytest.mark.parametrize("in_http", [False, True])
+@pytest.mark.parametrize(
+    ("role", "original", "found"),
+    [
+        ("jane", "", Accept(Principal("jane"))),
+        ("jane", "jane", None),
+        ("jane", "joe", Refuse("who is no proxy asks for itself alone")),
+        ("jane", "proxy", Refuse("who is no proxy asks for itself alone")),
+        ("jane", " ", Accept(Principal("jane"))),
+        ("proxy", "", Refuse("a proxy must say for whom it asks")),
+        ("proxy", " \t", Refuse("a proxy must say for whom it asks")),
+        ("proxy", "jane", Accept(Principal("proxy", "jane"))),
+        ("proxy", "proxy", Refuse("a proxy can not ask for another proxy")),
+        ("proxy", "gate", Refuse("a proxy can not ask for another proxy")),
+        ("gate", "jane", Accept(Principal("gate", "jane"))),
+    ],
+)
+def test_who_may_ask_for_whom(role: str, original: str, found: Accept | Refuse | None, in_http: bool) -> None:
+    """Roles, proxies and originals, as ``isValidOriginalPrincipal`` of Pulsar 4.2.4 decides about them."""
+    machine = HandshakeMachine(HandshakeRules(LIMIT_S, proxy_roles=PROXIES, may_name_itself=in_http), 0.0)
+    machine.connect(Hello(Credentials("token"), original))
+    if found is None:  # itself: in HTTP alone
+        found = Accept(Principal("jane")) if in_http else Refuse("who is no proxy asks for itself alone")
+    assert machine.verdict(Known(role), 0.0) == found
 
 
 def connected(until_s: float | None, *, grace_s: float = 0.0, can_refresh: bool = True) -> HandshakeMachine:

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.security.base64_text import decode_url, encode_url
-from geminga.security.certificate_role import distinguished_name, role_of_subject
+from geminga.security.certificate_role import distinguished_name, role_of_subject, subject_of
 from geminga.security.htpasswd import parse_credentials, parse_password_file
 from geminga.security.json_object import parse_object
 from geminga.security.key_text import place_of
 from geminga.security.keys import secret_key
+from geminga.security.openid import keys_url_of, parse_keys
 from geminga.security.token_rules import Proved, TokenRules, create_token
 from geminga.security.web_token import parse_token
 
@@ -113,6 +114,11 @@ def test_whatever_is_sent_is_refused_by_a_sentence_or_proves_nothing(text: str) 
         lambda: parse_password_file(text.encode("utf-8", "surrogatepass")),
         lambda: parse_credentials(text),
         lambda: place_of(text),
+        lambda: parse_keys(text.encode("utf-8", "surrogatepass")),
+        lambda: parse_keys(json.dumps({"keys": [{"kty": "EC", "crv": "P-256", "x": text, "y": text}]}).encode()),
+        lambda: parse_keys(json.dumps({"keys": [{"kty": "RSA", "n": text, "e": text, "use": "sig"}]}).encode()),
+        lambda: keys_url_of(text.encode("utf-8", "surrogatepass"), text),
+        lambda: subject_of(text.encode("utf-8", "surrogatepass")),
         lambda: parse_object(text.encode("utf-8", "surrogatepass"), "it", 100),
     ):
         try:

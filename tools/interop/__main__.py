@@ -54,6 +54,7 @@ SUITES: Final = [
     ("transactions: the records that the broker writes", "tests/interop/test_transaction_records.py"),
     ("a whole cluster becomes Geminga's and Apache's again", "tests/interop/test_migration.py"),
     ("rates", "tests/interop/test_rates.py"),
+    ("tokens, passwords, certificates: who is let in", "tests/interop/test_authentication.py"),
     ("policies of topics, edited here", "tests/interop/test_policy_events.py"),
     ("the bookie protocol, by BookKeeper's own classes", "tests/interop/test_bookie_wire.py"),
     ("BookKeeper's client at our bookie, ours at BookKeeper's", "tests/interop/test_bookies.py"),

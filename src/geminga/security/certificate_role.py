@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from geminga.model.extras import needed_for
 
+_COMMON_NAME: Final = "2.5.4.3"
 #: Object ids of RFC 2253's short names.
 _SHORT: Final = {
     "2.5.4.3": "CN",
@@ -48,15 +49,22 @@ def subject_of(certificate: bytes) -> Subject:
 
 def role_of_subject(subject: Subject) -> str:
     """The role. Raises ValueError where there is none."""
-    for part in distinguished_name(subject).split(","):
-        kind, equals, value = part.partition("=")
+    for part in subject:
+        kinds = {kind for kind, _ in part}
+        if len(part) > 1 and _COMMON_NAME in kinds and not kinds <= _SHORT.keys():
+            raise ValueError("the certificate's common name shares its part with what RFC 2253 has no name for")
+    for text in distinguished_name(subject).split(","):
+        kind, equals, value = text.partition("=")
         if equals and kind == "CN" and value:
             return value
     raise ValueError("Client unable to authenticate with TLS certificate: its subject has no common name (CN)")
 
 
 def distinguished_name(subject: Subject) -> str:
-    """The subject as RFC 2253 writes it."""
+    """The subject as RFC 2253 writes it; values of kinds that it has no name for are text here, in Pulsar hex digits.
+
+    None of them holds a role.
+    """
     return ",".join(
         "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in part) for part in reversed(subject)
     )

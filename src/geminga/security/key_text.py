@@ -10,11 +10,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 from urllib.parse import unquote, unquote_to_bytes
 
 from geminga.security.base64_text import decode
 
+#: A key in base64 has as many characters at least, and may begin with a slash.
+_MAY_BE_KEY: Final = re.compile(r"[A-Za-z0-9+/=]{40,}")
+#: Characters of a path.
+PATH_LENGTH_MAX: Final = 1024
 #: Characters of a text that holds bytes itself.
 TEXT_LENGTH_MAX: Final = 1 << 20
 
@@ -48,6 +53,14 @@ def place_of(text: str) -> Place:
         return Place(text, decode(text))
     except ValueError:
         return Place(text)
+
+
+def shown(text: str) -> str:
+    """The file that ``text`` names, for sentences. What could be the secret itself is not repeated: "its value"."""
+    if text.startswith("file:"):
+        return place_of(text).path
+    is_path = text.startswith(("/", "./", "../")) and len(text) <= PATH_LENGTH_MAX
+    return text if is_path and _MAY_BE_KEY.fullmatch(text) is None else "its value"
 
 
 def _data_url(text: str) -> bytes:

@@ -24,6 +24,8 @@ KEYS_MAX: Final = 100
 #: Of tokens; Pulsar's provider takes no others.
 ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
+#: Characters of a number: of a modulus of 16,384 bits, and some.
+_NUMBER_LENGTH_MAX: Final = 4096
 _CURVES: Final = {"P-256": "SECP256R1", "P-384": "SECP384R1", "P-521": "SECP521R1"}
 
 
@@ -47,10 +49,13 @@ class OpenIdRules:
 
     def claims_of(self, token: WebToken, now_s: float) -> Proved:
         """What a token says whose signature was verified, if it is good at ``now_s``. Raises ValueError."""
-        for claim in ("exp", "iat"):
+        for claim in ("exp", "iat", "sub"):
             if token.claims.get(claim) is None:
                 raise ValueError(f"the token has no claim {claim!r}")
         expires_s = check_times(token.claims, now_s, self.skew_s)
+        made_s = token.claims["iat"]
+        if isinstance(made_s, int | float) and made_s > now_s + self.skew_s:
+            raise ValueError("the token was made in the future (claim 'iat')")
         check_audience(token.claims, "aud", self.audiences)
         return Proved(role_of(token.claims, self.role_claim), expires_s)
 
@@ -119,6 +124,6 @@ def _key(item: Mapping[str, object]) -> PublicVerifier:
 
 def _number(item: Mapping[str, object], name: str) -> int:
     value = item.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"a key without {name}")
+    if not isinstance(value, str) or len(value) > _NUMBER_LENGTH_MAX:
+        raise ValueError(f"a key without {name}, or with one that is too long")
     return int.from_bytes(decode_url(value), "big")

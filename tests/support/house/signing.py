@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import base64
+import datetime
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from geminga.security.base64_text import encode_url
 from geminga.security.keys import secret_key
@@ -37,3 +42,12 @@ def web_key(key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey, key_id: str) -> d
     size = (key.key_size + 7) // 8
     curve = {256: "P-256", 384: "P-384", 521: "P-521"}[key.key_size]
     return {"kty": "EC", "kid": key_id, "crv": curve, "x": text(numbers.x, size), "y": text(numbers.y, size)}
+
+
+def certificate_of(name: str) -> bytes:
+    """A certificate with this common name, or none, in DER."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else [])
+    begin = datetime.datetime(2026, 1, 1)
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, begin, begin + datetime.timedelta(1))
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)

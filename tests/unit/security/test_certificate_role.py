@@ -51,6 +51,11 @@ def test_role_is_the_first_common_name_of_the_subject_as_text(subject: Subject, 
         assert role_of_subject(subject) == role
 
 
+def test_name_that_pulsar_would_write_in_hex_digits_is_no_role() -> None:
+    with pytest.raises(ValueError, match="shares its part"):
+        role_of_subject([[(CN, "jane"), (MAIL, "a@b.c")]])
+
+
 def test_subject_is_read_out_of_a_certificate() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.security.key_text import TEXT_LENGTH_MAX, Place, place_of
+from geminga.security.key_text import PATH_LENGTH_MAX, TEXT_LENGTH_MAX, Place, place_of, shown
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,27 @@ from geminga.security.key_text import TEXT_LENGTH_MAX, Place, place_of
 )
 def test_forms_of_pulsar(text: str, place: Place) -> None:
     assert place_of(text) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("file:///etc/a%20b", "/etc/a b"),
+        ("/etc/pulsar/secret.key", "/etc/pulsar/secret.key"),
+        ("/etc/pulsar/secret", "/etc/pulsar/secret"),
+        ("./secret.key", "./secret.key"),
+        ("../conf/secret.key", "../conf/secret.key"),
+        ("conf/secret.key", "its value"),
+        ("s3cr3t", "its value"),
+        ("", "its value"),
+        ("data:;base64,AAEC", "its value"),
+        ("/" + "a/B+" * 10 + "=", "its value"),
+        ("/" + "a" * 38, "/" + "a" * 38),
+        ("/" + "a." * PATH_LENGTH_MAX, "its value"),
+    ],
+)
+def test_what_could_be_the_secret_is_not_shown(text: str, told: str) -> None:
+    assert shown(text) == told
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def test_keys_of_other_kinds_are_passed_over() -> None:
         {**good, "crv": "P-999"},
         {**good, "x": "!"},
         {**good, "x": 5},
+        {**good, "x": "A" * 5000},
         {**good, "y": good["x"]},
         web_key(rsa.generate_private_key(65537, 1024).public_key(), "weak"),
         "text",
@@ -89,7 +90,7 @@ def test_keys_of_other_kinds_are_passed_over() -> None:
 
 def test_token_says_when_it_was_made_when_it_ends_and_for_whom() -> None:
     rules = OpenIdRules(audiences=frozenset({"pulsar"}), role_claim="role", skew_s=5.0)
-    good = {"aud": ["x", "pulsar"], "iat": 900, "exp": 1000, "role": "jane"}
+    good = {"aud": ["x", "pulsar"], "iat": 900, "exp": 1000, "sub": "a", "role": "jane"}
 
     def said(now_s: float = 950.0, **changed: object) -> Proved:
         claims = {name: value for name, value in {**good, **changed}.items() if value is not None}
@@ -101,6 +102,9 @@ def test_token_says_when_it_was_made_when_it_ends_and_for_whom() -> None:
         (1006.0, {}, "expired"),
         (950.0, {"exp": None}, "no claim 'exp'"),
         (950.0, {"iat": None}, "no claim 'iat'"),
+        (950.0, {"iat": 956}, "made in the future"),
+        (950.0, {"iat": "900"}, "not a number of seconds"),
+        (950.0, {"sub": None}, "no claim 'sub'"),
         (950.0, {"nbf": 960}, "not yet valid"),
         (950.0, {"aud": "other"}, "another audience"),
         (950.0, {"aud": None}, "no audience"),

@@ -65,6 +65,11 @@ def decoded(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
+def widened(signature: bytes) -> bytes:
+    half = len(signature) // 2
+    return signature[:half] + b"\0" + signature[half:]
+
+
 def pair(name: str) -> tuple[Signer, Verifier]:
     """Keys of an algorithm, out of the files that Pulsar's tools would write."""
     if name.startswith("HS"):
@@ -100,6 +105,8 @@ def test_each_algorithm_takes_its_own_signature_and_no_other(name: str) -> None:
         encode_url(decoded(signature) + b"\0"),
         encode_url(bytes(len(decoded(signature)))),
         encode_url(bytes([decoded(signature)[0] ^ 1]) + decoded(signature)[1:]),
+        # The same numbers for a curve, written longer.
+        encode_url(widened(decoded(signature))),
         "",
     ):
         with pytest.raises(ValueError, match="of another key"):

@@ -190,7 +190,7 @@ def _secret(secret: str | None, other: str | None, other_name: str) -> SecretKey
 
 
 def _bytes(option: str, text: str) -> bytes:
-    from geminga.security.key_text import place_of
+    from geminga.security.key_text import place_of, shown
     from geminga.security.keys import KEY_BYTES_MAX
 
     place = _good(option, lambda: place_of(text))
@@ -201,8 +201,7 @@ def _bytes(option: str, text: str) -> bytes:
         except (OSError, ValueError) as error:
             if place.data is None:
                 reason = error.strerror if isinstance(error, OSError) else "not the path of a file"
-                named = place.path if "/" in place.path or os.path.exists(place.path) else "its value"
-                raise ConfigurationError(f"{option}: {named}: {reason}") from None
+                raise ConfigurationError(f"{option}: {shown(text)}: {reason}") from None
     assert place.data is not None
     return place.data
 

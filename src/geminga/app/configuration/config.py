@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from geminga.app.configuration.config_sources import ConfigEntry, from_assignment, from_environment, read_file
 from geminga.app.configuration.core.quorums import meet_quorums
@@ -23,7 +23,6 @@ from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.broker.configuration.broker_config import AUTHORIZATION_PROVIDER, BrokerConfig
 from geminga.managed_ledger.shared.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError
-from geminga.model.secret import DOTS, Secret, names_secret
 from geminga.model.settings import Setting, settings_of
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.authentication.config import AuthenticationConfig
     from geminga.broker.load_rules.config import LoadConfig
+    from geminga.model.secret import Secret
     from geminga.replication.config import ReplicationConfig
 
 #: Unknown keys that get a warning of their own.
@@ -61,7 +61,7 @@ LINKS: Final = (
 )
 
 #: A parsed value.
-Value = bool | int | float | str | Secret | tuple[str, ...] | None
+Value: TypeAlias = "bool | int | float | str | Secret | tuple[str, ...] | None"
 C = TypeVar("C", bound="DataclassInstance")
 
 
@@ -355,6 +355,9 @@ def _parsed(base: str, text: str) -> Value:
     if base == "str":
         return text
     if base == "Secret":
+        # Not loaded by who has none.
+        from geminga.model.secret import Secret
+
         return Secret(text)
     if base == "tuple[str,...]":
         return tuple(item.strip() for item in text.split(",") if item.strip())
@@ -390,7 +393,9 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
 
 def shown_assignment(entry: ConfigEntry) -> str:
     """``key=value (place)`` for messages."""
-    # What names a secret is not repeated in a log.
+    # What names a secret is not repeated in a log. Loaded where there is something to tell.
+    from geminga.model.secret import DOTS, names_secret
+
     return f"{entry.key}={DOTS if names_secret(entry.key) else entry.text} ({entry.source})"
 
 

@@ -28,6 +28,7 @@ KNOWN_KEYS: Final = frozenset(
     athenzDomainNames auditorPeriodicBookieCheckInterval auditorPeriodicCheckInterval
     auditorPeriodicPlacementPolicyCheckInterval authenticateMetricsEndpoint authenticateOriginalAuthData
     authenticationEnabled authenticationProviders authenticationRefreshCheckSeconds
+    authenticationRoleLoggingAnonymizer
     authorizationAllowWildcardsMatching authorizationEnabled authorizationProvider
     autoShrinkForConsumerPendingAcksMap autoSkipNonRecoverableData backlogQuotaCheckEnabled
     backlogQuotaCheckIntervalInSeconds backlogQuotaDefaultLimitBytes backlogQuotaDefaultLimitGB

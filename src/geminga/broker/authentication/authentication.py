@@ -57,7 +57,7 @@ class Authentication:
             told = f"Unsupported authentication method: [{method[:_METHOD_LENGTH_MAX]!r}]."
             return self._unknown(method, source, told)
         if self._is_strict:
-            return self._unknown("", source, "No authentication method is named (X-Pulsar-Auth-Method-Name)")
+            return self._unknown("", source, "Authentication method missing (X-Pulsar-Auth-Method-Name)")
         fitting = [provider for provider in self.providers if provider.fits(credentials)]
         if fitting:
             return self._first_known(fitting, credentials, source, in_http, self._anonymous)

@@ -24,8 +24,8 @@ class CertificateProvider:
         try:
             subject = subject_of(credentials.certificate)
         except ValueError as error:
-            raise RefusedError("INVALID_DN", f"{error}") from None
+            raise RefusedError("INVALID_CERTS", f"{error}") from None
         try:
             return Known(role_of_subject(subject))
         except ValueError as error:
-            raise RefusedError("INVALID_COMMON_NAME", f"{error}") from None
+            raise RefusedError("INVALID_CN", f"{error}") from None

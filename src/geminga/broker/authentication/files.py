@@ -13,7 +13,7 @@ from typing import Final
 from geminga.model.errors import ConfigurationError
 from geminga.model.secret import Secret
 from geminga.runtime import Disk
-from geminga.security.key_text import Place, place_of
+from geminga.security.key_text import place_of, shown
 
 #: Bytes of a file.
 FILE_BYTES_MAX: Final = 4 << 20
@@ -38,30 +38,27 @@ async def read_named(disk: Disk, key: str, text: Text) -> bytes:
     try:
         size = await disk.file_size(place.path)
         if size > FILE_BYTES_MAX:
-            raise ConfigurationError(f"{key}: {place.path} has {size} bytes; at most {FILE_BYTES_MAX} are read")
+            raise ConfigurationError(f"{key}: {where(text)} has {size} bytes; at most {FILE_BYTES_MAX} are read")
+        if not size:  # so are devices and pipes, of which nobody knows where they end
+            raise ConfigurationError(f"{key}: {where(text)} is empty, or no ordinary file")
         return await disk.read_file(place.path)
     except OSError as error:
         if place.data is not None:  # no file, but base64
             return place.data
-        raise ConfigurationError(f"{key}: {_named(place, text)}: {_reason(error)}") from None
+        named = where(text)
+        also = ", which is no base64 either" if named == shown("") else ""
+        raise ConfigurationError(f"{key}: {named}{also}: {_reason(error)}") from None
     except ValueError:  # a zero byte, which no path has
         raise ConfigurationError(f"{key}: not the path of a file") from None
 
 
 def where(text: Text) -> str:
-    """The file that a value names, for sentences; else that it stands in the configuration."""
-    place = place_of(_open(text))
-    return place.path if place.path and place.data is None else "its value"
+    """The file that a value names, for sentences, if it can be told; else that it is the value."""
+    return shown(_open(text))
 
 
 def _open(text: Text) -> str:
     return text.reveal() if isinstance(text, Secret) else text
-
-
-def _named(place: Place, text: Text) -> str:
-    # What is no path, and was meant to be the secret itself, is not repeated.
-    looks_like_path = "/" in place.path
-    return place.path if looks_like_path or not isinstance(text, Secret) else "its value, which is no base64 either"
 
 
 def _reason(error: OSError) -> str:

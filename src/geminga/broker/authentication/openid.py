@@ -15,7 +15,7 @@ from geminga.broker.authentication.tokens import BEARER, known, token_text, told
 from geminga.model.errors import GemingaError
 from geminga.runtime import Clock
 from geminga.security.openid import ALGORITHMS, IssuerKey, OpenIdRules, fitting
-from geminga.security.token_rules import AudienceError, ExpiredError, check_signature
+from geminga.security.token_rules import ExpiredError, check_signature
 from geminga.security.web_token import WebToken, parse_token
 
 
@@ -79,8 +79,6 @@ class OpenIdProvider:
         except ExpiredError as error:
             self.expired_count += 1
             raise RefusedError("EXPIRED_JWT", told(error)) from None
-        except AudienceError as error:
-            raise RefusedError("INVALID_JWT_CLAIM", told(error)) from None
         except ValueError as error:
-            raise RefusedError("ERROR_VERIFYING_JWT", told(error)) from None
+            raise RefusedError("INVALID_JWT_CLAIM", told(error)) from None
         return known(proved, self._clock, self._rules.skew_s)

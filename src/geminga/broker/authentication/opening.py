@@ -68,9 +68,7 @@ class OpenedAuthentication:
                 self._tokens = TokenProvider(token_rules(config, self._data, self._texts), self._runtime.clock)
                 providers.append(self._tokens)
             elif kind is Kind.BASIC:
-                users = password_file(self._data, self._texts)
-                key = bytes.fromhex(self._runtime.rng.token(32))
-                self._passwords = PasswordProvider(users, self._compute, key)
+                self._passwords = PasswordProvider(password_file(self._data, self._texts), self._compute)
                 providers.append(self._passwords)
             elif kind is Kind.OPENID:
                 self._openid = openid_provider(self._runtime, config)

@@ -2,15 +2,14 @@
 
 A hash takes a millisecond, bcrypt much longer, and who sends a wrong one may do so again and again. So they are
 computed on a thread of their own, few at a time, and few of one address; a password that was right is known again by
-a digest whose key is drawn at the start, as long as the file says the same.
+a digest whose key is the stored hash, as long as the file says the same.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from geminga.broker.access.core.handshake import Credentials, Known
 from geminga.broker.authentication.ports import Proof, RefusedError
@@ -34,11 +33,10 @@ class PasswordProvider:
     name = "AuthenticationProviderBasic"
     method = "basic"
 
-    def __init__(self, users: PasswordFile, compute: Compute, key: bytes) -> None:
-        """``compute``: on a thread. ``key``: drawn by chance, for what is remembered."""
+    def __init__(self, users: PasswordFile, compute: Compute) -> None:
+        """``compute``: on a thread."""
         self._users = users
         self._compute = compute
-        self._key = key
         #: User -> digest of the password that was right.
         self._right: dict[str, bytes] = {}
         #: Address -> passwords of it that are being computed.
@@ -62,19 +60,16 @@ class PasswordProvider:
     def prove(self, credentials: Credentials, source: str, *, in_http: bool) -> Proof:
         """At once where the same was right before."""
         user, password = self._said(credentials, in_http=in_http)
-        digest = hmac.digest(self._key, password, hashlib.sha256)
+        digest = hmac.digest(self._users.hashes.get(user, "").encode(), password, "sha256")
         if hmac.compare_digest(self._right.get(user, b""), digest):
             return Known(user)
         return self._computed(user, password, digest, source)
 
-    def _computed(self, user: str, password: bytes, digest: bytes, source: str) -> Coroutine[Any, Any, Known]:
+    async def _computed(self, user: str, password: bytes, digest: bytes, source: str) -> Known:
         of_one = self._waiting.get(source, 0)
         if of_one >= CHECKS_OF_ONE_MAX or sum(self._waiting.values()) >= CHECKS_MAX:
             raise RefusedError("UNKNOWN", "too many passwords are being checked; try again later")
         self._waiting[source] = of_one + 1
-        return self._compute_now(user, password, digest, source)
-
-    async def _compute_now(self, user: str, password: bytes, digest: bytes, source: str) -> Known:
         users = self._users
         try:
             is_right = await self._compute(lambda: users.check(user, password))
@@ -84,8 +79,7 @@ class PasswordProvider:
                 self._waiting[source] = left
         if not is_right:
             raise RefusedError("INVALID_TOKEN", REFUSAL)
-        if users is self._users:
-            self._right[user] = digest
+        self._right[user] = digest
         return Known(user)
 
     @staticmethod

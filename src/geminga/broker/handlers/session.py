@@ -12,6 +12,7 @@ from geminga.broker.access.core.handshake import (
     Credentials,
     Hello,
     Known,
+    Refuse,
     Rejected,
     Step,
     Verdict,
@@ -20,7 +21,7 @@ from geminga.broker.access.core.handshake import (
 from geminga.broker.connection.connection import Connection
 from geminga.broker.handlers.rows import CommandRow, Handshake
 from geminga.broker.handlers.services import CommandServices
-from geminga.model.errors import GemingaError
+from geminga.model.errors import AuthorizationError, GemingaError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 
@@ -71,6 +72,10 @@ def _follow(services: CommandServices, connection: Connection, step: Step | None
             connection.run_in_turns(_follow_later(services, connection, verdict))
             return
         step = connection.handshake.verdict(verdict, services.clock.monotonic())
+    if isinstance(step, Refuse) and step.is_of_roles:
+        connection.send_error(commands.UNREQUESTED, AuthorizationError(f"Invalid roles. ({step.reason})"))
+        connection.close(step.reason)
+        return
     connection.carry_out(step)
     if isinstance(step, Accept):
         _welcome(services, connection)

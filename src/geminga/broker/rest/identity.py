@@ -34,7 +34,7 @@ _NOW_S: Final = 0.0
 async def principal_of(request: Request) -> Principal:
     """Who sends it; raises AuthenticationError (401)."""
     access = context_of(request).access
-    machine = HandshakeMachine(access.handshake_rules(1.0), _NOW_S)
+    machine = HandshakeMachine(access.handshake_rules(1.0)._replace(may_name_itself=True), _NOW_S)
     exchanges: dict[Whose, Exchange] = {}
     source = f"/{request.client.host}" if request.client is not None else ""
     step = machine.connect(hello_of(request))

@@ -15,7 +15,7 @@ from geminga.broker.authentication.opening import OpenedAuthentication
 from geminga.model.secret import Secret
 from geminga.runtime import Runtime, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.house.signing import OTHER_SECRET, SECRET, in_text, token_of
+from support.house.signing import OTHER_SECRET, SECRET, certificate_of, in_text, token_of
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 from support.worlds.rest_world import ask, rest_application
 
@@ -97,6 +97,24 @@ def test_role_is_that_of_the_token_or_of_the_password() -> None:
         assert (await connected(world, "joe:hello:wörld".encode(), "basic")).connection.principal == Principal("joe")
 
     run(scenario)
+
+
+@pytest.mark.parametrize("has_certificate", [False, True])
+def test_role_is_that_of_the_certificate_which_tls_verified(has_certificate: bool) -> None:
+    """Whoever accepts the connection hands it to the handshake; what CONNECT brings says nothing of it."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = Client(world.broker)
+        if has_certificate:
+            client.connection.handshake.certificate = certificate_of("jim")
+        client.send(connect(b"CN=admin", "tls"))
+        if has_certificate:
+            await client.expect(Type.CONNECTED)
+            assert client.connection.principal == Principal("jim")
+        else:
+            assert (await client.error()).message == "Failed to get TLS certificates from client"
+
+    run(scenario, providers=(f"{PACKAGE}AuthenticationProviderTls",))
 
 
 WRONG = [
@@ -304,6 +322,7 @@ def test_requests_are_known_by_their_headers_and_refusals_make_nothing() -> None
         for headers in (
             {"authorization": bearer},
             {"authorization": bearer, "x-pulsar-auth-method-name": "token"},
+            {"authorization": bearer, "x-original-principal": "jane"},
             {"authorization": "Bearer " + token_of("gate").decode(), "x-original-principal": "joe"},
             {"authorization": "Basic " + base64.b64encode("joe:hello:wörld".encode()).decode()},
         ):

@@ -152,7 +152,14 @@ def test_what_can_not_be_is_refused_before_any_file_is_read(texts: list[str], to
     ("texts", "told"),
     [
         (["tokenSecretKey=file:///etc/none.key"], "tokenSecretKey: /etc/none.key: there is no such file"),
-        (["tokenSecretKey=conf/none.key"], "tokenSecretKey: conf/none.key: there is no such file"),
+        (["tokenSecretKey=./none.key"], "tokenSecretKey: ./none.key: there is no such file"),
+        # These could be the secret itself.
+        (["tokenSecretKey=conf/s3cr3t.key"], "tokenSecretKey: its value, which is no base64 either: there is no such"),
+        (
+            [f"tokenSecretKey=/s3cr3t{'a/b' * 20}xx"],
+            "tokenSecretKey: its value, which is no base64 either: there is no",
+        ),
+        (["tokenSecretKey=./empty.key"], "tokenSecretKey: ./empty.key is empty, or no ordinary file"),
         (["tokenSecretKey=s3cr3t!word"], "tokenSecretKey: its value, which is no base64 either: there is no such file"),
         (["tokenSecretKey=file:"], "tokenSecretKey: file: without a path"),
         (["tokenSecretKey=data:;base64,!"], "tokenSecretKey: data: whose data are not base64"),
@@ -160,17 +167,20 @@ def test_what_can_not_be_is_refused_before_any_file_is_read(texts: list[str], to
             [f"tokenSecretKey={in_text(SECRET[:31])}"],
             "tokenSecretKey: its value: the key has 248 bits; expected at least",
         ),
-        (["tokenSecretKey=conf/short.key"], "tokenSecretKey: conf/short.key: the key has 24 bits"),
+        (["tokenSecretKey=file:conf/short.key"], "tokenSecretKey: conf/short.key: the key has 24 bits"),
         ([f"tokenSecretKey={in_text(spki(EC_KEY))}"], "tokenSecretKey: .*not to be used as a secret"),
-        (["tokenSecretKey=conf/large.key"], f"tokenSecretKey: conf/large.key has .* at most {FILE_BYTES_MAX} are read"),
-        (["tokenPublicKey=conf/short.key"], "tokenPublicKey: conf/short.key: not a public key"),
+        (
+            ["tokenSecretKey=file:conf/large.key"],
+            f"conf/large.key has .* at most {FILE_BYTES_MAX} are read",
+        ),
+        (["tokenPublicKey=file:conf/short.key"], "tokenPublicKey: conf/short.key: not a public key"),
         ([f"tokenPublicKey={WEAK}"], "tokenPublicKey: its value: the key has 1024 bits; expected 2048"),
         (
             [f"tokenPublicKey={in_text(spki(EC_KEY))}"],
             "is a key of an elliptic curve, and tokenPublicAlg=RS256; expected tokenPublicAlg to be one of ES256",
         ),
         (
-            [f"tokenSecretKey={in_text(SECRET)}", "gemingaTokenSecondPublicKey=conf/none.key"],
+            [f"tokenSecretKey={in_text(SECRET)}", "gemingaTokenSecondPublicKey=file:conf/none.key"],
             "gemingaTokenSecondPublicKey: conf/none.key: there is no such file",
         ),
     ],
@@ -178,6 +188,7 @@ def test_what_can_not_be_is_refused_before_any_file_is_read(texts: list[str], to
 def test_key_that_can_not_be_used_is_told_with_its_file(texts: list[str], told: str) -> None:
     async def scenario(runtime: Runtime) -> None:
         await runtime.disk.write_file("conf/short.key", b"abc")
+        await runtime.disk.write_file("empty.key", b"")
         await runtime.disk.write_file("conf/large.key", bytes(FILE_BYTES_MAX + 1))
         with pytest.raises(ConfigurationError, match=told) as raised:
             await OpenedAuthentication(runtime, config_of(f"authenticationProviders={TOKEN}", *texts)).open()
@@ -189,7 +200,7 @@ def test_key_that_can_not_be_used_is_told_with_its_file(texts: list[str], told: 
 def test_password_file_that_can_not_be_used_is_told_with_its_line() -> None:
     async def scenario(runtime: Runtime) -> None:
         await runtime.disk.write_file("conf/.htpasswd", b"jane:secret\n")
-        config = config_of(f"authenticationProviders={BASIC}", "basicAuthConf=conf/.htpasswd")
+        config = config_of(f"authenticationProviders={BASIC}", "basicAuthConf=file:conf/.htpasswd")
         with pytest.raises(ConfigurationError, match=r"basicAuthConf: conf/.htpasswd: line 1, user 'jane': not a hash"):
             await OpenedAuthentication(runtime, config).open()
 

@@ -175,7 +175,10 @@ def test_proxy_asks_for_the_one_whose_word_it_passes_on() -> None:
         assert named.connection.principal == Principal("proxy", "jim")
         liar = Client(world.broker)
         liar.send(connect_command(b"open", original_principal="joe"))
-        assert (await liar.error()).message == "who is no proxy asks for itself alone"
+        error = await liar.error()
+        assert error.error == pb.AuthorizationError
+        assert error.message == "Invalid roles. (who is no proxy asks for itself alone)"
+        assert liar.is_closed
 
     run_with_broker(scenario, access=access_of(Secrets(WORDS)))
 

@@ -66,6 +66,8 @@ class HandshakeRules(NamedTuple):
     proxy_roles: frozenset[str] = frozenset()
     #: Whether what a proxy passes on of another's credentials is verified too.
     verifies_original: bool = False
+    #: Whether who is no proxy may name itself as the one it asks for: in Pulsar in HTTP, and not on the binary port.
+    may_name_itself: bool = False
 
 
 # ---- what is found out about credentials
@@ -137,6 +139,8 @@ class Refuse:
     """Answer AuthenticationError, and close."""
 
     reason: str
+    #: Somebody is known, and may not ask for whom it does: Pulsar's answer is AuthorizationError then.
+    is_of_roles: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,8 @@ class HandshakeMachine:
             return self._end(Violate("CONNECT on a connection that is connected already"))
         if self.state is not State.WAITING:
             return self._end(Violate("a second CONNECT"))
-        self._hello = hello
+        # A blank name is none, as in Pulsar.
+        self._hello = hello if hello.original_principal.strip() else hello._replace(original_principal="")
         self.state = State.VERIFYING
         return self._verify_peer(hello.credentials)
 
@@ -315,16 +320,17 @@ class HandshakeMachine:
         if hello.original is not None and self._rules.verifies_original and is_proxy:
             self._whose = Whose.ORIGINAL
             return Verify(Whose.ORIGINAL, hello.original)
-        refusal = _proxy_refusal(known.role, hello.original_principal, self._rules.proxy_roles)
+        is_itself = self._rules.may_name_itself and hello.original_principal == known.role
+        refusal = _proxy_refusal(known.role, "" if is_itself else hello.original_principal, self._rules.proxy_roles)
         if refusal:
-            return self._end(Refuse(refusal))
+            return self._end(Refuse(refusal, is_of_roles=True))
         return self._accept(Principal(known.role, hello.original_principal if is_proxy else ""), now_s)
 
     def _accept(self, principal: Principal, now_s: float) -> Step:
         if principal.original and principal.original in self._rules.proxy_roles:
-            return self._end(Refuse("a proxy can not ask for another proxy"))
+            return self._end(Refuse("a proxy can not ask for another proxy", is_of_roles=True))
         if principal.role in self._rules.proxy_roles and not principal.original:
-            return self._end(Refuse("a proxy must say for whom it asks"))
+            return self._end(Refuse("a proxy must say for whom it asks", is_of_roles=True))
         self.principal = principal
         self._await_expiry(now_s)
         return Accept(principal)
@@ -375,7 +381,7 @@ def _asked_again_s(now_s: float, until_s: float, grace_s: float, refresh_s: floa
 
 def _proxy_refusal(role: str, original: str, proxy_roles: frozenset[str]) -> str:
     """Why ``role`` may not ask for ``original``; empty: it may."""
-    is_for_itself = original in ("", role)
+    is_for_itself = not original
     return "" if role in proxy_roles or is_for_itself else "who is no proxy asks for itself alone"
 
 

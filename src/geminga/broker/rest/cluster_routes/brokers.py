@@ -13,7 +13,6 @@ from geminga.broker.rest.calls.requests import context_of, decoded_text, json_re
 from geminga.broker.rest.calls.routing import Route
 from geminga.model.errors import NotFoundError, PreconditionFailedError, UnavailableError
 from geminga.model.exposition import CONTENT_TYPE
-from geminga.model.secret import shown
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT
 
 
@@ -89,6 +88,8 @@ async def version(request: Request) -> Response:
 
 async def runtime_configuration(request: Request) -> Response:
     """Every key in force and its value; secrets are hidden."""
+    from geminga.model.secret import shown
+
     return json_response(shown(context_of(request).configuration().items()))
 
 
