@@ -70,6 +70,7 @@ SUITES: Final = [
     ("auto-recovery of both makes in one cluster", "tests/interop/test_bookkeeper_autorecovery.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),
+    ("who may ask for what over HTTP", "tests/interop/test_rest_rights.py"),
     ("statistics, beside Geminga's own", "tests/interop/test_rest_statistics.py"),
     ("metrics, beside Geminga's own", "tests/interop/test_rest_metrics.py"),
     ("rows written from Spark", "tests/integration/spark/test_spark_sink_messages.py"),

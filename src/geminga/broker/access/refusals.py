@@ -7,7 +7,6 @@ from geminga.broker.access.core.actions import (
     NamespaceOperation,
     PolicyAction,
     TenantAdministration,
-    TopicOperation,
 )
 from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.ports import Denied
@@ -20,12 +19,12 @@ def refused_command(action: Action, denied: Denied) -> AuthorizationError:
 
 
 def refused_request(principal: Principal, action: Action, denied: Denied) -> RemoteError:
-    """For HTTP, with Pulsar's statuses: 403 for what is about topics and namespaces, 401 for what takes another role
-    (a super-user's, a tenant administrator's), and to who said nothing of themselves."""
+    """For HTTP, with Pulsar's statuses: 403 for what is done to a namespace, and for policies of it and of topics; 401
+    for all else, and to who said nothing of themselves."""
     if principal.is_anonymous:
         return AuthenticationError(denied.reason or "Need to authenticate to perform the request")
     if isinstance(action, TenantAdministration):
         return AuthenticationError("Don't have permission to administrate resources on this tenant")
-    if not isinstance(action, TopicOperation | NamespaceOperation | PolicyAction):
+    if not isinstance(action, NamespaceOperation | PolicyAction):
         return AuthenticationError(denied.reason or f"Unauthorized to {action} for {principal}")
     return AuthorizationError(denied.reason or f"Unauthorized to {action} for {principal}")

@@ -75,7 +75,7 @@ WORDS: dict[str, set[str]] = {
     "TenantOperation LIST_TENANTS": {"everything"},
 }
 #: Kinds of actions that Pulsar answers with 403; 401 to the others.
-FORBIDDEN = ("TopicOperation", "NamespaceOperation", "PolicyAction")
+FORBIDDEN = ("NamespaceOperation", "PolicyAction")
 
 
 def kind_of(action: Action) -> str:
@@ -272,7 +272,6 @@ def test_who_is_not_let_in_has_no_connection(who: Who) -> None:
 
 #: What who may only produce, or only consume, may ask for over HTTP: written down path by path, from Pulsar's REST.
 LOOKS = """
-GET /admin/v2/{t}/compaction
 GET /admin/v2/{t}/holes
 GET /admin/v2/{t}/internal-info
 GET /admin/v2/{t}/internalStats
@@ -295,7 +294,6 @@ GET /admin/v3/transactions/transactionBufferStats/{n}/{topic}
 GET /admin/v3/transactions/transactionInBufferStats/{n}/{topic}/{most}/{least}
 GET /admin/v3/transactions/transactionInPendingAckStats/{n}/{topic}/{s}/{most}/{least}
 GET /lookup/v2/topic/{t}
-POST /admin/v2/schemas/{n}/{topic}/compatibility
 POST /admin/v2/schemas/{n}/{topic}/version
 """
 OF_COOKS = """
@@ -328,7 +326,6 @@ PUT /admin/v2/{t}/subscription/{s}
 PUT /admin/v2/{t}/subscription/{s}/properties
 """
 OF_GRANTED = """
-GET /admin/v2/namespaces/{n}/{bundle}/topicHashPositions
 GET /admin/v2/non-persistent/{n}/{bundle}
 GET /admin/v2/namespaces/{n}/bundles
 GET /admin/v2/namespaces/{n}/topics

@@ -40,6 +40,8 @@ class TopicOperation(_Word):
     DELETE_METADATA = auto()
     GET_BACKLOG_SIZE = auto()
     TRIM_TOPIC = auto()
+    COMPACT = auto()
+    OFFLOAD = auto()
 
 
 class NamespaceOperation(_Word):
@@ -128,6 +130,10 @@ class TenantAdministration(_Word):
 
     #: Looking at the permissions of single topics, giving and taking them.
     TOPIC_PERMISSIONS = auto()
+    NAMESPACE_PROPERTIES = auto()
+    TRUNCATE_TOPIC = auto()
+    #: Asking whether a schema would be taken.
+    TRY_SCHEMA = auto()
 
 
 class PolicyName(_Word):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.access.core.actions import NamespaceOperation
+from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, reading
 from geminga.broker.ownership.core.bundles import Bundle, topic_hash
 from geminga.broker.ownership.core.direction import Direction, direct_request
 from geminga.broker.ownership.lookup import no_owner
@@ -78,7 +78,7 @@ ROUTES = [
         "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/topicHashPositions",
         topic_hash_positions,
         methods=["GET"],
-        needs=NamespaceOperation.GET_BUNDLE,
+        needs=reading(PolicyName.PERSISTENCE),
     ),
     Route(
         "/admin/v2/non-persistent/{tenant}/{namespace}/{bundle}",

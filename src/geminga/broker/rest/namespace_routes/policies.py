@@ -14,7 +14,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.access.core.actions import PolicyName, reading, writing
+from geminga.broker.access.core.actions import PolicyName, TenantAdministration, reading, writing
 from geminga.broker.core.coercion import NotBuiltError, object_of
 from geminga.broker.policies.core.deletion_rows import BACKLOG_QUOTAS, RETENTION
 from geminga.broker.policies.core.row import NO_NAMESPACE, NamespaceLevel, Nothing, PolicyRow, Rest
@@ -54,6 +54,7 @@ _log = get_logger(__name__)
 FOLLOW_S_MAX = 10.0
 QUOTA_TYPES = (SIZE_QUOTA, AGE_QUOTA)
 _PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
+_PROPERTIES = TenantAdministration.NAMESPACE_PROPERTIES
 
 
 def checked_policies(document: Document, namespace: str) -> Document:
@@ -284,12 +285,12 @@ def _properties(document: Mapping[str, Json]) -> Document:
 
 
 ROUTES = [
-    Route(f"{_PATH}/properties", get_properties, methods=["GET"], needs=reading(PolicyName.ALL)),
-    Route(f"{_PATH}/properties", set_properties, methods=["PUT"], needs=writing(PolicyName.ALL)),
-    Route(f"{_PATH}/properties", clear_properties, methods=["DELETE"], needs=writing(PolicyName.ALL)),
-    Route(f"{_PATH}/property/{{key}}", get_property, methods=["GET"], needs=reading(PolicyName.ALL)),
-    Route(f"{_PATH}/property/{{key}}", remove_property, methods=["DELETE"], needs=writing(PolicyName.ALL)),
-    Route(f"{_PATH}/property/{{key}}/{{value}}", set_property, methods=["PUT"], needs=writing(PolicyName.ALL)),
+    Route(f"{_PATH}/properties", get_properties, methods=["GET"], needs=_PROPERTIES),
+    Route(f"{_PATH}/properties", set_properties, methods=["PUT"], needs=_PROPERTIES),
+    Route(f"{_PATH}/properties", clear_properties, methods=["DELETE"], needs=_PROPERTIES),
+    Route(f"{_PATH}/property/{{key}}", get_property, methods=["GET"], needs=_PROPERTIES),
+    Route(f"{_PATH}/property/{{key}}", remove_property, methods=["DELETE"], needs=_PROPERTIES),
+    Route(f"{_PATH}/property/{{key}}/{{value}}", set_property, methods=["PUT"], needs=_PROPERTIES),
     *(
         route
         for row in ROWS

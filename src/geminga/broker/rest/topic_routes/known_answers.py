@@ -85,7 +85,7 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _GROUPS: Final = "/admin/v2/resourcegroups"
 
 OF_TOPICS: Final = [
-    Route(f"{TOPIC_PATH}/compaction", compaction_status, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route(f"{TOPIC_PATH}/compaction", compaction_status, methods=["GET"], needs=TopicOperation.COMPACT),
 ]
 OF_NAMESPACES: Final = [
     Route(f"{_NAMESPACE}/resourcegroup", get_group, methods=["GET"], needs=reading(PolicyName.RESOURCEGROUP)),

@@ -163,8 +163,8 @@ async def _change(request: Request, value: Json) -> Response:
 
 
 ROUTES = [
-    Route(f"{TOPIC_PATH}/offload", trigger, methods=["PUT"], needs=writing(PolicyName.OFFLOAD)),
-    Route(f"{TOPIC_PATH}/offload", status, methods=["GET"], needs=reading(PolicyName.OFFLOAD)),
+    Route(f"{TOPIC_PATH}/offload", trigger, methods=["PUT"], needs=TopicOperation.OFFLOAD),
+    Route(f"{TOPIC_PATH}/offload", status, methods=["GET"], needs=TopicOperation.OFFLOAD),
     Route(f"{TOPIC_PATH}/lake/restore", restore, methods=["PUT"], needs=writing(PolicyName.OFFLOAD)),
     Route(f"{TOPIC_PATH}/lake", look, methods=["GET"], needs=TopicOperation.GET_STATS),
 ]

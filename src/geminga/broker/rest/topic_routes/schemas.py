@@ -12,7 +12,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.access.core.actions import TopicOperation
+from geminga.broker.access.core.actions import TenantAdministration, TopicOperation
 from geminga.broker.admission.topic_schemas import Schemas
 from geminga.broker.core.coercion import LONG_MAX, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
@@ -214,5 +214,5 @@ ROUTES = [
     Route(f"{_TOPIC}/schemas", get_schemas, methods=["GET"], needs=TopicOperation.GET_METADATA),
     Route(f"{_TOPIC}/metadata", get_metadata, methods=["GET"], needs=TopicOperation.GET_METADATA),
     Route(f"{_TOPIC}/version", find_version, methods=["POST"], needs=TopicOperation.GET_METADATA),
-    Route(f"{_TOPIC}/compatibility", check_compatibility, methods=["POST"], needs=TopicOperation.GET_METADATA),
+    Route(f"{_TOPIC}/compatibility", check_compatibility, methods=["POST"], needs=TenantAdministration.TRY_SCHEMA),
 ]

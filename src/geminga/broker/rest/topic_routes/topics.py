@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.access.core.actions import NamespaceOperation, TopicOperation
+from geminga.broker.access.core.actions import NamespaceOperation, TenantAdministration, TopicOperation
 from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.ownership.core.bundles import topic_hash
 from geminga.broker.registry.namespaces import TopicMode
@@ -397,7 +397,7 @@ ROUTES = [
     Route(f"{TOPIC_PATH}/terminate", terminate, methods=["POST"], needs=TopicOperation.TERMINATE),
     Route(f"{TOPIC_PATH}/terminate/partitions", terminate_partitions, methods=["POST"], needs=TopicOperation.TERMINATE),
     # In Pulsar the tenant's administrators may truncate, as they may delete.
-    Route(f"{TOPIC_PATH}/truncate", truncate, methods=["DELETE"], needs=NamespaceOperation.DELETE_TOPIC),
+    Route(f"{TOPIC_PATH}/truncate", truncate, methods=["DELETE"], needs=TenantAdministration.TRUNCATE_TOPIC),
     Route(f"{TOPIC_PATH}/trim", trim, methods=["POST"], needs=TopicOperation.TRIM_TOPIC),
     Route(f"{TOPIC_PATH}/lastMessageId", last_message_id, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES),
     Route(f"{TOPIC_PATH}/properties", get_properties, methods=["GET"], needs=TopicOperation.GET_METADATA),
