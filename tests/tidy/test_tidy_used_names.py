@@ -17,27 +17,24 @@ _INVERSE = "the other half of a codec: tests hold each to the other, and write w
 _LOOK = "a look that tests need at what is otherwise seen only when it goes wrong"
 _MEMORY = "a memory implementation of a port, which has what a test does to the real one from outside"
 _SHELL = "what BookKeeper's shell writes, and the auditor reads"
-_FACADE = "the composition's facade, which is taken apart with its tests"
 
 #: "module name" -> why only tests use it. What is not there any more goes from here.
 REASONS: Mapping[str, str] = {
     "bookkeeper/memory.py MemoryBookie.come_back": _MEMORY,
     "bookkeeper/memory.py MemoryBookie.corrupt": _MEMORY,
     "bookkeeper/memory.py MemoryBookie.forget_entry": _MEMORY,
+    "bookkeeper/memory.py MemoryBookie.forget_ledger": _MEMORY,
     "bookkeeper/memory.py MemoryBookie.go_down": _MEMORY,
-    "broker/composition/service.py Broker.terminate_topic": _FACADE,
-    "broker/composition/service.py Broker.unload_topic": _FACADE,
-    "broker/connection/traffic.py ConnectionTraffic.pending_publishes": _LOOK,
     "broker/load_rules/histories.py decode_averages": _INVERSE,
     "broker/rest/calls/core/unbuilt.py POLICY_ROUTES": "the rows of policies alone, each of which a test sets",
     "broker/transactions/alarm.py HeldBackAlarm.is_looking": _LOOK,
     "broker/transactions/snapshot_records.py encode_indexes": _INVERSE,
     "broker/transactions/snapshot_records.py encode_snapshot": _INVERSE,
     "client/_transport/listeners.py Listeners.has_consumer": _LOOK,
-    "client/_transport/lookup.py Lookup.find_broker": "a lookup with its redirections, as tests make one",
     "client/_transport/pool.py ConnectionPool.open_connections": _LOOK,
     "client/consumer_rules/batch_acker.py BatchAcker.acknowledge_all": "one of the core's events, as the oracle has it",
     "managed_ledger/log/tail.py Tail.listener_count": _LOOK,
+    "runtime/network.py AsyncioListener.handshakes_under_way": _LOOK,
     "metadata/memory.py MemoryMetadataStore.expire_session": _MEMORY,
     "metadata/sqlite.py SqliteMetadataStore.expire_session": _MEMORY,
     "metadata/zookeeper/kazoo_thread.py KazooHandler.async_result": "kazoo calls it",

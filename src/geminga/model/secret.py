@@ -44,10 +44,6 @@ class Secret:
         """The text, for whoever uses it."""
         return self._text
 
-    def hidden_in(self, sentence: str) -> str:
-        """``sentence`` with the text in it replaced by dots."""
-        return sentence.replace(self._text, DOTS) if self._text else sentence
-
     def __bool__(self) -> bool:
         return bool(self._text)
 

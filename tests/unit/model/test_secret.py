@@ -59,11 +59,6 @@ def test_empty_one_is_none() -> None:
     assert Secret(TEXT)
 
 
-def test_sentence_is_freed_of_it() -> None:
-    assert Secret(TEXT).hidden_in(f"can not read {TEXT}: no such file") == f"can not read {DOTS}: no such file"
-    assert Secret("").hidden_in("as it is") == "as it is"
-
-
 @pytest.mark.parametrize(
     ("key", "is_secret"),
     [

@@ -18,7 +18,7 @@ class CertificateProvider:
         return credentials.certificate is not None
 
     def prove(self, credentials: Credentials, source: str, *, in_http: bool) -> Known:
-        """At once."""
+        """At once. Raises RefusedError."""
         if credentials.certificate is None:
             raise RefusedError("INVALID_CERTS", "Failed to get TLS certificates from client")
         try:

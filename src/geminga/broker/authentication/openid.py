@@ -37,7 +37,7 @@ class OpenIdProvider:
         return credentials.data.startswith(BEARER)
 
     def prove(self, credentials: Credentials, source: str, *, in_http: bool) -> Proof:
-        """At once where the issuer's keys are known."""
+        """At once where the issuer's keys are known. Raises RefusedError."""
         try:
             token = parse_token(token_text(credentials, in_http=in_http))
         except RefusedError:

@@ -29,7 +29,7 @@ class TokenProvider:
         return credentials.data.startswith(BEARER)
 
     def prove(self, credentials: Credentials, source: str, *, in_http: bool) -> Known:
-        """At once."""
+        """At once. Raises RefusedError."""
         text = token_text(credentials, in_http=in_http)
         try:
             proved = self.rules.prove(text, self._clock.wall_ms() / 1000)

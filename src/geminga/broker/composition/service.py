@@ -99,8 +99,7 @@ class Broker:
         them is refused. ``silent``: those of them that were killed.
         ``access``: who is let in, and to what.
         """
-        # Bottom-up: each part uses those above it. Topics, partitions and policies ask one another: what of them stands
-        # below is reached by a call, when there is something to ask.
+        # Bottom-up: each part uses those above it; what of topics and policies stands below is reached by a call.
         self.runtime = runtime
         self.metadata = metadata
         self.ledgers = ledgers
@@ -113,8 +112,7 @@ class Broker:
         self._endpoints: Endpoints | None = None
         #: What broke above storage, and stays closed for a while.
         self.failures = Failures(runtime.clock)
-        #: Held by what takes long and many turns of the loop: each of them gets its turn beside everything else, so
-        #: that their number must have a bound. Nothing waits for a client while it holds it.
+        #: Held by what takes long and many turns of the loop. Nothing waits for a client while it holds it.
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
 
         # Whose topics are whose.

@@ -140,7 +140,7 @@ class PersistentTopic(Topic):
             await self.dedup.save()
 
     async def use_transactions(self) -> TransactionBuffer:
-        """As :meth:`Topic.use_transactions`."""
+        """As :meth:`Topic.use_transactions`. Raises NotAllowedError."""
         if self.transactions is None:
             raise NotAllowedError(f"Topic {self.name} takes no transactions")
         return await self.transactions.use()
