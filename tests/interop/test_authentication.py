@@ -43,6 +43,12 @@ CLASSES: Final = {
 }
 #: In the year 2100, and in 1970.
 LATE, EARLY = 4102444800, 1000
+#: Forms of which Geminga says something else, and why.
+FORMS_BEYOND = {
+    "padded signature": "base64url has no padding in a token",
+    "last bits set": "one text for each signature",
+    "end as text": "a time is a number",
+}
 #: Of the password ``hello``, by OpenSSL and crypt(3).
 USERS = {
     "apr1": "$apr1$abcdefgh$cy3DSYyOwfhsyu7QOMQzd.",
@@ -99,6 +105,47 @@ def of_secrets() -> Iterator[dict]:
     yield case("no signature", "token", with_secret(), f"{header}.{claims}.")
     yield case("nothing", "token", with_secret(), "")
     yield case("critical header", "token", with_secret(), signed(good, crit=["x"], x=1))
+
+
+def of_forms() -> Iterator[dict]:
+    """Texts that are almost a token, or one in another form."""
+    good = {"sub": "jane", "exp": LATE}
+    token = signed(good)
+    head, claims, signature = token.split(".")
+
+    def raw(header: bytes, body: bytes) -> str:
+        text = f"{encode_url(header)}.{encode_url(body)}"
+        return f"{text}.{encode_url(hmac.digest(SECRET, text.encode(), hashlib.sha256))}"
+
+    forms = {
+        "padded signature": f"{token}=",
+        "padded claims": f"{head}.{claims}==.{signature}",
+        "a space behind": f"{token} ",
+        "a line behind": f"{token}\n",
+        "Bearer before": f"Bearer {token}",
+        "four parts": f"{token}.x",
+        "last bits set": token[:-1] + chr(ord(token[-1]) + 1),
+        "algorithm in small letters": raw(b'{"alg":"hs256"}', b'{"sub":"jane"}'),
+        "algorithm that is none of them": raw(b'{"alg":"HS1"}', b'{"sub":"jane"}'),
+        "no algorithm": raw(b"{}", b'{"sub":"jane"}'),
+        "type of another kind": raw(b'{"alg":"HS256","typ":"x"}', b'{"sub":"jane"}'),
+        "key id": raw(b'{"alg":"HS256","kid":"one"}', b'{"sub":"jane"}'),
+        "spaces in the JSON": raw(b'{ "alg" : "HS256" }', b' {"sub":\n"jane"} '),
+        "role twice": raw(b'{"alg":"HS256"}', b'{"sub":"jane","sub":"joe"}'),
+        "claims that are a list": raw(b'{"alg":"HS256"}', b'["jane"]'),
+        "claims that are no JSON": raw(b'{"alg":"HS256"}', b"jane"),
+        "end as text": raw(b'{"alg":"HS256"}', b'{"sub":"jane","exp":"4102444800"}'),
+        "end as a fraction": raw(b'{"alg":"HS256"}', b'{"sub":"jane","exp":4102444800.5}'),
+        "end that is negative": raw(b'{"alg":"HS256"}', b'{"sub":"jane","exp":-1}'),
+        "end that is null": raw(b'{"alg":"HS256"}', b'{"sub":"jane","exp":null}'),
+        "end beyond all dates": raw(b'{"alg":"HS256"}', b'{"sub":"jane","exp":99999999999999999}'),
+        "role that is empty": raw(b'{"alg":"HS256"}', b'{"sub":""}'),
+        "role that is a number": raw(b'{"alg":"HS256"}', b'{"sub":5}'),
+        "role with a space": raw(b'{"alg":"HS256"}', b'{"sub":" jane "}'),
+        "role of letters": raw(b'{"alg":"HS256"}', '{"sub":"jäne€"}'.encode()),
+    }
+    for name, text in forms.items():
+        yield case(name, "token", with_secret(), text, FORMS_BEYOND.get(name, ""))
 
 
 def of_pairs() -> Iterator[dict]:
@@ -215,7 +262,7 @@ def test_apaches_providers_say_what_is_recorded(judge_is_apache: bool, tmp_path:
     if not judge_is_apache:
         pytest.skip("Apache's providers")
     if os.environ.get("INTEROP_RECORD"):
-        cases = [*of_secrets(), *of_pairs(), *of_passwords(), *of_certificates()]
+        cases = [*of_secrets(), *of_forms(), *of_pairs(), *of_passwords(), *of_certificates()]
         said = theirs(cases, tmp_path)
         rows = [{**one, "said": role} for one, role in zip(cases, said, strict=True)]
         RECORDED.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")

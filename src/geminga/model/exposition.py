@@ -62,9 +62,16 @@ class Page:
                 self.add(name, labels, found)
 
     def text(self) -> str:
-        """The page."""
+        """The page. Buckets (``x_bucket``) are added before sum and count of theirs, and at once with them."""
         lines: list[str] = []
         for name, samples in self._lines.items():
+            base, _, part = name.rpartition("_")
+            if part in ("bucket", "sum", "count") and f"{base}_bucket" in self._lines:
+                # One metric in three names, of which the buckets come first.
+                if part == "bucket":
+                    lines.append(f"# TYPE {base} histogram")
+                lines.extend(samples)
+                continue
             is_counter = name.endswith(("_total", "_total_count"))
             kind = "summary" if name in self._summaries else "counter" if is_counter else "gauge"
             lines.append(f"# TYPE {name} {kind}")

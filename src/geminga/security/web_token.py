@@ -64,7 +64,7 @@ def parse_token(text: str) -> WebToken:
     if "crit" in header:
         # RFC 7515, section 4.1.11: who does not understand what is critical must refuse; nothing is understood here.
         raise ValueError("the token's header has crit, which is not understood")
-    claims = parse_object(decoded[1], "the token's claims", TOKEN_LENGTH_MAX)
+    claims = parse_object(decoded[1], "the token's claim set", TOKEN_LENGTH_MAX)
     return WebToken(header, claims, text[: text.rindex(".")].encode("ascii"), decoded[2])
 
 

@@ -41,3 +41,21 @@ def test_a_source_tells_numbers_and_summaries() -> None:
     found = samples(page.text())
     assert Sample("n", {"cluster": "c"}, 1) in found
     assert Sample("ms_count", {"cluster": "c", "success": "true"}, 4) in found
+
+
+def test_buckets_sum_and_count_are_one_histogram() -> None:
+    page = Page()
+    page.add("before_count", (), 1)
+    page.add("left_bucket", (("le", "5.0"),), 2)
+    page.add("left_bucket", (("le", "+Inf"),), 3)
+    page.add("left_sum", (), 12.5)
+    page.add("left_count", (), 3)
+    assert page.text().splitlines() == [
+        "# TYPE before_count gauge",
+        "before_count 1",
+        "# TYPE left histogram",
+        'left_bucket{le="5.0"} 2',
+        'left_bucket{le="+Inf"} 3',
+        "left_sum 12.5",
+        "left_count 3",
+    ]

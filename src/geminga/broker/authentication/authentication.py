@@ -11,7 +11,8 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from geminga.broker.access.core.handshake import Credentials, Known, Rejected, Verdict
-from geminga.broker.authentication.outcomes import Labels, Outcomes
+from geminga.broker.access.ports import Labels
+from geminga.broker.authentication.outcomes import Outcomes
 from geminga.broker.authentication.ports import Provider, RefusedError
 
 #: For metrics, where no provider was asked.
@@ -68,9 +69,8 @@ class Authentication:
     def metrics(self) -> Iterable[tuple[Labels, Mapping[str, float]]]:
         """Labels and samples."""
         yield from self.outcomes.metrics()
-        expired = sum(getattr(provider, "expired_count", 0) for provider in self.providers)
-        if "token" in self._by_method:
-            yield (), {"pulsar_expired_token_total": expired}
+        for provider in self.providers:
+            yield from provider.metrics()
 
     def _unknown(self, method: str, source: str, reason: str) -> Rejected:
         shown = method[:_METHOD_LENGTH_MAX] if method.isascii() and method.isprintable() else "?"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from geminga.broker.access.core.handshake import Credentials, Known
+from geminga.broker.access.ports import Labels
 from geminga.broker.authentication.ports import RefusedError
 from geminga.security.certificate_role import role_of_subject, subject_of
 
@@ -16,6 +19,10 @@ class CertificateProvider:
     def fits(self, credentials: Credentials) -> bool:
         """There is a certificate."""
         return credentials.certificate is not None
+
+    def metrics(self) -> Iterable[tuple[Labels, Mapping[str, float]]]:
+        """None of its own."""
+        return ()
 
     def prove(self, credentials: Credentials, source: str, *, in_http: bool) -> Known:
         """At once. Raises RefusedError."""

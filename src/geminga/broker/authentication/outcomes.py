@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from geminga.broker.access.ports import Labels
 from geminga.broker.authentication.ports import Provider
 from geminga.runtime import Clock, get_logger
 
@@ -17,8 +18,6 @@ SOURCES_MAX: Final = 1024
 LINES_MAX: Final = 20
 #: Characters of a reason.
 _REASON_LENGTH_MAX: Final = 300
-
-Labels = tuple[tuple[str, str], ...]
 
 
 class Outcomes:

@@ -8,10 +8,11 @@ a digest whose key is the stored hash, as long as the file says the same.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from geminga.broker.access.core.handshake import Credentials, Known
+from geminga.broker.access.ports import Labels
 from geminga.broker.authentication.ports import Proof, RefusedError
 from geminga.security.base64_text import decode
 from geminga.security.htpasswd import REFUSAL, PasswordFile, parse_credentials
@@ -56,6 +57,10 @@ class PasswordProvider:
     def fits(self, credentials: Credentials) -> bool:
         """A header of that scheme."""
         return credentials.data[: len(_BASIC)].lower() == _BASIC
+
+    def metrics(self) -> Iterable[tuple[Labels, Mapping[str, float]]]:
+        """None of its own."""
+        return ()
 
     def prove(self, credentials: Credentials, source: str, *, in_http: bool) -> Proof:
         """At once where the same was right before."""

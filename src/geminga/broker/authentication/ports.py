@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from geminga.broker.access.core.handshake import Credentials, Known
+from geminga.broker.access.ports import Labels
 
 
 class RefusedError(ValueError):
@@ -37,6 +38,10 @@ class Provider(Protocol):
 
     def fits(self, credentials: Credentials) -> bool:
         """Whether credentials of an HTTP request that names no method could be this method's."""
+        ...
+
+    def metrics(self) -> Iterable[tuple[Labels, Mapping[str, float]]]:
+        """Labels and samples of its own; of a name of one provider alone."""
         ...
 
     def prove(self, credentials: Credentials, source: str, *, in_http: bool) -> Proof:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Final
 
 from geminga.broker.access.core.handshake import Credentials, Known
+from geminga.broker.access.ports import Labels
 from geminga.broker.authentication.ports import RefusedError
 from geminga.runtime import Clock
 from geminga.security.token_rules import AudienceError, ExpiredError, Proved, TokenRules
 
 BEARER: Final = b"Bearer "
+#: Minutes; Pulsar's buckets of ``pulsar_expiring_token_minutes``.
+LEFT_BOUNDS_MIN: Final = (5.0, 10.0, 60.0, 240.0)
 
 
 class TokenProvider:
@@ -23,6 +29,9 @@ class TokenProvider:
         self._clock = clock
         #: Tokens that were refused because they had expired, for metrics.
         self.expired_count = 0
+        #: Of those that were taken and end: how many had up to each bound left, then more; and all minutes together.
+        self.left_counts = [0] * (len(LEFT_BOUNDS_MIN) + 1)
+        self.left_minutes = 0.0
 
     def fits(self, credentials: Credentials) -> bool:
         """A header of a bearer."""
@@ -40,7 +49,20 @@ class TokenProvider:
             raise RefusedError("INVALID_AUDIENCES", told(error)) from None
         except ValueError as error:
             raise RefusedError("INVALID_TOKEN", told(error)) from None
+        if proved.expires_s is not None:
+            minutes = max(0.0, proved.expires_s - self._clock.wall_ms() / 1000) / 60
+            self.left_counts[bisect_left(LEFT_BOUNDS_MIN, minutes)] += 1
+            self.left_minutes += minutes
         return known(proved, self._clock, self.rules.skew_s)
+
+    def metrics(self) -> Iterator[tuple[Labels, Mapping[str, float]]]:
+        """Labels and samples: how many had expired, and how long the others had."""
+        yield (), {"pulsar_expired_token_total": self.expired_count}
+        name = "pulsar_expiring_token_minutes"
+        counts = accumulate(self.left_counts)
+        for bound, count in zip((*map(str, LEFT_BOUNDS_MIN), "+Inf"), counts, strict=True):
+            yield (("le", bound),), {f"{name}_bucket": count}
+        yield (), {f"{name}_sum": self.left_minutes, f"{name}_count": sum(self.left_counts)}
 
 
 def told(error: ValueError) -> str:

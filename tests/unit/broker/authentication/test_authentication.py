@@ -25,6 +25,15 @@ USERS = parse_password_file(b"jane:ab7Wl3zw4JrNg\n")
 PASSWORD = "hello:wörld".encode()
 
 
+#: What is told of tokens before one was taken that ends.
+LEFT_NOTHING = {
+    ("expired_token_total",): 0,
+    **{("expiring_token_minutes_bucket", bound): 0 for bound in ("5.0", "10.0", "60.0", "240.0", "+Inf")},
+    ("expiring_token_minutes_sum",): 0,
+    ("expiring_token_minutes_count",): 0,
+}
+
+
 class HandClock:
     """Is moved by hand."""
 
@@ -88,6 +97,26 @@ def good_token(role: str = "jane") -> bytes:
     return token_of(role, aud="east")
 
 
+def test_how_long_tokens_last_is_counted_in_pulsars_buckets() -> None:
+    world = World()
+    now_s = world.clock.wall_ms() / 1000
+    for minutes in (1, 5, 7, 200, 100_000):
+        assert isinstance(world.asked("token", token_of("jane", aud="east", exp=now_s + 60 * minutes)), Known)
+    world.asked("token", token_of("jane", aud="east", exp=now_s - 1))
+    told = {key: count for key, count in world.counts.items() if key in LEFT_NOTHING}
+    name = "expiring_token_minutes"
+    assert told == {
+        ("expired_token_total",): 1,
+        (f"{name}_bucket", "5.0"): 2,
+        (f"{name}_bucket", "10.0"): 3,
+        (f"{name}_bucket", "60.0"): 3,
+        (f"{name}_bucket", "240.0"): 4,
+        (f"{name}_bucket", "+Inf"): 5,
+        (f"{name}_sum",): pytest.approx(100_213),
+        (f"{name}_count",): 5,
+    }
+
+
 def test_named_method_is_the_one_that_is_asked() -> None:
     world = World(anonymous_role="nobody")
     assert world.asked("token", good_token()) == Known("jane")
@@ -104,7 +133,7 @@ def test_named_method_is_the_one_that_is_asked() -> None:
         ("authentication_failures_total", "AuthenticationProviderToken", "token", "INVALID_TOKEN"): 1,
         ("authentication_failures_total", "AuthenticationProviderTls", "tls", "INVALID_CERTS"): 1,
         ("authentication_failures_total", "AuthenticationProviderBasic", "basic", "INVALID_TOKEN"): 1,
-        ("expired_token_total",): 0,
+        **LEFT_NOTHING,
     }
 
 
