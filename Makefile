@@ -120,6 +120,7 @@ check: $(STAMP) ## format, lint, types, generated files, tidiness
 	@$(BIN)/mypy
 	@$(BIN)/python tools/generate_protos.py --check
 	@$(BIN)/python tools/generate_blocking.py --check
+	@$(BIN)/python tools/generate_admin.py --check
 	@$(BIN)/python tools/generate_rest_docs.py --check
 	@$(BIN)/python -m pytest -q tests/tidy
 

@@ -94,3 +94,16 @@ def test_partitions_that_are_added_are_consumed(broker, topic) -> None:
         assert len(consumer.topics()) == 4
 
     run(broker, main)
+
+
+def test_a_reader_at_the_end_has_all_of_a_partition_that_is_added(broker, topic) -> None:
+    """No broker keeps its place there: what comes before it looks again was published after it began all the same."""
+    set_partitions(broker.web_service_url, topic, 2)
+
+    async def main(client):
+        reader = await client.create_reader(topic, gc.MessageId.latest, auto_update_partitions_interval_ms=300)
+        set_partitions(broker.web_service_url, topic, 4, is_new=False)
+        await publish(client, f"{topic}-partition-3", 2)
+        assert contents([await reader.read_next(RECEIVE_MS) for _ in range(2)]) == [0, 1]
+
+    run(broker, main)

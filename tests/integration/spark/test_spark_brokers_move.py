@@ -9,7 +9,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -92,7 +92,9 @@ def moved_while_read(brokers: StandaloneProcess, stream: Stream, how: str, numbe
     found: list[bytes] = []
     for part in stream.reader.partitions(start, json.loads(stream.log[-1])):
         rows = stream.reader.read(part)
-        found += next(rows).column(0).to_pylist()
+        # A task may have none: from the end of a ledger to the first entry of the one that the new broker began.
+        for batch in islice(rows, 1):
+            found += batch.column(0).to_pylist()
         if how == "unloaded":
             brokers.request("PUT", "/admin/v2/namespaces/public/default/unload")
         else:

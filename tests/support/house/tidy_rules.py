@@ -22,6 +22,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "sim": frozenset({"runtime", "model"}),
     "metadata": frozenset({"runtime", "model"}),
     "client": frozenset({"wire", "runtime", "model"}),
+    # Asks brokers over HTTP: it shares nothing with them but names.
+    "admin": frozenset({"runtime", "model"}),
     # What lake files are: on threads, with file systems of its own.
     "lake": frozenset({"wire", "runtime", "model"}),
     "spark": frozenset({"client", "lake", "wire", "runtime", "model"}),
@@ -38,6 +40,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     ),
     "app": frozenset(
         [
+            "admin",
             "broker",
             "transaction",
             "managed_ledger",

@@ -17,7 +17,7 @@ from geminga.broker.ownership.core.owner_data import OWNERS_PATH, OwnerData, own
 from geminga.broker.ownership.departures import Departures
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.namespace_bundles import KeepCuts, NamespaceBundles, PoliciesOf
-from geminga.broker.ownership.owner_nodes import LETTING_GO, OwnerNodes, owner_in, owner_of_endpoints
+from geminga.broker.ownership.owner_nodes import ENDING_HERE, OwnerNodes, owner_in, owner_of_endpoints
 from geminga.broker.ownership.ports import HERE, Elsewhere, Here, Owner, OwnershipListener, Topics, Unknown
 from geminga.metadata import cas
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent, Unsubscribe
@@ -186,16 +186,16 @@ class BundleOwnership:
         try:
             found = await self._once("owner", bundle, lambda: self._others.read(bundle, self._data()))
         except StorageError:
-            return LETTING_GO
+            return ENDING_HERE
         if found is None and not is_authoritative:
             found = await self._place(bundle)
-        return found if isinstance(found, Elsewhere) else LETTING_GO
+        return found if isinstance(found, Elsewhere) else ENDING_HERE
 
     async def owner_now(self, bundle: Bundle) -> Owner | None:
         """Who owns it; None: nobody, and it is not acquired. Raises StorageError."""
         owned = self._own.get(bundle)
         if owned is not None:
-            return LETTING_GO if owned.is_leaving else HERE
+            return ENDING_HERE if owned.is_leaving else HERE
         return await self._once("owner", bundle, lambda: self._others.read(bundle, self._data()))
 
     async def bundles_of(self, namespace: str) -> Bundles | None:
@@ -255,7 +255,7 @@ class BundleOwnership:
     async def _acquire(self, bundle: Bundle) -> Owner:
         owned = self._own.get(bundle)
         if owned is not None:
-            return LETTING_GO if owned.is_leaving else HERE
+            return ENDING_HERE if owned.is_leaving else HERE
         if self._is_closing or not self._is_up or len(self._own) >= OWN_BUNDLES_MAX:
             return _CLOSING if self._is_closing else _FULL if self._is_up else _AWAY
         session = self._session

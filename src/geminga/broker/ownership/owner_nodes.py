@@ -17,6 +17,8 @@ OWNERS_REMEMBERED_MAX: Final = 100_000
 OWNERS_AGE_MS_MAX: Final = 10_000
 
 LETTING_GO: Final = Unknown("its bundle is being unloaded")
+#: The same, by this broker.
+ENDING_HERE: Final = Unknown("its bundle is being unloaded", is_ending_here=True)
 _OF_BEFORE: Final = Unknown("its bundle belongs to a session of this broker that is over")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from geminga.broker.ownership.endpoints import Endpoints
+from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -37,11 +38,26 @@ class Unknown(NamedTuple):
     """Nobody can tell now: the topic is on its way, or those who know do not answer."""
 
     why: str = "nobody serves it now"
+    #: This broker lets go of it, which waits for what is being loaded here: that must not wait for it in turn.
+    is_ending_here: bool = False
 
 
 Owner = Here | Elsewhere | Unknown
 
 HERE = Here()
+
+
+async def is_served_here(ownership: Ownership, name: TopicName) -> bool:
+    """Whether a topic that others are loaded from is read in this process, or asked for at its owner.
+
+    Raises UnavailableError while this broker lets go of it: it would wait for a load that waits for it. Raises
+    StorageError.
+    """
+    owner = await ownership.owner_of(name)
+    if isinstance(owner, Unknown) and owner.is_ending_here:
+        raise UnavailableError(f"{name} can not be read now: {owner.why}")
+    return isinstance(owner, Here)
+
 
 #: A set of topics: whether one is in it. Constant while it is used.
 Topics = Callable[[TopicName], bool]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.ownership.ports import Here
+from geminga.broker.ownership.ports import is_served_here
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.broker.system_topics import events
 from geminga.broker.system_topics.table import Table, TableMessage, TableValue, TopicTable
@@ -73,7 +73,7 @@ class NamespaceEvents:
         """Read what is stored. Raises GemingaError; then nothing is known."""
         broker = self._broker
         elsewhere = broker.tables_elsewhere
-        if elsewhere is not None and not isinstance(await broker.ownership.owner_of(self.name), Here):
+        if elsewhere is not None and not await is_served_here(broker.ownership, self.name):
             self._table = elsewhere.open(
                 self.name,
                 schema_name=SCHEMA_NAME,

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from geminga.broker.ownership.ports import Here, Ownership, Topics
+from geminga.broker.ownership.ports import Ownership, Topics, is_served_here
 from geminga.broker.schema.registry import SchemaRegistry
 from geminga.broker.system_topics.table import Table, TableMessage, TablesElsewhere, TableValue, TopicTable
 from geminga.broker.topic.base import Topic
@@ -109,10 +109,10 @@ class SnapshotTables:
         self._elsewhere = elsewhere
 
     async def open(self, name: TopicName) -> Table[Schema]:
-        """Raises StorageError."""
+        """Raises StorageError, UnavailableError."""
         topics, schema_name = self._topics, SCHEMA_NAMES[name.local_name]
         own_schema = OWN_SCHEMAS[name.local_name]
-        if self._elsewhere is not None and not isinstance(await self._ownership.owner_of(name), Here):
+        if self._elsewhere is not None and not await is_served_here(self._ownership, name):
             return self._elsewhere.open(
                 name,
                 schema_name=schema_name,

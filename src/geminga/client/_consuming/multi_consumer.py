@@ -46,8 +46,9 @@ class TopicHolder(Protocol):
         start_message_id: MessageId | None,
         *,
         is_found: bool,
+        is_added: bool,
     ) -> TopicConsumer:
-        """One more, not open yet; ``is_found``: by a pattern."""
+        """One more, not open yet; ``is_found``: by a pattern; ``is_added``: a partition that there was not before."""
         ...
 
     def add_topic(self, consumer: TopicConsumer) -> None:
@@ -133,7 +134,7 @@ class TopicSet:
             str(topic), auto_create=self._subscription.options.force_topic_creation and not self.is_by_pattern
         )
 
-    async def _open(self, names: list[TopicName], total: int) -> None:
+    async def _open(self, names: list[TopicName], total: int, *, are_added: bool = False) -> None:
         consumer = self._consumer
         options = self._subscription.options
         capacity = options.receiver_queue_size
@@ -149,7 +150,12 @@ class TopicSet:
                     None if schema is None else await schema.bind_consumer(str(name.partitioned_topic), self._schemas)
                 )
                 topic = consumer.make_topic(
-                    name, capacity, decoder, self._start_message_id, is_found=self.is_by_pattern
+                    name,
+                    capacity,
+                    decoder,
+                    self._start_message_id,
+                    is_found=self.is_by_pattern,
+                    is_added=are_added,
                 )
                 made.append(topic)
                 consumer.add_topic(topic)
@@ -191,9 +197,8 @@ class TopicSet:
             name = TopicName.parse(topic)
             now = await self._cluster.lookup.partitions(topic, auto_create=False)
             if now > count:
-                # From the beginning: nothing of a new partition may be missed.
                 names = _partition_names(name, count, now)
-                await self._open(names, len(self._consumer.topic_consumers()) + len(names))
+                await self._open(names, len(self._consumer.topic_consumers()) + len(names), are_added=True)
                 self._partitions[topic] = now
                 if self._subscription.interceptors is not None:
                     self._subscription.interceptors.partitions_changed(topic, now)

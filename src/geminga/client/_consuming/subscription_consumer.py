@@ -266,11 +266,14 @@ class SubscriptionConsumer(Acknowledging[T]):
         start_message_id: MessageId | None,
         *,
         is_found: bool,
+        is_added: bool,
     ) -> TopicConsumer:
-        """A consumer of one more topic, not open yet; ``is_found``: by a pattern."""
+        """A consumer of one more topic, not open yet; ``is_found``: by a pattern; ``is_added``: a new partition."""
+        if is_added and start_message_id is not None:
+            start_message_id = MessageId.earliest
         consumer = TopicConsumer(
             self._cluster,
-            self._subscription,
+            self._subscription.of_added_partition() if is_added else self._subscription,
             self,
             topic,
             capacity=capacity,

@@ -13,8 +13,8 @@ from geminga.broker.ownership.core.bundles import Bundle, equal_bundles, whole
 from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.broker.ownership.core.owner_data import owner_path
 from geminga.broker.ownership.namespace_bundles import BUNDLES_AGE_MS_MAX
-from geminga.broker.ownership.owner_nodes import OWNERS_AGE_MS_MAX
-from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
+from geminga.broker.ownership.owner_nodes import ENDING_HERE, LETTING_GO, OWNERS_AGE_MS_MAX
+from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown, is_served_here
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import CorruptionError, MetadataError, PreconditionFailedError, UnavailableError
 from geminga.model.topic_name import TopicName
@@ -132,8 +132,8 @@ def test_while_it_lets_go_nobody_is_served_and_the_next_begins_afterwards():
         releasing = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
         again = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
         await closing.wait()
-        for one in (pair.a, pair.b):
-            assert await one.ask(is_authoritative=True) == Unknown("its bundle is being unloaded")
+        for one, said in (pair.a, ENDING_HERE), (pair.b, LETTING_GO):
+            assert await one.ask(is_authoritative=True) == said
         closed.set()
         await asyncio.gather(releasing, again)
         assert await pair.b.ask(is_authoritative=True) is HERE
@@ -155,17 +155,15 @@ def test_whose_a_lost_bundle_is_now_is_said_while_its_topics_are_still_being_clo
         pair.a.told.taken = close  # type: ignore[method-assign]
         pair.take_node()
         await closing.wait()
-        assert await pair.a.ask() == Unknown("its bundle is being unloaded"), (
-            "it is not taken back before they are closed"
-        )
+        assert await pair.a.ask() == ENDING_HERE, "it is not taken back before they are closed"
         pair.a.placed = NEXT
         assert await pair.a.ask() is NEXT
-        assert await pair.a.ask(is_authoritative=True) == Unknown("its bundle is being unloaded")
+        assert await pair.a.ask(is_authoritative=True) == ENDING_HERE
         assert await pair.b.ask(is_authoritative=True) is HERE
         assert url(await pair.a.ask()) == "pulsar://b:6650"
         assert url(await pair.a.ask(is_authoritative=True)) == "pulsar://b:6650"
         await pair.stores["a"].close()
-        assert await pair.a.ask() == Unknown("its bundle is being unloaded")
+        assert await pair.a.ask() == ENDING_HERE
         closed.set()
 
     run_pair(story)
@@ -529,6 +527,29 @@ def test_all_that_a_broker_owns_is_released_at_once_by_one_word():
         await asyncio.gather(pair.a.ownership.release(pair.a.ownership.owned), pair.a.ownership.close())
         assert words == ["+" * len(names())]
         assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == []
+
+    run_pair(story)
+
+
+def test_nobody_waits_for_a_table_whose_owner_waits_for_who_asks():
+    """A broker that lets go waits for its loads, and they read policies and snapshots: for half a minute, in vain."""
+
+    async def story(pair: Pair):
+        name = names()[0]
+        assert await is_served_here(pair.a.ownership, name)
+        told: list[str] = []
+
+        async def taken(topics: Callable[[TopicName], bool]) -> None:
+            with pytest.raises(UnavailableError, match="can not be read now: its bundle is being unloaded"):
+                await is_served_here(pair.a.ownership, name)
+            told.append("refused")
+
+        pair.a.told.taken = taken  # type: ignore[method-assign]
+        await pair.a.ownership.release(pair.a.ownership.owned)
+        assert told == ["refused"]
+        assert await pair.b.ask(name) is HERE
+        # To wait for another broker's topic ends.
+        assert not await is_served_here(pair.a.ownership, name)
 
     run_pair(story)
 

@@ -1,0 +1,280 @@
+"""What the generated calls stand on: one request, awaited or not; and policies, which are all asked for alike."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+
+from geminga.admin import _paths
+from geminga.admin._http import HttpCaller
+from geminga.admin.values import StoredMessage
+from geminga.runtime import LaneThreads
+
+#: Requests of one asynchronous client that are under way at a time; others wait for their turn.
+REQUESTS_MAX: Final = 16
+V = TypeVar("V")
+
+
+class Request(NamedTuple):
+    """One call with its arguments."""
+
+    method: str
+    path: str
+    #: None: it is left out.
+    query: Mapping[str, Any] | None = None
+    #: Written as JSON; None: there is none.
+    body: object = None
+    #: In place of ``body``, as it is.
+    text: str | None = None
+    #: The answer is a text, with or without quotes.
+    is_text: bool = False
+    #: The answer is an entry.
+    is_message: bool = False
+
+
+def carried_out(caller: HttpCaller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
+    """The answer; None for nothing, and for null. Raises AdminError."""
+    data = None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
+    if request.text is not None:
+        data = request.text.encode()
+    found, headers = caller.request(request.method, request.path, request.query, data)
+    if request.is_message:
+        return StoredMessage(found, headers)
+    if not found:
+        return None
+    return found.decode() if request.is_text and found[:1] != b'"' else json.loads(found)
+
+
+class BlockingCalls:
+    """Calls that wait."""
+
+    __slots__ = ("_caller",)
+
+    def __init__(self, caller: HttpCaller) -> None:
+        self._caller = caller
+
+    def _ask(self, request: Request) -> Any:  # noqa: ANN401
+        return carried_out(self._caller, request)
+
+
+class Lanes:
+    """Threads that wait for answers, :data:`REQUESTS_MAX` at most."""
+
+    __slots__ = ("_caller", "_free", "_threads", "_turns")
+
+    def __init__(self, caller: HttpCaller) -> None:
+        self._caller = caller
+        self._threads = LaneThreads()
+        self._free = [f"admin-{number}" for number in range(REQUESTS_MAX)]
+        self._turns = asyncio.Semaphore(REQUESTS_MAX)
+
+    async def ask(self, request: Request) -> Any:  # noqa: ANN401
+        """As :func:`carried_out`."""
+        async with self._turns:
+            # The one that was used last: a program that asks one thing at a time has one thread.
+            lane = self._free.pop()
+            try:
+                return await self._threads.call(lane, lambda: carried_out(self._caller, request))
+            finally:
+                self._free.append(lane)
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        self._caller.close()
+        await self._threads.close()
+
+
+class AsyncCalls:
+    """Calls that are awaited."""
+
+    __slots__ = ("_lanes",)
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    async def _ask(self, request: Request) -> Any:  # noqa: ANN401
+        return await self._lanes.ask(request)
+
+
+class PolicyRow(NamedTuple):
+    """How a policy is asked for."""
+
+    #: ``topic`` or ``namespace``.
+    owner: str
+    #: Below its owner.
+    path: str
+    set_by: str = "POST"
+    #: A text comes and goes without quotes.
+    is_plain: bool = False
+    #: False: there is no request for that.
+    is_removable: bool = True
+    #: The parameter that has the value in place of a body.
+    in_query: str = ""
+
+    @property
+    def can_be_applied(self) -> bool:
+        """Whether the level above may be asked along."""
+        return self.owner == "topic"
+
+    def path_of(self, owner: str) -> str:
+        """Raises ValueError, InvalidTopicNameError."""
+        place = _paths.topic(owner) if self.owner == "topic" else f"namespaces/{_paths.namespace(owner)}"
+        return f"/admin/v2/{place}/{self.path}"
+
+    def getting(self, owner: str, *, applied: bool) -> Request:
+        """Raises ValueError where the level above can not be asked along."""
+        if applied and not self.can_be_applied:
+            raise ValueError("applied=True is for topics: a namespace is answered with what it sets itself")
+        query = {"applied": applied} if self.can_be_applied else None
+        return Request("GET", self.path_of(owner), query, is_text=self.is_plain)
+
+    def setting(self, owner: str, value: object) -> Request:
+        """In the body, or in the query where Pulsar has it so."""
+        path = self.path_of(owner)
+        if self.in_query:
+            return Request(self.set_by, path, {self.in_query: value})
+        return Request(self.set_by, path, text=str(value)) if self.is_plain else Request(self.set_by, path, body=value)
+
+    def removing(self, owner: str) -> Request:
+        """Raises ValueError where there is no such request."""
+        if not self.is_removable:
+            raise ValueError("this policy can be set to something else, and not be removed")
+        return Request("DELETE", self.path_of(owner))
+
+
+class BlockingPolicy(BlockingCalls, Generic[V]):
+    """A value of namespaces or topics, each of which may set it."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, caller: HttpCaller, row: PolicyRow) -> None:
+        super().__init__(caller)
+        self._row = row
+
+    def get(self, owner: str, *, applied: bool = False) -> V | None:
+        """What ``owner`` sets; None: nothing. Raises AdminError.
+
+        ``applied``: else what holds for it, of the level above; topics alone, else ValueError.
+        """
+        found: V | None = self._ask(self._row.getting(owner, applied=applied))
+        return found
+
+    def set(self, owner: str, value: V) -> None:
+        """Have it set this. Raises AdminError."""
+        self._ask(self._row.setting(owner, value))
+
+    def remove(self, owner: str) -> None:
+        """Have it set nothing, so that the level above counts. Raises AdminError; ValueError where that can not be."""
+        self._ask(self._row.removing(owner))
+
+
+class Policy(AsyncCalls, Generic[V]):
+    """A value of namespaces or topics, each of which may set it."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, lanes: Lanes, row: PolicyRow) -> None:
+        super().__init__(lanes)
+        self._row = row
+
+    async def get(self, owner: str, *, applied: bool = False) -> V | None:
+        """What ``owner`` sets; None: nothing. Raises AdminError.
+
+        ``applied``: else what holds for it, of the level above; topics alone, else ValueError.
+        """
+        found: V | None = await self._ask(self._row.getting(owner, applied=applied))
+        return found
+
+    async def set(self, owner: str, value: V) -> None:
+        """Have it set this. Raises AdminError."""
+        await self._ask(self._row.setting(owner, value))
+
+    async def remove(self, owner: str) -> None:
+        """Have it set nothing, so that the level above counts. Raises AdminError; ValueError where that can not be."""
+        await self._ask(self._row.removing(owner))
+
+
+class BlockingPolicies(BlockingCalls):
+    """Holds policies."""
+
+    __slots__ = ()
+
+
+class AsyncPolicies(AsyncCalls):
+    """Holds policies."""
+
+    __slots__ = ()
+
+
+class BlockingPolicyOf(Generic[V]):
+    """A policy as an attribute of those that hold it."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: PolicyRow) -> None:
+        self._row = row
+
+    def __get__(self, holder: BlockingPolicies, kind: type[BlockingPolicies]) -> BlockingPolicy[V]:
+        return BlockingPolicy(holder._caller, self._row)
+
+
+class PolicyOf(Generic[V]):
+    """A policy as an attribute of those that hold it."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: PolicyRow) -> None:
+        self._row = row
+
+    def __get__(self, holder: AsyncPolicies, kind: type[AsyncPolicies]) -> Policy[V]:
+        return Policy(holder._lanes, self._row)
+
+
+class BlockingConnection:
+    """For ``with``."""
+
+    __slots__ = ("_caller",)
+
+    def __init__(
+        self, url: str, *, timeout_s: float, headers: Callable[[], Mapping[str, str]] | None, tls: ssl.SSLContext | None
+    ) -> None:
+        self._caller = HttpCaller(url, timeout_s=timeout_s, headers=headers, tls=tls)
+
+    def close(self) -> None:
+        """Close connections that are kept; harmless twice."""
+        self._caller.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncConnection:
+    """For ``async with``."""
+
+    __slots__ = ("_caller",)
+
+    def __init__(
+        self, url: str, *, timeout_s: float, headers: Callable[[], Mapping[str, str]] | None, tls: ssl.SSLContext | None
+    ) -> None:
+        self._caller = Lanes(HttpCaller(url, timeout_s=timeout_s, headers=headers, tls=tls))
+
+    async def close(self) -> None:
+        """Close connections that are kept, after what is under way; harmless twice."""
+        await self._caller.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

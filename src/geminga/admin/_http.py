@@ -1,0 +1,161 @@
+"""Requests over the standard library's HTTP, on connections that are kept; blocking, for any thread."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from geminga.admin.defaults import TIMEOUT_S
+from geminga.admin.errors import UnreachableError, error_of
+
+#: Brokers that one request may be sent on to.
+REDIRECTS_MAX: Final = 5
+#: Connections that wait for the next request, over all brokers.
+IDLE_MAX: Final = 16
+#: Bytes of the largest answer.
+ANSWER_BYTES_MAX: Final = 256 << 20
+#: That a change may be sent again when a kept connection turns out to be closed: nothing was read of it then.
+_STALE: Final = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
+#: Requests that do the same however often they come.
+_IDEMPOTENT: Final = frozenset({"GET", "PUT", "DELETE"})
+
+Headers = Mapping[str, str]
+
+
+class HttpCaller:
+    """Asks one broker, and those that it names."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        headers: Callable[[], Headers] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """``url``: ``http://host:port`` or ``https://``; ``headers``: sent with each request. Raises ValueError."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"the address of a broker's administration is http://host:port, not {url!r}")
+        self._base = f"{parts.scheme}://{parts.netloc}"
+        self._timeout_s = timeout_s
+        self._headers = headers
+        self._tls = tls
+        #: By scheme and address. Threads share it: a connection that was taken is nobody else's.
+        self._idle: dict[str, deque[http.client.HTTPConnection]] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close what is kept; later requests are refused."""
+        self._is_closed = True
+        for connections in list(self._idle.values()):
+            while connections:
+                connections.pop().close()
+
+    def request(
+        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes | None = None
+    ) -> tuple[bytes, Headers]:
+        """Body and headers (small letters) of the answer, wherever the broker sends it on to. Raises AdminError."""
+        asked = {key: _text(value) for key, value in (query or {}).items() if value is not None}
+        url = f"{self._base}{path}{'?' + urlencode(asked) if asked else ''}"
+        what = f"{method} {url}"
+        for _ in range(REDIRECTS_MAX):
+            status, data, headers = self._once(method, url, body)
+            if status in (301, 302, 307, 308):
+                url = self._elsewhere(what, status, url, headers.get("Location", ""))
+                continue
+            if status >= 300:
+                raise error_of(what, status, _reason(data))
+            return data, {name.lower(): value for name, value in headers.items()}
+        raise error_of(what, 307, f"sent on more than {REDIRECTS_MAX} times, at last to {url}")
+
+    @staticmethod
+    def _elsewhere(what: str, status: int, url: str, place: str) -> str:
+        scheme = urlsplit(place).scheme
+        if scheme not in ("http", "https"):
+            raise error_of(what, status, f"sent on to {place!r}, which is no address")
+        if scheme == "http" and urlsplit(url).scheme == "https":
+            # Who asks says who it is: not where everybody on the way can read it.
+            raise error_of(what, status, f"sent on to {place}, which is not encrypted")
+        return place
+
+    def _once(self, method: str, url: str, body: bytes | None) -> tuple[int, bytes, http.client.HTTPMessage]:
+        parts = urlsplit(url)
+        where = f"{parts.scheme}://{parts.netloc}"
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        # A broker that is asked by a page of another site looks at the type: a page can not send this one unasked.
+        headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if method != "GET" else {})}
+        if self._headers is not None:
+            headers |= self._headers()
+        connection, is_kept = self._take(where)
+        try:
+            try:
+                answer = self._exchange(connection, method, target, body, headers)
+            except _STALE:
+                if not is_kept or method not in _IDEMPOTENT:
+                    raise
+                connection.close()
+                connection = self._new(where)
+                answer = self._exchange(connection, method, target, body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise UnreachableError(f"{method} {url}", 0, f"no answer: {error or type(error).__name__}") from error
+        except BaseException:
+            connection.close()
+            raise
+        status, data, answered, is_over = answer
+        self._give(where, connection, is_over=is_over)
+        return status, data, answered
+
+    @staticmethod
+    def _exchange(
+        connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None, headers: Headers
+    ) -> tuple[int, bytes, http.client.HTTPMessage, bool]:
+        data = body if body is not None or method == "GET" else b""
+        connection.request(method, target, body=data, headers=dict(headers))
+        response = connection.getresponse()
+        data = response.read(ANSWER_BYTES_MAX + 1)
+        if len(data) > ANSWER_BYTES_MAX:
+            raise http.client.HTTPException(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+        return response.status, data, response.headers, response.will_close
+
+    def _take(self, where: str) -> tuple[http.client.HTTPConnection, bool]:
+        """A connection, and whether it was used before. Raises ValueError."""
+        if self._is_closed:
+            raise ValueError("this administration client is closed")
+        try:
+            return self._idle[where].pop(), True
+        except (KeyError, IndexError):
+            return self._new(where), False
+
+    def _new(self, where: str) -> http.client.HTTPConnection:
+        scheme, _, address = where.partition("://")
+        if scheme == "https":
+            return http.client.HTTPSConnection(address, timeout=self._timeout_s, context=self._tls)
+        return http.client.HTTPConnection(address, timeout=self._timeout_s)
+
+    def _give(self, where: str, connection: http.client.HTTPConnection, *, is_over: bool) -> None:
+        """Keep it for the next request, if it can be."""
+        if is_over or self._is_closed or sum(map(len, list(self._idle.values()))) >= IDLE_MAX:
+            connection.close()
+        else:
+            self._idle.setdefault(where, deque()).append(connection)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _reason(data: bytes) -> str:
+    text = data.decode("utf-8", "replace").strip()
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return text[:1000] or "no reason given"
+    reason = said.get("reason") if isinstance(said, dict) else None
+    return reason if isinstance(reason, str) else text[:1000]

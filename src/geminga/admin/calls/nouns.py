@@ -1,0 +1,26 @@
+"""All kinds of things that calls are about, in the order of the documents."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from geminga.admin.calls.cluster import BOOKIES, BROKERS, CLUSTERS, RESOURCES, SCHEMAS, TENANTS, TRANSACTIONS
+from geminga.admin.calls.namespaces import NAMESPACES
+from geminga.admin.calls.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
+from geminga.admin.calls.topics import LAKE, MESSAGES, SUBSCRIPTIONS, TOPICS
+
+NOUNS: Final = (
+    TOPICS,
+    MESSAGES,
+    SUBSCRIPTIONS,
+    NAMESPACES,
+    TENANTS,
+    CLUSTERS,
+    BROKERS,
+    BOOKIES,
+    SCHEMAS,
+    TRANSACTIONS,
+    LAKE,
+    RESOURCES,
+)
+POLICY_SETS: Final = (TOPIC_POLICIES, NAMESPACE_POLICIES)

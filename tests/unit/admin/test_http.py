@@ -1,0 +1,141 @@
+"""Requests of the administration client: connections are kept, redirections followed, refusals are errors by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+import pytest
+
+from geminga.admin import _http, errors
+from geminga.admin._http import HttpCaller
+from geminga.admin.defaults import DEFAULT_URL, TIMEOUT_S
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    #: Path -> status, headers, body.
+    answers: ClassVar[dict[str, tuple[int, dict[str, str], bytes]]] = {}
+    #: Peer's port, method, path, body, authorization of each request.
+    seen: ClassVar[list[tuple[int, str, str, bytes, str | None]]] = []
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.seen.append((self.client_address[1], self.command, self.path, body, self.headers.get("Authorization")))
+        status, headers, answer = self.answers.get(self.path, (200, {}, b'"ok"'))
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+        # The peer is not told that there is no next request.
+        self.close_connection = self.path == "/last"
+
+    do_GET = do_PUT = do_POST = do_DELETE = _answer
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    _Handler.answers, _Handler.seen = {}, []
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server, ThreadPoolExecutor(1) as threads:
+        server.daemon_threads = True
+        threads.submit(server.serve_forever, 0.01)
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_connection_is_kept_and_made_anew_when_it_was_closed(url: str) -> None:
+    caller = HttpCaller(url)
+    for path in ("/one", "/last", "/two", "/three"):
+        assert caller.request("GET", path)[0] == b'"ok"'
+    ports = [seen[0] for seen in _Handler.seen]
+    assert ports[0] == ports[1] != ports[2] == ports[3]
+    caller.close()
+
+
+def test_a_change_that_may_have_been_made_is_not_sent_twice(url: str) -> None:
+    caller = HttpCaller(url)
+    caller.request("GET", "/last")
+    with pytest.raises(errors.UnreachableError, match="no answer"):
+        caller.request("POST", "/change", body=b"1")
+    assert [seen[1] for seen in _Handler.seen] == ["GET"]
+    caller.request("POST", "/change", body=b"1")
+    assert [seen[1] for seen in _Handler.seen] == ["GET", "POST"]
+    caller.close()
+
+
+def test_the_broker_that_serves_it_is_asked_with_the_same_body(url: str) -> None:
+    caller = HttpCaller(url, headers=lambda: {"Authorization": "Bearer x"})
+    _Handler.answers["/here?a=true"] = (307, {"Location": f"{url}/there?a=true"}, b"")
+    caller.request("PUT", "/here", {"a": True, "b": None}, b"[]")
+    assert [seen[1:] for seen in _Handler.seen] == [
+        ("PUT", "/here?a=true", b"[]", "Bearer x"),
+        ("PUT", "/there?a=true", b"[]", "Bearer x"),
+    ]
+    _Handler.answers["/round"] = (307, {"Location": f"{url}/round"}, b"")
+    with pytest.raises(errors.AdminError, match="sent on more than 5 times"):
+        caller.request("GET", "/round")
+    _Handler.answers["/off"] = (307, {"Location": "ftp://x"}, b"")
+    with pytest.raises(errors.AdminError, match="'ftp://x', which is no address"):
+        caller.request("GET", "/off")
+    caller.close()
+
+
+def test_what_says_who_asks_is_not_sent_where_it_could_be_read() -> None:
+    with pytest.raises(errors.AdminError, match="not encrypted"):
+        HttpCaller._elsewhere("GET x", 307, "https://a/x", "http://b/x")
+    assert HttpCaller._elsewhere("GET x", 307, "https://a/x", "https://b/x") == "https://b/x"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "reason"),
+    [
+        (401, b"", errors.UnauthorizedError, "no reason given"),
+        (403, b'{"reason":"no"}', errors.ForbiddenError, "no"),
+        (404, b'{"reason":"gone"}', errors.NotFoundError, "gone"),
+        (409, b"[1]", errors.ConflictError, r"\[1\]"),
+        (412, b"plain", errors.PreconditionFailedError, "plain"),
+        (429, b"", errors.NotAvailableError, ""),
+        (500, b"\xff", errors.AdminError, ""),
+        (501, b'{"reason":"compaction"}', errors.NotBuiltError, "compaction"),
+        (503, b'{"reason":7}', errors.NotAvailableError, ""),
+    ],
+)
+def test_a_refusal_is_an_error_of_its_kind(url: str, status: int, body: bytes, kind: type, reason: str) -> None:
+    caller = HttpCaller(url)
+    _Handler.answers["/x"] = (status, {}, body)
+    with pytest.raises(kind, match=f"GET {url}/x: {status} .*{reason}") as raised:
+        caller.request("GET", "/x")
+    assert type(raised.value) is kind
+    assert raised.value.status == status
+    caller.close()
+
+
+def test_an_answer_that_is_too_large_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_http, "ANSWER_BYTES_MAX", 10)
+    _Handler.answers |= {"/ten": (200, {}, b"x" * 10), "/more": (200, {}, b"x" * 11)}
+    caller = HttpCaller(url)
+    assert len(caller.request("GET", "/ten")[0]) == 10
+    with pytest.raises(errors.UnreachableError, match="more than 10 bytes"):
+        caller.request("GET", "/more")
+    caller.close()
+
+
+def test_connections_that_wait_are_few(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_http, "IDLE_MAX", 2)
+    caller = HttpCaller(url)
+    for connection in [caller._take(url)[0] for _ in range(5)]:
+        caller._give(url, connection, is_over=False)
+    assert len(caller._idle[url]) == 2
+    caller.close()
+    assert not caller._idle[url]
+
+
+def test_where_nothing_is_said() -> None:
+    assert (DEFAULT_URL, TIMEOUT_S) == ("http://localhost:8080", 30.0)
