@@ -101,7 +101,7 @@ def test_interruption_is_a_clean_end(url, fresh_topic, interruptible) -> None:
         (["client", "produce", "t", "-m", "x", "-p", "novalue"], "expected KEY=VALUE"),
         (["client", "consume", "t", "-s", "s", "-t", "Odd"], "expected one of Exclusive, Shared"),
         (["client", "read", "t", "-m", "12"], "LEDGER:ENTRY"),
-        (["client", "read", "t", "--url", "http://x"], "pulsar://"),
+        (["client", "read", "t", "--url", "ftp://x"], "pulsar://"),
     ],
 )
 def test_mistake_is_one_paragraph(url, arguments, said) -> None:

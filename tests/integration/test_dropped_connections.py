@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from struct import pack
 from typing import cast
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -31,6 +33,7 @@ from geminga.metadata.socket.server import MetadataServer
 from geminga.runtime import Listener, let_go, next_turn, real_runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.bookkeeper import v2
+from support.processes.certificates import Authority
 from support.processes.dropped_connections import OnThread, left_behind
 from support.processes.raw_protocol import RawConnection, frame, producer_frame
 
@@ -240,6 +243,43 @@ def test_of_the_rest(broker: geminga.Standalone, data: bytes) -> None:
     assert_nothing_left(partial(to_port, broker.web_port, data), lambda: broker._call(some_turns()))
 
 
+# ---- TLS, of both protocols
+
+#: What a client says first, as far as its length.
+HALF_HELLO = bytes.fromhex("1603010200010001fc0303")
+
+
+@pytest.fixture(scope="module", params=LOOPS)
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[geminga.Standalone]:
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+    store = Authority(tmp_path_factory.mktemp("tls"), "authority").store("broker", "127.0.0.1")
+    config = {"brokerServicePortTls": 0, "webServicePortTls": 0, "tlsCertificateFilePath": store}
+    with geminga.Standalone(config={**config, "gemingaEventLoop": request.param}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", ["half a handshake", "no handshake", "nothing behind it", "half a command behind it"])
+@pytest.mark.parametrize("url", ["service_url_tls", "web_service_url_tls"])
+def test_of_tls(secured: geminga.Standalone, url: str, kind: str) -> None:
+    port = urlsplit(getattr(secured, url)).port
+    assert port is not None
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    def half_use() -> Drop:
+        if kind == "half a handshake":
+            return to_port(port, HALF_HELLO)
+        if kind == "no handshake":
+            return to_port(port, b"GET / HTTP/1.1\r\n\r\n")
+        sock = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
+        if kind == "half a command behind it":
+            sock.sendall(b"\0\0\4\0half" if url == "service_url_tls" else b"GET / HT")
+        return sock.close
+
+    assert_nothing_left(half_use, lambda: secured._call(some_turns()))
+
+
 # ---- the other ends: our client, and the ledger client
 
 
@@ -252,7 +292,7 @@ def test_of_our_client(broker: geminga.Standalone, is_cut_off: bool) -> None:
         return await gc.connect(broker.service_url, connections_per_broker=1000).__aenter__()
 
     async def connect() -> ClientConnection:
-        connection = await client.pool.service_connection()
+        connection = await client.pool.service_connection("t")
         connection.write(pack(">II", 0x7FFFFFFF if is_cut_off else 5_000_000, 20) + b"k" * PART_BYTES)
         return connection
 

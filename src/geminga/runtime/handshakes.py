@@ -13,9 +13,10 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from geminga.runtime.log import SparseWarnings, get_logger
+from geminga.runtime.network import keep_below, let_go
 from geminga.runtime.ports import ServerTls
 from geminga.runtime.spawn import spawn
 
@@ -77,6 +78,10 @@ class Handshakes:
 
     async def _establish(self, connection: socket.socket) -> None:
         try:
+            # uvloop's is no such loop, and its transports leave nothing.
+            if isinstance(self._loop, asyncio.BaseEventLoop):
+                await self._establish_in_steps(connection)
+                return
             await self._loop.connect_accepted_socket(
                 lambda: _AfterHandshake(self._factory),
                 connection,
@@ -88,6 +93,27 @@ class Handshakes:
             self._note(error)
             # Its frames know the future that holds it: a cycle with all that the handshake held.
             error.__traceback__ = None
+
+    async def _establish_in_steps(self, connection: socket.socket) -> None:
+        """The transport below that of TLS keeps a cycle of its own (:func:`let_go`), so that it has to be known."""
+        below, _ = await self._loop.connect_accepted_socket(_Unread, connection)
+        after = _AfterHandshake(self._factory)
+        secured = None
+        try:
+            secured = await self._loop.start_tls(
+                below,
+                after,
+                self._tls.context(),
+                server_side=True,
+                ssl_handshake_timeout=self._tls.handshake_s,
+            )
+        finally:
+            if secured is None or after.is_lost:
+                below.abort()
+                let_go(below)
+        if secured is not None and not after.is_lost:
+            keep_below(secured, below)
+            after.connection_made(secured)
 
     def _note(self, error: OSError) -> None:
         if isinstance(error, ssl.SSLError):
@@ -104,13 +130,30 @@ class Handshakes:
             _log.debug("a connection on %s went away in its TLS handshake: %s", self._place, error)
 
 
+class _Unread(asyncio.Protocol):
+    """Reads nothing: what comes is the handshake's."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).pause_reading()
+
+
 class _AfterHandshake(asyncio.Protocol):
-    """Makes the protocol that serves a connection when that stands, and hands it over."""
+    """Makes the protocol that serves a connection when that stands, and hands it over with what came meanwhile."""
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self._factory = factory
+        self._came = bytearray()
+        self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         protocol = self._factory()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
+        if self._came:
+            cast("asyncio.Protocol", protocol).data_received(bytes(self._came))
+
+    def data_received(self, data: bytes) -> None:
+        self._came += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True

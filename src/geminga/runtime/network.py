@@ -37,6 +37,8 @@ WARNING_INTERVAL_S: Final = 60.0
 #: Bytes of a refused client's request that are read, so that closing does not reset what it is told.
 REFUSED_READ_BYTES: Final = 64 * 1024
 
+#: The attribute of a transport of TLS that is the one below it.
+_BELOW: Final = "geminga_below"
 #: Errors of one connection that was gone before it was accepted.
 _GONE: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.ECONNRESET, errno.ETIMEDOUT})
 
@@ -51,6 +53,14 @@ def let_go(transport: asyncio.BaseTransport) -> None:
     """
     if hasattr(transport, "_read_ready_cb"):
         transport._read_ready_cb = None
+    below = getattr(transport, _BELOW, None)
+    if below is not None:
+        let_go(below)
+
+
+def keep_below(secured: asyncio.BaseTransport, below: asyncio.BaseTransport) -> None:
+    """``secured`` is the transport of TLS over ``below``, which is let go with it."""
+    setattr(secured, _BELOW, below)
 
 
 def descriptor_limit() -> int | None:

@@ -20,6 +20,7 @@ from geminga.client import (
     http_headers,
 )
 from geminga.client._api.oauth2 import parse_flow
+from geminga.client._transport.handshake import Handshake
 from support.processes.token_issuer import Issuer
 
 JAVA = "org.apache.pulsar.client.impl.auth"
@@ -153,6 +154,26 @@ def test_issuer_is_asked_once_and_again_before_the_token_expires(issuer: Issuer)
         "/oauth/token",
         "/oauth/token",
     ]
+
+
+def test_broker_that_asks_gets_another_token_unless_it_is_new(issuer: Issuer) -> None:
+    authentication = AuthenticationOauth2(issuer.parameters())
+    assert authentication.data() == b"token-1"
+    authentication.renew()
+    assert not authentication.is_blocking
+    issuer.life_s = 1e-9
+    brief = AuthenticationOauth2(issuer.parameters())
+    assert brief.data() == b"token-2"
+    issuer.life_s = 3600
+    brief.renew()
+    assert brief.is_blocking
+    assert [brief.data(), brief.data()] == [b"token-3", b"token-3"]
+    # Challenged, it is asked again although the token would be used for longer.
+    handshake = Handshake(brief, "", "")
+    brief._new_until_s = 0.0
+    frame = handshake.answer_challenge()
+    assert isinstance(frame, bytes)
+    assert b"token-4" in frame
 
 
 def test_issuer_that_refuses_or_talks_nonsense_is_told_without_the_secret(issuer: Issuer) -> None:

@@ -149,7 +149,7 @@ def test_what_no_broker_says_is_an_error_with_a_name(answer: bytes) -> None:
 
 def test_requests_end_when_the_connection_does() -> None:
     async def scenario(client: gc.Client) -> None:
-        connection: ClientConnection = await client.pool.service_connection()
+        connection: ClientConnection = await client.pool.service_connection("t")
         request_id = connection.next_request_id()
         request = pb.BaseCommand(type=Type.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic="t", request_id=request_id))
         waiting = connection.start_request(request, request_id)
@@ -159,7 +159,7 @@ def test_requests_end_when_the_connection_does() -> None:
         with pytest.raises(gc.NotConnected):
             connection.start_request(request, request_id)
         assert client.pool.open_connections == 0
-        assert (await client.pool.service_connection()) is not connection
+        assert (await client.pool.service_connection("t")) is not connection
 
     run_against(lambda c: [] if c.type == Type.LOOKUP else polite(c), scenario)
 

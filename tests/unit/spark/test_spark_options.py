@@ -111,7 +111,7 @@ def test_client_options_have_the_java_clients_names_and_units():
             "pulsar.client.tlsAllowInsecureConnection": "true",
             "pulsar.client.numIoThreads": "3",
             "pulsar.client.authPluginClassName": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-            "pulsar.client.authParams": "token:x",
+            "pulsar.client.authParams": "token:hidden1",
         }
     )
     assert dict(configuration.arguments) == {
@@ -121,6 +121,8 @@ def test_client_options_have_the_java_clients_names_and_units():
         "tls_allow_insecure_connection": True,
     }
     assert configuration.auth_plugin.endswith("AuthenticationToken")
+    assert configuration.auth_params == "token:hidden1"
+    assert "hidden1" not in repr(configuration)
 
 
 def test_durations_and_sizes_have_units():

@@ -24,7 +24,8 @@ class Authentication(Protocol):
     def data(self) -> bytes | Awaitable[bytes]:
         """The data of this moment, or what they are awaited from; called for each connection and each challenge.
 
-        An object whose member ``is_blocking`` is true is asked on a thread.
+        An object whose member ``is_blocking`` is true is asked on a thread. One with a method ``renew`` is told by it
+        that a broker asks for other credentials than those that it was shown.
         """
         ...
 

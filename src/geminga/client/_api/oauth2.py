@@ -26,6 +26,8 @@ ANSWER_S_MAX: Final = 10.0
 ANSWER_BYTES_MAX: Final = 1 << 20
 #: Of its life a token is used; the rest is for getting the next one.
 USED_SHARE: Final = 0.9
+#: Of its life a token is new: connections that are asked at the same time show the same one.
+NEW_SHARE: Final = 0.1
 #: Assumed of a token whose issuer does not say how long it lives, s.
 LIFE_S_ASSUMED: Final = 300.0
 _GRANT: Final = "client_credentials"
@@ -71,7 +73,7 @@ class AuthenticationOauth2:
     ``AuthenticationOauth2('{"issuer_url": "https://...", "private_key": "file:///credentials.json"}')``
     """
 
-    __slots__ = ("_clock", "_endpoint", "_flow", "_good_until_s", "_token")
+    __slots__ = ("_clock", "_endpoint", "_flow", "_good_until_s", "_new_until_s", "_token")
 
     method_name = "token"
 
@@ -82,8 +84,9 @@ class AuthenticationOauth2:
         #: Where tokens are given; found out with the first one.
         self._endpoint = ""
         self._token = b""
-        #: Until when it is used, monotonic.
+        #: Until when it is used, and until when it counts as new; monotonic.
         self._good_until_s = 0.0
+        self._new_until_s = 0.0
 
     def __repr__(self) -> str:
         return f"AuthenticationOauth2({self._flow!r})"
@@ -92,6 +95,11 @@ class AuthenticationOauth2:
     def is_blocking(self) -> bool:
         """Whether :meth:`data` would ask the issuer now, which waits: it belongs on a thread then."""
         return not self._token or self._clock.monotonic() >= self._good_until_s
+
+    def renew(self) -> None:
+        """A broker asks for another one: the token at hand is shown no more, unless it is new."""
+        if self._clock.monotonic() >= self._new_until_s:
+            self._good_until_s = 0.0
 
     def data(self) -> bytes:
         """A token that is good for a while; raises ErrorGettingAuthenticationData."""
@@ -118,6 +126,7 @@ class AuthenticationOauth2:
             raise ErrorGettingAuthenticationData(f"{self._endpoint}: expires_in is no number of seconds above 0")
         self._token = token.encode()
         self._good_until_s = begin_s + USED_SHARE * life_s
+        self._new_until_s = begin_s + NEW_SHARE * life_s
 
 
 def _asked(url: str, form: bytes | None, flow: Flow) -> Mapping[str, object]:

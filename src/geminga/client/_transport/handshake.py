@@ -69,6 +69,9 @@ class Handshake:
         """AUTH_RESPONSE; raises AuthenticationError if there is nothing to answer, ErrorGettingAuthenticationData."""
         if self.authentication is None:
             raise AuthenticationError("the broker asks for authentication, and the client has none")
+        renew = getattr(self.authentication, "renew", None)
+        if renew is not None:
+            renew()
 
         def with_proof(name: str, data: bytes) -> bytes:
             response = pb.CommandAuthResponse(

@@ -11,11 +11,17 @@ import asyncio
 import os
 import ssl
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
+from typing import Final
 
 from geminga.model.errors import GemingaError
 from geminga.runtime.log import get_logger
 from geminga.runtime.tls.contexts import Made
+from geminga.runtime.tls.material import utc_now
+
+#: So long before its end a certificate is told of.
+END_IS_NEAR: Final = timedelta(days=7)
 
 _log = get_logger(__name__)
 
@@ -37,6 +43,9 @@ class FollowedContext:
         self._at_each = at_each
         self._stamps = self._look()
         self._made = make()
+        #: Of whose end the log was told: a fingerprint, and whether it was over.
+        self._told_end = ("", False)
+        self._mind_end()
         #: What was wrong with the files when they were read last; empty: nothing.
         self.complaint = ""
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +100,26 @@ class FollowedContext:
 
     def _due(self, every_s: float) -> None:
         self.look()
+        self._mind_end()
         self.follow(every_s)
+
+    def _mind_end(self) -> None:
+        """Tell, once before it and once after it, that the own certificate ends: nothing else would."""
+        identity = self._made.identity
+        if identity is None:
+            return
+        left = identity.not_after - utc_now()
+        end = (identity.fingerprint, left <= timedelta())
+        if left >= END_IS_NEAR or end == self._told_end:
+            return
+        self._told_end = end
+        _log.warning(
+            "%s: the certificate of %s %s on %s",
+            self._what,
+            identity.subject,
+            "expired" if end[1] else "expires",
+            identity.not_after.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        )
 
     def close(self) -> None:
         """Look no more."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from geminga.model.errors import ConfigurationError
+from geminga.runtime.tls import following
 from geminga.runtime.tls.contexts import server_context
 from geminga.runtime.tls.following import FollowedContext
+from geminga.runtime.tls.material import utc_now
 from geminga.runtime.tls.settings import Material, Named, PeerCertificate, Rules
 from support.processes.certificates import Authority, parts_of
 
@@ -27,7 +30,7 @@ class Files:
             Named("tlsCertificateFilePath", str(self.certificate)), Named("tlsKeyFilePath", str(self.key)), Named("t")
         )
 
-    def put(self, name: str, *, days: tuple[int, int] = (-1, 1), without_key: bool = False) -> None:
+    def put(self, name: str, *, days: tuple[int, int] = (-1, 30), without_key: bool = False) -> None:
         """Exchange them, each at once, as an operator's tools do."""
         for new, place in zip(
             parts_of(self.authority.store(name, days=days)), (self.certificate, self.key), strict=True
@@ -101,6 +104,27 @@ def test_operator_who_asks_again_is_told_again(files: Files, caplog) -> None:
     assert not followed.look(again=True)
     assert not followed.look(again=True)
     assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 2
+
+
+def test_certificate_that_ends_soon_is_told_of_once_and_once_when_it_has_ended(
+    files: Files, caplog, monkeypatch
+) -> None:
+    files.put("brief", days=(-1, 3))
+    followed = files.follow()
+    assert "the port: the certificate of CN=brief expires on 20" in caplog.text
+    caplog.clear()
+    later = utc_now() + timedelta(days=4)
+    followed._mind_end()
+    assert caplog.text == ""
+    monkeypatch.setattr(following, "utc_now", lambda: later)
+    followed._mind_end()
+    followed._mind_end()
+    (record,) = caplog.records
+    assert "expired on 20" in record.message
+    files.put("long", days=(-1, 30))
+    caplog.clear()
+    files.follow()
+    assert caplog.text == ""
 
 
 def test_looks_at_each_new_connection_or_by_time(files: Files) -> None:
