@@ -110,7 +110,7 @@ def handle_watch(services: CommandServices, connection: Connection, command: pb.
     if previous is not None:
         previous()
     watcher = TopicListWatcher(connection, request, text)
-    connection.watchers[request.watcher_id] = watcher.close
+    connection.watchers[request.watcher_id] = watcher
     services.watch_topics(watcher)
 
 
