@@ -1,4 +1,4 @@
-"""Who lost a right that it uses is sent away: its producers and consumers are closed, and ask again if they come back.
+"""Who lost a right that it uses is sent away: its producers, consumers and watches are closed, and may ask again.
 
 Everything that a connection has in a namespace is asked about again when something changed there that may take a
 right. Who keeps its right notices nothing. Something that was being made at that moment, on an earlier answer, is asked
@@ -11,7 +11,14 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
-from geminga.broker.access.core.actions import Resource, TopicOperation, of_topic
+from geminga.broker.access.core.actions import (
+    Action,
+    NamespaceOperation,
+    Resource,
+    TopicOperation,
+    of_namespace,
+    of_topic,
+)
 from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.ports import Allowed, Authorizer, Denied
 from geminga.model.errors import GemingaError
@@ -67,6 +74,19 @@ class HeldConsumer(Protocol):
         """Tell the client to come again."""
 
 
+class HeldWatch(Protocol):
+    """A connection's watch of the names of a namespace's topics."""
+
+    is_closed: bool
+
+    @property
+    def namespace(self) -> str:
+        """``tenant/namespace``."""
+
+    def disconnect(self) -> None:
+        """Tell nothing more."""
+
+
 class HeldMembers(Protocol):
     """What a connection has open, and what is being made for it."""
 
@@ -80,6 +100,10 @@ class HeldMembers(Protocol):
 
     @property
     def consumers(self) -> Mapping[int, HeldConsumer]:
+        """By the client's ids."""
+
+    @property
+    def watchers(self) -> Mapping[int, HeldWatch]:
         """By the client's ids."""
 
     @property
@@ -146,7 +170,7 @@ class LostRights:
                 with Contained(self._part, "sending away who lost a right"):
                     held.disconnect()
 
-    async def _may(self, principal: Principal, action: TopicOperation, resource: Resource) -> bool | None:
+    async def _may(self, principal: Principal, action: Action, resource: Resource) -> bool | None:
         """None: nobody knows."""
         try:
             decision = self._authorizer.decide(principal, action, resource)
@@ -186,7 +210,7 @@ class LostRights:
         self._timers[namespace] = asyncio.get_running_loop().call_later(MADE_MEANWHILE_S, due)
 
 
-def _uses(holder: Holder, namespace: str) -> Iterator[tuple[HeldProducer | HeldConsumer, TopicOperation, Resource]]:
+def _uses(holder: Holder, namespace: str) -> Iterator[tuple[HeldProducer | HeldConsumer | HeldWatch, Action, Resource]]:
     for producer in [*holder.members.producers.values(), *holder.members.waiting_producers.values()]:
         name = producer.topic.name
         if name.namespace == namespace:
@@ -195,3 +219,6 @@ def _uses(holder: Holder, namespace: str) -> Iterator[tuple[HeldProducer | HeldC
         subscription = consumer.subscription
         if subscription.topic.name.namespace == namespace:
             yield consumer, TopicOperation.CONSUME, of_topic(subscription.topic.name, subscription.name)
+    for watch in list(holder.members.watchers.values()):
+        if watch.namespace == namespace:
+            yield watch, NamespaceOperation.GET_TOPICS, of_namespace(namespace)

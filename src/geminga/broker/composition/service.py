@@ -541,7 +541,8 @@ class Broker:
                     subscription.settings_changed()
 
     def _policies_watched(self, namespace: str) -> None:
-        if any(topic.name.namespace == namespace for topic in self.topics.values()):
+        is_served = any(topic.name.namespace == namespace for topic in self.topics.values())
+        if is_served or self.authorization is not None:
             spawn(self.policies_changed(namespace), name=f"follow policies of {namespace}", part=self)
 
 

@@ -113,7 +113,7 @@ def handle_watch(services: CommandServices, connection: Connection, command: pb.
     if previous is not None:
         previous()
     watcher = TopicListWatcher(connection, request, text)
-    connection.members.watchers[request.watcher_id] = watcher.close
+    connection.members.watchers[request.watcher_id] = watcher
     services.watch_topics(watcher)
 
 

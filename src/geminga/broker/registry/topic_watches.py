@@ -85,14 +85,22 @@ class TopicListWatcher:
             if self._watches is not None:
                 self._watches.closed(self)
 
+    #: As one of its connection's watches.
+    __call__ = close
+
+    def disconnect(self) -> None:
+        """It ends here: the protocol has no word for that, and a client that asks for it again hears why."""
+        watchers, watcher_id = self.connection.members.watchers, self.request.watcher_id
+        if watchers.get(watcher_id) is self:
+            del watchers[watcher_id]
+        self.close()
+
     def refuse(self, error: GemingaError) -> None:
         """It could not begin."""
         if self.is_closed:
             return
-        connection, watcher_id = self.connection, self.request.watcher_id
-        if connection.members.watchers.get(watcher_id) == self.close:
-            del connection.members.watchers[watcher_id]
-        self.close()
+        connection = self.connection
+        self.disconnect()
         connection.send_error(self.request.request_id, error)
 
     def begun(self, topics: WatchedTopics) -> None:

@@ -10,7 +10,7 @@ from geminga.broker.access import lost_rights
 from geminga.broker.access.core.actions import Action, Resource
 from geminga.broker.access.core.grants import without_grant
 from geminga.broker.access.core.principal import Principal
-from geminga.broker.access.lost_rights import MADE_MEANWHILE_S, UNKNOWN_S, HeldConsumer, LostRights
+from geminga.broker.access.lost_rights import MADE_MEANWHILE_S, UNKNOWN_S, HeldConsumer, HeldWatch, LostRights
 from geminga.broker.access.ports import Decision, Denied
 from geminga.model.errors import GemingaError, MetadataError
 from geminga.model.topic_name import TopicName
@@ -260,6 +260,33 @@ def test_producer_that_waits_for_exclusive_access_is_sent_away_too() -> None:
     tell(scenario)
 
 
+@pytest.mark.parametrize("by", ["this broker", "another one"])
+def test_watch_of_topics_ends_for_who_may_not_list_them_any_more(by: str) -> None:
+    """Also where no topic of the namespace is served here."""
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "consume")
+        client = await story.world.client("jane")
+        request = pb.CommandWatchTopicList(
+            namespace="public/default", request_id=1, watcher_id=7, topics_pattern="persistent://public/default/t.*"
+        )
+        client.send(pb.BaseCommand(type=Type.WATCH_TOPIC_LIST, watchTopicList=request))
+        await client.expect(Type.WATCH_TOPIC_LIST_SUCCESS)
+        await story.grant("jim", "consume")
+        assert list(client.connection.members.watchers) == [7]
+        if by == "this broker":
+            await story.revoke("jane")
+        else:
+            await story.world.resources.namespaces.update("public/default", lambda found: without_grant(found, "jane"))
+            await delay(3000)
+        assert not client.connection.members.watchers
+        await story.do("PUT", PATHS[TOPIC])
+        await delay(1000)
+        assert not was_sent(client, Type.WATCH_TOPIC_UPDATE)
+
+    tell(scenario)
+
+
 def test_many_are_asked_about_in_turns_and_all_are_sent_away(monkeypatch) -> None:
     monkeypatch.setattr(lost_rights, "ASKED_PER_TURN", 3)
 
@@ -301,6 +328,7 @@ class Connected:
         self.producers = dict(enumerate(held))
         self.waiting_producers: dict[int, Held] = {}
         self.consumers: dict[int, HeldConsumer] = {}
+        self.watchers: dict[int, HeldWatch] = {}
         self.requests: dict[tuple[int, int], int] = {}
 
     @property
