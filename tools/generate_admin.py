@@ -31,6 +31,7 @@ TYPES: Final = {
     Kind.TEXT_MAP: "Mapping[str, str]",
     Kind.DOCUMENT: "Mapping[str, Any]",
     Kind.POSITION: "str | Mapping[str, Any]",
+    Kind.DOCUMENTS: "Sequence[Mapping[str, Any]]",
 }
 #: Names: a class that has a call ``list`` can not speak of lists.
 ANSWERS: Final = TYPES | {
@@ -163,7 +164,7 @@ def _body(body: Body) -> str:
 def _plain(name: str, kind: Kind) -> str:
     if kind is Kind.POSITION:
         return f"_paths.position({name})"
-    if kind is Kind.TEXTS:
+    if kind in (Kind.TEXTS, Kind.DOCUMENTS):
         return f"[*{name}]"
     return f"dict({name})" if kind in (Kind.TEXT_MAP, Kind.DOCUMENT) else name
 

@@ -35,7 +35,7 @@ class NewestByKey(TopicPart):
         """What was stored before; the topic takes nothing new until this returns."""
         log = self._topic.ledger
         position = log.ledgers.first_position
-        while entries := await log.read_range(position, ENTRIES_AT_ONCE, BYTES_AT_ONCE):
+        while entries := await log.reader.read_range(position, ENTRIES_AT_ONCE, BYTES_AT_ONCE):
             for entry in entries:
                 self._take(entry.data, entry.position)
             position = log.ledgers.next_position(entries[-1].position)

@@ -295,7 +295,7 @@ def test_certificate_of_the_connection_is_looked_at_with_each_answer_of_the_peer
     original = Credentials("token", b"other's")
     step = machine.connect(Hello(Credentials("tls"), "somebody", original))
     assert step == Verify(Whose.PEER, Credentials("tls", b"", b"der"))
-    assert machine.verdict(Challenge(b"more")) is not None
+    assert machine.verdict(Challenge(b"more"), 0.0) is not None
     assert machine.answer(Credentials("tls", b"x")) == Verify(Whose.PEER, Credentials("tls", b"x", b"der"))
-    assert machine.verdict(Known("proxy")) == Verify(Whose.ORIGINAL, original)
+    assert machine.verdict(Known("proxy"), 0.0) == Verify(Whose.ORIGINAL, original)
     assert "der" not in repr(step)

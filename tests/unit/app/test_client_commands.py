@@ -44,7 +44,7 @@ def test_wrong_url_is_the_clients_error() -> None:
         pass
 
     with pytest.raises(InvalidUrl):
-        run_client("http://x", "", nothing)
+        run_client("ftp://x", "", nothing)
 
 
 def test_periodic_calls_end_with_the_block() -> None:

@@ -287,7 +287,7 @@ def test_each_producer_command_has_a_higher_epoch_and_the_access_that_was_grante
         return [commands.producer_success(said.request_id, "p", is_ready=True, **answer)]
 
     async def scenario(client: gc.Client) -> None:
-        connection = await client.pool.service_connection()
+        connection = await client.pool.service_connection("t")
         made = registration()
         assert (await made.make(connection, Handler(made), "")).last_sequence_id == 4
         for name in ("p", "p"):
@@ -311,7 +311,7 @@ def test_who_waits_for_access_hears_that_it_was_closed_and_leaves_nothing_on_the
         return polite(command)
 
     async def scenario(client: gc.Client) -> None:
-        connection = await client.pool.service_connection()
+        connection = await client.pool.service_connection("t")
         made = registration(access_mode=gc.ProducerAccessMode.WaitForExclusive)
         made.lost()  # nobody waits
         waiting = asyncio.ensure_future(made.make(connection, Handler(made), ""))

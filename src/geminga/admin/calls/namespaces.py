@@ -95,6 +95,33 @@ NAMESPACES: Final = Noun(
             body=Body("actions", _TEXTS, "produce, consume, functions, sources, sinks, packages"),
         ),
         do("DELETE", "revoke_permission", _AT + "/permissions/{role}", "Let it do nothing more in it."),
+        Call(
+            "grant_subscription_permission",
+            "POST",
+            _AT + "/permissions/subscription/{subscription_name}",
+            "Let these roles use a subscription, and no others.",
+            body=Body("roles", _TEXTS, "their names"),
+        ),
+        do(
+            "DELETE",
+            "revoke_subscription_permission",
+            _AT + "/permissions/{subscription_name}/{role}",
+            "Let a role use it no more.",
+        ),
+        Call(
+            "grant_permissions_on_topics",
+            "POST",
+            "namespaces/grantPermissionsOnTopics",
+            "Let roles do something to several topics at once.",
+            body=Body("grants", Kind.DOCUMENTS, "each with ``topic``, ``role``, ``actions``"),
+        ),
+        Call(
+            "revoke_permissions_on_topics",
+            "POST",
+            "namespaces/revokePermissionsOnTopics",
+            "Take that away from several at once.",
+            body=Body("grants", Kind.DOCUMENTS, "each with ``topic`` and ``role``"),
+        ),
         get("subscription_permissions", _AT + "/permissions/subscription", "Roles by subscription.", _DOC),
         get("properties", _AT + "/properties", "What is said of it.", _MAP),
         Call(

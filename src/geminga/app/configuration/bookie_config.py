@@ -7,7 +7,7 @@ one has not is refused or named (``core/bookie_keys.py``).
 from __future__ import annotations
 
 import os.path
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -177,7 +177,7 @@ def load_bookie_config(
     known = {key for config_class in classes[: 4 if recovery else 2] for key in settings_of(config_class)}
     known.add(AUTO_RECOVERY_KEY)
     tls = bookie_tls_of(latest, known)
-    warnings = list(_asked_in_vain([entry for entry in latest.values() if entry.key not in known]))
+    warnings = list(_asked_in_vain(latest.values(), known))
     warnings += risks(bookie)
     unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
     warnings += unknown_keys(unused, known)
@@ -230,8 +230,9 @@ def _metadata(server: BookieServerConfig, latest: Mapping[str, ConfigEntry]) -> 
     return with_client_config(address, server.metadata_store_config_path)
 
 
-def _asked_in_vain(entries: Collection[ConfigEntry]) -> Iterator[str]:
-    asked = [(entry, group) for entry in entries if (group := asked_of_bookie(entry.key, entry.text)) is not None]
+def _asked_in_vain(entries: Collection[ConfigEntry], known: Set[str]) -> Iterator[str]:
+    set_here = [entry for entry in entries if entry.key not in known]
+    asked = [(entry, group) for entry in set_here if (group := asked_of_bookie(entry.key, entry.text)) is not None]
     refused = [(entry, group) for entry, group in asked if group.is_refused]
     if refused:
         named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
