@@ -263,7 +263,7 @@ def test_every_command_that_asks_is_in_the_table() -> None:
 def test_who_is_not_let_in_has_no_connection(who: Who) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = Client(world.broker)
-        with pytest.raises(AssertionError, match="AuthenticationError|AuthorizationError"):
+        with pytest.raises(AssertionError, match=r"AuthenticationError|AuthorizationError"):
             await client.connect(*who)
         assert client.is_closed
 
