@@ -7,7 +7,7 @@ one has not is refused or named (``core/bookie_keys.py``).
 from __future__ import annotations
 
 import os.path
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -230,7 +230,7 @@ def _metadata(server: BookieServerConfig, latest: Mapping[str, ConfigEntry]) -> 
     return with_client_config(address, server.metadata_store_config_path)
 
 
-def _asked_in_vain(entries: Collection[ConfigEntry], known: Set[str]) -> Iterator[str]:
+def _asked_in_vain(entries: Collection[ConfigEntry], known: set[str]) -> Iterator[str]:
     set_here = [entry for entry in entries if entry.key not in known]
     asked = [(entry, group) for entry in set_here if (group := asked_of_bookie(entry.key, entry.text)) is not None]
     refused = [(entry, group) for entry, group in asked if group.is_refused]
