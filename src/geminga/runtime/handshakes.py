@@ -108,10 +108,12 @@ class Handshakes:
                 ssl_handshake_timeout=self._tls.handshake_s,
             )
         finally:
-            if secured is None or after.is_lost:
+            # A connection that is cut off meanwhile ends a handshake without an error.
+            is_there = secured is not None and not after.is_lost and not below.is_closing()
+            if not is_there:
                 below.abort()
                 let_go(below)
-        if secured is not None and not after.is_lost:
+        if is_there and secured is not None:
             keep_below(secured, below)
             after.connection_made(secured)
 

@@ -128,6 +128,7 @@ class Entrance(asyncio.Protocol):
             return
         assert self._transport is not None
         self._is_securing = True
+        self._end_limit()  # the handshake has its own
         # What comes from here on is the handshake's.
         self._transport.pause_reading()
         self._transport.write(v3_answers.encode_start_tls_answer(request, StatusCode.EOK))
@@ -155,7 +156,9 @@ class Entrance(asyncio.Protocol):
             shared.under_way -= 1
             self._end_limit()
             self._transport = None
-        if secured is None or early.is_lost:
+        # A connection that is cut off meanwhile ends a handshake without an error.
+        if secured is None or early.is_lost or plain.is_closing():
+            plain.abort()
             return
         protocol = shared.make()
         secured.set_protocol(protocol)

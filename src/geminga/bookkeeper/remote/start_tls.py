@@ -38,7 +38,8 @@ async def connect_secured(
     except BaseException:
         transport.abort()
         raise
-    if secured is None:
+    # A connection that is cut off meanwhile ends a handshake without an error.
+    if secured is None or transport.is_closing():
         raise ConnectionError("the connection was lost in its TLS handshake")
     protocol.connection_made(secured)
     return secured, protocol
