@@ -13,6 +13,7 @@ from geminga.admin._lake import Lake
 from geminga.admin._messages import Messages
 from geminga.admin._namespace_policies import NamespacePolicies
 from geminga.admin._namespaces import Namespaces
+from geminga.admin._permissions import Permissions
 from geminga.admin._resources import Resources
 from geminga.admin._schemas import Schemas
 from geminga.admin._subscriptions import Subscriptions
@@ -33,6 +34,7 @@ class AdminClient(AsyncConnection):
         "messages",
         "namespace_policies",
         "namespaces",
+        "permissions",
         "resources",
         "schemas",
         "subscriptions",
@@ -55,6 +57,8 @@ class AdminClient(AsyncConnection):
         self.subscriptions = Subscriptions(self._caller)
         #: Namespaces: make, delete, cut into bundles, move, empty.
         self.namespaces = Namespaces(self._caller)
+        #: What roles may do in namespaces and with subscriptions; those of one topic are among its calls.
+        self.permissions = Permissions(self._caller)
         #: Tenants.
         self.tenants = Tenants(self._caller)
         #: Clusters, failure domains, isolation of namespaces.

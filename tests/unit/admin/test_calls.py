@@ -21,6 +21,7 @@ from geminga.admin import (
     _messages,
     _namespace_policies,
     _namespaces,
+    _permissions,
     _resources,
     _schemas,
     _subscriptions,
@@ -41,6 +42,7 @@ from geminga.admin.blocking import _lake as _blocking_lake
 from geminga.admin.blocking import _messages as _blocking_messages
 from geminga.admin.blocking import _namespace_policies as _blocking_namespace_policies
 from geminga.admin.blocking import _namespaces as _blocking_namespaces
+from geminga.admin.blocking import _permissions as _blocking_permissions
 from geminga.admin.blocking import _resources as _blocking_resources
 from geminga.admin.blocking import _schemas as _blocking_schemas
 from geminga.admin.blocking import _subscriptions as _blocking_subscriptions
@@ -49,7 +51,7 @@ from geminga.admin.blocking import _topic_policies as _blocking_topic_policies
 from geminga.admin.blocking import _topics as _blocking_topics
 from geminga.admin.blocking import _transactions as _blocking_transactions
 from geminga.admin.calls.cluster import BOOKIES, BROKERS, CLUSTERS, RESOURCES, SCHEMAS, TENANTS, TRANSACTIONS
-from geminga.admin.calls.namespaces import NAMESPACES
+from geminga.admin.calls.namespaces import NAMESPACES, PERMISSIONS
 from geminga.admin.calls.nouns import NOUNS, POLICY_SETS
 from geminga.admin.calls.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
 from geminga.admin.calls.row import Kind
@@ -66,6 +68,7 @@ BLOCKING: Final = (
     _blocking_messages,
     _blocking_namespace_policies,
     _blocking_namespaces,
+    _blocking_permissions,
     _blocking_resources,
     _blocking_schemas,
     _blocking_subscriptions,
@@ -164,7 +167,7 @@ def test_each_call_is_a_route_and_each_route_a_call() -> None:
 def test_what_stands_in_a_row_stands_in_the_request() -> None:
     client, recorder = _recorded()
     client.topics.delete("orders", force=True)
-    client.namespaces.grant_permission("public/default", "me", ["produce"])
+    client.permissions.grant("public/default", "me", ["produce"])
     client.subscriptions.reset("orders", "a+b/c", "earliest")
     client.topic_policies.message_ttl.set("orders", 5)
     client.namespace_policies.anti_affinity_group.set("public/default", "apart")
@@ -211,9 +214,20 @@ def test_bad_names_are_refused_before_anything_is_sent() -> None:
 
 
 def test_asynchronous_and_blocking_calls_are_the_same() -> None:
-    modules = [_bookies, _brokers, _clusters, _lake, _messages, _namespaces, _resources, _schemas, _subscriptions]
-    modules += [_tenants, _topics, _transactions]
-    rows = [BOOKIES, BROKERS, CLUSTERS, LAKE, MESSAGES, NAMESPACES, RESOURCES, SCHEMAS, SUBSCRIPTIONS]
+    modules = [
+        _bookies,
+        _brokers,
+        _clusters,
+        _lake,
+        _messages,
+        _namespaces,
+        _permissions,
+        _resources,
+        _schemas,
+        _subscriptions,
+    ]
+    modules += [_subscriptions, _tenants, _topics, _transactions]
+    rows = [BOOKIES, BROKERS, CLUSTERS, LAKE, MESSAGES, NAMESPACES, PERMISSIONS, RESOURCES, SCHEMAS, SUBSCRIPTIONS]
     rows += [TENANTS, TOPICS, TRANSACTIONS]
     assert {one.__name__.rsplit("._")[-1] for one in modules} == {one.name for one in rows} == {n.name for n in NOUNS}
     for noun in NOUNS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from geminga.admin import _paths
@@ -168,73 +168,6 @@ class Namespaces(BlockingCalls):
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/unsubscribe/{_paths.text(subscription_name)}",
             )
         )
-
-    def permissions(self, namespace: str) -> Document:
-        """Actions by role. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions"))
-        return found
-
-    def grant_permission(self, namespace: str, role: str, actions: Sequence[str]) -> None:
-        """Let a role do something in it. Raises AdminError.
-
-        ``actions``: produce, consume, functions, sources, sinks, packages.
-        """
-        self._ask(
-            Request(
-                "POST",
-                f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(role)}",
-                body=[*actions],
-            )
-        )
-
-    def revoke_permission(self, namespace: str, role: str) -> None:
-        """Let it do nothing more in it. Raises AdminError."""
-        self._ask(
-            Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(role)}")
-        )
-
-    def grant_subscription_permission(self, namespace: str, subscription_name: str, roles: Sequence[str]) -> None:
-        """Let these roles use a subscription, and no others. Raises AdminError.
-
-        ``roles``: their names.
-        """
-        self._ask(
-            Request(
-                "POST",
-                f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/subscription/{_paths.text(subscription_name)}",
-                body=[*roles],
-            )
-        )
-
-    def revoke_subscription_permission(self, namespace: str, subscription_name: str, role: str) -> None:
-        """Let a role use it no more. Raises AdminError."""
-        self._ask(
-            Request(
-                "DELETE",
-                f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(subscription_name)}/{_paths.text(role)}",
-            )
-        )
-
-    def grant_permissions_on_topics(self, grants: Sequence[Mapping[str, Any]]) -> None:
-        """Let roles do something to several topics at once. Raises AdminError.
-
-        ``grants``: each with ``topic``, ``role``, ``actions``.
-        """
-        self._ask(Request("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", body=[*grants]))
-
-    def revoke_permissions_on_topics(self, grants: Sequence[Mapping[str, Any]]) -> None:
-        """Take that away from several at once. Raises AdminError.
-
-        ``grants``: each with ``topic`` and ``role``.
-        """
-        self._ask(Request("POST", "/admin/v2/namespaces/revokePermissionsOnTopics", body=[*grants]))
-
-    def subscription_permissions(self, namespace: str) -> Document:
-        """Roles by subscription. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/subscription")
-        )
-        return found
 
     def properties(self, namespace: str) -> TextMap:
         """What is said of it. Raises AdminError."""

@@ -1,4 +1,4 @@
-"""Namespaces: make, delete, cut, move, empty; their permissions."""
+"""Namespaces: make, delete, cut, move, empty; permissions in them."""
 
 from __future__ import annotations
 
@@ -86,43 +86,6 @@ NAMESPACES: Final = Noun(
             "Delete the subscriptions of that name in a bundle.",
             destroys=True,
         ),
-        get("permissions", _AT + "/permissions", "Actions by role.", _DOC),
-        Call(
-            "grant_permission",
-            "POST",
-            _AT + "/permissions/{role}",
-            "Let a role do something in it.",
-            body=Body("actions", _TEXTS, "produce, consume, functions, sources, sinks, packages"),
-        ),
-        do("DELETE", "revoke_permission", _AT + "/permissions/{role}", "Let it do nothing more in it."),
-        Call(
-            "grant_subscription_permission",
-            "POST",
-            _AT + "/permissions/subscription/{subscription_name}",
-            "Let these roles use a subscription, and no others.",
-            body=Body("roles", _TEXTS, "their names"),
-        ),
-        do(
-            "DELETE",
-            "revoke_subscription_permission",
-            _AT + "/permissions/{subscription_name}/{role}",
-            "Let a role use it no more.",
-        ),
-        Call(
-            "grant_permissions_on_topics",
-            "POST",
-            "namespaces/grantPermissionsOnTopics",
-            "Let roles do something to several topics at once.",
-            body=Body("grants", Kind.DOCUMENTS, "each with ``topic``, ``role``, ``actions``"),
-        ),
-        Call(
-            "revoke_permissions_on_topics",
-            "POST",
-            "namespaces/revokePermissionsOnTopics",
-            "Take that away from several at once.",
-            body=Body("grants", Kind.DOCUMENTS, "each with ``topic`` and ``role``"),
-        ),
-        get("subscription_permissions", _AT + "/permissions/subscription", "Roles by subscription.", _DOC),
         get("properties", _AT + "/properties", "What is said of it.", _MAP),
         Call(
             "update_properties",
@@ -155,5 +118,49 @@ NAMESPACES: Final = Noun(
         do("DELETE", "remove_offload_policies", _AT + "/removeOffloadPolicies", "Have no rules of the lake."),
         get("resource_group", _AT + "/resourcegroup", "The group whose limits it shares.", _TEXT, may_be_none=True),
         do("DELETE", "remove_resource_group", _AT + "/resourcegroup", "Share no limits."),
+    ),
+)
+
+PERMISSIONS: Final = Noun(
+    "permissions",
+    "What roles may do in namespaces and with subscriptions; those of one topic are among its calls.",
+    (
+        get("get", _AT + "/permissions", "Actions by role.", _DOC),
+        Call(
+            "grant",
+            "POST",
+            _AT + "/permissions/{role}",
+            "Let a role do something in it.",
+            body=Body("actions", _TEXTS, "produce, consume, functions, sources, sinks, packages"),
+        ),
+        do("DELETE", "revoke", _AT + "/permissions/{role}", "Let it do nothing more in it."),
+        Call(
+            "grant_of_subscription",
+            "POST",
+            _AT + "/permissions/subscription/{subscription_name}",
+            "Let these roles use a subscription, and no others.",
+            body=Body("roles", _TEXTS, "their names"),
+        ),
+        do(
+            "DELETE",
+            "revoke_of_subscription",
+            _AT + "/permissions/{subscription_name}/{role}",
+            "Let a role use it no more.",
+        ),
+        Call(
+            "grant_on_topics",
+            "POST",
+            "namespaces/grantPermissionsOnTopics",
+            "Let roles do something to several topics at once.",
+            body=Body("grants", Kind.DOCUMENTS, "each with ``topic``, ``role``, ``actions``"),
+        ),
+        Call(
+            "revoke_on_topics",
+            "POST",
+            "namespaces/revokePermissionsOnTopics",
+            "Take that away from several at once.",
+            body=Body("grants", Kind.DOCUMENTS, "each with ``topic`` and ``role``"),
+        ),
+        get("get_of_subscriptions", _AT + "/permissions/subscription", "Roles by subscription.", _DOC),
     ),
 )

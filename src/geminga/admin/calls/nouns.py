@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.admin.calls.cluster import BOOKIES, BROKERS, CLUSTERS, RESOURCES, SCHEMAS, TENANTS, TRANSACTIONS
-from geminga.admin.calls.namespaces import NAMESPACES
+from geminga.admin.calls.namespaces import NAMESPACES, PERMISSIONS
 from geminga.admin.calls.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
 from geminga.admin.calls.topics import LAKE, MESSAGES, SUBSCRIPTIONS, TOPICS
 
@@ -14,6 +14,7 @@ NOUNS: Final = (
     MESSAGES,
     SUBSCRIPTIONS,
     NAMESPACES,
+    PERMISSIONS,
     TENANTS,
     CLUSTERS,
     BROKERS,
