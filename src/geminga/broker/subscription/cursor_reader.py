@@ -77,6 +77,14 @@ class CursorReader:
             self._on_idle()
 
 
+def _nobody(_: object) -> None:
+    """Who waited is gone."""
+
+
+def _nothing() -> None:
+    """Nobody is woken."""
+
+
 class ReplayReads:
     """Reads by position what is to be sent again, one read at a time.
 
@@ -137,8 +145,10 @@ class ReplayReads:
         spawn(self._read(positions, bytes_max), name=f"replay {self._whose}", part=self._part)
 
     def close(self) -> None:
-        """Nothing is tried again."""
+        """Nothing is tried again, and who waited hears nothing: no cycle with it is left for a collector."""
         self._is_closed = True
+        self._done = self._postpone = _nobody
+        self._wake = _nothing
         if self.put_off is not None:
             self.put_off.cancel()
             self.put_off = None

@@ -25,6 +25,15 @@ DELAY_TIMER_MAX_S: Final = 10.0
 DUE_MAX: Final = 1000
 
 
+def _nothing() -> None:
+    """Nobody is told."""
+
+
+def _always() -> bool:
+    """Nobody waits for what is due."""
+    return True
+
+
 class DueMessages:
     """See the module. Nothing before :meth:`attach` and after :meth:`detach`."""
 
@@ -81,8 +90,9 @@ class DueMessages:
             self._delays.detach(reader)
 
     def close(self) -> None:
-        """No more dispatch."""
+        """No more dispatch; no cycle with it is left for a collector."""
         self.detach()
+        self._on_due, self._is_kept_up = _nothing, _always
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
