@@ -107,3 +107,23 @@ def test_standalone_loads_no_more_than_it_did(tmp_path) -> None:
 
 def of_ours(names: list[str]) -> list[str]:
     return [name for name in names if name.partition(".")[0] == "geminga"]
+
+
+def test_an_admin_command_loads_the_client_for_credentials_alone() -> None:
+    program = """
+import subprocess
+import sys
+sys.argv = ["geminga", "admin", *sys.argv[1:], "topics", "stats", "t", "--admin-url", "http://127.0.0.1:1"]
+from geminga.__main__ import main
+try:
+    main()
+except SystemExit:
+    print(sum(name.startswith("geminga.client") for name in sys.modules))
+"""
+
+    def loaded(*options: str) -> int:
+        ran = subprocess.run([sys.executable, "-c", program, *options], capture_output=True, text=True, check=True)
+        return int(ran.stdout)
+
+    assert loaded() == 0
+    assert loaded("--auth-plugin", "token", "--auth-params", "token:x") > 0

@@ -105,7 +105,7 @@ def _ask_once(url: str, method: str, body: object) -> object:
     if body is not None:
         said["Content-Type"] = "application/json"
     data = b"" if method != "GET" and body is None else None if body is None else json.dumps(body).encode()
-    opener = build_opener(Stay, HTTPSHandler(context=context))
+    opener = build_opener(Stay) if context is None else build_opener(Stay, HTTPSHandler(context=context))
     try:
         with opener.open(Request(url, data, said, method=method), timeout=TIMEOUT_S) as response:
             text = response.read()

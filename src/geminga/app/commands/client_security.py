@@ -47,6 +47,9 @@ class ClientSecurity:
 
     def http(self, url: str) -> tuple[dict[str, str], ssl.SSLContext | None]:
         """Headers and the context of TLS for a request to ``url``; raises what credentials and files raise."""
+        if not (self.auth_plugin or self.auth_params or url.lower().startswith("https:")):
+            return {}, None
+        # The client is large, and most requests need nothing of it.
         from geminga.client import ClientOptions, http_headers
 
         options = ClientOptions(**self.client_arguments(""))
