@@ -41,12 +41,12 @@ from geminga.model.errors import GemingaError
 if TYPE_CHECKING:
     from geminga.broker.access.audit import Entry
 
-#: Paths for load balancers and scrapers, which bring no credentials, as in Pulsar; all others answer who is known.
+#: What changes nothing, and is not kept.
 _LOOKS: Final = frozenset(("GET", "HEAD"))
-OPEN_PATHS: Final = ("/metrics", "/metrics/", "/status.html")
-
 #: Where scrapers ask.
 METRICS_PATHS: Final = ("/metrics", "/metrics/")
+#: Paths for load balancers and scrapers, which bring no credentials, as in Pulsar; all others answer who is known.
+OPEN_PATHS: Final = (*METRICS_PATHS, "/status.html")
 
 
 def decided(routes: Iterable[Route]) -> list[Route]:
