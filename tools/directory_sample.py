@@ -2,7 +2,9 @@
 
 ``python -m tools.directory_sample CHECKOUT`` starts the broker of another checkout, which has a ``.venv`` of its own,
 publishes and acknowledges (:func:`fill`), kills it or stops it, and packs its directories with what each must still
-hold into ``tests/samples/directories-<commit>.tar.xz``. :func:`read_whole` reads the same of any broker.
+hold into ``tests/samples/directories-<commit>.tar.xz``: a standalone's, that of several processes on the built-in
+metadata store, and that of ``geminga cluster up``, whose metadata are a ZooKeeper's. :func:`read_whole` reads the same
+of any broker.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 import tarfile
 import tempfile
 import urllib.error
@@ -19,7 +22,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from geminga.client import CompressionType, ConsumerType, InitialPosition, MessageId, Timeout, blocking
 from tools.standalone_process import ROOT, StandaloneProcess, StartError
@@ -28,6 +31,8 @@ from tools.standalone_process import ROOT, StandaloneProcess, StartError
 FOUND: Final = "found.json"
 _PREFIX: Final = "persistent://public/sample/"
 _NAMESPACE: Final = "/admin/v2/namespaces/public/sample"
+#: Of the command that runs several processes on the built-in metadata store.
+CLUSTER: Final = ("--brokers", "2", "--bookies", "3")
 #: Ledgers of a few entries, small files.
 SETTINGS: Final[Mapping[str, object]] = {
     "transactionCoordinatorEnabled": True,
@@ -51,6 +56,79 @@ _OPEN_S: Final = 20
 Found = dict[str, Any]
 
 
+class Running(Protocol):
+    """What is started, filled, read and ended: a standalone or a cluster."""
+
+    @property
+    def service_url(self) -> str:
+        """``pulsar://...`` for clients."""
+        ...
+
+    @property
+    def web_url(self) -> str:
+        """``http://...`` for administration."""
+        ...
+
+    def start(self) -> None:
+        """Return when it is ready."""
+        ...
+
+    def stop(self) -> int:
+        """End it in order; 0 where it ended so."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
+class CommandCluster:
+    """``geminga cluster up`` in a directory: a real ZooKeeper, three bookies, two brokers, on free ports."""
+
+    def __init__(self, data: Path, *, python: str = sys.executable, source: Path = ROOT / "src") -> None:
+        """``python``, ``source``: of the tree whose command it is."""
+        self._data = data
+        self._command = (python, "-m", "geminga", "cluster")
+        self._environment = {**os.environ, "PYTHONPATH": str(source)}
+        self._urls: Mapping[str, Any] = {}
+
+    @property
+    def service_url(self) -> str:
+        """Of the first broker."""
+        return str(self._urls["brokerServiceUrl"]).split(",")[0]
+
+    @property
+    def web_url(self) -> str:
+        """Of the first broker."""
+        return str(self._urls["webServiceUrl"]).split(",")[0]
+
+    @property
+    def logs(self) -> str:
+        """What all processes wrote."""
+        return "".join(path.read_text(encoding="utf-8") for path in sorted((self._data / "logs").iterdir()))
+
+    def start(self) -> None:
+        """A directory that has been started once keeps its numbers and settings."""
+        settings = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+        self._urls = json.loads(self._run("up", "--json", "--broker-port", "0", "--web-port", "0", *settings))
+
+    def stop(self) -> int:
+        """Brokers, bookies, ZooKeeper."""
+        self._run("down")
+        return 0
+
+    def kill(self) -> None:
+        """Not told from :meth:`stop`: what it started goes on without the command."""
+        self.stop()
+
+    def _run(self, word: str, *options: str) -> str:
+        command = [*self._command, word, "--dir", str(self._data), *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=self._environment)
+        if done.returncode:
+            raise StartError(done.stderr)
+        return done.stdout
+
+
 class OldStandalone(StandaloneProcess):
     """The broker of another checkout."""
 
@@ -66,7 +144,7 @@ class OldStandalone(StandaloneProcess):
         return [self._python, *super().command()[1:]]
 
 
-def asked(broker: StandaloneProcess, method: str, path: str, body: object = None) -> bytes:
+def asked(broker: Running, method: str, path: str, body: object = None) -> bytes:
     """The answer of the broker that it concerns: one of several sends who asks to another."""
     url, data = broker.web_url + path, None if body is None else json.dumps(body).encode()
     for _ in range(5):
@@ -82,7 +160,7 @@ def asked(broker: StandaloneProcess, method: str, path: str, body: object = None
     raise StartError(f"{path}: sent from one broker to another for ever")
 
 
-def fill(broker: StandaloneProcess) -> None:
+def fill(broker: Running) -> None:
     """Publish and acknowledge: each way of storing a message, and each state of a subscription, a few times."""
     asked(broker, "PUT", _NAMESPACE, {"bundles": {"numBundles": 4}})
     asked(broker, "POST", f"{_NAMESPACE}/retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
@@ -179,7 +257,7 @@ def _fill_transactions(client: blocking.Client) -> None:
         txn.commit()
 
 
-def leave_open(broker: StandaloneProcess) -> blocking.Client:
+def leave_open(broker: Running) -> blocking.Client:
     """Begin a transaction whose time will be over when the directory is opened again, and publish behind it. The client
     is to be closed when the broker is gone: it would end the transaction."""
     client = blocking.connect(broker.service_url, operation_timeout_ms=_SECOND_MS)
@@ -228,7 +306,7 @@ def promised() -> Found:
     }
 
 
-def read_whole(broker: StandaloneProcess) -> Found:
+def read_whole(broker: Running) -> Found:
     """Every message of every topic, what each subscription still gets, and what the administration says."""
     wanted = promised()
     found: Found = {"messages": {}, "left": {}}
@@ -283,11 +361,17 @@ def _left(client: blocking.Client, topic: str, name: str, count: int) -> list[st
     return found
 
 
-def write(checkout: Path, name: str, arguments: Sequence[str], *, is_killed: bool) -> bytes:
-    """One directory, packed without compression, with :data:`FOUND` beside its files."""
+def _made(checkout: Path, name: str, data: Path) -> Running:
+    if name == "zookeeper":
+        return CommandCluster(data, python=str(checkout / ".venv" / "bin" / "python"), source=checkout / "src")
+    return OldStandalone(checkout, data, CLUSTER if name == "cluster" else ())
+
+
+def write(checkout: Path, name: str) -> bytes:
+    """One directory, packed without compression, with :data:`FOUND` beside its files. Alone, it is killed."""
     with tempfile.TemporaryDirectory() as place:
         data = Path(place) / "data"
-        broker = OldStandalone(checkout, data, arguments)
+        broker = _made(checkout, name, data)
         broker.start()
         try:
             fill(broker)
@@ -299,7 +383,7 @@ def write(checkout: Path, name: str, arguments: Sequence[str], *, is_killed: boo
             }
             found["topics"].sort()
         finally:
-            if is_killed:
+            if name == "alone":
                 broker.kill()
             else:
                 broker.stop()
@@ -337,11 +421,8 @@ def main() -> None:
     commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     out = ROOT / "tests" / "samples" / f"directories-{commit}.tar.xz"
     with tarfile.open(out, "w:xz", preset=9) as outer:
-        for name, arguments, is_killed in (
-            ("alone", (), True),
-            ("cluster", ("--brokers", "2", "--bookies", "3"), False),
-        ):
-            packed = write(checkout, name, arguments, is_killed=is_killed)
+        for name in ("alone", "cluster", "zookeeper"):
+            packed = write(checkout, name)
             member = tarfile.TarInfo(f"{name}.tar")
             member.size = len(packed)
             outer.addfile(member, io.BytesIO(packed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools.directory_sample import SETTINGS, promised, read_whole, unpack
+from tools.directory_sample import CLUSTER, SETTINGS, CommandCluster, Found, Running, promised, read_whole, unpack
 from tools.standalone_process import StandaloneProcess
 
 from support.house.source_tree import ROOT
@@ -20,7 +20,7 @@ SAMPLES = sorted((ROOT / "tests" / "samples").glob("directories-*.tar.xz"))
     ("name", "arguments"),
     [
         ("alone", ()),
-        pytest.param("cluster", ("--brokers", "2", "--bookies", "3"), marks=pytest.mark.long),
+        pytest.param("cluster", CLUSTER, marks=pytest.mark.long),
     ],
 )
 def test_what_was_promised_of_an_older_directory_is_read_whole(
@@ -29,12 +29,32 @@ def test_what_was_promised_of_an_older_directory_is_read_whole(
     """One was killed while it ran, so that its journal is replayed; the other is a cluster's, with bundles and cursors
     of several owners. Opened a second time, by what this tree wrote of it, each has the same again."""
     kept = unpack(sample, name, tmp_path)
+    log = tmp_path / "broker.log"
+    broker = StandaloneProcess(tmp_path / "data", log=log, settings=SETTINGS, arguments=arguments)
+    try:
+        _read_twice(broker, kept)
+    finally:
+        broker.kill()
+    assert " ERROR " not in log.read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name.removesuffix(".tar.xz"))
+def test_what_was_promised_of_an_older_cluster_with_a_zookeeper_is_read_whole(tmp_path: Path, sample: Path) -> None:
+    """Metadata as ZooKeeper's own snapshot and log hold them, bookies that are known by their ids."""
+    kept = unpack(sample, "zookeeper", tmp_path)
+    cluster = CommandCluster(tmp_path / "data")
+    try:
+        _read_twice(cluster, kept)
+    finally:
+        cluster.stop()
+    assert " ERROR " not in cluster.logs
+
+
+def _read_twice(broker: Running, kept: Found) -> None:
     assert {key: kept[key] for key in promised()} == promised(), "the sample is of another story than the tool's"
-    broker = StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log", settings=SETTINGS, arguments=arguments)
     for _ in range(2):
-        with broker:
-            found = read_whole(broker)
-            assert broker.stop() == 0, broker.log_tail()
-        for key, wanted in kept.items():
-            assert found[key] == wanted, f"{key} of a directory by {sample.name}"
-    assert " ERROR " not in broker.log.read_text(encoding="utf-8")
+        broker.start()
+        found = read_whole(broker)
+        assert broker.stop() == 0
+        assert {key: found[key] for key in kept} == kept
