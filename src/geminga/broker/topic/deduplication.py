@@ -17,6 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
+from geminga.broker.core.dedup_source import as_properties, is_replicator, of_properties, shown, source_of
+from geminga.broker.core.dedup_source import judge as judge_sources
+from geminga.broker.core.dedup_source import remember as remember_sources
 from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.publishing.stamps import message_count
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
@@ -56,6 +59,7 @@ class TopicDeduplication(TopicPart):
     name: ClassVar[str] = "deduplication"
 
     __slots__ = (
+        "_cluster",
         "_cursor",
         "_dirty_since_ms",
         "_is_closed",
@@ -71,6 +75,8 @@ class TopicDeduplication(TopicPart):
 
     def __init__(self, topic: PartTopic) -> None:
         self._topic = topic
+        #: This one's name.
+        self._cluster = topic.services.config.cluster_name
         self.state = Deduplication()
         #: Producers that wait for their last sequence id to be known.
         self._waiting: list[asyncio.Future[None]] = []
@@ -101,8 +107,10 @@ class TopicDeduplication(TopicPart):
 
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
         """Judge each entry; neighbours with the same verdict stay together."""
-        judge = self.state.published
         name = batch.producer.name
+        if is_replicator(name):
+            return self._runs(batch, judge_sources(self.state, batch.entries, self._cluster))
+        judge = self.state.published
         txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
         sequence_ids = batch.sequence_ids
         accepted = 0
@@ -164,7 +172,9 @@ class TopicDeduplication(TopicPart):
             end = batch.answered_count
             name = batch.producer.name
             pairs = batch.sequence_ids[end - result.count : end]
-            if batch.transaction is not None or name in self.state.runs:
+            if is_replicator(name):
+                remember_sources(self.state, batch.entries[end - result.count : end], self._cluster)
+            elif batch.transaction is not None or name in self.state.runs:
                 txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
                 for first, last in pairs:
                     self.state.stored_in(name, first, last, txn_id)
@@ -181,6 +191,8 @@ class TopicDeduplication(TopicPart):
 
     def is_stored(self, batch: PublishBatch) -> bool:
         """Whether all of it is there already, so that it needs no more than its receipts."""
+        if is_replicator(batch.producer.name):
+            return False
         txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
         return not self.state.is_settling and all(
             self.state.judged(batch.producer.name, first, last, txn_id) is Verdict.DUPLICATE
@@ -197,6 +209,8 @@ class TopicDeduplication(TopicPart):
 
     async def admit_producer(self, producer: Producer) -> None:
         """Raises UnavailableError if what it sent before may be in entries that can not be read."""
+        if is_replicator(producer.name):
+            return  # each of its entries is judged by where it comes from
         if producer.is_name_new:
             self.state.made_name(producer.name)
         elif self.state.is_in_doubt(producer.name):
@@ -215,7 +229,8 @@ class TopicDeduplication(TopicPart):
 
     def producer_left(self, producer: Producer) -> None:
         """Its sequence ids are kept for a while."""
-        self.state.gone(producer.name, self._now_ms())
+        if not is_replicator(producer.name):
+            self.state.gone(producer.name, self._now_ms())
 
     async def until_known(self, producer_name: str) -> None:
         """Until the producer's last sequence id is the truth, so that it begins behind what it sent before.
@@ -241,7 +256,7 @@ class TopicDeduplication(TopicPart):
         """What is known, and what a restart would have to replay."""
         cursor = self._cursor
         persisted = self.state.persisted
-        shown = list(persisted.items())[-PRODUCERS_SHOWN_MAX:]
+        newest = list(persisted.items())[-PRODUCERS_SHOWN_MAX:]
         return {
             "producers": len(persisted),
             "lastStoredPosition": str(self._last_stored),
@@ -249,7 +264,7 @@ class TopicDeduplication(TopicPart):
             "entriesSinceSnapshot": self._stored_since_snapshot,
             "isSettling": self.state.is_settling,
             "unreadableLedgers": sorted(self._topic.ledger.stored.gaps) if self.state.has_holes else [],
-            "highestSequenceIds": dict(shown),
+            "highestSequenceIds": {name: shown(name, number) for name, number in newest},
         }
 
     # ---- after a failed write
@@ -297,14 +312,15 @@ class TopicDeduplication(TopicPart):
         """Take the snapshot and replay what is behind it; raises StorageError."""
         ledger = self._topic.ledger
         self._cursor = await ledger.open_cursor(DEDUP_CURSOR, initial=EARLIEST)
-        for name, sequence_id in self._cursor.properties.items():
-            self.state.stored(name, sequence_id)
+        for name, number in of_properties(self._cursor.properties):
+            self.state.stored(name, number)
         self.state.runs.restored(free_ids(self._cursor.cursor_properties.get(FREE_PROPERTY, "")))
         self._last_stored = self._cursor.mark_delete_position
         await self._load_entries()
         now_ms = self._now_ms()
         for name in self.state.persisted:
-            if name not in self._topic.producers:
+            # Where a replicator is, is never forgotten: it may be away for long, and goes on there.
+            if name not in self._topic.producers and not is_replicator(name):
                 self.state.gone(name, now_ms)
 
     async def _load_entries(self) -> None:
@@ -354,6 +370,10 @@ class TopicDeduplication(TopicPart):
     def _replayed(self, entry: Entry) -> None:
         metadata = peek_metadata(entry.data)
         if metadata is None or not isinstance(metadata.producer_name, str):
+            return
+        if metadata.replicated_from:
+            if (source := source_of(metadata, self._cluster)) is not None:
+                self.state.stored_in(*source, source[1], None)
             return
         txn_id = transaction_of(metadata)
         if metadata.marker_type:
@@ -429,7 +449,7 @@ class TopicDeduplication(TopicPart):
             # transactions published is replayed: the cursor stays behind the read limit.)
             if free != cursor.cursor_properties.get(FREE_PROPERTY, ""):
                 await cursor.set_cursor_properties({FREE_PROPERTY: free} if free else {})
-            await cursor.set_properties(snapshot)
+            await cursor.set_properties(as_properties(snapshot))
             cursor.acknowledge_cumulative(position)
 
 

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.stamps import EntryStamps
 from geminga.broker.topic.deduplication import TopicDeduplication
@@ -109,6 +110,8 @@ class LogPublishing(Publishing):
                 self._store(one)
             else:
                 one.producer.refuse(one, one.refusal)
+                if one.producer.is_refusing:
+                    break
 
     def _store(self, batch: PublishBatch) -> None:
         entries = batch.entries
@@ -211,7 +214,9 @@ class LogPublishing(Publishing):
     def last_sequence_id(self, producer_name: str) -> int:
         """As :meth:`Publishing.last_sequence_id`."""
         dedup = self._parts.find(TopicDeduplication)
-        return dedup.state.last_sequence_id(producer_name) if dedup is not None else -1
+        if dedup is None or is_replicator(producer_name):
+            return -1
+        return dedup.state.last_sequence_id(producer_name)
 
 
 def _admitted(hook: AdmitHook, batches: Iterable[PublishBatch]) -> Iterator[PublishBatch]:

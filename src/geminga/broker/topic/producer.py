@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.publishing.publish_throttle import RatedPublishes
 from geminga.broker.subscription.rates import Rates
@@ -98,6 +99,7 @@ class Producer:
         "is_closed",
         "is_encrypted",
         "is_name_new",
+        "is_refusing",
         "is_user_provided_name",
         "messages_in",
         "metadata",
@@ -153,6 +155,8 @@ class Producer:
         #: Set while it waits for exclusive access: called with None once it has it, or with the error.
         self.ready: Callable[[GemingaError | None], None] | None = None
         self.is_closed = False
+        #: Something of it was refused that must not be overtaken: nothing else is taken until it connects again.
+        self.is_refusing = False
         #: Messages and bytes stored; read at scrape time.
         self.messages_in = 0
         self.bytes_in = 0
@@ -171,7 +175,7 @@ class Producer:
 
     def publish(self, batch: PublishBatch) -> None:
         """Publish what came with one socket read, in order; never raises."""
-        if self.is_closed:
+        if self.is_closed or self.is_refusing:
             return
         topic = self.topic
         if topic.is_encryption_required and not _are_encrypted(batch.entries):
@@ -204,7 +208,9 @@ class Producer:
             batch.same_id(-1, -1)
         else:
             batch.failed(refusal.error, batch.count)
-        if refusal.disconnects:
+            # Stored behind it, the next message of another cluster would say that this one was stored as well.
+            self.is_refusing = is_replicator(self.name)
+        if refusal.disconnects or self.is_refusing:
             self.disconnect_soon()
 
     def reject(self, sequence_id: int, error: GemingaError) -> None:

@@ -102,6 +102,7 @@ class BatchProducer(Protocol):
     name: str
     producer_id: int
     is_closed: bool
+    is_refusing: bool
     messages_in: int
     bytes_in: int
 

@@ -20,6 +20,7 @@ class Publisher:
         self.producer_id = 1
         self.is_closed = False
         self.messages_in = self.bytes_in = 0
+        self.is_refusing = False
         self.refused: list[Refusal] = []
         self.answered_batches = 0
 

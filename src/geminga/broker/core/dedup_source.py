@@ -1,0 +1,121 @@
+"""What deduplication goes by where another cluster's replicator publishes: where a message was stored there.
+
+A replicator carries messages of many producers, whose sequence ids are their own cluster's business: they do not
+ascend on the replicator's connection, and where that cluster does not deduplicate they begin anew with each session of
+a producer. Judged by them, new messages would be taken for repetitions, and lost with a receipt (apache/pulsar#20128).
+So an entry counts by its *source position*, which a replicator of Pulsar 4.0.4 or later writes into a property of the
+metadata: ledger and entry id in its own cluster, which ascend as it sends. The two are one number here, so that they
+are compared, stored and forgotten together.
+
+What has no source position, as older replicators send, is stored whatever it is: a repetition is there twice then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from geminga.broker.core.dedup import Deduplication, Verdict
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import peek_metadata, text_of
+
+#: How the names of replicators' producers begin (Pulsar's ``replicatorPrefix``); their cluster's name follows.
+REPLICATOR_PREFIX: Final = "pulsar.repl."
+#: Between that and the name of the cluster that it copies to.
+_TO: Final = "-->"
+#: The property of the metadata, ``ledger:entry``.
+SOURCE_POSITION: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
+#: Properties of the cursor that keep the two halves, behind the name: as in Pulsar.
+_LEDGER: Final = "_LID"
+_ENTRY: Final = "_EID"
+_ENTRY_BITS: Final = 63
+_HALF_MAX: Final = (1 << _ENTRY_BITS) - 1
+#: Digits of a half.
+_DIGITS_MAX: Final = 19
+
+
+def is_replicator(producer_name: str) -> bool:
+    """Whether a producer of this name carries another cluster's messages."""
+    return producer_name.startswith(REPLICATOR_PREFIX)
+
+
+def source_of(metadata: pb.MessageMetadata, local_cluster: str) -> tuple[str, int] | None:
+    """By which name and number a replicated entry counts; None: nothing tells whether it was here before."""
+    if not metadata.replicated_from:
+        return None
+    position = next((text_of(pair.value) for pair in metadata.properties if pair.key == SOURCE_POSITION), "")
+    number = number_of(position)
+    if number is None:
+        return None
+    return f"{REPLICATOR_PREFIX}{text_of(metadata.replicated_from)}{_TO}{local_cluster}", number
+
+
+def judge(state: Deduplication, entries: Sequence[bytes], local_cluster: str) -> list[tuple[Verdict, bool]]:
+    """Verdicts of a replicator's entries, and whether they are to be remembered.
+
+    Behind one that is unknown nothing is judged: nothing else of its producer is taken, and what was judged would count
+    as under way.
+    """
+    verdicts: list[tuple[Verdict, bool]] = []
+    for entry in entries:
+        source = _source_in(entry, local_cluster)
+        verdict = Verdict.ACCEPTED if source is None else state.published(*source, source[1])
+        verdicts.append((verdict, source is not None))
+        if verdict is Verdict.UNKNOWN:
+            break
+    return verdicts
+
+
+def remember(state: Deduplication, entries: Iterable[bytes], local_cluster: str) -> None:
+    """A replicator's entries are stored."""
+    for entry in entries:
+        source = _source_in(entry, local_cluster)
+        if source is not None:
+            state.stored(*source)
+
+
+def _source_in(entry: bytes, local_cluster: str) -> tuple[str, int] | None:
+    metadata = peek_metadata(entry)
+    return None if metadata is None else source_of(metadata, local_cluster)
+
+
+def number_of(position: str) -> int | None:
+    """The number of ``ledger:entry``; None for any other text."""
+    ledger, colon, entry = position.partition(":")
+    if not colon or not (_is_half(ledger) and _is_half(entry)):
+        return None
+    ledger_id, entry_id = int(ledger), int(entry)
+    return None if max(ledger_id, entry_id) > _HALF_MAX else ledger_id << _ENTRY_BITS | entry_id
+
+
+def _is_half(text: str) -> bool:
+    return len(text) <= _DIGITS_MAX and text.isascii() and text.isdecimal()
+
+
+def shown(name: str, number: int) -> int | str:
+    """A producer's number for people: a source position as it is written."""
+    return f"{number >> _ENTRY_BITS}:{number & _HALF_MAX}" if is_replicator(name) else number
+
+
+def as_properties(numbers: Mapping[str, int]) -> dict[str, int]:
+    """Producers' numbers as a cursor keeps them, each of 63 bits: source positions in two halves."""
+    found: dict[str, int] = {}
+    for name, number in numbers.items():
+        if is_replicator(name):
+            found[name + _LEDGER] = number >> _ENTRY_BITS
+            found[name + _ENTRY] = number & _HALF_MAX
+        else:
+            found[name] = number
+    return found
+
+
+def of_properties(properties: Mapping[str, int]) -> Iterable[tuple[str, int]]:
+    """The reverse. Other numbers of replicators, as an older Geminga kept them, are no source positions: left out."""
+    for name, number in properties.items():
+        if not is_replicator(name):
+            yield name, number
+        elif name.endswith(_LEDGER):
+            whole = name.removesuffix(_LEDGER)
+            entry_id = properties.get(whole + _ENTRY)
+            if entry_id is not None and number >= 0 and entry_id >= 0:
+                yield whole, number << _ENTRY_BITS | entry_id

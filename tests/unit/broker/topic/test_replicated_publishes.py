@@ -1,0 +1,210 @@
+"""Another cluster's replicator publishes here, where deduplication is on: its entries count by where they come from."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.broker.core.dedup_source import SOURCE_POSITION, as_properties, number_of, of_properties, shown, source_of
+from geminga.model.topic_name import DEDUP_CURSOR
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.policy_levels import set_topic
+from unit.broker.topic.test_deduplication import NO_ID, moment, topic_of, turns
+
+REPLICATOR = "pulsar.repl.east-->standalone"
+#: Within a ``long``, and beyond what two of them hold together.
+HALVES = st.integers(0, (1 << 63) - 1)
+
+
+def frame(position: str | None, producer: str, sequence_id: int, payload: bytes = b"payload") -> bytes:
+    """As Apache's replicator sends it: the message's own producer and sequence id, and where it was stored."""
+    metadata: dict[str, object] = {"replicated_from": "east"}
+    if position is not None:
+        metadata["properties"] = [pb.KeyValue(key="k", value="v"), pb.KeyValue(key=SOURCE_POSITION, value=position)]
+    return send_frame(sequence_id, payload, producer_name=producer, metadata=metadata)
+
+
+async def replicator(world: BrokerWorld, epoch: int = 0) -> Client:
+    client = await world.client()
+    success = await client.create_producer(producer_name=REPLICATOR, epoch=epoch)
+    assert success.last_sequence_id == -1
+    return client
+
+
+async def is_stored(client: Client) -> bool:
+    return (await client.receipt()).message_id.ledgerId != NO_ID
+
+
+def count(world: BrokerWorld) -> int:
+    return topic_of(world).ledger.ledgers.entry_count
+
+
+#: What two producers of the other cluster published, one of which began anew there.
+STORY = [("3:0", "a", 7), ("3:1", "b", 0), ("3:2", "a", 8), ("4:0", "a", 0), ("4:3", "b", 1)]
+
+
+@pytest.mark.parametrize("snapshot_entries", [1000, 2])
+def test_messages_of_many_producers_are_stored_once_through_resends_and_restarts(snapshot_entries: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        for entry in STORY:
+            client.send_bytes(frame(*entry))
+            assert await is_stored(client)
+        for epoch in (1, 2):
+            client.send_bytes(b"".join(frame(*entry) for entry in STORY[2:]) + frame(f"5:{epoch}", "b", 2))
+            assert [await is_stored(client) for _ in range(4)] == [False, False, False, True]
+            await moment(2)
+            await world.restart()
+            client = await replicator(world, epoch)
+        assert count(world) == 7
+
+    run_with_broker(scenario, deduplication=True, deduplication_snapshot_entries=snapshot_entries)
+
+
+def test_without_a_source_position_nothing_is_taken_for_a_repetition() -> None:
+    """An older replicator's: the second session of ``a`` begins at 0 again, where nobody deduplicated."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        local = await world.client()
+        await local.create_producer(producer_name="a")
+        local.send_message(5, producer_name="a")
+        assert await is_stored(local)
+        for position, producer, sequence_id in [(None, "a", 7), (None, "a", 0), (None, "b", 0), ("4", "a", 1)]:
+            client.send_bytes(frame(position, producer, sequence_id))
+            assert await is_stored(client)
+        await world.restart()
+        local = await world.client()
+        # Another cluster's producer of the same name is another producer.
+        assert (await local.create_producer(producer_name="a")).last_sequence_id == 5
+
+    run_with_broker(scenario, deduplication=True)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_is_refused_is_not_overtaken(is_damaged: bool) -> None:
+    """By a limit of the topic, or before the topic is asked."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await set_topic(world, "maxMessageSize", 1000)
+        client = await replicator(world)
+        refused = frame("3:1", "a", 1, b"x" * 2000)
+        if is_damaged:
+            refused = refused[:-1] + b"y"
+        for epoch, first in enumerate([frame("3:0", "a", 0), b""], 1):
+            client.send_bytes(first + refused + frame("3:2", "a", 2))
+            await client.expect(Type.SEND_ERROR)
+            # What is on its way comes before the client has heard of the end.
+            client.send_bytes(frame("3:3", "a", 3))
+            await client.expect(Type.CLOSE_PRODUCER)
+            await turns(20)
+            assert count(world) == 1
+            await client.create_producer(producer_name=REPLICATOR, epoch=epoch)
+        client.send_bytes(b"".join(frame(f"3:{number}", "a", number) for number in (1, 2, 3)))
+        assert [await is_stored(client) for _ in range(3)] == [True] * 3
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_another_producer_s_messages_are_taken_behind_one_that_is_refused() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await set_topic(world, "maxMessageSize", 1000)
+        client = await world.client()
+        await client.create_producer(producer_name="a")
+        client.send_bytes(send_frame(0, b"x" * 2000, producer_name="a") + send_frame(1, producer_name="a"))
+        await client.expect(Type.SEND_ERROR)
+        assert await is_stored(client)
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_a_resend_of_what_is_being_written_ends_the_judging() -> None:
+    """The second connection sends two that are under way, and one behind them that is not."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        client.send_bytes(frame("3:0", "a", 0))
+        assert await is_stored(client)
+        world.bookie.holds_replies = True
+        client.send_bytes(frame("3:1", "a", 1) + frame("3:2", "b", 0))
+        client.lose()
+        await turns()
+        client = await world.client()
+        client.request_producer(TOPIC, producer_name=REPLICATOR, epoch=1)
+        await turns(20)
+        world.bookie.holds_replies = False
+        world.bookie.release()
+        await client.expect(Type.PRODUCER_SUCCESS)
+        client.send_bytes(frame("3:1", "a", 1) + frame("3:2", "b", 0) + frame("3:3", "a", 2))
+        assert [await is_stored(client) for _ in range(3)] == [False, False, True]
+        assert count(world) == 4
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_where_a_replicator_is_is_never_forgotten() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        client.send_bytes(frame("9223372036854775807:5", "a", 0))
+        assert await is_stored(client)
+        await client.close_producer(1)
+        await moment(7 * 3600)
+        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        # Pulsar's names: an Apache broker that takes the topic over goes on there.
+        assert cursor.properties == {f"{REPLICATOR}_LID": (1 << 63) - 1, f"{REPLICATOR}_EID": 5}
+        await world.restart()
+        await moment(7 * 3600)
+        client = await replicator(world, 1)
+        client.send_bytes(frame("9223372036854775807:5", "a", 0))
+        assert not await is_stored(client)
+        stats = topic_of(world).parts.stats()["deduplication"]
+        assert stats["highestSequenceIds"] == {REPLICATOR: "9223372036854775807:5"}
+
+    run_with_broker(
+        scenario,
+        deduplication=True,
+        deduplication_snapshot_s=60,
+        deduplication_inactivity_minutes=10,
+        delete_inactive_topics=False,
+        keep_alive_interval_s=1_000_000,
+    )
+
+
+@given(st.tuples(HALVES, HALVES), st.tuples(HALVES, HALVES))
+def test_source_positions_are_ordered_as_the_log_is(one: tuple[int, int], other: tuple[int, int]) -> None:
+    numbers = [number_of("{}:{}".format(*position)) for position in (one, other)]
+    assert None not in numbers
+    assert (numbers[0] < numbers[1]) == (one < other)  # type: ignore[operator]
+    assert (numbers[0] == numbers[1]) == (one == other)
+    assert shown("pulsar.repl.x", numbers[0] or 0) == "{}:{}".format(*one)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["a", "a_LID", "pulsar.repl.x", "pulsar.repl.y_LID"]), st.tuples(HALVES, HALVES))
+)
+def test_numbers_are_kept_in_properties_of_63_bits(found: dict[str, tuple[int, int]]) -> None:
+    numbers = {
+        name: number_of("{}:{}".format(*pair)) or 0 if name.startswith("pulsar.repl.") else pair[0]
+        for name, pair in found.items()
+    }
+    kept = as_properties(numbers)
+    assert all(0 <= value < 1 << 63 for value in kept.values())
+    assert dict(of_properties(kept)) == numbers
+
+
+def test_half_a_position_or_an_older_number_is_none() -> None:
+    older = {"pulsar.repl.x": 7, "pulsar.repl.y_LID": 3, "pulsar.repl.z_EID": 3, "a": 1}
+    assert dict(of_properties(older)) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "1", "1:", ":1", "1:2:3", "-1:2", "1:-2", "1:x", "٣:1", "9223372036854775808:0", "1" * 20 + ":1"]
+)
+def test_what_is_no_position_is_none(text: str) -> None:
+    assert number_of(text) is None
+    metadata = pb.MessageMetadata(replicated_from="east")
+    metadata.properties.add(key=SOURCE_POSITION, value=text)
+    assert source_of(metadata, "west") is None
+    assert source_of(pb.MessageMetadata(properties=[pb.KeyValue(key=SOURCE_POSITION, value="1:2")]), "west") is None
