@@ -41,7 +41,8 @@ DEDUP_CURSOR: Final = "pulsar.dedup"
 EVENTS_CURSOR: Final = "pulsar.topic-policies"
 SNAPSHOTS_CURSOR: Final = "pulsar.transaction-snapshots"
 _INTERNAL_CURSORS: Final = frozenset((DEDUP_CURSOR, EVENTS_CURSOR, SNAPSHOTS_CURSOR))
-_REPLICATOR_PREFIX: Final = "pulsar.repl."
+#: Begins the names of replicators: of their cursors here, of their producers over there. A cluster's name follows.
+REPLICATOR_PREFIX: Final = "pulsar.repl."
 #: The cursor of whoever compacts a topic, whose properties say where the compacted messages are (Pulsar's name).
 COMPACTION_CURSOR: Final = "__compaction"
 
@@ -69,7 +70,7 @@ def encode_again(encoded: str) -> str:
 
 def is_internal_cursor(name: str) -> bool:
     """Whether a cursor belongs to the broker itself, and is no subscription whoever asks for it."""
-    return name in _INTERNAL_CURSORS or name.startswith(_REPLICATOR_PREFIX)
+    return name in _INTERNAL_CURSORS or name.startswith(REPLICATOR_PREFIX)
 
 
 def is_hidden(local_name: str) -> bool:

@@ -312,6 +312,7 @@ class BrokerServer(ABC):
             peers=None if peers is None else peers.topics,
             silent=None if peers is None else peers.membership.silent,
             access=access,
+            links=None if config.links is None else config.links.links(),
         )
         self.broker = broker
         self._membership = None if peers is None else peers.membership

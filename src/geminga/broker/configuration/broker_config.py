@@ -92,6 +92,9 @@ class BrokerConfig(PolicyConfig):
         "brokerEntryMetadataInterceptors", (), "class names of Pulsar's interceptors, comma separated"
     )
     expose_entry_metadata: bool = setting("exposingBrokerEntryMetadataToClientEnabled", False, "true or false")
+    replication_start_at: str = setting(
+        "replicationStartAt", "latest", "latest or earliest", choices=("latest", "earliest")
+    )
     pattern_evaluation: bool = setting("enableBrokerSideSubscriptionPatternEvaluation", True, "true or false")
     pattern_length_max: int = setting("subscriptionPatternMaxLength", 50, "characters >= 0", minimum=0)
     topic_list_watcher: bool = setting("enableBrokerTopicListWatcher", True, "true or false")

@@ -16,11 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from geminga.broker.core.dedup import Deduplication, Verdict
+from geminga.model.topic_name import REPLICATOR_PREFIX
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata, text_of
 
-#: How the names of replicators' producers begin (Pulsar's ``replicatorPrefix``); their cluster's name follows.
-REPLICATOR_PREFIX: Final = "pulsar.repl."
 #: Between that and the name of the cluster that it copies to.
 _TO: Final = "-->"
 #: The property of the metadata, ``ledger:entry``.

@@ -286,7 +286,7 @@ class ClientTable(Generic[S]):
                 await self._producers.pop(next(iter(self._producers))).close()
             producer = self._producers[schema] = await self._client().create_producer(
                 str(self.name),
-                schema=_Encoded(SchemaInfo(self._schema_name, SchemaType.AVRO, schema)),
+                schema=EncodedSchema(SchemaInfo(self._schema_name, SchemaType.AVRO, schema)),
                 batching_enabled=False,
             )
         return producer
@@ -303,7 +303,7 @@ class ClientTable(Generic[S]):
         return UnavailableError(f"{self.name} can not be {what} now: {error or 'no answer in time'}")
 
 
-class _Encoded:
+class EncodedSchema:
     """The schema of values that are encoded already."""
 
     def __init__(self, info: SchemaInfo) -> None:

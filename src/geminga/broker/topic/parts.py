@@ -137,6 +137,10 @@ class TopicPart:
         Publishing goes on meanwhile if the topic is loaded already: on return it knows all that is stored then.
         """
 
+    async def follow_policies(self) -> None:
+        """The topic's rules are others than before: do what takes time, before :meth:`policies_changed`. Raises
+        StorageError; a later call goes on."""
+
     def policies_changed(self) -> None:
         """The topic's rules are others than before; also called once after :meth:`load`."""
 
@@ -283,6 +287,8 @@ class Parts:
         if not self._is_closed:
             self.limit_moved()
             self._has_begun = True
+            for part in self._active:
+                await part.follow_policies()
             for part in self._active:
                 part.policies_changed()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from geminga.broker.subscription.ports import PendingAckLogs
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import TopicPart
-    from geminga.broker.topic.ports import KeptTransactions
+    from geminga.broker.topic.ports import KeptTransactions, RemoteClusters
     from geminga.managed_ledger import ManagedLedgerFactory
     from geminga.metadata.ports import MetadataStore
     from geminga.model.histogram import Latencies
@@ -68,6 +68,9 @@ class TopicServices:
 
     #: What topics and subscriptions keep of transactions; None: the broker has none.
     transactions: KeptTransactions | None = None
+
+    #: Where topics are copied to; None: the broker knows no other cluster.
+    remote_clusters: RemoteClusters | None = None
 
     #: Others published in a topic in which this broker keeps a table.
     table_written: Callable[[TopicName], None] | None = None

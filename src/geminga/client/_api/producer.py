@@ -11,7 +11,7 @@ from typing import Generic, Self, TypedDict, TypeVar, Unpack
 from geminga.client._api.errors import PulsarException
 from geminga.client._api.message_id import MessageId
 from geminga.client._api.transaction import Transaction
-from geminga.client.producer_rules.encoded_batch import EncodedBatch
+from geminga.client.producer_rules.encoded_batch import EncodedBatch, WholeEntry
 from geminga.client.producer_rules.message import EncodedMessage
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ class EntryProducer(Producer[T]):
     @abstractmethod
     def send_encoded(
         self,
-        entry: EncodedBatch | EncodedMessage,
+        entry: EncodedBatch | EncodedMessage | WholeEntry,
         callback: SendCallback | None = None,
         *,
         txn: Transaction | None = None,
@@ -151,6 +151,16 @@ class EntryProducer(Producer[T]):
     def unsure_resends(self) -> int:
         """How often it connected again and sent what had no receipt once more, though the broker did not say that it
         remembers its sequence ids: what was stored and lost its receipt is stored twice then."""
+
+    @property
+    @abstractmethod
+    def schema_version(self) -> bytes:
+        """Of the schema that it was made with, as in message metadata; empty: it has none."""
+
+    @abstractmethod
+    def end_with_refusal(self) -> None:
+        """From now on the first entry that the broker refuses ends the producer, and what is behind it fails, too: none
+        overtakes another."""
 
     @property
     @abstractmethod

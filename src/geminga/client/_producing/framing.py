@@ -8,7 +8,7 @@ from __future__ import annotations
 from geminga.client._api.errors import MessageTooBig, PulsarException, UnexpectedError, as_client_error
 from geminga.client._producing.send_buffer import SendBuffer
 from geminga.client.producer_rules.batcher import Batch
-from geminga.client.producer_rules.encoded_batch import EncodedBatch
+from geminga.client.producer_rules.encoded_batch import EncodedBatch, WholeEntry
 from geminga.client.producer_rules.frame_maker import FrameMaker, TooBig
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.client.producer_rules.send_queue import PendingSend, SendCallback
@@ -85,6 +85,14 @@ class Framing:
             raise MessageTooBig(str(error)) from None
         self._next_sequence_id = max(self._next_sequence_id, entry.highest_sequence_id + 1)
         self._add(pending, entry.txn)
+
+    def add_whole(self, entry: WholeEntry, callback: SendCallback | None) -> None:
+        """An entry that was stored elsewhere; raises MessageTooBig."""
+        try:
+            pending = self._frames.whole(entry, callback, self._clock.monotonic())
+        except TooBig as error:
+            raise MessageTooBig(str(error)) from None
+        self._add(pending, None)
 
     def _add(self, pending: PendingSend, txn: TransactionCore | None) -> None:
         if txn is None:

@@ -27,7 +27,7 @@ from geminga.client._producing.early_messages import EarlyMessages
 from geminga.client._producing.framing import Framing
 from geminga.client._producing.messages import MessageBuilder, check_callback
 from geminga.client._producing.send_buffer import SendBuffer
-from geminga.client.producer_rules.encoded_batch import EncodedBatch
+from geminga.client.producer_rules.encoded_batch import EncodedBatch, WholeEntry
 from geminga.client.producer_rules.frame_maker import FrameMaker
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.message import EncodedMessage
@@ -178,7 +178,7 @@ class Sending(EntryProducer[T]):
 
     def send_encoded(
         self,
-        entry: EncodedBatch | EncodedMessage,
+        entry: EncodedBatch | EncodedMessage | WholeEntry,
         callback: UserCallback | None = None,
         *,
         txn: Transaction | None = None,
@@ -193,11 +193,13 @@ class Sending(EntryProducer[T]):
         finally:
             core.settle(None)
 
-    def _send_encoded(self, entry: EncodedBatch | EncodedMessage, callback: UserCallback | None) -> None:
+    def _send_encoded(self, entry: EncodedBatch | EncodedMessage | WholeEntry, callback: UserCallback | None) -> None:
         self._check_may_send()
         self.batching.close()
         if isinstance(entry, EncodedMessage):
             self._framing.add_alone(entry, callback)
+        elif isinstance(entry, WholeEntry):
+            self._framing.add_whole(entry, callback)
         else:
             self._framing.add_encoded(entry, callback)
 
@@ -304,6 +306,11 @@ class Sending(EntryProducer[T]):
     def unsure_resends(self) -> int:
         """See :attr:`EntryProducer.unsure_resends`."""
         return self._unsure_resends
+
+    @property
+    def schema_version(self) -> bytes:
+        """See :attr:`EntryProducer.schema_version`."""
+        return self._frames.schema_version
 
     @property
     def pending_messages(self) -> int:

@@ -38,6 +38,7 @@ class TopicProducer(Sending[T]):
     __slots__ = (
         "_closing",
         "_cluster",
+        "_ends_with_refusal",
         "_link",
         "_on_closed",
         "_producer_id",
@@ -80,6 +81,7 @@ class TopicProducer(Sending[T]):
         )
         self._link = Link(cluster, topic, attach=self._attach, on_failed=self._fail)
         self._closing: asyncio.Task[None] | None = None
+        self._ends_with_refusal = False
 
     # ---- the connection's events
 
@@ -114,9 +116,10 @@ class TopicProducer(Sending[T]):
 
     def on_send_error(self, sequence_id: int, error: PulsarException) -> None:
         """A frame was refused."""
-        if isinstance(error, TopicTerminated | ProducerFenced):
+        is_refused = isinstance(error, NotAllowedError)
+        if isinstance(error, TopicTerminated | ProducerFenced) or (is_refused and self._ends_with_refusal):
             self._fail(error)
-        elif isinstance(error, NotAllowedError):
+        elif is_refused:
             self._buffer.refused(sequence_id, error)
         else:
             # Damaged on the way, or what the broker can not do now. To keep the order, everything from here on is
@@ -126,6 +129,10 @@ class TopicProducer(Sending[T]):
             connection = self._link.connection
             if connection is not None:
                 connection.close(NotConnected(f"sending again after: {error}"))
+
+    def end_with_refusal(self) -> None:
+        """See :meth:`EntryProducer.end_with_refusal`."""
+        self._ends_with_refusal = True
 
     def on_closed_by_broker(self, assigned_url: str) -> None:
         """The topic moves, or is unloaded."""

@@ -1,7 +1,8 @@
-"""A batch whose messages are encoded already: what a producer sends as one entry without looking into it.
+"""What is encoded already: what a producer sends as one entry without looking into it.
 
-For those who make many messages at once (a column of values, say): the payload is laid out as
-:mod:`geminga.wire.pulsar.batch` says, with sequence ids of the caller's own.
+:class:`EncodedBatch` is for those who make many messages at once (a column of values, say): the payload is laid out as
+:mod:`geminga.wire.pulsar.batch` says, with sequence ids of the caller's own. :class:`WholeEntry` has its metadata, too:
+it was stored elsewhere.
 """
 
 from __future__ import annotations
@@ -43,4 +44,31 @@ class EncodedBatch:
         self.is_key_base64 = is_key_base64
         self.ordering_key = ordering_key
         #: The transaction it is sent in; the producer says.
+        self.txn: TransactionCore | None = None
+
+
+class WholeEntry:
+    """An entry with metadata of its own, which are sent as they are: whoever replicates has rewritten them."""
+
+    __slots__ = ("highest_sequence_id", "is_chunk", "messages", "metadata", "payload", "sequence_id", "txn")
+
+    def __init__(
+        self,
+        metadata: bytes,
+        payload: bytes,
+        messages: int,
+        sequence_id: int,
+        highest_sequence_id: int,
+        *,
+        is_chunk: bool = False,
+    ) -> None:
+        """``metadata``: an encoded ``MessageMetadata``. The two ids are those of the command, of which the first must
+        not descend from one entry to the next: receipts are told apart by it."""
+        self.metadata = metadata
+        self.payload = payload
+        self.messages = messages
+        self.sequence_id = sequence_id
+        self.highest_sequence_id = highest_sequence_id
+        self.is_chunk = is_chunk
+        #: None: it is in none.
         self.txn: TransactionCore | None = None

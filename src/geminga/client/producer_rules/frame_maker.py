@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from geminga.client.producer_rules.batcher import Batch
-from geminga.client.producer_rules.encoded_batch import EncodedBatch
+from geminga.client.producer_rules.encoded_batch import EncodedBatch, WholeEntry
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.client.producer_rules.send_queue import PendingSend, SendCallback
 from geminga.client.rules.transaction import TransactionCore
@@ -130,6 +130,21 @@ class FrameMaker:
         callbacks = [(-1, callback)] if callback is not None else None
         return PendingSend(
             frame, first, last, count, len(batch.payload) + MESSAGE_OVERHEAD_BYTES * count, now_s, callbacks
+        )
+
+    def whole(self, entry: WholeEntry, callback: SendCallback | None, now_s: float) -> PendingSend:
+        """An entry as it is, metadata and all. Raises TooBig."""
+        head, payload = entry.metadata, entry.payload
+        if len(payload) > self.message_bytes_max:
+            raise TooBig(f"{len(payload)} bytes, while the broker takes {self.message_bytes_max}")
+        self._check_head(len(head), len(payload))
+        first, last = entry.sequence_id, entry.highest_sequence_id
+        frame = self._encoder.encode(
+            head, payload, first, highest_sequence_id=last, messages=entry.messages, is_chunk=entry.is_chunk
+        )
+        size = len(head) + len(payload) + MESSAGE_OVERHEAD_BYTES
+        return PendingSend(
+            frame, first, last, entry.messages, size, now_s, None if callback is None else [(-1, callback)]
         )
 
     def plain_message(
@@ -281,8 +296,11 @@ class FrameMaker:
         txn_fields = b""
         if metadata.HasField("txnid_most_bits"):
             txn_fields = send_txn_fields(metadata.txnid_most_bits, metadata.txnid_least_bits)
-        if len(head) + len(payload) > self.message_bytes_max + FRAME_PADDING_BYTES - _COMMAND_BYTES_MAX:
-            raise TooBig(f"{len(head)} bytes of properties and keys are more than the broker takes")
+        self._check_head(len(head), len(payload))
         return self._encoder.encode(
             head, payload, first, highest_sequence_id=last, messages=count, is_chunk=is_chunk, txn_fields=txn_fields
         )
+
+    def _check_head(self, metadata_bytes: int, payload_bytes: int) -> None:
+        if metadata_bytes + payload_bytes > self.message_bytes_max + FRAME_PADDING_BYTES - _COMMAND_BYTES_MAX:
+            raise TooBig(f"{metadata_bytes} bytes of properties and keys are more than the broker takes")

@@ -15,8 +15,9 @@ from geminga.broker.core.coercion import (
     text_of,
     texts_of,
 )
+from geminga.broker.policies.core.avro_types import array, optional
 from geminga.broker.policies.core.readers import document_of, flag_of, samples_of, text_value_of, texts_value_of
-from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest
+from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.values import (
     check_auto_update_strategy,
     check_boolean,
@@ -62,6 +63,9 @@ AUTH_POLICIES: Final[PolicyRow[Any]] = PolicyRow(
     followed_by=("access/core/grants.py",),
     text="Roles and what they may do; asked for where `authorizationEnabled` is set.",
 )
+REPLICATION_CLUSTERS_LEVEL: Final = TopicLevel(
+    {"replicationClusters": optional(array("string"))}, Rest("replication", is_by_hand=True)
+)
 REPLICATION: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     name="replication",
     policy=PolicyName.REPLICATION,
@@ -69,8 +73,9 @@ REPLICATION: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     otherwise=(),
     check=_names,
     namespace=NamespaceLevel("replication_clusters", Rest("replication", is_by_hand=True)),
-    followed_by=("rest/namespace_routes/namespaces.py",),
-    text="Clusters that the namespace lives in. This one is kept, others are refused.",
+    topic=REPLICATION_CLUSTERS_LEVEL,
+    followed_by=("topic/geo_replication.py",),
+    text="Clusters that the namespace, or a topic, lives in, this one among them; messages are copied to the others.",
 )
 ALLOWED_CLUSTERS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     name="allowedClusters",

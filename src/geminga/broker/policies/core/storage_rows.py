@@ -211,20 +211,6 @@ SHADOW_TOPICS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     unbuilt="shadow topics",
     text="Topics that show this one's messages.",
 )
-#: Served by hand: this cluster alone is taken.
-REPLICATION_CLUSTERS_LEVEL: Final = TopicLevel(
-    {"replicationClusters": optional(array("string"))}, Rest("replication", is_by_hand=True)
-)
-REPLICATION_CLUSTERS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
-    name="replicationClusters",
-    policy=PolicyName.REPLICATION,
-    read=texts_value_of,
-    otherwise=(),
-    check=lambda value: [*texts_of(value, "the body")],
-    topic=REPLICATION_CLUSTERS_LEVEL,
-    unbuilt="geo-replication",
-    text="Clusters that have a topic's messages too. This one alone is taken.",
-)
 IS_GLOBAL: Final = PolicyRow(
     name="isGlobal",
     policy=PolicyName.ALL,
@@ -244,6 +230,5 @@ ROWS: Final = (
     OFFLOAD_THRESHOLD_SECONDS,
     OFFLOAD_DELETION_LAG,
     SHADOW_TOPICS,
-    REPLICATION_CLUSTERS,
     IS_GLOBAL,
 )

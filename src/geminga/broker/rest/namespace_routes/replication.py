@@ -1,6 +1,6 @@
-"""Paths of geo-replication, as far as one cluster knows the answer: what lives here alone is told and taken.
+"""Paths of geo-replication: which clusters a namespace lives in, and what is not there of it.
 
-Another cluster than this one is 501, after what is wrong with the request is said in Pulsar's words.
+This cluster is among them, or it is 501, after what is wrong with the request is said in Pulsar's words.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from geminga.broker.access.core.actions import ClusterOperation, PolicyName, Top
 from geminga.broker.core.coercion import NotBuiltError, boolean_of, texts_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.context import RestContext
-from geminga.broker.rest.calls.core.unbuilt import GEO_REPLICATION
+from geminga.broker.rest.calls.core.unbuilt import ELSEWHERE_ALONE, GEO_REPLICATION
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
@@ -56,13 +56,12 @@ async def get_clusters(request: Request) -> Response:
 
 
 async def set_clusters(request: Request) -> Response:
-    """This cluster alone."""
+    """This cluster and others, to which the messages of its topics are copied from now on."""
     clusters, context = clusters_in(await json_body(request)), context_of(request)
-    for cluster in clusters:
-        if await context.resources.clusters.find(cluster) is None:
-            raise RestError(403, f"Invalid cluster id: {cluster}")
-    await _require_usable(context, namespace_of(request), clusters)
+    await require_known(context, clusters)
+    await require_usable(context, namespace_of(request), clusters)
     await require_namespace_of(request)
+    require_allowed(await _stored(request, _ALLOWED, []), namespace_of(request), clusters)
     return await _set(request, _REPLICATION, clusters)
 
 
@@ -72,12 +71,12 @@ async def get_allowed(request: Request) -> Response:
 
 
 async def set_allowed(request: Request) -> Response:
-    """This cluster alone."""
+    """Clusters that it may be replicated to."""
     body = await json_body(request)
     if body is None:
         raise RestError(400, NO_BODY)
     clusters, context = texts_of(body, "the body"), context_of(request)
-    await _require_usable(context, namespace_of(request), clusters)
+    await require_usable(context, namespace_of(request), clusters)
     present = await _stored(request, _REPLICATION, [context.cluster])
     left = [str(cluster) for cluster in present if cluster not in clusters]
     if left:
@@ -95,7 +94,23 @@ async def _stored(request: Request, member: str, unset: Sequence[str]) -> list[J
     return found if isinstance(found, list) and found else [*unset]
 
 
-async def _require_usable(context: RestContext, namespace: str, clusters: Sequence[str]) -> None:
+async def require_known(context: RestContext, clusters: Sequence[str]) -> None:
+    """Raise RestError (403) for a cluster that does not exist."""
+    for cluster in clusters:
+        if await context.resources.clusters.find(cluster) is None:
+            raise RestError(403, f"Invalid cluster id: {cluster}")
+
+
+def require_allowed(allowed: Sequence[Json], namespace: str, clusters: Sequence[str]) -> None:
+    """Raise RestError (403) for a cluster that the namespace's own list, if it has one, leaves out."""
+    for cluster in clusters:
+        if allowed and cluster not in allowed:
+            raise RestError(
+                403, f"Cluster [{cluster}] is not in the list of allowed clusters list for namespace [{namespace}]"
+            )
+
+
+async def require_usable(context: RestContext, namespace: str, clusters: Sequence[str]) -> None:
     """Raise RestError (403) for a cluster that the namespace's tenant may not use."""
     tenant = namespace.partition("/")[0]
     allowed = (await context.resources.tenants.get(tenant)).get("allowedClusters")
@@ -107,8 +122,8 @@ async def _require_usable(context: RestContext, namespace: str, clusters: Sequen
 
 
 async def _set(request: Request, member: str, clusters: list[str]) -> Response:
-    if clusters != [context_of(request).cluster]:
-        raise NotBuiltError(GEO_REPLICATION)
+    if context_of(request).cluster not in clusters:
+        raise NotBuiltError(ELSEWHERE_ALONE)
 
     def change(document: Document) -> Document:
         return {**document, member: [*clusters]}

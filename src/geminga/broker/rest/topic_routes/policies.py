@@ -18,13 +18,13 @@ from geminga.broker.peers.topics import policies_topic
 from geminga.broker.policies.core.deletion_rows import BACKLOG_QUOTAS
 from geminga.broker.policies.core.rate_rows import SUBSCRIPTION_DISPATCH_RATE
 from geminga.broker.policies.core.rates import dispatch_rate_of
+from geminga.broker.policies.core.record_rows import REPLICATION_CLUSTERS_LEVEL
 from geminga.broker.policies.core.row import Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.rows import ROWS
-from geminga.broker.policies.core.storage_rows import REPLICATION_CLUSTERS_LEVEL
 from geminga.broker.policies.core.values import check_dispatch_rate, check_quota
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.calls.core.unbuilt import GEO_REPLICATION, NON_PERSISTENT_POLICIES, refuse_parameter
+from geminga.broker.rest.calls.core.unbuilt import NON_PERSISTENT_POLICIES, refuse_parameter
 from geminga.broker.rest.calls.owners import is_authoritative
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
@@ -41,7 +41,12 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
 from geminga.broker.rest.calls.targets import is_partitioned, require_topic
 from geminga.broker.rest.namespace_routes.policies import quota_type
-from geminga.broker.rest.namespace_routes.replication import clusters_in
+from geminga.broker.rest.namespace_routes.replication import (
+    clusters_in,
+    require_allowed,
+    require_known,
+    require_usable,
+)
 from geminga.model.errors import PreconditionFailedError
 from geminga.model.topic_name import TopicName
 
@@ -202,20 +207,21 @@ async def get_clusters(request: Request) -> Response:
 
 
 async def set_clusters(request: Request) -> Response:
-    """This cluster alone."""
+    """This cluster and others, to which the topic's messages are copied from now on."""
     name, local = await _existing_topic(request), context_of(request).cluster
     clusters = clusters_in(await json_body(request))
     if local not in clusters:
         raise PreconditionFailedError(
             "Can not remove local cluster from the local topic-level replication clusters policy"
         )
-    for cluster in clusters:
-        if await context_of(request).resources.clusters.find(cluster) is None:
-            raise RestError(403, f"Invalid cluster id: {cluster}")
-    if clusters != [local]:
-        raise NotBuiltError(GEO_REPLICATION)
-    await context_of(request).policies.topics.update(
-        name, lambda document: REPLICATION_CLUSTERS_LEVEL.changed(document, [local])
+    context = context_of(request)
+    await require_known(context, clusters)
+    await require_usable(context, name.namespace, clusters)
+    policies = await context.resources.namespaces.get(name.namespace)
+    allowed = policies.document.get("allowed_clusters")
+    require_allowed(allowed if isinstance(allowed, list) else [], name.namespace, clusters)
+    await context.policies.topics.update(
+        name, lambda document: REPLICATION_CLUSTERS_LEVEL.changed(document, [*clusters])
     )
     return no_content()
 

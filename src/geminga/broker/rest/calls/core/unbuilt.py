@@ -17,6 +17,8 @@ from geminga.broker.policies.core.rows import ROWS
 
 #: As an answer names it.
 GEO_REPLICATION: Final = "geo-replication"
+#: A part of it.
+ELSEWHERE_ALONE: Final = "namespaces and topics that live in other clusters alone"
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
@@ -238,12 +240,12 @@ def refuse_parameter(query: Mapping[str, str], name: str) -> None:
 
 
 def refuse_replication(policies: Mapping[str, object], local: str, allowed: object) -> None:
-    """Raise :class:`NotBuiltError` if a namespace is to live elsewhere than in the cluster ``local``.
+    """Raise :class:`NotBuiltError` if a namespace is to live elsewhere than in the cluster ``local``, and not there.
 
     Of clusters only that its tenant may use, the ``allowed``: others are refused for that.
     """
     known = allowed if isinstance(allowed, list) else []
     for key in ("replication_clusters", "allowed_clusters"):
         clusters = policies.get(key)
-        if isinstance(clusters, list) and any(cluster != local and cluster in known for cluster in clusters):
-            raise NotBuiltError(f"{key} (geo-replication)")
+        if isinstance(clusters, list) and local not in clusters and any(cluster in known for cluster in clusters):
+            raise NotBuiltError(f"{key} without this cluster ({ELSEWHERE_ALONE})")

@@ -1,0 +1,175 @@
+"""The other clusters, as ``clusters`` of the administration names them: one client for each that is copied to.
+
+What is stored of a cluster is looked at again every :data:`LOOK_S`: another address, or other credentials, are used
+from then on, without a restart. Credentials that a cluster has of its own come before the broker's
+(``brokerClient...``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.core.coercion import Json
+from geminga.broker.geo.replicator import READS_AT_ONCE, Replicator
+from geminga.broker.peers.links import PLAIN, PeerLinks
+from geminga.broker.topic.parts import PartTopic
+from geminga.model.errors import GemingaError, UnavailableError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Part, Runtime, get_logger, spawn, wait_ms
+
+if TYPE_CHECKING:
+    from geminga.broker.configuration.broker_config import BrokerConfig
+    from geminga.broker.geo.ports import RemoteTopic
+    from geminga.broker.geo.remote_cluster import RemoteCluster
+    from geminga.broker.resources import Resources
+    from geminga.managed_ledger import ManagedCursor
+
+_log = get_logger(__name__)
+
+#: Between two looks at what is stored of clusters that are copied to.
+LOOK_S: Final = 5.0
+#: Bytes that are on their way to all other clusters together.
+BYTES_MAX: Final = 64 << 20
+
+
+class OutgoingBytes:
+    """What is on its way to all other clusters together, and who waits until it is less."""
+
+    __slots__ = ("_waiting", "bytes")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is as much as may be."""
+        return self.bytes >= BYTES_MAX
+
+    def add(self, size_bytes: int) -> None:
+        """So much more, or less."""
+        self.bytes += size_bytes
+        if size_bytes < 0 and self._waiting:
+            self.wake()
+
+    def wake(self) -> None:
+        """Who waits looks again."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def changed(self) -> None:
+        """Until it is less, or somebody is to look for another reason."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+
+class OtherClusters:
+    """See the module; :class:`geminga.broker.topic.ports.RemoteClusters`."""
+
+    __slots__ = (
+        "_clusters",
+        "_config",
+        "_is_closed",
+        "_links",
+        "_looking",
+        "_opening",
+        "_outgoing",
+        "_part",
+        "_resources",
+        "_runtime",
+        "_turns",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        resources: Resources,
+        config: BrokerConfig,
+        *,
+        links: PeerLinks = PLAIN,
+        part: Part | None = None,
+    ) -> None:
+        """``links``: as whom, where a cluster has no credentials of its own. ``part`` hears of what is unexpected."""
+        self._runtime = runtime
+        self._resources = resources
+        self._links = links
+        self._part = part
+        self._config = config
+        self._clusters: dict[str, RemoteCluster] = {}
+        self._opening = asyncio.Lock()
+        self._outgoing = OutgoingBytes()
+        #: Held by a replicator while it reads and sends: what many have read is not in memory at once.
+        self._turns = asyncio.Semaphore(READS_AT_ONCE)
+        self._looking: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def local(self) -> str:
+        """As of the port."""
+        return self._config.cluster_name
+
+    @property
+    def starts_at_earliest(self) -> bool:
+        """As of the port: ``replicationStartAt``."""
+        return self._config.replication_start_at == "earliest"
+
+    def copy(self, topic: PartTopic, cluster: str, cursor: ManagedCursor) -> Replicator:
+        """As of the port."""
+        return Replicator(topic, cluster, cursor, self, local=self.local, turns=self._turns)
+
+    async def open(self, cluster: str, topic: TopicName) -> RemoteTopic:
+        """As of :class:`geminga.broker.geo.ports.Links`."""
+        async with self._opening:
+            remote = await self._remote(cluster)
+        partitioned = await self._resources.partitioned_topics.find(topic) if topic.is_partition else None
+        return await remote.open(topic, 0 if partitioned is None else partitioned.partitions)
+
+    async def _remote(self, cluster: str) -> RemoteCluster:
+        if self._is_closed:
+            raise UnavailableError("the broker is closing")
+        document = await self._resources.clusters.find(cluster)
+        if document is None:
+            raise UnavailableError(f"there is no cluster {cluster}")
+        known = self._clusters.get(cluster)
+        if known is not None and known.document == document:
+            return known
+        if known is not None:
+            await self._forget(cluster, known)
+        from geminga.broker.geo.remote_cluster import RemoteCluster
+
+        made = RemoteCluster(self._runtime, cluster, document, self._links, self.local, self._outgoing)
+        self._clusters[cluster] = made
+        if self._looking is None:
+            self._looking = spawn(self._look(), name="look at other clusters", part=self._part)
+        return made
+
+    async def _look(self) -> None:
+        while True:
+            await wait_ms(LOOK_S * 1000)
+            for cluster, remote in list(self._clusters.items()):
+                try:
+                    document: Mapping[str, Json] | None = await self._resources.clusters.find(cluster)
+                except GemingaError as error:
+                    _log.warning("what is stored of cluster %s can not be read now: %s", cluster, error)
+                    continue
+                if document != remote.document and self._clusters.get(cluster) is remote:
+                    await self._forget(cluster, remote)
+
+    async def _forget(self, cluster: str, remote: RemoteCluster) -> None:
+        """Who copies to it begins anew, with what is stored of it then."""
+        del self._clusters[cluster]
+        await remote.close()
+
+    async def close(self) -> None:
+        """Copy nothing more."""
+        self._is_closed = True
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+        for cluster, remote in list(self._clusters.items()):
+            await self._forget(cluster, remote)

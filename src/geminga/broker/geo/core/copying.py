@@ -1,0 +1,65 @@
+"""What of a topic goes to another cluster, and what becomes of its metadata. Pure.
+
+An entry is copied as it is: batched, compressed, encrypted and in parts alike, for nothing but its metadata is written
+anew. They say where it comes from (``replicated_from``), so that it is never sent back or on, and where it was stored
+there, so that a repetition is known (:mod:`geminga.broker.core.dedup_source`). A transaction's id goes: what is copied
+is committed, and the other cluster knows nothing of the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from geminga.broker.core.dedup_source import SOURCE_POSITION
+from geminga.model.errors import StorageError
+from geminga.model.position import Position
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import split_entry, text_of
+
+Hides = Callable[[Position, pb.MessageMetadata], bool]
+
+
+class Copy(NamedTuple):
+    """An entry for another cluster."""
+
+    metadata: pb.MessageMetadata
+    payload: bytes
+
+    @property
+    def messages(self) -> int:
+        """How many messages it is, as its metadata say."""
+        return max(1, self.metadata.num_messages_in_batch)
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether it is a part of a larger message."""
+        return self.metadata.num_chunks_from_msg > 1
+
+
+class UnreadableError(StorageError):
+    """An entry can not be parsed: it is not passed over, for then nobody would hear of it."""
+
+
+def copy_of(entry: bytes, position: Position, local: str, remote: str, hides: Sequence[Hides] = ()) -> Copy | None:
+    """What is sent to the cluster ``remote`` of an entry of the cluster ``local``; None: nothing.
+
+    ``hides``: who may say that an entry is for no reader (an aborted transaction's). Raises UnreadableError.
+    """
+    metadata, offset = split_entry(entry)
+    if metadata is None:
+        raise UnreadableError(f"the entry at {position} can not be parsed")
+    if metadata.HasField("marker_type") or metadata.replicated_from:
+        return None
+    if metadata.replicate_to and remote not in map(text_of, metadata.replicate_to):
+        return None
+    if any(hide(position, metadata) for hide in hides):
+        return None
+    metadata.replicated_from = local
+    for field in ("txnid_most_bits", "txnid_least_bits"):
+        metadata.ClearField(field)
+    for index in range(len(metadata.properties) - 1, -1, -1):
+        if metadata.properties[index].key == SOURCE_POSITION:
+            del metadata.properties[index]
+    metadata.properties.add(key=SOURCE_POSITION, value=f"{position.ledger_id}:{position.entry_id}")
+    return Copy(metadata, entry[offset:])

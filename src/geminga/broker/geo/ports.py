@@ -1,0 +1,49 @@
+"""What a replicator asks of the other clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from geminga.model.errors import GemingaError
+from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.schema_info import SchemaInfo
+
+#: Told once of an entry: None, it is stored over there; or why it and all behind it is not.
+CopyDone = Callable[[GemingaError | None], None]
+
+
+class RemoteTopic(Protocol):
+    """A topic of another cluster, to which one of this cluster is copied."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much is on its way as may be."""
+        ...
+
+    async def room(self) -> None:
+        """Until something more may be sent, or nothing any more."""
+        ...
+
+    async def version_of(self, schema: SchemaInfo) -> bytes:
+        """The version over there of a schema, which is added where it is missing. Raises GemingaError."""
+        ...
+
+    def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
+        """Send an entry behind all before; answers come in order. ``position``: in this cluster. Raises GemingaError,
+        and then nothing is sent."""
+        ...
+
+    async def close(self) -> None:
+        """Send nothing more; what is on its way may be stored and has no answer."""
+        ...
+
+
+class Links(Protocol):
+    """Ways to other clusters."""
+
+    async def open(self, cluster: str, topic: TopicName) -> RemoteTopic:
+        """The topic over there, which is made where it is missing. Raises GemingaError that says why not."""
+        ...

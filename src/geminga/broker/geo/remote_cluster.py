@@ -1,0 +1,275 @@
+"""One other cluster: our own client of it, and its administration, over which topics are made there.
+
+A topic is copied to one with as many partitions and no other: what is missing over there is made, a mismatch ends the
+try with both counts. The producer's name is Pulsar's, ``pulsar.repl.<here>--><there>``: there is one at a time for each
+topic, so that a broker that lost the topic and its next owner do not both copy it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, cast
+
+from geminga.broker.core.coercion import Json
+from geminga.broker.peers.client_tables import EncodedSchema
+from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
+from geminga.broker.peers.links import PeerLinks
+from geminga.broker.peers.topics import topic_path
+from geminga.client import (
+    Client,
+    ClientArguments,
+    EntryProducer,
+    InvalidConfiguration,
+    PulsarException,
+    authentication_from,
+    connect,
+)
+from geminga.client.producer_rules.encoded_batch import WholeEntry
+from geminga.model.errors import GemingaError, UnavailableError
+from geminga.model.position import Position
+from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName
+from geminga.runtime import Runtime, get_logger, spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.schema_info import SchemaInfo
+
+if TYPE_CHECKING:
+    from geminga.broker.geo.clusters import OutgoingBytes
+    from geminga.broker.geo.ports import CopyDone
+
+_log = get_logger(__name__)
+
+#: Entries and bytes of one topic that are on their way; the first is Pulsar's ``replicationProducerQueueSize``.
+ENTRIES_MAX: Final = 1000
+TOPIC_BYTES_MAX: Final = 4 << 20
+#: Of the client: more than may be on its way, so that it refuses nothing.
+CLIENT_BYTES_MAX: Final = 1 << 30
+#: An entry without an answer for so long ends the link, which is then made anew.
+ANSWER_S_MAX: Final = 30
+#: How long a link that ends waits for answers that are under way.
+CLOSE_S_MAX: Final = 1.0
+
+
+class RemoteCluster:
+    """See the module."""
+
+    __slots__ = ("_client", "_http", "_local", "_outgoing", "_runtime", "_web_urls", "document", "name")
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        name: str,
+        document: Mapping[str, Json],
+        links: PeerLinks,
+        local: str,
+        outgoing: OutgoingBytes,
+    ) -> None:
+        """``document``: its ``ClusterData``. Raises UnavailableError where that leads nowhere."""
+        self._runtime = runtime
+        self.name = name
+        self.document = document
+        self._local = local
+        self._outgoing = outgoing
+        uses_tls = document.get("brokerClientTlsEnabled") is True
+        url = _text(document, "brokerServiceUrlTls" if uses_tls else "brokerServiceUrl")
+        web = _text(document, "serviceUrlTls" if uses_tls else "serviceUrl")
+        if not url or not web:
+            keys = "brokerServiceUrlTls and serviceUrlTls" if uses_tls else "brokerServiceUrl and serviceUrl"
+            raise UnavailableError(f"cluster {name} has no {keys}, which is where it is reached")
+        scheme, _, hosts = web.partition("://")
+        self._web_urls = [f"{scheme}://{host.rstrip('/')}" for host in hosts.split(",") if host]
+        try:
+            arguments = _arguments(document, links)
+            self._http = PeerHttp(runtime, PeerLinks(arguments, uses_tls=uses_tls))
+            self._client: Client = connect(url, runtime=runtime, **arguments)
+        except InvalidConfiguration as error:
+            raise UnavailableError(f"cluster {name}: {error}") from error
+
+    async def open(self, topic: TopicName, partitions: int) -> RemoteLink:
+        """The topic over there, which has ``partitions`` as here, 0: none. Raises GemingaError."""
+        await self._make(topic, partitions)
+        try:
+            producer = await self._client.create_producer(
+                str(topic),
+                producer_name=f"{REPLICATOR_PREFIX}{self._local}-->{self.name}",
+                batching_enabled=False,
+                max_pending_messages=0,
+                send_timeout_millis=ANSWER_S_MAX * 1000,
+            )
+        except PulsarException as error:
+            raise UnavailableError(f"cluster {self.name}: {error}") from error
+        if not isinstance(producer, EntryProducer):
+            await producer.close()
+            raise UnavailableError(f"cluster {self.name} has a partitioned topic {topic}, which has none here")
+        producer.end_with_refusal()
+        return RemoteLink(self, topic, cast("EntryProducer[bytes]", producer), self._outgoing)
+
+    async def version_of(self, topic: TopicName, schema: SchemaInfo) -> bytes:
+        """As of :class:`geminga.broker.geo.ports.RemoteTopic`."""
+        try:
+            producer = await self._client.create_producer(
+                str(topic), schema=EncodedSchema(schema), batching_enabled=False
+            )
+        except PulsarException as error:
+            raise UnavailableError(f"{error}") from error
+        try:
+            assert isinstance(producer, EntryProducer)
+            return cast("EntryProducer[bytes]", producer).schema_version
+        finally:
+            await producer.close()
+
+    async def close(self) -> None:
+        """Its links end."""
+        await self._client.close()
+
+    # ---- topics
+
+    async def _make(self, topic: TopicName, partitions: int) -> None:
+        whole = topic.partitioned_topic if partitions else topic
+        path = topic_path(whole)
+        found = await self._ask("GET", f"{path}/partitions?checkAllowAutoCreation=false")
+        count = _partitions_in(found) if found.is_good else 0
+        if not found.is_good and found.status != HTTPStatus.NOT_FOUND:
+            raise UnavailableError(f"cluster {self.name}: partitions of {whole}: {found.reason}")
+        if count == 0 and partitions:
+            body = str(partitions).encode()
+            made = await self._ask("PUT", f"{path}/partitions?createLocalTopicOnly=true", body)
+            count = partitions
+        elif count == 0:
+            made = await self._ask("PUT", path)
+        else:
+            made = found
+        if not made.is_good and made.status != HTTPStatus.CONFLICT:
+            raise UnavailableError(f"cluster {self.name} does not make {whole}: {made.reason}")
+        if made.status == HTTPStatus.CONFLICT and partitions:
+            # Made by somebody else at the same time, or there without partitions.
+            found = await self._ask("GET", f"{path}/partitions?checkAllowAutoCreation=false")
+            count = _partitions_in(found) if found.is_good else 0
+        if count != partitions:
+            raise UnavailableError(
+                f"{whole} has {_counted(partitions)} here and {_counted(count)} in cluster {self.name}: they must be "
+                "equal"
+            )
+
+    async def _ask(self, method: str, path: str, body: bytes = b"") -> PeerAnswer:
+        """The answer of the first of its addresses that answers."""
+        failure: GemingaError | None = None
+        for url in self._web_urls:
+            try:
+                return await self._http.request(method, url + path, body)
+            except UnavailableError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+
+class RemoteLink:
+    """:class:`geminga.broker.geo.ports.RemoteTopic` by a producer of our own client."""
+
+    __slots__ = ("_bytes", "_cluster", "_entries", "_is_ended", "_outgoing", "_producer", "_topic")
+
+    def __init__(
+        self, cluster: RemoteCluster, topic: TopicName, producer: EntryProducer[bytes], outgoing: OutgoingBytes
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._producer = producer
+        self._outgoing = outgoing
+        #: On their way.
+        self._entries = 0
+        self._bytes = 0
+        self._is_ended = False
+
+    @property
+    def is_full(self) -> bool:
+        """As of the port."""
+        if self._is_ended:
+            return False
+        return self._entries >= ENTRIES_MAX or self._bytes >= TOPIC_BYTES_MAX or self._outgoing.is_full
+
+    async def room(self) -> None:
+        """As of the port."""
+        while self.is_full:
+            await self._outgoing.changed()
+
+    async def version_of(self, schema: SchemaInfo) -> bytes:
+        """As of the port."""
+        return await self._cluster.version_of(self._topic, schema)
+
+    def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
+        """As of the port."""
+        entry = WholeEntry(
+            metadata.SerializeToString(),
+            payload,
+            max(1, metadata.num_messages_in_batch),
+            position.ledger_id,
+            position.entry_id,
+            is_chunk=metadata.num_chunks_from_msg > 1,
+        )
+        size_bytes = len(entry.metadata) + len(payload)
+
+        def heard(error: PulsarException | None, _id: object) -> None:
+            self._entries -= 1
+            self._bytes -= size_bytes
+            self._is_ended = self._is_ended or error is not None
+            self._outgoing.add(-size_bytes)
+            failure = None if error is None else UnavailableError(f"cluster {self._cluster.name}: {position}: {error}")
+            done(failure)
+
+        try:
+            self._producer.send_encoded(entry, heard)
+        except PulsarException as error:
+            self._is_ended = True
+            raise UnavailableError(f"cluster {self._cluster.name}: {position}: {error}") from error
+        self._entries += 1
+        self._bytes += size_bytes
+        self._outgoing.add(size_bytes)
+
+    async def close(self) -> None:
+        """As of the port."""
+        self._is_ended = True
+        self._outgoing.wake()
+        closing = spawn(self._close(), name=f"close the copying of {self._topic} to {self._cluster.name}")
+        await asyncio.wait([closing], timeout=CLOSE_S_MAX)
+
+    async def _close(self) -> None:
+        try:
+            await self._producer.close()
+        except PulsarException as error:
+            _log.info("closing the copying of %s to %s: %s", self._topic, self._cluster.name, error)
+
+
+def _arguments(document: Mapping[str, Json], links: PeerLinks) -> ClientArguments:
+    """Credentials and files: those of the cluster, else the broker's. Raises InvalidConfiguration."""
+    found: ClientArguments = {**links.client_arguments, "memory_limit_bytes": CLIENT_BYTES_MAX}
+    plugin = _text(document, "authenticationPlugin")
+    if plugin:
+        found["authentication"] = authentication_from(plugin, _text(document, "authenticationParameters"))
+    if trust := _text(document, "brokerClientTrustCertsFilePath"):
+        found["tls_trust_certs_file_path"] = trust
+    if certificate := _text(document, "brokerClientCertificateFilePath"):
+        found["tls_certificate_file_path"] = certificate
+    if private_key := _text(document, "brokerClientKeyFilePath"):
+        found["tls_private_key_file_path"] = private_key
+    if document.get("tlsAllowInsecureConnection") is True:
+        found["tls_allow_insecure_connection"] = True
+    return found
+
+
+def _text(document: Mapping[str, Json], key: str) -> str:
+    value = document.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _partitions_in(answer: PeerAnswer) -> int:
+    found = answer.json()
+    count = found.get("partitions") if isinstance(found, dict) else None
+    if not isinstance(count, int):
+        raise UnavailableError(f"{answer.url} answered no count of partitions: {json.dumps(found)[:100]}")
+    return count
+
+
+def _counted(partitions: int) -> str:
+    return f"{partitions} partitions" if partitions else "no partitions"

@@ -1,0 +1,252 @@
+"""``Replicator``: copies one topic to one other cluster, from a cursor of its own on.
+
+::
+
+    WAITING --back-off--> CONNECTING --the topic over there is open--> COPYING
+       ^                      |                                           |
+       +---- why not ---------+-------- refused, lost, no answer ---------+
+
+Whatever ends the copying ends it for all that is on its way: nothing overtakes what was refused
+(apache/pulsar#26113). Then it begins again at the first entry that was not answered for, after a pause that grows with
+each failure. The reason is kept for statistics and told once a minute in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from functools import partial
+from typing import Final
+
+from geminga.broker.geo.core.copying import copy_of
+from geminga.broker.geo.core.sent import Sent
+from geminga.broker.geo.ports import Links, RemoteTopic
+from geminga.broker.topic.parts import PartTopic
+from geminga.managed_ledger import Entry, ManagedCursor
+from geminga.model.errors import GemingaError, UnavailableError
+from geminga.model.position import Position
+from geminga.runtime import Contained, get_logger, spawn, wait_ms
+from geminga.wire.pulsar.schema_info import decode_version
+
+_log = get_logger(__name__)
+
+#: Of one read.
+READ_ENTRIES: Final = 100
+READ_BYTES: Final = 1 << 20
+#: Replicators that read and send at the same time.
+READS_AT_ONCE: Final = 16
+#: Between two tries: doubled from the first to the last, as Pulsar's.
+BACKOFF_FIRST_MS: Final = 100
+BACKOFF_MAX_MS: Final = 60_000
+#: The same reason is told again after so many seconds.
+REASON_REPEAT_S: Final = 60.0
+#: Versions of schemas whose versions over there are known.
+VERSIONS_MAX: Final = 100
+
+
+class State(Enum):
+    """What a replicator does."""
+
+    WAITING = "waiting"
+    CONNECTING = "connecting"
+    COPYING = "copying"
+    STOPPED = "stopped"
+
+
+class Replicator:
+    """See the module."""
+
+    __slots__ = (
+        "_failure",
+        "_links",
+        "_local",
+        "_more",
+        "_remove_listener",
+        "_sent",
+        "_state",
+        "_task",
+        "_told",
+        "_topic",
+        "_totals",
+        "_turns",
+        "_versions",
+        "cluster",
+        "cursor",
+        "reason",
+    )
+
+    def __init__(
+        self,
+        topic: PartTopic,
+        cluster: str,
+        cursor: ManagedCursor,
+        links: Links,
+        *,
+        local: str,
+        turns: asyncio.Semaphore,
+    ) -> None:
+        """``cursor``: what is acknowledged by it is stored in ``cluster``, or not meant for it. ``local``: the name of
+        this cluster. ``turns``: held while it reads and sends."""
+        self._topic = topic
+        self._links = links
+        self._local = local
+        self._turns = turns
+        self.cluster = cluster
+        self.cursor = cursor
+        self._state = State.WAITING
+        #: Why nothing is copied; empty: it is.
+        self.reason = ""
+        #: Messages and bytes since it began.
+        self._totals = (0, 0)
+        self._told = ("", 0.0)
+        self._sent = Sent()
+        self._failure: GemingaError | None = None
+        #: There is something to do.
+        self._more = asyncio.Event()
+        #: Over there, of versions here.
+        self._versions: dict[bytes, bytes] = {}
+        self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
+        self._task: asyncio.Task[None] | None = spawn(self._run(), name=f"copy {topic.name} to {cluster}", part=topic)
+
+    # ---- what others see
+
+    @property
+    def state(self) -> str:
+        """What it does."""
+        return self._state.value
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it copies now."""
+        return self._state is State.COPYING
+
+    @property
+    def backlog(self) -> int:
+        """Entries that are not copied, or passed over, yet."""
+        return self.cursor.backlog_count
+
+    def totals(self) -> tuple[int, int]:
+        """Messages and bytes that were copied since it began."""
+        return self._totals
+
+    def stop(self) -> asyncio.Task[None] | None:
+        """Copy nothing more; a task that ends when the link is closed, None: there was none."""
+        self._state = State.STOPPED
+        self._remove_listener()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        return task
+
+    # ---- life
+
+    async def _run(self) -> None:
+        delay_ms = BACKOFF_FIRST_MS
+        while True:
+            done_before = self.cursor.mark_delete_position
+            try:
+                await self._connect_and_copy()
+            except GemingaError as error:
+                self._waits(error)
+            if self.cursor.mark_delete_position != done_before:
+                delay_ms = BACKOFF_FIRST_MS
+            await wait_ms(delay_ms)
+            delay_ms = min(2 * delay_ms, BACKOFF_MAX_MS)
+
+    def _waits(self, error: GemingaError) -> None:
+        self._state, self.reason = State.WAITING, f"{error}"
+        told, at_s = self._told
+        now_s = self._topic.services.runtime.clock.monotonic()
+        if self.reason != told or now_s - at_s >= REASON_REPEAT_S:
+            self._told = self.reason, now_s
+            _log.warning("%s is not copied to cluster %s now: %s", self._topic.name, self.cluster, self.reason)
+
+    async def _connect_and_copy(self) -> None:
+        self._state = State.CONNECTING
+        self._failure, self._sent = None, Sent()
+        self._versions.clear()
+        remote = await self._links.open(self.cluster, self._topic.name)
+        try:
+            self._state, self.reason = State.COPYING, ""
+            await self._copy(remote)
+        finally:
+            # Answers that come now are for nothing that counts.
+            self._sent = Sent()
+            await remote.close()
+
+    async def _copy(self, remote: RemoteTopic) -> None:
+        ledger = self._topic.ledger
+        position = ledger.ledgers.next_position(self.cursor.mark_delete_position)
+        while True:
+            await remote.room()
+            self._more.clear()
+            async with self._turns:
+                self._check()
+                entries = await ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES)
+                for entry in entries:
+                    await self._take(remote, entry)
+            if entries:
+                position = ledger.ledgers.next_position(entries[-1].position)
+            else:
+                await self._more.wait()
+                self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _take(self, remote: RemoteTopic, entry: Entry) -> None:
+        self._check()
+        position = entry.position
+        copy = copy_of(entry.data, position, self._local, self.cluster, self._topic.parts.hides)
+        if copy is None:
+            done = self._sent.passed_over(position)
+            if done is not None:
+                self.cursor.acknowledge_cumulative(done)
+            return
+        if copy.metadata.schema_version:
+            copy.metadata.schema_version = await self._version_of(remote, copy.metadata.schema_version, position)
+            self._check()
+        sent = self._sent
+        sent.add(position, len(entry.data))
+        remote.send(
+            copy.metadata, copy.payload, position, partial(self._answered, sent, copy.messages, len(entry.data))
+        )
+
+    async def _version_of(self, remote: RemoteTopic, version: bytes, position: Position) -> bytes:
+        known = self._versions.get(version)
+        if known is None:
+            find, number = self._topic.services.find_schema, number_of(version)
+            stored = await find(self._topic.name, number) if find is not None and number >= 0 else None
+            if stored is None:
+                raise UnavailableError(f"the schema of the message at {position} is not in the registry")
+            try:
+                known = await remote.version_of(stored.info)
+            except GemingaError as error:
+                raise UnavailableError(
+                    f"cluster {self.cluster} does not take the schema of the message at {position}: {error}"
+                ) from error
+            if len(self._versions) >= VERSIONS_MAX:
+                del self._versions[next(iter(self._versions))]
+            self._versions[version] = known
+        return known
+
+    def _answered(self, sent: Sent, messages: int, size_bytes: int, error: GemingaError | None) -> None:
+        if sent is not self._sent:
+            return
+        with Contained(self._topic, "an answer of another cluster"):
+            if error is None and self._failure is None:
+                before = self._totals
+                self._totals = before[0] + messages, before[1] + size_bytes
+                self.cursor.acknowledge_cumulative(sent.answered())
+            elif self._failure is None:
+                self._failure = error
+                self._more.set()
+
+
+def number_of(version: bytes) -> int:
+    """Of a schema, as the registry counts; -1: it is no number."""
+    try:
+        return decode_version(version)
+    except ValueError:
+        return -1

@@ -1,0 +1,104 @@
+"""The part of a topic that is copied to other clusters: a replicator, and a cursor of its own, for each of them.
+
+The cursor is made before the topic's new rules are answered, where the topic is then or at its beginning
+(``replicationStartAt``), and found again by its name, which is Pulsar's. It goes when the rules of all levels, which
+were read, leave its cluster out; never because something could not be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar, Final
+
+from geminga.broker.policies.core.record_rows import REPLICATION
+from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
+from geminga.broker.topic.ports import CopiedTopic, RemoteClusters
+from geminga.model.position import EARLIEST, LATEST
+from geminga.model.topic_name import REPLICATOR_PREFIX
+
+#: Of the name of a replicator's cursor; the cluster's follows.
+CURSOR_PREFIX: Final = REPLICATOR_PREFIX
+
+
+class GeoReplication(TopicPart):
+    """See the module."""
+
+    __slots__ = ("_clusters", "_topic", "replicators")
+
+    name: ClassVar[str] = "geoReplication"
+
+    def __init__(self, topic: PartTopic) -> None:
+        clusters = topic.services.remote_clusters
+        assert clusters is not None
+        self._topic = topic
+        self._clusters: RemoteClusters = clusters
+        #: By cluster.
+        self.replicators: dict[str, CopiedTopic] = {}
+
+    @classmethod
+    def is_wanted(cls, topic: PartTopic) -> bool:
+        """Where its rules name another cluster. Topics of the broker's own stay here."""
+        return bool(_clusters_of(topic))
+
+    @classmethod
+    async def clear(cls, topic: PartTopic) -> None:
+        """No other cluster is named: their cursors would keep everything from being trimmed."""
+        if topic.services.remote_clusters is not None:
+            await _forget_others(topic, frozenset())
+
+    async def follow_policies(self) -> None:
+        """Have a replicator for each cluster that is named, and none for another."""
+        wanted = _clusters_of(self._topic)
+        gone = [self.replicators.pop(cluster) for cluster in [*self.replicators] if cluster not in wanted]
+        tasks = [task for replicator in gone if (task := replicator.stop()) is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+        await _forget_others(self._topic, wanted)
+        for cluster in sorted(wanted - self.replicators.keys()):
+            initial = EARLIEST if self._clusters.starts_at_earliest else LATEST
+            cursor = await self._topic.ledger.open_cursor(CURSOR_PREFIX + cluster, initial=initial)
+            self.replicators[cluster] = self._clusters.copy(self._topic, cluster, cursor)
+
+    async def close(self) -> None:
+        """Another broker may copy from here on."""
+        tasks = self._stop()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def drop(self) -> None:
+        """Nothing more is copied."""
+        self._stop()
+
+    async def delete(self) -> None:
+        """The cursors go with the ledger."""
+        await self.close()
+
+    def stats(self) -> Stats:
+        """Of each cluster: what its replicator does, why nothing is copied, what is left."""
+        return {
+            cluster: {
+                "state": replicator.state,
+                "reason": replicator.reason,
+                "backlog": replicator.backlog,
+                "markDeletePosition": f"{replicator.cursor.mark_delete_position}",
+            }
+            for cluster, replicator in self.replicators.items()
+        }
+
+    def _stop(self) -> list[asyncio.Task[None]]:
+        stopped = [replicator.stop() for replicator in self.replicators.values()]
+        return [task for task in stopped if task is not None]
+
+
+def _clusters_of(topic: PartTopic) -> frozenset[str]:
+    clusters = topic.services.remote_clusters
+    if clusters is None or topic.name.is_system:
+        return frozenset()
+    named: tuple[str, ...] = topic.rules[REPLICATION]
+    return frozenset(named) - {clusters.local}
+
+
+async def _forget_others(topic: PartTopic, wanted: frozenset[str]) -> None:
+    for name in [*topic.ledger.cursors]:
+        if name.startswith(CURSOR_PREFIX) and name.removeprefix(CURSOR_PREFIX) not in wanted:
+            await topic.ledger.delete_cursor(name)
