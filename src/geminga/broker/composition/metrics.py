@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.statistics.replication import REPLICATION_METRICS, replication_stats
 from geminga.broker.statistics.topics import TopicStatistics, backlog_bytes, totals_out
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import non_persistent_subscription_stats, subscription_stats
@@ -137,6 +138,7 @@ class Metrics:
         cluster: Labels = (("cluster", self._cluster),)
         totals: dict[str, float] = {}
         by_namespace: dict[str, dict[str, float]] = {}
+        by_remote: dict[tuple[str, str], dict[str, float]] = {}
         for topic in self._broker.topics.values():
             stats = {
                 name: subscription_stats(item)
@@ -145,6 +147,11 @@ class Metrics:
                 for name, item in topic.subscriptions.items()
             }
             values = self._topic_values(topic, stats)
+            replication = replication_stats(topic, self._broker.runtime.clock)
+            for remote, document in replication.items():
+                of_remote = by_remote.setdefault((topic.name.namespace, remote), {})
+                for name, field in REPLICATION_METRICS.items():
+                    of_remote[name] = of_remote.get(name, 0) + _number_of(document, field)
             of_namespace = by_namespace.setdefault(topic.name.namespace, {"pulsar_topics_count": 0})
             of_namespace["pulsar_topics_count"] += 1
             for name, value in values.items():
@@ -153,6 +160,12 @@ class Metrics:
                 labels = (*cluster, ("namespace", topic.name.namespace), ("topic", str(topic.name)))
                 page.add_all({name: value for name, value in values.items() if name not in BY_SUBSCRIPTION}, labels)
                 _add_subscriptions(page, topic, stats, labels)
+                for remote, document in replication.items():
+                    for name, field in REPLICATION_METRICS.items():
+                        page.add(name, (*labels, ("remote_cluster", remote)), _number_of(document, field))
+        if not self._has_topic_level:
+            for (namespace, remote), values in by_remote.items():
+                page.add_all(values, (*cluster, ("namespace", namespace), ("remote_cluster", remote)))
         for namespace, values in by_namespace.items():
             labels = (*cluster, ("namespace", namespace))
             # Series with and without a topic label must not be mixed: a sum over them would count twice.
@@ -332,6 +345,6 @@ def _add_subscriptions(page: Page, topic: Topic, stats: Mapping[str, Stats], lab
                     page.add(f"pulsar_subscription_dispatch_throttled_{metric}_events", reason, count)
 
 
-def _number_of(stats: Stats, field: str) -> float:
+def _number_of(stats: Mapping[str, object], field: str) -> float:
     value = stats.get(field)
     return value if isinstance(value, int | float) else 0

@@ -38,6 +38,13 @@ def is_replicator(producer_name: str) -> bool:
     return producer_name.startswith(REPLICATOR_PREFIX)
 
 
+def cluster_of(producer_name: str) -> str | None:
+    """Whose replicator a producer of this name is; None: nobody's. Older ones do not name the cluster they copy to."""
+    if not is_replicator(producer_name):
+        return None
+    return producer_name.removeprefix(REPLICATOR_PREFIX).partition(_TO)[0]
+
+
 def source_of(metadata: pb.MessageMetadata, local_cluster: str) -> tuple[str, int] | None:
     """By which name and number a replicated entry counts; None: nothing tells whether it was here before."""
     if not metadata.replicated_from:

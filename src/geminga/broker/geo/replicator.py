@@ -125,6 +125,12 @@ class Replicator:
         """Entries that are not copied, or passed over, yet."""
         return self.cursor.backlog_count
 
+    @property
+    def delay_s(self) -> float:
+        """How long ago the first was published that is on its way; 0: nothing is."""
+        oldest_ms = self._sent.oldest_ms
+        return 0.0 if oldest_ms is None else max(0, self._topic.services.runtime.clock.wall_ms() - oldest_ms) / 1000
+
     def totals(self) -> tuple[int, int]:
         """Messages and bytes that were copied since it began."""
         return self._totals
@@ -169,10 +175,19 @@ class Replicator:
         try:
             self._state, self.reason = State.COPYING, ""
             await self._copy(remote)
+        except GemingaError:
+            await self._answers()
+            raise
         finally:
             # Answers that come now are for nothing that counts.
             self._sent = Sent()
             await remote.close()
+
+    async def _answers(self) -> None:
+        """Of all that is on its way, unless it failed: it would be sent again with each try."""
+        while self._sent.entries and self._failure is None:
+            self._more.clear()
+            await self._more.wait()
 
     async def _copy(self, remote: RemoteTopic) -> None:
         ledger = self._topic.ledger
@@ -239,6 +254,8 @@ class Replicator:
                 before = self._totals
                 self._totals = before[0] + messages, before[1] + size_bytes
                 self.cursor.acknowledge_cumulative(sent.answered())
+                if not sent.entries:
+                    self._more.set()
             elif self._failure is None:
                 self._failure = error
                 self._more.set()

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.statistics.replication import added
 from geminga.broker.statistics.topics import NO_COMPACTION, NOT_IN_GEMINGA, OFFLOADED, TRANSACTION_COUNTS
 
 #: Fields of which the largest of all partitions holds; so do those whose names begin with ``last``.
@@ -41,6 +42,7 @@ OF_ONE: Final = frozenset(
         "lastConsumedTime",
         "drainingHashes",
         "keyHashRangeArrays",
+        "replication",
     )
 )
 
@@ -117,7 +119,7 @@ def merged_stats(
         "averageMsgSize": throughput / rate if rate else 0.0,
         "publishers": [*publishers],
         "subscriptions": {**subscriptions},
-        "replication": {},
+        "replication": {**added({}, (cast("dict[str, Document]", one["replication"]) for one in each))},
         "metadata": partitioned_metadata(partitions, properties),
         "partitions": {},
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.statistics.replication import own_publishers, replication_stats
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
@@ -103,7 +104,9 @@ class TopicStatistics:
     def of_topic(self, topic: Topic) -> Document:
         """``TopicStats``, or ``NonPersistentTopicStats``."""
         rate_in, throughput_in = self.rates_in(topic)
-        publishers = [producer for producer in topic.producers.values() if producer.ready is None]
+        replication = replication_stats(topic, self._clock)
+        publishers = own_publishers(topic, replication)
+        waiting = sum(producer.ready is not None for producer in topic.producers.values())
         subscriptions = {name: _subscription(item) for name, item in topic.subscriptions.items()}
         return {
             "msgRateIn": rate_in,
@@ -120,9 +123,9 @@ class TopicStatistics:
             **_transactions(topic),
             "publishRateLimitedTimes": topic.throttles.publish_limited_times,
             "publishers": [self._publisher(topic, producer) for producer in publishers],
-            "waitingPublishers": len(topic.producers) - len(publishers),
+            "waitingPublishers": waiting,
             "subscriptions": {**subscriptions},
-            "replication": {},
+            "replication": {**replication},
             "compaction": {**NO_COMPACTION},
             "ownerBroker": self._status.web_url.partition("://")[2],
             "topicCreationTimeStamp": topic.created_ms,

@@ -11,6 +11,7 @@ import asyncio
 from typing import ClassVar, Final
 
 from geminga.broker.policies.core.record_rows import REPLICATION
+from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import CopiedTopic, RemoteClusters
 from geminga.model.position import EARLIEST, LATEST
@@ -23,7 +24,7 @@ CURSOR_PREFIX: Final = REPLICATOR_PREFIX
 class GeoReplication(TopicPart):
     """See the module."""
 
-    __slots__ = ("_clusters", "_topic", "replicators")
+    __slots__ = ("_clusters", "_topic", "rates", "replicators")
 
     name: ClassVar[str] = "geoReplication"
 
@@ -34,6 +35,8 @@ class GeoReplication(TopicPart):
         self._clusters: RemoteClusters = clusters
         #: By cluster.
         self.replicators: dict[str, CopiedTopic] = {}
+        #: The same, of what is copied there and what comes from there; kept by the statistics.
+        self.rates: dict[str, Rates] = {}
 
     @classmethod
     def is_wanted(cls, topic: PartTopic) -> bool:

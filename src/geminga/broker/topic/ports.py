@@ -111,6 +111,11 @@ class CopiedTopic(Protocol):
         """Entries that are not copied, or passed over, yet."""
         ...
 
+    @property
+    def delay_s(self) -> float:
+        """How long ago the first was published that is on its way; 0: nothing is."""
+        ...
+
     def totals(self) -> tuple[int, int]:
         """Messages and bytes that were copied since the topic was loaded."""
         ...

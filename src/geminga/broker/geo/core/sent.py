@@ -16,12 +16,13 @@ from geminga.model.position import Position
 class _Item:
     """An entry on its way, or a stretch of entries that are passed over, whose last it is."""
 
-    __slots__ = ("position", "size_bytes")
+    __slots__ = ("position", "published_ms", "size_bytes")
 
-    def __init__(self, position: Position, size_bytes: int | None) -> None:
+    def __init__(self, position: Position, size_bytes: int | None, published_ms: int = 0) -> None:
         self.position = position
         #: None: passed over.
         self.size_bytes = size_bytes
+        self.published_ms = published_ms
 
 
 class Sent:
@@ -36,9 +37,14 @@ class Sent:
         self.entries = 0
         self.bytes = 0
 
-    def add(self, position: Position, size_bytes: int) -> None:
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the first on its way was published, ms since the epoch; None: nothing is."""
+        return self._items[0].published_ms if self._items else None
+
+    def add(self, position: Position, size_bytes: int, published_ms: int = 0) -> None:
         """It is sent."""
-        self._items.append(_Item(position, size_bytes))
+        self._items.append(_Item(position, size_bytes, published_ms))
         self.entries += 1
         self.bytes += size_bytes
 

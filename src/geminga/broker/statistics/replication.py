@@ -1,0 +1,98 @@
+"""``ReplicatorStats`` of a topic: what goes to each other cluster, and what comes from there.
+
+What comes is published by that cluster's replicators, which are known by their names; where this cluster does not copy
+to theirs they are publishers like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from geminga.broker.core.dedup_source import cluster_of
+from geminga.broker.resources.documents import Document
+from geminga.broker.subscription.rates import Rates
+from geminga.broker.subscription.stats import iso_time
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.geo_replication import GeoReplication
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.topic.producer import Producer
+from geminga.runtime import Clock
+
+#: Metric -> field of the statistics.
+REPLICATION_METRICS: Final[Mapping[str, str]] = {
+    "pulsar_replication_rate_in": "msgRateIn",
+    "pulsar_replication_rate_out": "msgRateOut",
+    "pulsar_replication_throughput_in": "msgThroughputIn",
+    "pulsar_replication_throughput_out": "msgThroughputOut",
+    "pulsar_replication_backlog": "replicationBacklog",
+    "pulsar_replication_rate_expired": "msgRateExpired",
+    "pulsar_replication_connected_count": "connected",
+    "pulsar_replication_delay_in_seconds": "replicationDelayInSeconds",
+}
+
+
+def replication_stats(topic: Topic, clock: Clock) -> dict[str, Document]:
+    """By cluster; empty: the topic is not copied."""
+    part = topic.parts.find(GeoReplication) if isinstance(topic, PersistentTopic) else None
+    if part is None:
+        return {}
+    found: dict[str, Document] = {}
+    for cluster, replicator in part.replicators.items():
+        incoming = [each for each in topic.producers.values() if cluster_of(each.name) == cluster]
+        totals_in = sum(each.messages_in for each in incoming), sum(each.bytes_in for each in incoming)
+        totals_out = replicator.totals()
+        rates = part.rates.setdefault(cluster, Rates()).update(clock.monotonic(), (*totals_in, *totals_out))
+        document: Document = {
+            "msgRateIn": rates[0],
+            "msgInCount": totals_in[0],
+            "msgThroughputIn": rates[1],
+            "bytesInCount": totals_in[1],
+            "msgRateOut": rates[2],
+            "msgOutCount": totals_out[0],
+            "msgThroughputOut": rates[3],
+            "bytesOutCount": totals_out[1],
+            "msgRateExpired": 0.0,
+            "msgExpiredCount": 0,
+            "replicationBacklog": replicator.backlog,
+            "connected": replicator.is_connected,
+            "replicationDelayInSeconds": int(replicator.delay_s),
+            "disconnectedReason": replicator.reason,
+        }
+        for producer in incoming[:1]:
+            document["inboundConnection"] = producer.connection.peer
+            document["inboundConnectedSince"] = iso_time(producer.connected_since_ms)
+        found[cluster] = document
+    return found
+
+
+def own_publishers(topic: Topic, replication: Mapping[str, Document]) -> list[Producer]:
+    """Producers that are let in, but for those that are told of as another cluster's."""
+    return [
+        producer
+        for producer in topic.producers.values()
+        if producer.ready is None and cluster_of(producer.name) not in replication
+    ]
+
+
+def added(before: Mapping[str, Document], each: Iterable[Mapping[str, Document]]) -> dict[str, Document]:
+    """Of several partitions as one: connected if all are, as late as the latest."""
+    found = {cluster: dict(document) for cluster, document in before.items()}
+    for one in each:
+        for cluster, document in one.items():
+            known = found.get(cluster)
+            found[cluster] = dict(document) if known is None else _added(known, document)
+    return found
+
+
+def _added(before: Document, one: Document) -> Document:
+    result = dict(before)
+    for key, value in one.items():
+        present = result.get(key)
+        if key == "connected":
+            result[key] = bool(value) and bool(present)
+        elif key == "disconnectedReason":
+            result[key] = present or value
+        elif isinstance(value, int | float) and isinstance(present, int | float):
+            result[key] = max(present, value) if key == "replicationDelayInSeconds" else present + value
+    return result

@@ -1,0 +1,234 @@
+"""A topic is copied to another cluster: in order, from its cursor on, over every kind of failure."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from geminga.broker.core.dedup_source import SOURCE_POSITION
+from geminga.broker.geo import replicator as module
+from geminga.broker.geo.replicator import BACKOFF_MAX_MS, State, number_of
+from geminga.broker.topic.geo_replication import GeoReplication
+from geminga.model.errors import UnavailableError
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.worlds.broker_world import BrokerWorld, Client, run_with_broker, send_frame
+from support.worlds.other_cluster import OtherCluster, join, replicate
+from unit.broker.topic.test_deduplication import moment, topic_of, turns
+
+CURSOR = "pulsar.repl.west"
+
+
+async def copied(world: BrokerWorld, other: OtherCluster | None = None) -> tuple[OtherCluster, Client]:
+    """A topic whose messages go to ``west``, and a producer of it."""
+    other = join(world, other)
+    await replicate(world, "standalone", "west")
+    client = await world.client()
+    await client.create_producer(producer_name="producer")
+    return other, client
+
+
+def replicator_of(world: BrokerWorld) -> module.Replicator:
+    part = topic_of(world).parts.find(GeoReplication)
+    assert part is not None
+    found = part.replicators["west"]
+    assert isinstance(found, module.Replicator)
+    return found
+
+
+async def publish(client: Client, *numbers: int) -> list[bytes]:
+    payloads = [b"%d" % number for number in numbers]
+    for number, payload in zip(numbers, payloads, strict=True):
+        await client.publish(number, payload)
+    return payloads
+
+
+def test_messages_are_copied_in_order_and_the_cursor_follows() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        sent = await publish(client, *range(250))
+        await moment(0.1)
+        assert other.payloads == sent
+        topic, replicator = topic_of(world), replicator_of(world)
+        assert topic.ledger.cursors[CURSOR].mark_delete_position == topic.last_position
+        first = other.stored[0][0]
+        assert (first.producer_name, first.sequence_id, first.replicated_from) == ("producer", 0, "standalone")
+        assert {pair.key: pair.value for pair in first.properties}[SOURCE_POSITION] == "0:0"
+        assert (replicator.backlog, replicator.totals()[0], replicator.state) == (0, 250, "copying")
+        assert topic.subscriptions == {}
+
+    run_with_broker(scenario)
+
+
+def test_what_came_from_another_cluster_or_is_not_meant_for_it_is_passed_over() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        for number, fields in enumerate(
+            [{}, {"replicated_from": "west"}, {"replicate_to": ["north"]}, {"replicate_to": ["north", "west"]}, {}]
+        ):
+            client.send_bytes(send_frame(number, b"%d" % number, metadata=fields))
+        client.send_bytes(send_frame(5, b"5", metadata={"replicate_to": ["__local__"]}))
+        for _ in range(6):
+            await client.receipt()
+        await moment(0.1)
+        assert other.payloads == [b"0", b"3", b"4"]
+        assert replicator_of(world).backlog == 0
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("kind", ["restart", "unload"])
+def test_it_goes_on_where_it_was(kind: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        sent = await publish(client, *range(5))
+        await moment(0.1)
+        other.away = UnavailableError("no route")
+        if kind == "restart":
+            await world.restart()
+            join(world, other)
+        else:
+            await world.broker.registry.unload(topic_of(world).name)
+        assert other.links == 0
+        client = await world.client()
+        await client.create_producer(producer_name="producer", epoch=1)
+        sent += await publish(client, *range(5, 9))
+        await moment(1)
+        assert replicator_of(world).backlog == 4
+        other.away = None
+        await moment(5)
+        assert other.payloads == sent
+
+    run_with_broker(scenario)
+
+
+def test_a_cluster_that_is_away_is_tried_later_each_time_and_the_reason_is_told_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        await moment(0.1)
+        tries = other.tries
+        other.away = UnavailableError("no route to west")
+        other.refused.add(b"0")
+        await publish(client, 0)
+        with caplog.at_level(logging.WARNING, logger="geminga.broker.geo.replicator"):
+            await moment(600)
+        # 0.1 + 0.2 + ... + 51.2 s, and then one a minute.
+        assert 15 <= other.tries - tries <= 22
+        replicator = replicator_of(world)
+        assert (replicator.state, replicator.reason) == (State.WAITING.value, "no route to west")
+        told = [record.message for record in caplog.records if "no route" in record.message]
+        assert 8 <= len(told) <= 11
+        assert "is not copied to cluster west now: no route to west" in told[0]
+        other.away = None
+        other.refused.clear()
+        await moment(BACKOFF_MAX_MS / 1000 + 1)
+        assert other.payloads == [b"0"]
+        assert (replicator.reason, replicator.is_connected) == ("", True)
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_nothing_overtakes_what_is_refused() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        other.refused.add(b"3")
+        sent = await publish(client, *range(8))
+        await moment(30)
+        assert other.payloads == sent[:3]
+        assert replicator_of(world).backlog == 5
+        assert "refused 3" in replicator_of(world).reason
+        other.refused.clear()
+        await moment(60)
+        assert other.payloads == sent
+        assert replicator_of(world).backlog == 0
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_answers_of_a_link_that_ended_count_for_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        other.is_silent = True
+        await publish(client, 0, 1)
+        await moment(0.1)
+        assert other.payloads == [b"0", b"1"]
+        old = other.topics[-1]
+        other.refused.add(b"2")
+        await publish(client, 2)
+        await moment(0.05)
+        assert old.is_closed
+        for done in old.waiting:
+            done(None)
+        await turns()
+        assert replicator_of(world).backlog == 3
+
+    run_with_broker(scenario)
+
+
+def test_no_more_is_on_its_way_than_may_be() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = OtherCluster()
+        other.entries_max, other.is_silent = 10, True
+        _, client = await copied(world, other)
+        sent = await publish(client, *range(400))
+        await moment(1)
+        # The bound is looked at before each read.
+        assert 10 <= len(other.stored) <= 10 + module.READ_ENTRIES
+        assert replicator_of(world).delay_s > 0
+        other.answer()
+        await moment(1)
+        assert other.payloads == sent
+        assert replicator_of(world).delay_s == 0
+
+    run_with_broker(scenario)
+
+
+def test_a_schema_that_is_not_there_keeps_the_message_and_all_behind_it() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        client.send_bytes(send_frame(0, b"0") + send_frame(1, b"1", metadata={"schema_version": b"\0" * 7 + b"\5"}))
+        await moment(2)
+        assert other.payloads == [b"0"]
+        assert replicator_of(world).reason == "the schema of the message at 0:1 is not in the registry"
+
+    run_with_broker(scenario)
+
+
+def test_schemas_have_the_versions_of_the_other_cluster() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        await replicate(world, "standalone", "west")
+        client = await world.client()
+        schema = pb.Schema(name="text", type=pb.Schema.String, schema_data=b"")
+        success = await client.create_producer(producer_name="producer", schema=schema)
+        other.refused_schemas.add("STRING")
+        client.send_bytes(send_frame(0, b"0", metadata={"schema_version": success.schema_version}))
+        await moment(2)
+        reason = replicator_of(world).reason
+        assert reason == "cluster west does not take the schema of the message at 1:0: Incompatible schema"
+        other.refused_schemas.clear()
+        await moment(10)
+        assert [metadata.schema_version for metadata, _ in other.stored] == [b"over there STRING"]
+
+    run_with_broker(scenario)
+
+
+def test_an_entry_that_can_not_be_parsed_stops_the_copying_before_it() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        await publish(client, 0)
+        stored: list[object] = []
+        topic_of(world).ledger.append([b"\x00\x00\xff\xff"], stored.append)
+        await publish(client, 1)
+        await moment(5)
+        assert other.payloads == [b"0"]
+        assert replicator_of(world).reason == "the entry at 0:1 can not be parsed"
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize(("version", "number"), [(b"\0" * 7 + b"\7", 7), (b"abc", -1), (b"", -1)])
+def test_versions_that_are_no_numbers_name_no_schema(version: bytes, number: int) -> None:
+    assert number_of(version) == number

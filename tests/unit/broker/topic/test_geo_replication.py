@@ -1,0 +1,170 @@
+"""Which clusters a topic is copied to, and what becomes of the cursors: by the rules of all levels alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.topic.geo_replication import CURSOR_PREFIX, GeoReplication
+from geminga.metadata.cas import CAS_ATTEMPTS_MAX
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import StorageError
+from geminga.model.position import EARLIEST
+from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.other_cluster import OtherCluster, join, replicate
+from support.worlds.policy_levels import set_topic
+from unit.broker.topic.test_deduplication import moment, topic_of
+
+WEST = CURSOR_PREFIX + "west"
+
+
+def cursors(world: BrokerWorld) -> set[str]:
+    return {name for name in topic_of(world).ledger.cursors if name.startswith(CURSOR_PREFIX)}
+
+
+async def published(world: BrokerWorld, count: int = 3) -> None:
+    client = await world.client()
+    await client.create_producer(producer_name="producer")
+    for number in range(count):
+        await client.publish(number, b"%d" % number)
+    client.lose()
+
+
+@pytest.mark.parametrize("is_earliest", [False, True])
+def test_it_begins_where_the_topic_is_or_at_its_beginning(is_earliest: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        other.starts_at_earliest = is_earliest
+        await published(world, 2)
+        await replicate(world, "standalone", "west")
+        # What is published from the answer on is copied, whatever the other cluster does meanwhile.
+        assert cursors(world) == {WEST}
+        client = await world.client()
+        await client.create_producer(producer_name="other")
+        await client.publish(0, b"later")
+        await moment(1)
+        assert other.payloads == [b"0", b"1", b"later"] if is_earliest else [b"later"]
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_the_topic_s_own_clusters_come_before_those_of_its_namespace() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        join(world)
+        await published(world)
+        await replicate(world, "standalone", "west", "north")
+        assert cursors(world) == {WEST, CURSOR_PREFIX + "north"}
+        await set_topic(world, "replicationClusters", ["standalone", "west"])
+        await world.broker.policies_changed("public/default")
+        assert cursors(world) == {WEST}
+        await set_topic(world, "replicationClusters", ["standalone"])
+        await world.broker.policies_changed("public/default")
+        assert cursors(world) == set()
+        assert topic_of(world).parts.find(GeoReplication) is None
+        await set_topic(world, "replicationClusters", None)
+        await world.broker.policies_changed("public/default")
+        assert cursors(world) == {WEST, CURSOR_PREFIX + "north"}
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_what_is_not_copied_yet_outlives_restarts_and_is_kept_from_trimming_and_deletion() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        other.away = StorageError("away")
+        await published(world, 0)
+        await set_topic(world, "replicationClusters", ["standalone", "west"])
+        await world.broker.policies_changed("public/default")
+        await published(world)
+        position = topic_of(world).ledger.cursors[WEST].mark_delete_position
+        for _ in range(2):
+            await world.restart()
+            join(world, other)
+            await moment(600)
+            await published(world, 0)
+            assert topic_of(world).ledger.cursors[WEST].mark_delete_position == position
+        await topic_of(world).ledger.trimmer.trim()
+        other.away = None
+        await moment(120)
+        assert other.payloads == [b"0", b"1", b"2"]
+
+    run_with_broker(scenario, delete_inactive_topics_frequency_s=60)
+
+
+def test_a_cluster_taken_out_is_copied_to_no_more_and_its_cursor_goes() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        await published(world)
+        await replicate(world, "standalone", "west")
+        await moment(1)
+        assert other.links == 1
+        await replicate(world, "standalone")
+        assert (other.links, cursors(world)) == (0, set())
+        await published(world)
+        await moment(1)
+        assert other.payloads == []
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_a_cursor_that_is_left_of_a_cluster_goes_with_the_next_load() -> None:
+    """Its broker was killed between the policy and the cursor's end."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        join(world)
+        await published(world)
+        await topic_of(world).ledger.open_cursor(WEST, initial=EARLIEST)
+        await topic_of(world).ledger.open_cursor(CURSOR_PREFIX + "north", initial=EARLIEST)
+        await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["standalone", "north"])
+        await world.restart()
+        join(world)
+        await published(world, 0)
+        assert cursors(world) == {CURSOR_PREFIX + "north"}
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_a_broker_that_knows_no_other_cluster_leaves_their_cursors_alone() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        join(world)
+        await published(world)
+        await replicate(world, "standalone", "west")
+        await world.restart()
+        services = world.broker.topic_services
+        object.__setattr__(services, "remote_clusters", None)
+        await published(world, 0)
+        assert cursors(world) == {WEST}
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_a_cursor_that_can_not_be_made_fails_the_change_of_the_policy_which_a_later_one_finishes() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        join(world)
+        await published(world)
+        topic = topic_of(world)
+        await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["standalone", "west"])
+        await moment(0)
+        world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
+        await moment(5)
+        while world.metadata.faults.next_writes:
+            await world.broker.policies_changed("public/default")
+        assert cursors(world) == set()
+        await world.broker.policies_changed("public/default")
+        assert topic_of(world) is topic
+        assert cursors(world) == {WEST}
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_the_broker_s_own_topics_stay_here() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other: OtherCluster = join(world)
+        await published(world)
+        await set_topic(world, "maxConsumers", 7)
+        await replicate(world, "standalone", "west")
+        await moment(1)
+        events = world.broker.topics["persistent://public/default/__change_events"]
+        assert not [name for name in events.ledger.cursors if name.startswith(CURSOR_PREFIX)]  # type: ignore[attr-defined]
+        assert other.tries == 1
+
+    run_with_broker(scenario, delete_inactive_topics=False)
