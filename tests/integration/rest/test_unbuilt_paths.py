@@ -33,6 +33,8 @@ PERSISTENCE_TEST = (
 INACTIVE_TEST = "unit/broker/policies/test_policy_effects.py::test_topic_goes_when_its_own_policies_say_so"
 #: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
 NAMESPACE_EFFECTS = {
+    "replication_clusters": "unit/broker/geo/test_part.py"
+    "::test_the_topic_s_own_clusters_come_before_those_of_its_namespace",
     "autoSubscriptionCreationOverride": "unit/broker/topic/test_topic_base.py"
     "::test_creation_of_subscriptions_on_demand_can_be_switched_off",
     "autoTopicCreationOverride": "integration/rest/test_partitions.py"
@@ -95,9 +97,10 @@ NAMESPACE_EFFECTS = {
     "::test_types_of_subscriptions_can_be_switched_off",
 }
 #: Kept and told as they are given: that is all that Pulsar does without authorization, or with this one cluster.
-NAMESPACE_RECORDS = {"auth_policies", "replication_clusters", "allowed_clusters", "bundles", "deleted", "properties"}
+NAMESPACE_RECORDS = {"auth_policies", "allowed_clusters", "bundles", "deleted", "properties"}
 #: Members of Pulsar 4.2.4's ``TopicPolicies`` that have an effect here -> their path, and a test that shows it.
 TOPIC_EFFECTS = {
+    "replicationClusters": ("replication", NAMESPACE_EFFECTS["replication_clusters"]),
     "backLogQuotaMap": ("backlogQuota", NAMESPACE_EFFECTS["backlog_quota_map"]),
     "deduplicationEnabled": (
         "deduplicationEnabled",
@@ -387,16 +390,20 @@ def test_policies_given_at_creation_are_held_to_the_rules_of_their_own_paths(
     assert f"{namespace}-other" not in rest.get("namespaces/public").json
 
 
-def test_namespace_lives_in_this_cluster_and_is_replicated_nowhere(rest: Rest, namespace: str) -> None:
+def test_namespace_lives_in_this_cluster_and_in_others_but_not_in_others_alone(rest: Rest, namespace: str) -> None:
     local = rest.get("clusters").json[0]
     assert rest.put("clusters/far", {"serviceUrl": "http://127.0.0.1:1"}).status in (200, 204)
     tenant = f"both-{namespace.partition('/')[2]}"
     assert rest.put(f"tenants/{tenant}", {"allowedClusters": [local, "far"]}).status == 204
     for key in ("replication_clusters", "allowed_clusters"):
-        refused = rest.put(f"namespaces/{tenant}/n", {key: [local, "far"]})
-        assert (refused.status, refused.reason) == (501, f"{key} (geo-replication): {NOT_BUILT}")
+        refused = rest.put(f"namespaces/{tenant}/n", {key: ["far"]})
+        assert refused.status == 501
+        assert refused.reason.startswith(f"{key} without this cluster")
     assert rest.put(f"namespaces/{tenant}/n").status == 204
     assert rest.get(f"namespaces/{tenant}/n").json["replication_clusters"] == [local]
+    assert rest.put(f"namespaces/{tenant}/both", {"replication_clusters": [local, "far"]}).status == 204
+    assert rest.get(f"namespaces/{tenant}/both").json["replication_clusters"] == [local, "far"]
+    assert rest.delete(f"namespaces/{tenant}/both").status == 204
     assert rest.post("clusters/far", {"peerClusterNames": [local]}).status == 501
     for path in (f"namespaces/{tenant}/n", f"tenants/{tenant}", "clusters/far"):
         assert rest.delete(path).status in (200, 204)

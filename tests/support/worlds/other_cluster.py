@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import deque
 
+from geminga.broker.geo.clusters import READS_AT_ONCE
 from geminga.broker.geo.ports import CopyDone
-from geminga.broker.geo.replicator import READS_AT_ONCE, Replicator
+from geminga.broker.geo.replicator import Replicator
 from geminga.broker.topic.parts import PartTopic
 from geminga.managed_ledger import ManagedCursor
 from geminga.model.errors import GemingaError, UnavailableError
@@ -60,7 +60,7 @@ class OtherTopic:
 
 
 class OtherCluster:
-    """:class:`geminga.broker.topic.ports.RemoteClusters` whose topics are in one place, whatever the cluster's name."""
+    """:class:`geminga.broker.topic.parts.RemoteClusters` whose topics are in one place, whatever the cluster's name."""
 
     local = "standalone"
 
@@ -116,8 +116,10 @@ class OtherCluster:
 def join(world: BrokerWorld, other: OtherCluster | None = None) -> OtherCluster:
     """Another cluster for the topics of a broker that has none yet."""
     found = OtherCluster() if other is None else other
-    services = dataclasses.replace(world.broker.topic_services, remote_clusters=found)
-    world.broker.__dict__["topic_services"] = services
+    broker = world.broker
+    broker.other_clusters = lambda: found
+    broker.__dict__.pop("topic_services", None)
+    assert broker.topic_services.remote_clusters is found
     return found
 
 

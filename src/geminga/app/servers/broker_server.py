@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
     from geminga.broker.composition.metrics import Metrics
+    from geminga.broker.geo.clusters import OtherClusters
     from geminga.broker.ownership.endpoints import Endpoint, Endpoints
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from geminga.broker.rest.calls.context import RestContext
     from geminga.broker.statistics.topics import TopicStatistics
     from geminga.broker.system_topics.table import TablesElsewhere
+    from geminga.broker.topic.parts import RemoteClusters
     from geminga.metadata.ports import MetadataStore
     from geminga.model.bookie_port import Availability, BookiePool
     from geminga.model.exposition import Labels, Source
@@ -168,6 +170,7 @@ class BrokerServer(ABC):
         self._config = config
         self._descriptors = descriptors
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        self._other_clusters: OtherClusters | None = None
         #: Metrics of what runs beside the broker.
         self._sources: list[Callable[[], Mapping[str, float]]] = []
         #: Set by :meth:`start`.
@@ -312,16 +315,31 @@ class BrokerServer(ABC):
             peers=None if peers is None else peers.topics,
             silent=None if peers is None else peers.membership.silent,
             access=access,
-            links=None if config.links is None else config.links.links(),
+            other_clusters=lambda: self._open_other_clusters(runtime, resources),
         )
         self.broker = broker
         self._membership = None if peers is None else peers.membership
         if peers is not None and broker.administered.elsewhere is not None:
             peers.membership.ownership.departures.ask_through(broker.administered.elsewhere)
+        self._closers.append(("links to other clusters", self._close_other_clusters))
         self._closers.append(("broker", broker.close))
         await self._start_beside(storage, bookkeeper)
         self._shortage.look()
         return await self._listen(broker, storage)
+
+    def _open_other_clusters(self, runtime: Runtime, resources: Resources) -> RemoteClusters:
+        """Where topics may be copied to; loaded with the first topic."""
+        if self._other_clusters is None:
+            from geminga.broker.geo.clusters import OtherClusters
+            from geminga.broker.peers.links import PLAIN
+
+            links = PLAIN if self._config.links is None else self._config.links.links()
+            self._other_clusters = OtherClusters(runtime, resources, self._config.broker, links=links)
+        return self._other_clusters
+
+    async def _close_other_clusters(self) -> None:
+        if self._other_clusters is not None:
+            await self._other_clusters.close()
 
     async def _open_access(self, runtime: Runtime) -> Access:
         """Who is asked who they are, and by what. Raises ConfigurationError."""

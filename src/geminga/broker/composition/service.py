@@ -50,11 +50,9 @@ if TYPE_CHECKING:
     from geminga.broker.composition.authorization import Authorization
     from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.connection.connection import Connection
-    from geminga.broker.geo.clusters import OtherClusters
     from geminga.broker.handlers.rows import CommandTable
     from geminga.broker.ownership.ports import Ownership
     from geminga.broker.ownership.silent_brokers import SilentBrokers
-    from geminga.broker.peers.links import PeerLinks
     from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.policies.core.row import Settings
     from geminga.broker.registry.partitions import Partitions
@@ -62,6 +60,7 @@ if TYPE_CHECKING:
     from geminga.broker.resources import Document, Resources
     from geminga.broker.system_topics.table import TablesElsewhere
     from geminga.broker.topic.base import Topic
+    from geminga.broker.topic.parts import RemoteClusters
     from geminga.broker.topic.services import TopicServices
     from geminga.broker.transactions.service import TransactionService
     from geminga.broker.upkeep.policies import PolicyUpkeep
@@ -93,15 +92,13 @@ class Broker:
         peers: Callable[[Ownership, Callable[[], Endpoints]], PeerTopics] | None = None,
         silent: SilentBrokers | None = None,
         access: Access = OPEN,
-        links: PeerLinks | None = None,
+        other_clusters: Callable[[], RemoteClusters] | None = None,
     ) -> None:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
-        ``tables_elsewhere``: policies and snapshots whose topics other brokers serve; None: they are refused.
-
-        ``peers`` makes what asks other brokers, given the ownership and this broker's listeners; None: what would need
-        them is refused. ``silent``: those of them that were killed.
-        ``access``: who is let in, and to what. ``links``: as whom other clusters are spoken to that have no credentials
-        of their own; None: as nobody.
+        ``tables_elsewhere``: policies and snapshots whose topics other brokers serve; None: they are refused. ``peers``
+        makes what asks other brokers, given the ownership and this broker's listeners; None: what would need them is
+        refused. ``silent``: those of them that were killed. ``access``: who is let in, and to what.
+        ``other_clusters``: where topics may be copied to; None: nowhere.
         """
         # Bottom-up: each part uses those above it; what of topics and policies stands below is reached by a call.
         self.runtime = runtime
@@ -122,8 +119,7 @@ class Broker:
         # Whose topics are whose.
         self.ownership = ownership if ownership is not None else SoleOwnership()
         self.tables_elsewhere = tables_elsewhere
-        self._links = links
-        self._other_clusters: OtherClusters | None = None
+        self.other_clusters = other_clusters
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
 
         # What topics have in common.
@@ -215,6 +211,7 @@ class Broker:
     @cached_property
     def topic_services(self) -> TopicServices:
         """What topics use of the broker; made with the first of them."""
+        from geminga.broker.geo.part import GeoReplication
         from geminga.broker.topic.registered_parts import PARTS
         from geminga.broker.topic.services import TopicServices
 
@@ -223,7 +220,7 @@ class Broker:
             config=self.config,
             metadata=self.metadata,
             ledgers=self.ledgers,
-            parts=PARTS,
+            parts=PARTS if self.other_clusters is None else (*PARTS, GeoReplication),
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,
@@ -235,26 +232,13 @@ class Broker:
             find_schema=self.schemas.find,
             table_written=self._table_written,
             transactions=self.late_transactions if isinstance(self.late_transactions, LateTransactions) else None,
-            remote_clusters=self._new_other_clusters(),
+            remote_clusters=None if self.other_clusters is None else self.other_clusters(),
             publish_latency=self.publish_latency,
             recent_candidates=self.recent_candidates,
             unacked_budget=self.unacked_budget,
             recount_unacked=self.recount_unacked,
             throttles=lambda: self._throttles,
         )
-
-    def _new_other_clusters(self) -> OtherClusters:
-        from geminga.broker.geo.clusters import OtherClusters
-        from geminga.broker.peers.links import PLAIN
-
-        self._other_clusters = OtherClusters(
-            self.runtime,
-            self.resources,
-            self.config,
-            links=self._links or PLAIN,
-            part=self,
-        )
-        return self._other_clusters
 
     def _new_late_transactions(self) -> LateTransactions | NoTransactions:
         if not self.config.transaction_coordinator_enabled:
@@ -415,8 +399,6 @@ class Broker:
             self.authorization.close()
         await self.late_transactions.close()
         await self.registry.close()
-        if self._other_clusters is not None:
-            await self._other_clusters.close()
         for connection in list(self.connections.open):
             connection.close()
         self.frame_room.close()

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.coercion import Json
-from geminga.broker.geo.replicator import READS_AT_ONCE, Replicator
 from geminga.broker.peers.links import PLAIN, PeerLinks
-from geminga.broker.topic.parts import PartTopic
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime, get_logger, spawn, wait_ms
@@ -23,13 +21,17 @@ if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.geo.ports import RemoteTopic
     from geminga.broker.geo.remote_cluster import RemoteCluster
+    from geminga.broker.geo.replicator import Replicator
     from geminga.broker.resources import Resources
+    from geminga.broker.topic.parts import PartTopic
     from geminga.managed_ledger import ManagedCursor
 
 _log = get_logger(__name__)
 
 #: Between two looks at what is stored of clusters that are copied to.
 LOOK_S: Final = 5.0
+#: Replicators that read and send at the same time.
+READS_AT_ONCE: Final = 16
 #: Bytes that are on their way to all other clusters together.
 BYTES_MAX: Final = 64 << 20
 
@@ -69,7 +71,7 @@ class OutgoingBytes:
 
 
 class OtherClusters:
-    """See the module; :class:`geminga.broker.topic.ports.RemoteClusters`."""
+    """See the module; :class:`geminga.broker.topic.parts.RemoteClusters`."""
 
     __slots__ = (
         "_clusters",
@@ -120,6 +122,8 @@ class OtherClusters:
 
     def copy(self, topic: PartTopic, cluster: str, cursor: ManagedCursor) -> Replicator:
         """As of the port."""
+        from geminga.broker.geo.replicator import Replicator
+
         return Replicator(topic, cluster, cursor, self, local=self.local, turns=self._turns)
 
     async def open(self, cluster: str, topic: TopicName) -> RemoteTopic:

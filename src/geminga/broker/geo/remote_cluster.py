@@ -107,7 +107,7 @@ class RemoteCluster:
         return RemoteLink(self, topic, cast("EntryProducer[bytes]", producer), self._outgoing)
 
     async def version_of(self, topic: TopicName, schema: SchemaInfo) -> bytes:
-        """As of :class:`geminga.broker.geo.ports.RemoteTopic`."""
+        """As of :class:`geminga.broker.geo.ports.RemoteTopic`. Raises UnavailableError."""
         try:
             producer = await self._client.create_producer(
                 str(topic), schema=EncodedSchema(schema), batching_enabled=False

@@ -33,8 +33,6 @@ _log = get_logger(__name__)
 #: Of one read.
 READ_ENTRIES: Final = 100
 READ_BYTES: Final = 1 << 20
-#: Replicators that read and send at the same time.
-READS_AT_ONCE: Final = 16
 #: Between two tries: doubled from the first to the last, as Pulsar's.
 BACKOFF_FIRST_MS: Final = 100
 BACKOFF_MAX_MS: Final = 60_000

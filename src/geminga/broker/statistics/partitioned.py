@@ -119,7 +119,7 @@ def merged_stats(
         "averageMsgSize": throughput / rate if rate else 0.0,
         "publishers": [*publishers],
         "subscriptions": {**subscriptions},
-        "replication": {**added({}, (cast("dict[str, Document]", one["replication"]) for one in each))},
+        "replication": {**added({}, (cast("dict[str, Document]", one.get("replication", {})) for one in each))},
         "metadata": partitioned_metadata(partitions, properties),
         "partitions": {},
     }

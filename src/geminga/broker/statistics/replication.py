@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from geminga.broker.core.dedup_source import cluster_of
+from geminga.broker.geo.part import GeoReplication
 from geminga.broker.resources.documents import Document
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import iso_time
 from geminga.broker.topic.base import Topic
-from geminga.broker.topic.geo_replication import GeoReplication
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.producer import Producer
 from geminga.runtime import Clock

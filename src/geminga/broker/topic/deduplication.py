@@ -98,9 +98,9 @@ class TopicDeduplication(TopicPart):
         return topic.rules.deduplication
 
     @classmethod
-    async def clear(cls, topic: PartTopic) -> None:
+    async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
         """The cursor that is left of an earlier one would keep everything from being trimmed."""
-        if DEDUP_CURSOR in topic.ledger.cursors:
+        if not is_wanted and DEDUP_CURSOR in topic.ledger.cursors:
             await topic.ledger.delete_cursor(DEDUP_CURSOR)
 
     # ---- publishing

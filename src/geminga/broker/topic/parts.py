@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 from geminga.broker.core.read_limit import read_limit
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.topic.publish import PublishBatch
-from geminga.managed_ledger import AppendResult, ManagedLedger
+from geminga.managed_ledger import AppendResult, ManagedCursor, ManagedLedger
 from geminga.managed_ledger.shared.entry import AppendDone
 from geminga.model.errors import GemingaError
 from geminga.model.position import LATEST, Position
@@ -112,8 +112,9 @@ class TopicPart:
         return True
 
     @classmethod
-    async def clear(cls, topic: PartTopic) -> None:
-        """It is not wanted: remove what an earlier one left that would cost something. May raise StorageError."""
+    async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
+        """The rules may be others: do what takes time before they are followed. It is not wanted: remove what an
+        earlier one left that would cost something. May raise StorageError; then a later call goes on."""
 
     @property
     def is_idle(self) -> bool:
@@ -136,10 +137,6 @@ class TopicPart:
 
         Publishing goes on meanwhile if the topic is loaded already: on return it knows all that is stored then.
         """
-
-    async def follow_policies(self) -> None:
-        """The topic's rules are others than before: do what takes time, before :meth:`policies_changed`. Raises
-        StorageError; a later call goes on."""
 
     def policies_changed(self) -> None:
         """The topic's rules are others than before; also called once after :meth:`load`."""
@@ -221,6 +218,66 @@ class TopicPart:
         return {}
 
 
+class CopiedTopic(Protocol):
+    """The copying of one topic to one other cluster: a replicator."""
+
+    @property
+    def state(self) -> str:
+        """What it does, in a word."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is copied; empty: it is."""
+        ...
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it copies now."""
+        ...
+
+    @property
+    def cursor(self) -> ManagedCursor:
+        """What is acknowledged by it is over there, or not meant for that cluster."""
+        ...
+
+    @property
+    def backlog(self) -> int:
+        """Entries that are not copied, or passed over, yet."""
+        ...
+
+    @property
+    def delay_s(self) -> float:
+        """How long ago the first was published that is on its way; 0: nothing is."""
+        ...
+
+    def totals(self) -> tuple[int, int]:
+        """Messages and bytes that were copied since the topic was loaded."""
+        ...
+
+    def stop(self) -> asyncio.Task[None] | None:
+        """Copy nothing more; a task that ends when the link is closed, None: there was none."""
+        ...
+
+
+class RemoteClusters(Protocol):
+    """The other clusters, and how topics are copied to them."""
+
+    @property
+    def local(self) -> str:
+        """The name of this one."""
+        ...
+
+    @property
+    def starts_at_earliest(self) -> bool:
+        """Whether a topic is copied from its beginning, or from where it was when that was asked for."""
+        ...
+
+    def copy(self, topic: PartTopic, cluster: str, cursor: ManagedCursor) -> CopiedTopic:
+        """Begin to copy ``topic`` to ``cluster``, from where ``cursor`` is; loads the code for it."""
+        ...
+
+
 P = TypeVar("P", bound=TopicPart)
 #: Methods of the hot path.
 _HOOKS: Final = ("admit", "stored", "failed", "settled", "hides", "read_limit")
@@ -279,16 +336,15 @@ class Parts:
         for kind in self._kinds:
             if self._is_closed:
                 return
-            if not kind.is_wanted(self._topic):
+            is_wanted = kind.is_wanted(self._topic)
+            if not is_wanted:
                 self._remove(kind)
-                await kind.clear(self._topic)
-            elif self.find(kind) is None:
+            await kind.prepare(self._topic, is_wanted=is_wanted)
+            if is_wanted and self.find(kind) is None:
                 await self._add(kind)
         if not self._is_closed:
             self.limit_moved()
             self._has_begun = True
-            for part in self._active:
-                await part.follow_policies()
             for part in self._active:
                 part.policies_changed()
 

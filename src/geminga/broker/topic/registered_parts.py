@@ -6,7 +6,6 @@ from typing import Final
 
 from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
-from geminga.broker.topic.geo_replication import GeoReplication
 from geminga.broker.topic.message_size import MessageSize
 from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.parts import TopicPart
@@ -25,6 +24,5 @@ PARTS: Final[tuple[type[TopicPart], ...]] = (
     MessageSize,
     DelayedDelivery,
     Offload,
-    GeoReplication,
     TopicDeduplication,
 )

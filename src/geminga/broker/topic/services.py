@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from geminga.broker.schema.core.storage_format import StoredSchema
     from geminga.broker.subscription.ports import PendingAckLogs
     from geminga.broker.topic.base import Topic
-    from geminga.broker.topic.parts import TopicPart
-    from geminga.broker.topic.ports import KeptTransactions, RemoteClusters
+    from geminga.broker.topic.parts import RemoteClusters, TopicPart
+    from geminga.broker.topic.ports import KeptTransactions
     from geminga.managed_ledger import ManagedLedgerFactory
     from geminga.metadata.ports import MetadataStore
     from geminga.model.histogram import Latencies

@@ -8,8 +8,8 @@ import pytest
 
 from geminga.broker.core.dedup_source import SOURCE_POSITION
 from geminga.broker.geo import replicator as module
+from geminga.broker.geo.part import GeoReplication
 from geminga.broker.geo.replicator import BACKOFF_MAX_MS, State, number_of
-from geminga.broker.topic.geo_replication import GeoReplication
 from geminga.model.errors import UnavailableError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld, Client, run_with_broker, send_frame

@@ -1,4 +1,4 @@
-"""Paths of geo-replication: what lives in this cluster alone is told and taken, other clusters are refused."""
+"""Paths of geo-replication: this cluster is among those that a namespace, or a topic, lives in."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CLUSTERS = "/admin/v2/clusters"
     ("path", "body", "status", "reason"),
     [
         (f"{NAMESPACE}/replication", ["standalone"], 200, ""),
-        (f"{NAMESPACE}/replication", ["standalone", "far"], 501, "geo-replication"),
-        (f"{NAMESPACE}/replication", ["far"], 501, "geo-replication"),
+        (f"{NAMESPACE}/replication", ["standalone", "far"], 200, ""),
+        (f"{NAMESPACE}/replication", ["far"], 501, "live in other clusters alone"),
         (f"{NAMESPACE}/replication", [], 412, "ClusterIds should not be null or empty"),
         (f"{NAMESPACE}/replication", None, 412, "ClusterIds should not be null or empty"),
         (f"{NAMESPACE}/replication", ["nowhere"], 403, "Invalid cluster id: nowhere"),
@@ -31,13 +31,14 @@ CLUSTERS = "/admin/v2/clusters"
         (f"{NOWHERE}/replication", ["standalone", "far"], 404, "Namespace does not exist"),
         ("/admin/v2/namespaces/nobody/nowhere/replication", ["standalone"], 404, "Tenant does not exist"),
         (f"{NAMESPACE}/allowedClusters", ["standalone"], 200, ""),
-        (f"{NAMESPACE}/allowedClusters", ["standalone", "far"], 501, "geo-replication"),
+        (f"{NAMESPACE}/allowedClusters", ["standalone", "far"], 200, ""),
         (f"{NAMESPACE}/allowedClusters", ["far"], 400, "do not contain the replication cluster [standalone]"),
         (f"{NAMESPACE}/allowedClusters", ["strange"], 403, "Cluster [strange] is not in the list"),
         (f"{NAMESPACE}/allowedClusters", None, 400, "can not be empty|cannot be empty"),
         (f"{NOWHERE}/allowedClusters", ["standalone", "far"], 404, "Namespace does not exist"),
         (f"{TOPIC}/t/replication", ["standalone"], 204, ""),
-        (f"{TOPIC}/t/replication", ["standalone", "far"], 501, "geo-replication"),
+        (f"{TOPIC}/t/replication", ["standalone", "far"], 204, ""),
+        (f"{TOPIC}/t/replication", ["standalone", "strange"], 403, "Cluster [strange] is not in the list of allowed"),
         (f"{TOPIC}/t/replication", ["far"], 412, "Can not remove local cluster"),
         (f"{TOPIC}/t/replication", ["standalone", "nowhere"], 403, "Invalid cluster id: nowhere"),
         (f"{TOPIC}/nowhere/replication", ["standalone", "far"], 404, "not found"),
@@ -58,7 +59,7 @@ CLUSTERS = "/admin/v2/clusters"
         (f"{TOPIC}/several/subscription/s/replicatedSubscriptionStatus", False, 204, ""),
     ],
 )
-def test_this_cluster_alone_is_taken(path: str, body: Json, status: int, reason: str) -> None:
+def test_clusters_that_exist_and_are_allowed_are_taken(path: str, body: Json, status: int, reason: str) -> None:
     async def scenario(world: BrokerWorld) -> None:
         application = await prepared(world)
         data = b"" if body is None else json.dumps(body).encode()
@@ -119,5 +120,19 @@ def test_what_is_so_is_told_also_after_it_was_set() -> None:
         assert await told(f"{CLUSTERS}/far/peers") == []
         refused = await ask(application, "GET", f"/admin/v2/non-persistent/public/default/t/{status}", b"")
         assert refused.status == 405
+
+    run_quietly(scenario)
+
+
+def test_what_the_namespace_s_own_list_leaves_out_is_refused_for_it_and_its_topics() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application = await prepared(world)
+        assert (await ask(application, "POST", f"{NAMESPACE}/allowedClusters", b'["standalone"]')).status == 200
+        for path in (f"{NAMESPACE}/replication", f"{TOPIC}/t/replication"):
+            answer = await ask(application, "POST", path, b'["standalone", "far"]')
+            assert (answer.status, answer.reason) == (
+                403,
+                "Cluster [far] is not in the list of allowed clusters list for namespace [public/default]",
+            )
 
     run_quietly(scenario)

@@ -46,8 +46,9 @@ class Witness(TopicPart):
         return cls.is_on
 
     @classmethod
-    async def clear(cls, topic: PartTopic) -> None:
-        cls.events.append("clear")
+    async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
+        if not is_wanted:
+            cls.events.append("clear")
 
     async def load(self) -> None:
         self.events.append("load")

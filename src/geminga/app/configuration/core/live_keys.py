@@ -159,7 +159,6 @@ OF_OTHERS: Final = frozenset(
         "preciseDispatcherFlowControl",
         "preferLaterVersions",
         "replicationProducerQueueSize",
-        "replicationStartAt",
         "resourceUsageTransportPublishIntervalInSecs",
         "schemaLedgerForceRecovery",
         "skipBrokerShutdownOnOOM",

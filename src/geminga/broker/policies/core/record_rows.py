@@ -74,7 +74,7 @@ REPLICATION: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     check=_names,
     namespace=NamespaceLevel("replication_clusters", Rest("replication", is_by_hand=True)),
     topic=REPLICATION_CLUSTERS_LEVEL,
-    followed_by=("topic/geo_replication.py",),
+    followed_by=("geo/part.py",),
     text="Clusters that the namespace, or a topic, lives in, this one among them; messages are copied to the others.",
 )
 ALLOWED_CLUSTERS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(

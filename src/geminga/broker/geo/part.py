@@ -8,12 +8,12 @@ were read, leave its cluster out; never because something could not be read.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from geminga.broker.policies.core.record_rows import REPLICATION
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
-from geminga.broker.topic.ports import CopiedTopic, RemoteClusters
+from geminga.broker.topic.parts import CopiedTopic, PartTopic, RemoteClusters, Stats, TopicPart
 from geminga.model.position import EARLIEST, LATEST
 from geminga.model.topic_name import REPLICATOR_PREFIX
 
@@ -44,29 +44,38 @@ class GeoReplication(TopicPart):
         return bool(_clusters_of(topic))
 
     @classmethod
-    async def clear(cls, topic: PartTopic) -> None:
-        """No other cluster is named: their cursors would keep everything from being trimmed."""
-        if topic.services.remote_clusters is not None:
-            await _forget_others(topic, frozenset())
+    async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
+        """Have a cursor for each cluster that is named; that of another would keep everything from being trimmed."""
+        del is_wanted
+        clusters = topic.services.remote_clusters
+        if clusters is None:
+            return
+        wanted = _clusters_of(topic)
+        part = topic.parts.find(cls)
+        if part is not None:
+            await part.stop_others(wanted)
+        for name in [*topic.ledger.cursors]:
+            if name.startswith(CURSOR_PREFIX) and name.removeprefix(CURSOR_PREFIX) not in wanted:
+                await topic.ledger.delete_cursor(name)
+        initial = EARLIEST if clusters.starts_at_earliest else LATEST
+        for cluster in sorted(wanted):
+            if CURSOR_PREFIX + cluster not in topic.ledger.cursors:
+                await topic.ledger.open_cursor(CURSOR_PREFIX + cluster, initial=initial)
 
-    async def follow_policies(self) -> None:
-        """Have a replicator for each cluster that is named, and none for another."""
-        wanted = _clusters_of(self._topic)
+    async def stop_others(self, wanted: frozenset[str]) -> None:
+        """Copy no more to clusters but these, and return when their links are closed."""
         gone = [self.replicators.pop(cluster) for cluster in [*self.replicators] if cluster not in wanted]
-        tasks = [task for replicator in gone if (task := replicator.stop()) is not None]
-        if tasks:
-            await asyncio.wait(tasks)
-        await _forget_others(self._topic, wanted)
-        for cluster in sorted(wanted - self.replicators.keys()):
-            initial = EARLIEST if self._clusters.starts_at_earliest else LATEST
-            cursor = await self._topic.ledger.open_cursor(CURSOR_PREFIX + cluster, initial=initial)
+        await _ended([replicator.stop() for replicator in gone])
+
+    def policies_changed(self) -> None:
+        """Have a replicator for each cluster that is named."""
+        for cluster in sorted(_clusters_of(self._topic) - self.replicators.keys()):
+            cursor = self._topic.ledger.cursors[CURSOR_PREFIX + cluster]
             self.replicators[cluster] = self._clusters.copy(self._topic, cluster, cursor)
 
     async def close(self) -> None:
         """Another broker may copy from here on."""
-        tasks = self._stop()
-        if tasks:
-            await asyncio.wait(tasks)
+        await _ended(self._stop())
 
     def drop(self) -> None:
         """Nothing more is copied."""
@@ -88,9 +97,8 @@ class GeoReplication(TopicPart):
             for cluster, replicator in self.replicators.items()
         }
 
-    def _stop(self) -> list[asyncio.Task[None]]:
-        stopped = [replicator.stop() for replicator in self.replicators.values()]
-        return [task for task in stopped if task is not None]
+    def _stop(self) -> list[asyncio.Task[None] | None]:
+        return [replicator.stop() for replicator in self.replicators.values()]
 
 
 def _clusters_of(topic: PartTopic) -> frozenset[str]:
@@ -101,7 +109,7 @@ def _clusters_of(topic: PartTopic) -> frozenset[str]:
     return frozenset(named) - {clusters.local}
 
 
-async def _forget_others(topic: PartTopic, wanted: frozenset[str]) -> None:
-    for name in [*topic.ledger.cursors]:
-        if name.startswith(CURSOR_PREFIX) and name.removeprefix(CURSOR_PREFIX) not in wanted:
-            await topic.ledger.delete_cursor(name)
+async def _ended(stopped: Sequence[asyncio.Task[None] | None]) -> None:
+    tasks = [task for task in stopped if task is not None]
+    if tasks:
+        await asyncio.wait(tasks)

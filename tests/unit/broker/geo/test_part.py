@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.topic.geo_replication import CURSOR_PREFIX, GeoReplication
+from geminga.broker.geo.part import CURSOR_PREFIX, GeoReplication
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import StorageError
@@ -129,8 +129,7 @@ def test_a_broker_that_knows_no_other_cluster_leaves_their_cursors_alone() -> No
         await published(world)
         await replicate(world, "standalone", "west")
         await world.restart()
-        services = world.broker.topic_services
-        object.__setattr__(services, "remote_clusters", None)
+        assert world.broker.topic_services.remote_clusters is None
         await published(world, 0)
         assert cursors(world) == {WEST}
 
