@@ -13,6 +13,7 @@ from geminga.managed_ledger import ManagedCursor
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo
 from support.worlds.broker_world import BrokerWorld
@@ -39,12 +40,12 @@ class OtherTopic:
     async def version_of(self, schema: SchemaInfo) -> bytes:
         if schema.type.name in self.cluster.refused_schemas:
             raise UnavailableError("Incompatible schema")
-        return b"over there " + schema.type.name.encode()
+        return b"%s of link %d" % (schema.type.name.encode(), len(self.cluster.topics))
 
     def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
         cluster = self.cluster
         if payload in cluster.refused or any(link is self for link in cluster.broken):
-            if not any(link is self for link in cluster.broken):
+            if not cluster.overtakes and not any(link is self for link in cluster.broken):
                 cluster.broken.append(self)
             asyncio.get_running_loop().call_soon(done, UnavailableError(f"refused {payload.decode()}"))
             return
@@ -56,6 +57,7 @@ class OtherTopic:
 
     async def close(self) -> None:
         self.is_closed = True
+        await wait_ms(self.cluster.close_ms)
         self.cluster.linked.remove(self.name)
 
 
@@ -73,6 +75,10 @@ class OtherCluster:
         self.refused_schemas: set[str] = set()
         #: Why it can not be reached; None: it can.
         self.away: GemingaError | None = None
+        #: It stores what comes behind what it refused.
+        self.overtakes = False
+        #: How long a link takes to close.
+        self.close_ms = 0
         #: It stores, and does not answer.
         self.is_silent = False
         self.entries_max = 1000

@@ -95,11 +95,9 @@ class Broker:
         other_clusters: Callable[[], RemoteClusters] | None = None,
     ) -> None:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
-        ``tables_elsewhere``: policies and snapshots whose topics other brokers serve; None: they are refused. ``peers``
-        makes what asks other brokers, given the ownership and this broker's listeners; None: what would need them is
-        refused. ``silent``: those of them that were killed. ``access``: who is let in, and to what.
-        ``other_clusters``: where topics may be copied to; None: nowhere.
-        """
+        ``tables_elsewhere``: tables whose topics other brokers serve; None: they are refused. ``peers`` makes what asks
+        other brokers, given the ownership and this broker's listeners; None: what would need them is refused.
+        ``silent``: who of them was killed. ``access``: who is let in, to what. ``other_clusters``: where topics are copied."""
         # Bottom-up: each part uses those above it; what of topics and policies stands below is reached by a call.
         self.runtime = runtime
         self.metadata = metadata
@@ -107,9 +105,8 @@ class Broker:
         self.config = config
         self.resources = resources
         self.version = version
-        self.is_closing = False
-        #: The process is about to stop: what an administrator asked for ends at its next step.
-        self.is_stopping = False
+        #: The second: the process is about to stop, and what an administrator asked for ends at its next step.
+        self.is_closing = self.is_stopping = False
         self._endpoints: Endpoints | None = None
         #: What broke above storage, and stays closed for a while.
         self.failures = Failures(runtime.clock)

@@ -29,10 +29,8 @@ class GeoReplication(TopicPart):
     name: ClassVar[str] = "geoReplication"
 
     def __init__(self, topic: PartTopic) -> None:
-        clusters = topic.services.remote_clusters
-        assert clusters is not None
         self._topic = topic
-        self._clusters: RemoteClusters = clusters
+        self._clusters = _clusters_around(topic)
         #: By cluster.
         self.replicators: dict[str, CopiedTopic] = {}
         #: The same, of what is copied there and what comes from there; kept by the statistics.
@@ -40,17 +38,14 @@ class GeoReplication(TopicPart):
 
     @classmethod
     def is_wanted(cls, topic: PartTopic) -> bool:
-        """Where its rules name another cluster. Topics of the broker's own stay here."""
+        """Where its rules name another cluster. Those of topics of the broker's own do not: they stay here."""
         return bool(_clusters_of(topic))
 
     @classmethod
     async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
         """Have a cursor for each cluster that is named; that of another would keep everything from being trimmed."""
         del is_wanted
-        clusters = topic.services.remote_clusters
-        if clusters is None:
-            return
-        wanted = _clusters_of(topic)
+        clusters, wanted = _clusters_around(topic), _clusters_of(topic)
         part = topic.parts.find(cls)
         if part is not None:
             await part.stop_others(wanted)
@@ -101,12 +96,16 @@ class GeoReplication(TopicPart):
         return [replicator.stop() for replicator in self.replicators.values()]
 
 
-def _clusters_of(topic: PartTopic) -> frozenset[str]:
+def _clusters_around(topic: PartTopic) -> RemoteClusters:
+    """Registered where there are other clusters only."""
     clusters = topic.services.remote_clusters
-    if clusters is None or topic.name.is_system:
-        return frozenset()
+    assert clusters is not None
+    return clusters
+
+
+def _clusters_of(topic: PartTopic) -> frozenset[str]:
     named: tuple[str, ...] = topic.rules[REPLICATION]
-    return frozenset(named) - {clusters.local}
+    return frozenset(named) - {_clusters_around(topic).local}
 
 
 async def _ended(stopped: Sequence[asyncio.Task[None] | None]) -> None:

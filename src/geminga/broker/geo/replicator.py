@@ -18,7 +18,7 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-from geminga.broker.geo.core.copying import copy_of
+from geminga.broker.geo.core.copying import Copy, copy_of
 from geminga.broker.geo.core.sent import Sent
 from geminga.broker.geo.ports import Links, RemoteTopic
 from geminga.broker.topic.parts import PartTopic
@@ -152,10 +152,32 @@ class Replicator:
                 await self._connect_and_copy()
             except GemingaError as error:
                 self._waits(error)
+                await self._pass_over()
             if self.cursor.mark_delete_position != done_before:
                 delay_ms = BACKOFF_FIRST_MS
             await wait_ms(delay_ms)
             delay_ms = min(2 * delay_ms, BACKOFF_MAX_MS)
+
+    async def _pass_over(self) -> None:
+        """What is not meant for a cluster that is away is no backlog: all that came from elsewhere, say."""
+        ledger = self._topic.ledger
+        position = ledger.ledgers.next_position(self.cursor.mark_delete_position)
+        while True:
+            try:
+                async with self._turns:
+                    entries = await ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES)
+                for entry in entries:
+                    if self._copy_of(entry) is not None:
+                        return
+                    self.cursor.acknowledge_cumulative(entry.position)
+            except GemingaError:
+                return  # why nothing is copied is known already
+            if not entries:
+                return
+            position = ledger.ledgers.next_position(entries[-1].position)
+
+    def _copy_of(self, entry: Entry) -> Copy | None:
+        return copy_of(entry.data, entry.position, self._local, self.cluster, self._topic.parts.hides)
 
     def _waits(self, error: GemingaError) -> None:
         self._state, self.reason = State.WAITING, f"{error}"
@@ -211,7 +233,7 @@ class Replicator:
     async def _take(self, remote: RemoteTopic, entry: Entry) -> None:
         self._check()
         position = entry.position
-        copy = copy_of(entry.data, position, self._local, self.cluster, self._topic.parts.hides)
+        copy = self._copy_of(entry)
         if copy is None:
             done = self._sent.passed_over(position)
             if done is not None:

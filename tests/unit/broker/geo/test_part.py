@@ -49,13 +49,14 @@ def test_it_begins_where_the_topic_is_or_at_its_beginning(is_earliest: bool) -> 
 
 def test_the_topic_s_own_clusters_come_before_those_of_its_namespace() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        join(world)
+        other = join(world)
         await published(world)
         await replicate(world, "standalone", "west", "north")
         assert cursors(world) == {WEST, CURSOR_PREFIX + "north"}
         await set_topic(world, "replicationClusters", ["standalone", "west"])
         await world.broker.policies_changed("public/default")
-        assert cursors(world) == {WEST}
+        await moment(1)
+        assert (cursors(world), other.linked) == ({WEST}, {"west"})
         await set_topic(world, "replicationClusters", ["standalone"])
         await world.broker.policies_changed("public/default")
         assert cursors(world) == set()

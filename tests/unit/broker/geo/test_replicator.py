@@ -77,13 +77,36 @@ def test_what_came_from_another_cluster_or_is_not_meant_for_it_is_passed_over() 
     run_with_broker(scenario)
 
 
+def test_what_is_not_meant_for_a_cluster_is_no_backlog_while_it_is_away() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        other.away = UnavailableError("no route")
+        await moment(0.1)
+        await world.broker.registry.unload(topic_of(world).name)
+        await client.create_producer(producer_name="producer", epoch=1)
+        for number in range(3 * module.READ_ENTRIES):
+            client.send_bytes(send_frame(number, b"came", metadata={"replicated_from": "west"}))
+            await client.receipt()
+        await publish(client, 1000)
+        client.send_bytes(send_frame(1001, b"came", metadata={"replicated_from": "west"}))
+        await client.receipt()
+        # All of it with the next try.
+        await moment(0.15)
+        assert replicator_of(world).backlog == 2
+        other.away = None
+        await moment(60)
+        assert (other.payloads, replicator_of(world).backlog) == ([b"1000"], 0)
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
 @pytest.mark.parametrize("kind", ["restart", "unload"])
 def test_it_goes_on_where_it_was(kind: str) -> None:
     async def scenario(world: BrokerWorld) -> None:
         other, client = await copied(world)
         sent = await publish(client, *range(5))
         await moment(0.1)
-        other.away = UnavailableError("no route")
+        other.away, other.close_ms = UnavailableError("no route"), 200
         if kind == "restart":
             await world.restart()
             join(world, other)
@@ -147,6 +170,22 @@ def test_nothing_overtakes_what_is_refused() -> None:
     run_with_broker(scenario, keep_alive_interval_s=100_000)
 
 
+def test_what_is_stored_behind_a_refused_message_does_not_count() -> None:
+    """Another make of broker may take it; it is sent again with the refused one before it."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        other.overtakes = True
+        other.refused.add(b"1")
+        for number in range(3):
+            client.send_message(number, b"%d" % number)
+        await moment(0.05)
+        assert other.payloads == [b"0", b"2"]
+        assert replicator_of(world).backlog == 2
+
+    run_with_broker(scenario)
+
+
 def test_answers_of_a_link_that_ended_count_for_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other, client = await copied(world)
@@ -159,6 +198,9 @@ def test_answers_of_a_link_that_ended_count_for_nothing() -> None:
         await publish(client, 2)
         await moment(0.05)
         assert old.is_closed
+        other.refused.clear()
+        await moment(0.2)
+        assert other.payloads == [b"0", b"1", b"0", b"1", b"2"]
         for done in old.waiting:
             done(None)
         await turns()
@@ -210,7 +252,14 @@ def test_schemas_have_the_versions_of_the_other_cluster() -> None:
         assert reason == "cluster west does not take the schema of the message at 1:0: Incompatible schema"
         other.refused_schemas.clear()
         await moment(10)
-        assert [metadata.schema_version for metadata, _ in other.stored] == [b"over there STRING"]
+        assert [metadata.schema_version for metadata, _ in other.stored] == [b"STRING of link %d" % len(other.topics)]
+        # It may be made anew over there: what is known of one link says nothing of the next.
+        other.refused.add(b"1")
+        client.send_bytes(send_frame(1, b"1", metadata={"schema_version": success.schema_version}))
+        await moment(2)
+        other.refused.clear()
+        await moment(60)
+        assert other.stored[-1][0].schema_version == b"STRING of link %d" % len(other.topics)
 
     run_with_broker(scenario)
 
