@@ -97,7 +97,8 @@ class Broker:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
         ``tables_elsewhere``: tables whose topics other brokers serve; None: they are refused. ``peers`` makes what asks
         other brokers, given the ownership and this broker's listeners; None: what would need them is refused.
-        ``silent``: who of them was killed. ``access``: who is let in, to what. ``other_clusters``: where topics are copied."""
+        ``silent``: who of them was killed. ``access``: who is let in. ``other_clusters``: where topics are copied to.
+        """
         # Bottom-up: each part uses those above it; what of topics and policies stands below is reached by a call.
         self.runtime = runtime
         self.metadata = metadata
