@@ -116,8 +116,7 @@ class Broker:
 
         # Whose topics are whose.
         self.ownership = ownership if ownership is not None else SoleOwnership()
-        self.tables_elsewhere = tables_elsewhere
-        self.other_clusters = other_clusters
+        self.tables_elsewhere, self.other_clusters = tables_elsewhere, other_clusters
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
 
         # What topics have in common.
