@@ -67,6 +67,7 @@ SUITES: Final = [
     ("... all that a topic keeps goes to and fro with it", "tests/interop/test_mixed_state.py"),
     ("... pulsar-admin says the same at either", "tests/interop/test_pulsar_admin.py"),
     ("... while topics go to and fro and brokers are killed", "tests/interop/test_mixed_story.py"),
+    ("clusters of both makes copy topics to each other", "tests/interop/test_geo_replication.py"),
     ("auto-recovery of both makes in one cluster", "tests/interop/test_bookkeeper_autorecovery.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),

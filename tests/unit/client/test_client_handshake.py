@@ -24,6 +24,8 @@ def test_connect_says_who_where_and_what_it_can() -> None:
     assert (connect.auth_method_name, connect.auth_data) == ("token", b"secret")
     assert connect.proxy_to_broker_url == "broker:6650"
     assert connect.feature_flags.supports_topic_watchers
+    # Without it an Apache target judges a replicator by sequence ids, and loses messages.
+    assert connect.feature_flags.supports_repl_dedup_by_lid_and_eid
     plain = command(Handshake(None, "", "").connect()).connect
     assert plain.client_version == CLIENT_VERSION
     assert not plain.HasField("auth_method_name")

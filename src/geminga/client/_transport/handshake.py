@@ -51,6 +51,8 @@ class Handshake:
                 supports_auth_refresh=True,
                 supports_broker_entry_metadata=True,
                 supports_partial_producer=True,
+                # A replicator's entries count by where they come from, at a target of Apache's too.
+                supports_repl_dedup_by_lid_and_eid=True,
                 supports_topic_watchers=True,
             ),
         )
