@@ -8,6 +8,7 @@ from geminga.app.configuration.config import Config, load_config
 from geminga.app.servers.member_broker import links_of
 from geminga.client import AuthenticationToken
 from geminga.model.errors import ConfigurationError
+from geminga.model.secret import DOTS
 from support.processes.certificates import Authority
 
 JAVA = "org.apache.pulsar.client.impl.auth"
@@ -35,7 +36,7 @@ def test_credentials_alone_are_used_without_tls_and_shown_nowhere() -> None:
     assert isinstance(authentication, AuthenticationToken)
     assert authentication.data() == b"hidden1"
     assert not links.uses_tls
-    assert config.values()["brokerClientAuthenticationParameters"] == "***"
+    assert config.values()["brokerClientAuthenticationParameters"] == DOTS
     assert "hidden1" not in repr(config)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from geminga.model.errors import ConfigurationError
+from geminga.model.secret import Secret
 from geminga.model.settings import setting
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ class LinksConfig:
 
     uses_tls: bool = setting("brokerClientTlsEnabled", False, "true or false")
     auth_plugin: str = setting("brokerClientAuthenticationPlugin", "", "token, tls, basic, oauth2, or Pulsar's class")
-    auth_params: str = setting("brokerClientAuthenticationParameters", "", "its parameters", is_secret=True)
+    auth_params: Secret = setting("brokerClientAuthenticationParameters", Secret(""), "its parameters")
     trust: str = setting("brokerClientTrustCertsFilePath", "", "the path of a PEM file")
     certificate: str = setting("brokerClientCertificateFilePath", "", "the path of a PEM file")
     private_key: str = setting("brokerClientKeyFilePath", "", "the path of a PEM file")
@@ -39,7 +40,7 @@ class LinksConfig:
                 "pkcs12 -in store.p12 -out store.pem -nodes)"
             )
         try:
-            authentication = authentication_from(self.auth_plugin, self.auth_params)
+            authentication = authentication_from(self.auth_plugin, self.auth_params.reveal())
             found = PeerLinks(
                 {
                     "authentication": authentication,

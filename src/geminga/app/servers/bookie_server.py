@@ -212,7 +212,7 @@ class BookieProcessServer:
         self._closers.append(("certificates", self._forget_certificates))
         return tls
 
-    def look_at_certificates(self) -> None:
+    def look_at_files(self) -> None:
         """Read the files of certificates again, if it speaks TLS: SIGHUP."""
         if self._followed is not None:
             self._followed.look(again=True)

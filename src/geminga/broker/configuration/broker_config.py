@@ -14,7 +14,10 @@ from geminga.model.settings import setting
 INTERCEPTOR_TIMESTAMP: Final = "AppendBrokerTimestampMetadataInterceptor"
 INTERCEPTOR_INDEX: Final = "AppendIndexMetadataInterceptor"
 #: Pulsar's own provider of authorization, whose rules are built.
-AUTHORIZATION_PROVIDER: Final = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
+_PROVIDERS: Final = "org.apache.pulsar.broker.authorization."
+AUTHORIZATION_PROVIDER: Final = f"{_PROVIDERS}PulsarAuthorizationProvider"
+#: Asks for each role that a token's claim names, where the other asks for the first.
+MULTI_ROLES_PROVIDER: Final = f"{_PROVIDERS}MultiRolesTokenAuthorizationProvider"
 
 
 @dataclass(frozen=True, slots=True)
