@@ -52,6 +52,10 @@ class BrokerConfig(PolicyConfig):
     authorization_provider: str = setting(
         "authorizationProvider", AUTHORIZATION_PROVIDER, "the class name of an authorization provider of Pulsar's"
     )
+    #: How roles are written in the log (``broker/access/core/shown_roles.py``).
+    role_anonymizer: str = setting(
+        "authenticationRoleLoggingAnonymizer", "NONE", choices=("NONE", "REDACTED", "hash:SHA256", "hash:MD5")
+    )
     super_user_roles: tuple[str, ...] = setting("superUserRoles", (), "roles, comma separated")
     authorization_has_wildcards: bool = setting("authorizationAllowWildcardsMatching", False, "true or false")
     #: Whether permissions of topics that are not there can be looked at, given and taken.
