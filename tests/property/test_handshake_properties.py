@@ -194,6 +194,33 @@ def test_new_credentials_of_another_role_end_it() -> None:
     assert machine.verdict(Known("joe", 300.0), 51.0) == Refuse("new credentials must be of the same role")
 
 
+def test_new_credentials_of_other_roles_beside_the_first_end_it_too() -> None:
+    machine = HandshakeMachine(HandshakeRules(LIMIT_S), 0.0)
+    machine.connect(Hello(Credentials("token", b"1"), can_refresh=True))
+    first = Known("jane", 100.0, roles=frozenset({"jane", "team"}))
+    assert machine.verdict(first, 0.0) == Accept(Principal("jane", roles=first.roles))
+    for number, roles, step in (
+        (1, {"team", "jane"}, None),
+        (2, {"jane"}, Refuse("new credentials must be of the same role")),
+    ):
+        machine.time_passed(50.0 * number)
+        machine.answer(Credentials("token", b"2"))
+        assert machine.verdict(Known("jane", 50.0 * number + 100, roles=frozenset(roles)), 50.0 * number) == step
+
+
+def test_roles_of_both_tokens_go_with_who_is_asked_for() -> None:
+    held = HandshakeRules(LIMIT_S, proxy_roles=PROXIES, verifies_original=True)
+    machine = HandshakeMachine(held, 0.0)
+    machine.connect(Hello(Credentials("token", b"1"), "jane", Credentials("token", b"2")))
+    assert machine.verdict(Known("proxy", roles=frozenset({"proxy"})), 0.0) == Verify(
+        Whose.ORIGINAL, Credentials("token", b"2")
+    )
+    roles = frozenset({"jane", "team"})
+    assert machine.verdict(Known("jane", roles=roles), 0.0) == Accept(
+        Principal("proxy", "jane", frozenset({"proxy"}), roles)
+    )
+
+
 @pytest.mark.parametrize("grace_s", [0.0, 5.0])
 def test_who_can_not_refresh_is_refused_when_they_expire_and_who_does_not_after_the_grace(grace_s: float) -> None:
     machine = connected(100.0, grace_s=grace_s, can_refresh=False)

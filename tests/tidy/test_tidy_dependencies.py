@@ -11,10 +11,11 @@ import pytest
 from support.house.source_tree import ROOT, SourceModule, imports_of, product_modules
 
 #: Distribution -> the module it brings, where the names differ.
-MODULES = {"google-re2": "re2", "protobuf": "google", "PyYAML": "yaml"}
+MODULES = {"google-re2": "re2", "protobuf": "google", "pure-sasl": "puresasl", "PyYAML": "yaml"}
 #: Where what an extra brings may be imported: those who load it only if it is wanted.
 EXTRAS_OF = {
     "geminga.app": {"cli", "server"},
+    "geminga.app.configuration.zookeeper_client": {"sasl"},
     "geminga.app.lifecycle.event_loop": {"fast"},
     "geminga.bookie": {"server"},
     "geminga.broker": {"server"},
@@ -31,7 +32,7 @@ EXTRAS_OF = {
     "pyspark_geminga": {"spark"},
 }
 #: What users may ask for; empty: what everybody gets.
-TO_RUN = ("", "avro", "cli", "crypto", "fast", "lake", "server", "spark", "zookeeper")
+TO_RUN = ("", "avro", "cli", "crypto", "fast", "lake", "sasl", "server", "spark", "zookeeper")
 
 
 def project() -> dict[str, set[str]]:

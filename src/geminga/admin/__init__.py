@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import ssl
 
     from geminga.admin._client import AdminClient
+    from geminga.admin._credentials import Authentication
 
 __all__ = [
     "AdminClient",
@@ -58,15 +59,22 @@ def connect(
     timeout_s: float = TIMEOUT_S,
     headers: Callable[[], Mapping[str, str]] | None = None,
     tls: ssl.SSLContext | None = None,
+    authentication: Authentication | None = None,
 ) -> AdminClient:
     """A client of the broker at ``url``, ``http://host:port`` or ``https://``; nothing is asked yet.
 
     ``timeout_s``: seconds for connecting, and between two parts of an answer. ``headers``: asked for with each request,
-    such as ``Authorization``. ``tls``: how ``https`` is verified; None: by the system's authorities. Raises ValueError.
+    such as ``Authorization``. ``tls``: how ``https`` is verified; None: by the system's authorities.
+    ``authentication``: who asks, one of the client's (``geminga.client.AuthenticationToken``, ``authentication_from``),
+    asked for its data with each request; a certificate is in ``tls``, if that is given. Raises ValueError.
     """
     # The calls are many, and whoever asks for their rows alone needs none of them.
     from geminga.admin._client import AdminClient
 
+    if authentication is not None:
+        from geminga.admin._credentials import said_by
+
+        headers, tls = said_by(authentication, headers, tls)
     return AdminClient(url, timeout_s=timeout_s, headers=headers, tls=tls)
 
 

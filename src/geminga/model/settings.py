@@ -28,8 +28,6 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
-    #: Whether its value is shown nowhere.
-    is_secret: bool = False
 
 
 def setting(
@@ -40,16 +38,15 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: Sequence[str] = (),
-    is_secret: bool = False,
 ) -> T:
     """A dataclass field for configuration ``key``; the type of the field decides how text is parsed.
 
-    ``int``, ``float``, ``bool``, ``str``, ``int | None``, ``tuple[str, ...]`` (comma separated) are understood.
+    ``int``, ``float``, ``bool``, ``str``, ``int | None``, ``tuple[str, ...]`` (comma separated) are understood, and
+    ``Secret``, which is shown nowhere.
     """
     made: Any = field(
         default=default,
-        repr=not is_secret,
-        metadata=MappingProxyType({"setting": Setting(key, expectation, minimum, maximum, tuple(choices), is_secret)}),
+        metadata=MappingProxyType({"setting": Setting(key, expectation, minimum, maximum, tuple(choices))}),
     )
     result: T = made
     return result

@@ -1,5 +1,7 @@
 """The role of a client's certificate: the common name of its subject, as Pulsar's provider for TLS reads it.
 
+A bookie's reads another one (:func:`bookie_role_of_subject`).
+
 Pulsar writes the subject as RFC 2253 says (``CN=jane,OU=sales,O=Acme``, the last part of the certificate first),
 splits that text at commas, and takes what follows the first ``CN=``. So of several common names the one that the
 certificate has last counts; a name with a comma is cut at it, and its backslash stays.
@@ -13,6 +15,7 @@ from typing import Final, TypeAlias
 from geminga.model.extras import needed_for
 
 _COMMON_NAME: Final = "2.5.4.3"
+_UNIT: Final = "2.5.4.11"
 #: Object ids of RFC 2253's short names.
 _SHORT: Final = {
     "2.5.4.3": "CN",
@@ -58,6 +61,29 @@ def role_of_subject(subject: Subject) -> str:
         if equals and kind == "CN" and value:
             return value
     raise ValueError("Client unable to authenticate with TLS certificate: its subject has no common name (CN)")
+
+
+def bookie_role_of_subject(subject: Subject) -> str:
+    """The role that BookKeeper's ``BookieAuthZFactory`` reads. Raises ValueError where there is none.
+
+    It stands in the first organizational unit (OU) as ``0:role``, beside what has other numbers: ``0:broker;1:east``;
+    of several roles (``0:broker,reader``) the first counts.
+
+    >>> bookie_role_of_subject([[("2.5.4.11", "1:east;0:broker, reader")], [("2.5.4.3", "jane")]])
+    'broker'
+    """
+    units = [part[0][1] for part in subject if len(part) == 1 and part[0][0] == _UNIT]
+    if not units:
+        raise ValueError("its subject has no organizational unit (OU)")
+    found = ""
+    for text in units[0].split(";"):
+        number, colon, value = text.partition(":")
+        # The last of a number counts.
+        if colon and number == "0":
+            found = value.split(",")[0].strip()
+    if not found:
+        raise ValueError("its organizational unit (OU) has no role: expected 0:role")
+    return found
 
 
 def distinguished_name(subject: Subject) -> str:

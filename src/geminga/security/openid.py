@@ -15,7 +15,7 @@ from geminga.model.extras import needed_for
 from geminga.security.base64_text import decode_url
 from geminga.security.json_object import parse_object
 from geminga.security.keys import PublicVerifier, Verifier, verifier_of
-from geminga.security.token_rules import Proved, check_audience, check_times, role_of
+from geminga.security.token_rules import Proved, check_audience, check_times, proved_by
 from geminga.security.web_token import WebToken
 
 #: Bytes of a document, and keys of one issuer.
@@ -46,6 +46,7 @@ class OpenIdRules:
     audiences: frozenset[str]
     role_claim: str = "sub"
     skew_s: float = 0.0
+    takes_all_roles: bool = False
 
     def claims_of(self, token: WebToken, now_s: float) -> Proved:
         """What a token says whose signature was verified, if it is good at ``now_s``. Raises ValueError."""
@@ -57,7 +58,7 @@ class OpenIdRules:
         if isinstance(made_s, int | float) and made_s > now_s + self.skew_s:
             raise ValueError("the token was made in the future (claim 'iat')")
         check_audience(token.claims, "aud", self.audiences)
-        return Proved(role_of(token.claims, self.role_claim), expires_s)
+        return proved_by(token.claims, self.role_claim, expires_s, takes_all=self.takes_all_roles)
 
 
 def discovery_url(issuer: str) -> str:

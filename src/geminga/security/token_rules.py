@@ -11,8 +11,9 @@ from geminga.security.algorithms import ALGORITHMS
 from geminga.security.keys import Signer, Verifier
 from geminga.security.web_token import WebToken, parse_token, signed_token, unsigned
 
-#: Characters of a role.
+#: Characters of a role, and roles of one token.
 ROLE_LENGTH_MAX: Final = 1024
+ROLES_MAX: Final = 256
 
 
 class ExpiredError(ValueError):
@@ -29,6 +30,8 @@ class Proved(NamedTuple):
     role: str
     #: ``exp``, seconds since 1970; None: it never ends.
     expires_s: float | None = None
+    #: All that the claim names, where they are asked for; None: they are not.
+    roles: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class TokenRules:
     audiences: frozenset[str] = frozenset()
     #: ``tokenAllowedClockSkewSeconds``: of the clock that made the token.
     skew_s: float = 0.0
+    #: Whether all roles of the claim are told.
+    takes_all_roles: bool = False
 
     def prove(self, text: str, now_s: float) -> Proved:
         """What the token says, if it is good at ``now_s`` (seconds since 1970). Raises ValueError with a sentence."""
@@ -57,7 +62,7 @@ class TokenRules:
         expires_s = check_times(token.claims, now_s, self.skew_s)
         if self.audience_claim:
             check_audience(token.claims, self.audience_claim, self.audiences)
-        return Proved(role_of(token.claims, self.role_claim), expires_s)
+        return proved_by(token.claims, self.role_claim, expires_s, takes_all=self.takes_all_roles)
 
 
 def check_signature(token: WebToken, keys: Sequence[Verifier]) -> None:
@@ -100,6 +105,24 @@ def role_of(claims: Mapping[str, object], claim: str) -> str:
     if len(said) > ROLE_LENGTH_MAX:
         raise ValueError(f"the token's role has more than {ROLE_LENGTH_MAX} characters")
     return said
+
+
+def proved_by(claims: Mapping[str, object], claim: str, expires_s: float | None, *, takes_all: bool) -> Proved:
+    """The role that ``claim`` names, and where ``takes_all`` every one. Raises ValueError."""
+    role = role_of(claims, claim)
+    return Proved(role, expires_s, roles_of(claims, claim) if takes_all else None)
+
+
+def roles_of(claims: Mapping[str, object], claim: str) -> frozenset[str]:
+    """All roles that ``claim`` names: a text, or those of a list; what is no text there is none. Raises ValueError."""
+    said = claims.get(claim)
+    listed: Sequence[object] = said if isinstance(said, list) else [said]
+    if len(listed) > ROLES_MAX:
+        raise ValueError(f"the token names {len(listed)} roles (claim {claim!r}); at most {ROLES_MAX} are taken")
+    roles = frozenset(role for role in listed if isinstance(role, str) and role)
+    if any(len(role) > ROLE_LENGTH_MAX for role in roles):
+        raise ValueError(f"one of the token's roles has more than {ROLE_LENGTH_MAX} characters")
+    return roles
 
 
 def create_token(key: Signer, algorithm: str, claims: Mapping[str, object], header: Mapping[str, object]) -> str:

@@ -28,11 +28,16 @@ class Authority:
         self.certificate = directory / f"{name}.pem"
         self.certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
 
-    def store(self, name: str, *addresses: str, password: str = "", days: tuple[int, int] = (-1, 1)) -> Path:
-        """A file of a new key and its certificate, which is for these addresses and holds between these days."""
+    def store(
+        self, name: str, *addresses: str, password: str = "", days: tuple[int, int] = (-1, 1), unit: str = ""
+    ) -> Path:
+        """A file of a new key and its certificate, which is for these addresses and holds between these days.
+
+        ``unit``: the organizational unit, beside ``name``.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         found = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-        builder = self._built(_name_of(name), key.public_key(), is_authority=False, days=days)
+        builder = self._built(_name_of(name, unit), key.public_key(), is_authority=False, days=days)
         if found:
             builder = builder.add_extension(x509.SubjectAlternativeName(found), critical=False)
         hidden = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
@@ -91,5 +96,6 @@ def as_pkcs12(store: Path, password: str) -> Path:
     return path
 
 
-def _name_of(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+def _name_of(name: str, unit: str = "") -> x509.Name:
+    units = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit)] if unit else []
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name), *units])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,8 +12,13 @@ from typing import Any, ClassVar
 import pytest
 
 from geminga.admin import _http, errors
+from geminga.admin import connect as admin_connect
+from geminga.admin._credentials import said_by
 from geminga.admin._http import HttpCaller
+from geminga.admin.blocking import connect
 from geminga.admin.defaults import DEFAULT_URL, TIMEOUT_S
+from geminga.client import AuthenticationBasic, AuthenticationTLS, AuthenticationToken
+from support.processes.certificates import Authority
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -139,3 +146,44 @@ def test_connections_that_wait_are_few(url: str, monkeypatch: pytest.MonkeyPatch
 
 def test_where_nothing_is_said() -> None:
     assert (DEFAULT_URL, TIMEOUT_S) == ("http://localhost:8080", 30.0)
+
+
+def test_client_authentication_is_asked_with_each_request(url: str) -> None:
+    tokens = iter(["one", "two"])
+    with connect(url, authentication=AuthenticationToken(lambda: next(tokens))) as admin:
+        admin.tenants.list()
+        admin.tenants.list()
+    with connect(url, authentication=AuthenticationBasic("jane", "hidden1"), headers=lambda: {"X": "y"}) as admin:
+        admin.tenants.list()
+    assert [seen[4] for seen in _Handler.seen] == ["Bearer one", "Bearer two", "Basic amFuZTpoaWRkZW4x"]
+
+    async def awaited() -> str:
+        return "three"
+
+    with (
+        connect(url, authentication=AuthenticationToken(awaited)) as admin,
+        pytest.raises(ValueError, match="a token that is awaited"),
+    ):
+        admin.tenants.list()
+    assert len(_Handler.seen) == 3
+
+
+def test_asynchronous_client_asks_as_somebody_too(url: str) -> None:
+    async def scenario() -> None:
+        async with admin_connect(url, authentication=AuthenticationToken("abc")) as admin:
+            await admin.tenants.list()
+
+    asyncio.run(scenario())
+    assert [seen[4] for seen in _Handler.seen] == ["Bearer abc"]
+
+
+def test_certificate_that_can_not_be_read_is_told_at_once(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"certificate /nowhere.pem, key /key.pem: No such file"):
+        connect("https://localhost", authentication=AuthenticationTLS("/nowhere.pem", "/key.pem"))
+    authority = Authority(tmp_path, "authority")
+    store = authority.store("client")
+    said = said_by(AuthenticationTLS(str(store), str(store)), None, None)
+    assert said.tls is not None
+    assert said.headers() == {}
+    own = ssl.create_default_context()
+    assert said_by(AuthenticationTLS("/nowhere.pem", ""), None, own).tls is own

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ssl import CERT_REQUIRED
+
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_pem_x509_certificate
 
 from geminga.app.configuration.bookie_config import load_bookie_config
-from geminga.app.configuration.bookie_tls_config import FACTORY, BookieTlsConfig, BrokerBookieTlsConfig
+from geminga.app.configuration.bookie_tls_config import (
+    AUTH_FACTORY,
+    AUTH_OFF,
+    FACTORY,
+    BookieTlsConfig,
+    BrokerBookieTlsConfig,
+)
 from geminga.app.configuration.cluster_config import load_broker_config
 from geminga.model.errors import ConfigurationError
 from support.processes.certificates import Authority, as_pkcs12, parts_of
@@ -49,6 +60,60 @@ def test_files_are_pem_or_stores_as_they_are(authority: Authority, tmp_path) -> 
     assert followed.made.identity is not None
     assert followed.made.identity.subject == "CN=other"
     assert pem.used().made.identity is not None
+
+
+def test_certificates_have_roles_where_bookkeepers_factory_is_named(authority: Authority) -> None:
+    known = bookie(bookieAuthProviderFactoryClass=AUTH_FACTORY, authorizedRoles="broker, recovery")
+    assert known.knows_clients
+
+    def refusal(store) -> str:
+        certificate = load_pem_x509_certificate(parts_of(store)[0].read_bytes())
+        return known.refusal(certificate.public_bytes(Encoding.DER))
+
+    assert refusal(authority.store("a", unit="0:recovery")) == ""
+    assert refusal(authority.store("b", unit="0:reader")) == "the role of its certificate is none of authorizedRoles"
+    assert refusal(authority.store("c")) == "its certificate gives no role: its subject has no organizational unit (OU)"
+    assert known.refusal(None) == "it shows no certificate"
+    assert known.refusal(b"0") == "its certificate gives no role: the certificate can not be read"
+    # Nobody else gets through the handshake.
+    tls, followed = replace(known, key_store=str(authority.store("d")), trust_store=str(authority.certificate)).served(
+        7
+    )
+    assert tls.refusal is not None
+    assert followed.context().verify_mode is CERT_REQUIRED
+    for off in ("", "null", AUTH_OFF[-1]):
+        assert not bookie(bookieAuthProviderFactoryClass=off).knows_clients
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"bookieAuthProviderFactoryClass": AUTH_FACTORY}, "authorizedRoles is not set, and nobody would be served"),
+        ({"authorizedRoles": "broker"}, "every certificate would be served"),
+        (
+            {"bookieAuthProviderFactoryClass": "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"},
+            "SASL is not built; expected org.apache.bookkeeper.tls.BookieAuthZFactory",
+        ),
+        ({"bookieAuthProviderFactoryClass": "com.example.Mine"}, "no such provider is known"),
+        (
+            {
+                "bookieAuthProviderFactoryClass": AUTH_FACTORY,
+                "authorizedRoles": "broker",
+                "gemingaTlsOptional": "true",
+            },
+            "gemingaTlsOptional=true: who asks without TLS shows no certificate",
+        ),
+    ],
+)
+def test_roles_that_would_keep_nobody_away_are_refused(values: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        bookie(**values)
+
+
+@pytest.mark.parametrize("key", ["bookieAuthProviderFactoryClass", "authorizedRoles"])
+def test_roles_without_tls_refuse_the_start(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key}=x .*for tlsProviderFactoryClass is not set"):
+        load_bookie_config(overrides=[f"{key}=x"])
 
 
 def test_what_can_not_be_is_told_by_its_key(authority: Authority) -> None:

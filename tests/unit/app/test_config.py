@@ -164,8 +164,9 @@ def test_authorization_without_authentication_refuses_to_start() -> None:
 def test_other_authorization_providers_are_refused_by_name(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"authorizationProvider={name} .*this provider is not built"):
         load_config(overrides=[f"authorizationProvider={name}"])
-    pulsars = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
-    assert load_config(overrides=[f"authorizationProvider={pulsars}"]).warnings == ()
+    for pulsars in ("PulsarAuthorizationProvider", "MultiRolesTokenAuthorizationProvider"):
+        said = f"authorizationProvider=org.apache.pulsar.broker.authorization.{pulsars}"
+        assert load_config(overrides=[said]).warnings == ()
 
 
 @pytest.mark.parametrize(

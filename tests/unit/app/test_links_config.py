@@ -8,7 +8,8 @@ from geminga.app.configuration.config import Config, load_config
 from geminga.app.servers.member_broker import links_of
 from geminga.client import AuthenticationToken
 from geminga.model.errors import ConfigurationError
-from support.processes.certificates import Authority
+from geminga.model.secret import DOTS
+from support.processes.certificates import Authority, as_pkcs12
 
 JAVA = "org.apache.pulsar.client.impl.auth"
 PORTS = {"brokerServicePortTls": 1, "webServicePortTls": 2, "tlsCertificateFilePath": "/c"}
@@ -35,7 +36,7 @@ def test_credentials_alone_are_used_without_tls_and_shown_nowhere() -> None:
     assert isinstance(authentication, AuthenticationToken)
     assert authentication.data() == b"hidden1"
     assert not links.uses_tls
-    assert config.values()["brokerClientAuthenticationParameters"] == "***"
+    assert config.values()["brokerClientAuthenticationParameters"] == DOTS
     assert "hidden1" not in repr(config)
 
 
@@ -50,6 +51,35 @@ def test_files_are_read_at_the_start(tmp_path) -> None:
     assert links_of(loaded(**good, tlsHostnameVerificationEnabled="true")).client_arguments["tls_validate_hostname"]
 
 
+def test_stores_are_pkcs12_and_java_s_own_are_refused_with_what_converts_them(tmp_path) -> None:
+    authority = Authority(tmp_path, "authority")
+    own, trusted = as_pkcs12(authority.store("broker"), "hidden1"), as_pkcs12(authority.store("other"), "hidden2")
+    good = {
+        **PORTS,
+        "brokerClientTlsEnabled": "true",
+        "brokerClientTlsEnabledWithKeyStore": "true",
+        "brokerClientTlsKeyStoreType": "PKCS12",
+        "brokerClientTlsKeyStore": own,
+        "brokerClientTlsKeyStorePassword": "hidden1",
+        "brokerClientTlsTrustStore": trusted,
+        "brokerClientTlsTrustStorePassword": "hidden2",
+    }
+    config = loaded(**good)
+    assert "hidden" not in repr(config) + str(config.values())
+    context = links_of(config).context()
+    assert context.cert_store_stats()["x509"] == 1
+    for change, told in (
+        ({"brokerClientTlsKeyStorePassword": "hidden3"}, "broker.p12: the PKCS#12 store can not be opened"),
+        ({"brokerClientTlsTrustStorePassword": "hidden3"}, "other.p12: the PKCS#12 store can not be opened"),
+    ):
+        with pytest.raises(ConfigurationError, match=told) as caught:
+            links_of(loaded(**{**good, **change}))
+        assert "hidden" not in str(caught.value)
+    own.write_bytes(b"\xfe\xed\xfe\xed...")
+    with pytest.raises(ConfigurationError, match=r"a Java key store \(JKS\).*keytool -importkeystore"):
+        links_of(loaded(**good))
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -57,10 +87,6 @@ def test_files_are_read_at_the_start(tmp_path) -> None:
         (
             {**PORTS, "webServicePort": ""},
             "brokerServicePort= or webServicePort= .* expected brokerClientTlsEnabled=true",
-        ),
-        (
-            {**PORTS, "brokerClientTlsEnabled": "true", "brokerClientTlsEnabledWithKeyStore": "true"},
-            "expected brokerClientTrustCertsFilePath",
         ),
         ({"brokerClientAuthenticationPlugin": "com.example.Mine"}, "'com.example.Mine' is not built"),
         ({"brokerClientAuthenticationParameters": "hidden1"}, "parameters of authentication without a plugin"),

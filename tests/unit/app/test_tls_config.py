@@ -8,6 +8,7 @@ from geminga.app.configuration.config import Config, load_config
 from geminga.app.configuration.tls_config import TlsConfig
 from geminga.app.servers.tls_ports import TlsPorts
 from geminga.model.errors import ConfigurationError
+from geminga.model.secret import DOTS
 from geminga.runtime.tls.settings import PeerCertificate
 from support.processes.certificates import Authority, as_pkcs12
 
@@ -79,7 +80,7 @@ def test_passwords_of_stores_are_not_shown() -> None:
     assert config.tls is not None
     assert config.tls.material.password == "hidden1"
     assert config.values()["tlsKeyStore"] == "/store"
-    assert config.values()["tlsKeyStorePassword"] == "***"
+    assert config.values()["tlsKeyStorePassword"] == DOTS
     assert "hidden1" not in repr(config) + repr(config.tls.material)
 
 

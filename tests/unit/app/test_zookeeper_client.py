@@ -10,8 +10,10 @@ from geminga.app.configuration.bookie_config import load_bookie_config
 from geminga.app.configuration.cluster_config import load_broker_config
 from geminga.app.configuration.zookeeper_client import with_client_config
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.core.zookeeper_credentials import Scheme, ZooKeeperCredentials
 from geminga.metadata.core.zookeeper_tls import ZooKeeperTls
 from geminga.model.errors import ConfigurationError
+from geminga.model.secret import Secret
 from support.processes.certificates import Authority
 
 ADDRESS = ZooKeeperAddress(("h:1",))
@@ -58,15 +60,34 @@ def test_what_is_refused_names_its_property_and_loses_no_protection(tmp_path: Pa
     assert "expected a PEM file" in refusal(
         tmp_path, client_secure="true", ssl_keyStore_location="a.pem", ssl_keyStore_type="JKS"
     )
-    for key in ("sasl_client", "sasl_clientconfig"):
-        assert "SASL to a ZooKeeper is not built" in refusal(tmp_path, **{key: "true"})
     for key in ("ssl_enabledProtocols", "ssl_ocsp", "cilent_secure"):
         assert f"zookeeper.{key.replace('_', '.')} is not known here; expected one of" in refusal(
             tmp_path, client_secure="true", **{key: "true"}
         )
-    (tmp_path / "jaas.properties").write_text("java.security.auth.login.config=/etc/jaas.conf\n")
-    with pytest.raises(ConfigurationError, match=r"jaas\.properties, line 1: java\.security.*SASL"):
-        with_client_config(ADDRESS, str(tmp_path / "jaas.properties"))
+
+
+def test_who_the_client_is_stands_in_files_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "zookeeper.properties"
+    path.write_text(f"java.security.auth.login.config={tmp_path}/jaas.conf\nzookeeper.sasl.client.username=zk\n")
+    with pytest.raises(ConfigurationError, match=r"java\.security\.auth\.login\.config=.*jaas\.conf: No such file"):
+        with_client_config(ADDRESS, str(path))
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+    (tmp_path / "jaas.conf").write_text(f'Client {{ {module} required username="jane" password="hidden1"; }};')
+    found = with_client_config(ADDRESS, str(path))
+    assert found.credentials == ZooKeeperCredentials(Scheme.SASL, "jane", Secret("hidden1"))
+    assert found.tls is None
+    (tmp_path / "jaas.conf").write_text("Client { x required; };")
+    with pytest.raises(ConfigurationError, match=r"jaas\.conf: section Client: x is not known"):
+        with_client_config(ADDRESS, str(path))
+    path.write_text(f"geminga.zookeeper.digestPath={tmp_path}/digest\n")
+    (tmp_path / "digest").write_text("jim:hidden2\n")
+    found = with_client_config(ADDRESS, str(path))
+    assert found.credentials == ZooKeeperCredentials(Scheme.DIGEST, "jim", Secret("hidden2"))
+    assert "hidden2" not in f"{found} {found!r}"
+    (tmp_path / "digest").write_bytes(b"hidden2\xff")
+    with pytest.raises(ConfigurationError, match=r"digestPath=.*no text in UTF-8") as caught:
+        with_client_config(ADDRESS, str(path))
+    assert "hidden2" not in str(caught.value)
 
 
 def test_files_that_can_not_be_used_are_told_at_once(tmp_path: Path) -> None:

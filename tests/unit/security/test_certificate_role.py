@@ -14,6 +14,7 @@ from cryptography.x509.oid import NameOID
 from geminga.security.certificate_role import (
     CERTIFICATE_BYTES_MAX,
     Subject,
+    bookie_role_of_subject,
     distinguished_name,
     role_of_subject,
     subject_of,
@@ -71,3 +72,39 @@ def test_subject_is_read_out_of_a_certificate() -> None:
     for wrong in (b"", made[:-1], b"\x30\x00", b"x" * (CERTIFICATE_BYTES_MAX + 1)):
         with pytest.raises(ValueError, match="certificate"):
             subject_of(wrong)
+
+
+UNIT = "2.5.4.11"
+
+
+@pytest.mark.parametrize(
+    ("subject", "role"),
+    [
+        ([[(CN, "jane")], [(UNIT, "0:broker")]], "broker"),
+        ([[(UNIT, "1:east; 0:x;0: broker , reader;2:")]], "broker"),
+        # The first unit counts, of all numbers the last.
+        ([[(UNIT, "0:a;0:b")], [(UNIT, "0:c")]], "b"),
+        ([[(UNIT, "0:a:b")]], "a:b"),
+    ],
+)
+def test_role_for_a_bookie_stands_in_the_organizational_unit(subject: list[list[tuple[str, str]]], role: str) -> None:
+    assert bookie_role_of_subject(subject) == role
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        [],
+        [[(CN, "0:jane")]],
+        [[(UNIT, "broker")]],
+        [[(UNIT, "00:broker")]],
+        [[(UNIT, "0:")]],
+        [[(UNIT, "0:,broker")]],
+        [[(UNIT, "0:a;0:")]],
+        [[(UNIT, "1:east")], [(UNIT, "0:broker")]],
+        [[(CN, "jane"), (UNIT, "0:broker")]],
+    ],
+)
+def test_nothing_else_is_a_role_for_a_bookie(subject: list[list[tuple[str, str]]]) -> None:
+    with pytest.raises(ValueError, match="organizational unit"):
+        bookie_role_of_subject(subject)

@@ -269,6 +269,22 @@ def test_role_is_a_text_or_the_first_of_a_list() -> None:
         said({"sub": "x" * (ROLE_LENGTH_MAX + 1)})
 
 
+def test_all_roles_of_the_claim_are_told_where_they_are_asked_for() -> None:
+    def roles(claim: object) -> frozenset[str] | None:
+        return said({"roles": claim}, role_claim="roles", takes_all_roles=True).roles
+
+    assert said({"roles": ["a", "b"]}, role_claim="roles").roles is None
+    assert roles("a") == {"a"}
+    # As in Pulsar, what is no text is the role of nobody.
+    assert roles(["a", "b", 5, "", None, ["c"], "b"]) == {"a", "b"}
+    with pytest.raises(ValueError, match="names no role"):
+        roles([])
+    with pytest.raises(ValueError, match=r"257 roles .*at most 256"):
+        roles(["a"] * 257)
+    with pytest.raises(ValueError, match="one of the token's roles has more than"):
+        roles(["a", "x" * (ROLE_LENGTH_MAX + 1)])
+
+
 # ---- the form
 
 

@@ -10,6 +10,7 @@ from geminga.admin.defaults import DEFAULT_URL, TIMEOUT_S
 if TYPE_CHECKING:
     import ssl
 
+    from geminga.admin._credentials import Authentication
     from geminga.admin.blocking._client import AdminClient
 
 __all__ = ["AdminClient", "connect"]
@@ -21,11 +22,16 @@ def connect(
     timeout_s: float = TIMEOUT_S,
     headers: Callable[[], Mapping[str, str]] | None = None,
     tls: ssl.SSLContext | None = None,
+    authentication: Authentication | None = None,
 ) -> AdminClient:
     """See :func:`geminga.admin.connect`; any number of threads may use it."""
     # The calls are many, and whoever asks for their rows alone needs none of them.
     from geminga.admin.blocking._client import AdminClient
 
+    if authentication is not None:
+        from geminga.admin._credentials import said_by
+
+        headers, tls = said_by(authentication, headers, tls)
     return AdminClient(url, timeout_s=timeout_s, headers=headers, tls=tls)
 
 

@@ -93,10 +93,12 @@ class BookieServerConfig:
 
 
 if TYPE_CHECKING:
+    from geminga.app.configuration.bookie_http_tls import BookieHttpTlsConfig
     from geminga.app.configuration.bookie_tls_config import BookieTlsConfig
 
 #: The key that asks for TLS, in BookKeeper's own words.
 TLS_FACTORY: Final = "tlsProviderFactoryClass"
+HTTP_TLS: Final = "httpServerTlsEnable"
 
 
 class HttpListener(NamedTuple):
@@ -105,6 +107,8 @@ class HttpListener(NamedTuple):
     host: str
     port: int
     key: str
+    #: None: it speaks none.
+    tls: BookieHttpTlsConfig | None = None
 
 
 class RecoveryConfig(NamedTuple):
@@ -127,14 +131,18 @@ class BookieProcessConfig:
     recovery: RecoveryConfig | None = None
     #: None: nobody speaks TLS.
     tls: BookieTlsConfig | None = None
+    #: None: HTTP has none.
+    http_tls: BookieHttpTlsConfig | None = None
 
     def http(self) -> HttpListener | None:
         """Where it answers HTTP; None: nowhere. As in BookKeeper, metrics have a port of their own only without it."""
         server = self.server
         if server.http_server_enabled:
-            return HttpListener(server.http_server_host, server.http_server_port, "httpServerPort")
+            return HttpListener(server.http_server_host, server.http_server_port, "httpServerPort", self.http_tls)
         if server.prometheus_http and _simple_name(server.stats_provider_class) == PROMETHEUS_PROVIDER:
-            return HttpListener(server.prometheus_host, server.prometheus_port, "prometheusStatsHttpPort")
+            return HttpListener(
+                server.prometheus_host, server.prometheus_port, "prometheusStatsHttpPort", self.http_tls
+            )
         return None
 
     def http_names(self) -> tuple[str, ...]:
@@ -176,14 +184,14 @@ def load_bookie_config(
     recovery = _recovery(latest)
     known = {key for config_class in classes[: 4 if recovery else 2] for key in settings_of(config_class)}
     known.add(AUTO_RECOVERY_KEY)
-    tls = bookie_tls_of(latest, known)
+    tls, http_tls = bookie_tls_of(latest, known), http_tls_of(latest, known)
     warnings = list(_asked_in_vain(latest.values(), known))
     warnings += risks(bookie)
     unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
     warnings += unknown_keys(unused, known)
     if recovery is not None and metadata is None:
         warnings.append(f"{AUTO_RECOVERY_KEY}=true has no effect: without a metadata store the bookie is in no cluster")
-    return BookieProcessConfig(server, bookie, tuple(warnings), metadata, recovery, tls)
+    return BookieProcessConfig(server, bookie, tuple(warnings), metadata, recovery, tls, http_tls)
 
 
 def bookie_tls_of(latest: Mapping[str, ConfigEntry], known: set[str]) -> BookieTlsConfig | None:
@@ -197,6 +205,17 @@ def bookie_tls_of(latest: Mapping[str, ConfigEntry], known: set[str]) -> BookieT
     found = build_settings(BookieTlsConfig, latest)
     found.check()
     return found
+
+
+def http_tls_of(latest: Mapping[str, ConfigEntry], known: set[str]) -> BookieHttpTlsConfig | None:
+    """What is said of TLS where HTTP is answered, whose keys become ``known``; None: it has none."""
+    if HTTP_TLS not in latest:
+        return None
+    from geminga.app.configuration.bookie_http_tls import BookieHttpTlsConfig
+
+    known.update(settings_of(BookieHttpTlsConfig))
+    found = build_settings(BookieHttpTlsConfig, latest)
+    return found if found.is_used else None
 
 
 def _recovery(latest: Mapping[str, ConfigEntry]) -> RecoveryConfig | None:
@@ -238,8 +257,8 @@ def _asked_in_vain(entries: Collection[ConfigEntry], known: set[str]) -> Iterato
         named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
         these = "this key" if len(refused) == 1 else "these keys"
         raise ConfigurationError(
-            "a bookie of this version has no authentication, has TLS by tlsProviderFactoryClass alone, and does not "
-            f"start where more is asked for: {named}. Remove {these} to run it without"
+            "a bookie has TLS by tlsProviderFactoryClass alone, knows its clients by their certificates alone, and "
+            f"does not start where more is asked for: {named}. Remove {these} to run it without"
         )
     for entry in entries:
         if entry.key == "statsProviderClass" and _simple_name(entry.text) not in _PROVIDERS:

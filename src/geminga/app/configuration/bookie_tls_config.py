@@ -18,9 +18,17 @@ from geminga.runtime.tls.contexts import Made, client_context, server_context
 from geminga.runtime.tls.following import FollowedContext
 from geminga.runtime.tls.material import read_file
 from geminga.runtime.tls.settings import Material, Named, PeerCertificate, Rules, check_protocols
+from geminga.security.certificate_role import bookie_role_of_subject, subject_of
 
 #: What BookKeeper's key names, and Pulsar's.
 FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
+#: Who a client is, by its certificate; and what stands for nobody being asked.
+AUTH_FACTORY = "org.apache.bookkeeper.tls.BookieAuthZFactory"
+AUTH_OFF = (
+    "",
+    "null",
+    "org.apache.bookkeeper.auth.AuthProviderFactoryFactory$AuthenticationDisabledAuthProviderFactory",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +52,52 @@ class BookieTlsConfig:
     provider: str = setting("tlsProvider", "", "a name; without effect")
     #: Geminga's own: who asks without TLS is served, too, while it is being rolled out.
     is_optional: bool = setting("gemingaTlsOptional", False, "true or false")
+    auth_factory: str = setting("bookieAuthProviderFactoryClass", "", AUTH_FACTORY)
+    #: Of certificates; counted where the factory is named.
+    authorized_roles: tuple[str, ...] = setting("authorizedRoles", (), "roles, comma separated")
 
     def check(self) -> None:
         """Raise ConfigurationError for another factory, and for versions that are not spoken."""
         _check_factory("tlsProviderFactoryClass", self.factory)
         check_protocols(self.rules)
+        if self.auth_factory.strip() not in (*AUTH_OFF, AUTH_FACTORY):
+            why = "SASL is not built" if "SASL" in self.auth_factory else "no such provider is known"
+            raise ConfigurationError(
+                f"bookieAuthProviderFactoryClass={self.auth_factory}: {why}; expected {AUTH_FACTORY}, by the role in "
+                "a client's certificate"
+            )
+        if not self.knows_clients:
+            if self.authorized_roles:
+                raise ConfigurationError(
+                    f"authorizedRoles={','.join(self.authorized_roles)}: every certificate would be served, for "
+                    f"bookieAuthProviderFactoryClass is not set; expected {AUTH_FACTORY}"
+                )
+            return
+        if not self.authorized_roles:
+            raise ConfigurationError(
+                f"bookieAuthProviderFactoryClass={self.auth_factory}: authorizedRoles is not set, and nobody would be "
+                "served; expected roles of certificates, comma separated"
+            )
+        if self.is_optional:
+            raise ConfigurationError(
+                "gemingaTlsOptional=true: who asks without TLS shows no certificate, so that authorizedRoles would "
+                "keep nobody away; expected false with bookieAuthProviderFactoryClass"
+            )
+
+    @property
+    def knows_clients(self) -> bool:
+        """Whether nobody is served without a certificate of one of the roles."""
+        return self.auth_factory.strip() == AUTH_FACTORY
+
+    def refusal(self, certificate: bytes | None) -> str:
+        """Why who shows ``certificate`` (DER) has no right to anything; empty: it has."""
+        if certificate is None:
+            return "it shows no certificate"
+        try:
+            role = bookie_role_of_subject(subject_of(certificate))
+        except ValueError as error:
+            return f"its certificate gives no role: {error}"
+        return "" if role in self.authorized_roles else "the role of its certificate is none of authorizedRoles"
 
     def material(self) -> Material:
         """Where certificate, key and trust are; raises ConfigurationError for files of passwords."""
@@ -78,9 +127,11 @@ class BookieTlsConfig:
                 "tlsKeyStore is not set: the bookie speaks TLS and needs a certificate with its key; expected "
                 "tlsCertificatePath and tlsKeyStore, PEM"
             )
-        peers = PeerCertificate.REQUIRED if self.requires_client else PeerCertificate.WANTED
+        is_required = self.requires_client or self.knows_clients
+        peers = PeerCertificate.REQUIRED if is_required else PeerCertificate.WANTED
         followed = _followed("the bookie's port", self, partial(self._server, peers))
-        return BookieTls(ServerTls(followed.context, handshake_s), self.is_optional), followed
+        refusal = self.refusal if self.knows_clients else None
+        return BookieTls(ServerTls(followed.context, handshake_s), self.is_optional, refusal), followed
 
     def used(self) -> FollowedContext:
         """What connections to bookies get; raises ConfigurationError."""

@@ -20,7 +20,7 @@ from geminga.app.configuration.core.quorums import meet_quorums
 from geminga.app.configuration.server_config import ServerConfig
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
-from geminga.broker.configuration.broker_config import AUTHORIZATION_PROVIDER, BrokerConfig
+from geminga.broker.configuration.broker_config import AUTHORIZATION_PROVIDER, MULTI_ROLES_PROVIDER, BrokerConfig
 from geminga.managed_ledger.shared.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import Setting, settings_of
@@ -106,9 +106,8 @@ class Config:
         ):
             if part is None:
                 continue
-            for key, (setting, name) in settings_of(type(part)).items():
-                text = value_text(getattr(part, name))
-                found.setdefault(key, "***" if text and setting.is_secret else text)
+            for key, (_, name) in settings_of(type(part)).items():
+                found.setdefault(key, value_text(getattr(part, name)))
         return dict(sorted(found.items()))
 
 
@@ -402,10 +401,10 @@ def shown_assignment(entry: ConfigEntry) -> str:
 def check_authorization(broker: BrokerConfig, latest: Mapping[str, ConfigEntry]) -> None:
     """Raise ConfigurationError for a provider that is not built, and where nobody would be asked who they are."""
     provider = latest.get("authorizationProvider")
-    if provider is not None and broker.authorization_provider != AUTHORIZATION_PROVIDER:
+    if provider is not None and broker.authorization_provider not in (AUTHORIZATION_PROVIDER, MULTI_ROLES_PROVIDER):
         raise ConfigurationError(
             f"{shown_assignment(provider)}: this provider is not built, and another one would give other rights; "
-            f"expected {AUTHORIZATION_PROVIDER}"
+            f"expected {AUTHORIZATION_PROVIDER} or {MULTI_ROLES_PROVIDER}"
         )
     authentication = latest.get("authenticationEnabled")
     is_authenticated = authentication is not None and authentication.text.strip().lower() == "true"

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from geminga.model.errors import ConfigurationError
+from geminga.model.secret import Secret
 from geminga.model.settings import setting
 from geminga.runtime.tls.contexts import server_context
 from geminga.runtime.tls.following import FollowedContext
@@ -48,10 +49,10 @@ class TlsConfig:
     has_key_store: bool = setting("tlsEnabledWithKeyStore", False, "true or false")
     key_store_type: str = setting("tlsKeyStoreType", "JKS", "PKCS12, or JKS for a file that is PKCS#12")
     key_store: str = setting("tlsKeyStore", "", "the path of a PKCS#12 store")
-    key_store_password: str = setting("tlsKeyStorePassword", "", "a password", is_secret=True)
+    key_store_password: Secret = setting("tlsKeyStorePassword", Secret(""), "a password")
     trust_store_type: str = setting("tlsTrustStoreType", "JKS", "PKCS12, or JKS for a file that is PKCS#12")
     trust_store: str = setting("tlsTrustStore", "", "the path of a PKCS#12 store")
-    trust_store_password: str = setting("tlsTrustStorePassword", "", "a password", is_secret=True)
+    trust_store_password: Secret = setting("tlsTrustStorePassword", Secret(""), "a password")
     #: Before Pulsar 2.0 it alone opened the ports.
     is_asked_for: bool = setting("tlsEnabled", False, "true or false")
     #: Whether the plain port of the binary protocol, and of HTTP, is not opened.
@@ -84,9 +85,9 @@ class TlsConfig:
                 Named("tlsKeyStore"),
                 Named("tlsTrustStore", self.trust_store),
                 "tlsKeyStorePassword",
-                self.key_store_password,
+                self.key_store_password.reveal(),
                 "tlsTrustStorePassword",
-                self.trust_store_password,
+                self.trust_store_password.reveal(),
             )
         return Material(
             Named("tlsCertificateFilePath", self.certificate),

@@ -13,7 +13,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from geminga.app.configuration.bookie_config import BookieServerConfig, HttpListener, bookie_tls_of, load_bookie_config
+from geminga.app.configuration.bookie_config import (
+    BookieServerConfig,
+    HttpListener,
+    bookie_tls_of,
+    http_tls_of,
+    load_bookie_config,
+)
 from geminga.app.configuration.config import build_settings, unknown_keys
 from geminga.app.configuration.config_sources import from_assignment, from_environment, read_file
 from geminga.app.configuration.core.bookie_keys import NOT_BUILT
@@ -96,12 +102,14 @@ def load_autorecovery_config(
     http = bookie.http()
     if http is not None:
         opening = Opening(HOST_KEYS[http.key], http.host, OF_STATE)
-        check_start([opening], is_authenticated=False, may_be_open=bookie.server.may_be_open)
+        knows_clients = http.tls is not None and http.tls.knows_clients
+        check_start([opening], is_authenticated=knows_clients, may_be_open=bookie.server.may_be_open)
     latest = {entry.key: entry for entry in entries}
     # One file serves a machine's bookie and its auto-recovery.
     classes = (BookieServerConfig, BookieConfig, BookKeeperConfig, ReplicationConfig)
     known = {key for config_class in classes for key in settings_of(config_class)}
     tls = bookie_tls_of(latest, known)
+    http_tls_of(latest, known)
     unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
     return AutoRecoveryProcessConfig(
         bookie.server,

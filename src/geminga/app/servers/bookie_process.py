@@ -45,7 +45,7 @@ async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) ->
     stop_on_signals(loop, stop, latest_s=lambda: STOP_S + STOP_GRACE_S)
     server = BookieProcessServer(config, data_dir, on_fatal=end_at_once)
     if config.tls is not None:
-        loop.add_signal_handler(signal.SIGHUP, server.look_at_certificates)
+        loop.add_signal_handler(signal.SIGHUP, server.look_at_files)
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -141,7 +141,7 @@ class BookieProcessServer:
                 _log.error("closing the %s failed: %s", part, error)
 
     async def _start(self) -> ServedBookie:
-        _check_open_start(self._config)
+        check_bookie_start(self._config)
         runtime = real_runtime(self._on_fatal)
         self._closers.append(("threads", runtime.threads.close))
         self._closers.append(("disk", runtime.disk.close))
@@ -212,7 +212,7 @@ class BookieProcessServer:
         self._closers.append(("certificates", self._forget_certificates))
         return tls
 
-    def look_at_certificates(self) -> None:
+    def look_at_files(self) -> None:
         """Read the files of certificates again, if it speaks TLS: SIGHUP."""
         if self._followed is not None:
             self._followed.look(again=True)
@@ -266,20 +266,21 @@ class BookieProcessServer:
 
     def _warn(self, address: ServedBookie, *, is_registered: bool) -> None:
         bind = self._config.server.bind_address
-        if not is_loopback(bind):
+        knows_clients = self._config.tls is not None and self._config.tls.knows_clients
+        if not is_loopback(bind) and not knows_clients:
             _log.warning(
                 "listening on %s without authentication: whoever reaches this machine can read all entries, add "
                 "entries, and fence ledgers, so that their writers lose them",
                 bind,
             )
-        elif not is_loopback(address.host):
+        elif is_loopback(bind) and not is_loopback(address.host):
             _log.warning(
                 "advertisedAddress=%s, but only this machine is listened to (bindAddress=%s)", address.host, bind
             )
         if self._config.server.force_read_only:
             _log.warning("read-only: forceReadOnlyBookie=true")
         http = self._config.http()
-        if http is not None and not is_loopback(http.host):
+        if http is not None and not is_loopback(http.host) and (http.tls is None or not http.tls.knows_clients):
             _log.warning(
                 "%s on %s without authentication: whoever reaches this machine can read metrics and state there, and "
                 "change nothing",
@@ -290,10 +291,14 @@ class BookieProcessServer:
             _log.info("without a metadata store: the bookie is in no cluster's list, and deletes no ledger")
 
 
-def _check_open_start(config: BookieProcessConfig) -> None:
+def check_bookie_start(config: BookieProcessConfig) -> None:
+    """Raise ConfigurationError where strangers would be served, and nobody said that this is meant."""
     http, server = config.http(), config.server
-    openings = [Opening("bindAddress", server.bind_address, OF_BOOKIE)]
-    openings += [] if http is None else [Opening(HOST_KEYS[http.key], http.host, OF_STATE)]
+    # Nobody who shows no certificate of theirs is strange to these.
+    knows_clients = config.tls is not None and config.tls.knows_clients
+    openings = [] if knows_clients else [Opening("bindAddress", server.bind_address, OF_BOOKIE)]
+    if http is not None and (http.tls is None or not http.tls.knows_clients):
+        openings.append(Opening(HOST_KEYS[http.key], http.host, OF_STATE))
     check_start(openings, is_authenticated=False, may_be_open=server.may_be_open)
 
 

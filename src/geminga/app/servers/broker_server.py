@@ -24,6 +24,7 @@ from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addres
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.service import Broker
+from geminga.broker.configuration.broker_config import MULTI_ROLES_PROVIDER
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import IMPORT_LANE, HttpServer
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from geminga.app.servers.core.metric_rows import MetricRow
     from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
+    from geminga.broker.authentication.opening import OpenedAuthentication
     from geminga.broker.composition.metrics import Metrics
     from geminga.broker.geo.clusters import OtherClusters
     from geminga.broker.ownership.endpoints import Endpoint, Endpoints
@@ -184,6 +186,8 @@ class BrokerServer(ABC):
         self._http: HttpServer | None = None
         #: Set while it starts.
         self._service_ports: ServicePorts | None = None
+        #: Who is asked who they are; None: nobody is, or not yet.
+        self._authentication: OpenedAuthentication | None = None
         #: Keeps what administrators change; None: nothing does.
         self._audit: Auditor | None = None
         self._shortage: BookieShortage
@@ -260,10 +264,12 @@ class BrokerServer(ABC):
         except (GemingaError, OSError) as error:
             _log.error("closing the %s failed: %s", part, error)
 
-    def look_at_certificates(self) -> None:
-        """Read the files of certificates again, if a port speaks TLS: SIGHUP."""
+    def look_at_files(self) -> None:
+        """Read the files of certificates and of credentials again, where there are some: SIGHUP."""
         if self._service_ports is not None and self._service_ports.tls is not None:
             self._service_ports.tls.look()
+        if self._authentication is not None:
+            spawn(self._authentication.refresh(again=True), name="files of credentials")
 
     def cut_connections(self) -> None:
         """Cut every client off at once, without a word: after a fatal error nothing may be acknowledged."""
@@ -349,8 +355,11 @@ class BrokerServer(ABC):
         # Not loaded by who asks nobody.
         from geminga.broker.authentication.opening import OpenedAuthentication
 
-        opened = OpenedAuthentication(runtime, config)
+        broker = self._config.broker
+        has_many_roles = broker.authorization_enabled and broker.authorization_provider == MULTI_ROLES_PROVIDER
+        opened = OpenedAuthentication(runtime, config, takes_all_roles=has_many_roles)
         access = await opened.open()
+        self._authentication = opened
         self._closers.append(("files of credentials", opened.close))
         opened.start()
         return access

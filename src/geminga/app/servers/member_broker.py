@@ -118,9 +118,9 @@ class MemberBrokerServer(BrokerServer):
         self._closers.append(("certificates", self._forget_certificates))
         return self._followed.context
 
-    def look_at_certificates(self) -> None:
+    def look_at_files(self) -> None:
         """Those towards bookies, too."""
-        super().look_at_certificates()
+        super().look_at_files()
         if self._followed is not None:
             self._followed.look(again=True)
 

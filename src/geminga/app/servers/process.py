@@ -61,9 +61,9 @@ async def serve(
     server = make_server()
     # As if an operator had sent it: the same limit holds.
     server.ends_with(partial(signal.raise_signal, signal.SIGTERM))
-    if config.tls is not None:
+    if any(part is not None for part in (config.tls, config.authentication, config.bookie_tls)):
         # Without, it ends the process as it always did.
-        loop.add_signal_handler(signal.SIGHUP, server.look_at_certificates)
+        loop.add_signal_handler(signal.SIGHUP, server.look_at_files)
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -68,11 +68,14 @@ class QuestionsPort:
     ) -> Self:
         """Take ``listener``, where connections are refused until :meth:`start`. Raises UnavailableError, with ``hint``.
 
+        Raises ConfigurationError for certificates that can not be used.
+
         ``own_names``: hosts by which it is reached, beside this machine's name; ``listed_names``: by the operator.
         """
         taken = cls(runtime, listener, plan, (own_names, listed_names), of)
+        tls = None if listener.tls is None else listener.tls.served()
         try:
-            taken._port = await taken._http.listen(listener.host, listener.port)
+            taken._port = await taken._http.listen(listener.host, listener.port, tls)
         except OSError as error:
             raise UnavailableError(
                 f"{listener.key}: can not listen on {listener.host}:{listener.port}: {error.strerror or error}{hint}"

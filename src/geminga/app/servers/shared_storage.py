@@ -78,7 +78,7 @@ class SharedStorageServer(StandaloneServer):
         #: Metrics of the bookies' connections.
         self._served: list[tuple[Labels, Source]] = []
 
-    def look_at_certificates(self) -> None:
+    def look_at_files(self) -> None:
         """Its processes do."""
         if self.children is not None:
             self.children.tell(signal.SIGHUP)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, cast
 
 from geminga.runtime import SparseWarnings, get_logger, let_go, spawn
 from geminga.runtime.ports import ServerTls
+from geminga.runtime.tls.peer import peer_certificate
 from geminga.wire.bookkeeper import v3_answers
 from geminga.wire.bookkeeper.codes import StatusCode
 from geminga.wire.bookkeeper.requests import StartTlsRequest
@@ -34,6 +35,8 @@ class BookieTls(NamedTuple):
     server: ServerTls
     #: Whether who does not ask for TLS is served all the same.
     is_optional: bool = False
+    #: Why a certificate (DER; None: none was shown) gives no right to anything, empty: it does; None: any does.
+    refusal: Callable[[bytes | None], str] | None = None
 
 
 class Entrances:
@@ -160,11 +163,22 @@ class Entrance(asyncio.Protocol):
         if secured is None or early.is_lost or plain.is_closing():
             plain.abort()
             return
-        protocol = shared.make()
+        protocol = self._protocol(secured)
         secured.set_protocol(protocol)
         protocol.connection_made(secured)
         if early.came:
             protocol.data_received(bytes(early.came))
+
+    def _protocol(self, secured: asyncio.Transport) -> asyncio.Protocol:
+        shared = self._shared
+        why = "" if shared.tls.refusal is None else shared.tls.refusal(peer_certificate(secured))
+        if not why:
+            return shared.make()
+        # Loaded with the first one.
+        from geminga.bookie.serving.unwelcome import UnwelcomeConnection
+
+        shared.warnings.warn(f"bookie: {secured.get_extra_info('peername')} has no right here: {why}", "no right")
+        return UnwelcomeConnection()
 
     # ---- the end of it
 

@@ -126,10 +126,20 @@ class Holder(Protocol):
 class LostRights:
     """See the module; one for a broker whose authorizer can change its mind."""
 
-    __slots__ = ("_authorizer", "_holders", "_part", "_retries", "_timers", "sent_away")
+    __slots__ = ("_authorizer", "_holders", "_part", "_retries", "_shown", "_timers", "sent_away")
 
-    def __init__(self, authorizer: Authorizer, holders: Callable[[], Collection[Holder]], part: Part) -> None:
-        """``holders``: the connections that are open. ``part``: whose failure it is that is no single one's."""
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        holders: Callable[[], Collection[Holder]],
+        part: Part,
+        shown: Callable[[Principal], str] = str,
+    ) -> None:
+        """``holders``: the connections that are open. ``part``: whose failure it is that is no single one's.
+
+        ``shown``: who it is, in the log.
+        """
+        self._shown = shown
         self._authorizer = authorizer
         self._holders = holders
         self._part = part
@@ -166,7 +176,7 @@ class LostRights:
                 if may is not False or held.is_closed:
                     continue
                 self.sent_away += 1
-                _log.info("%s may not %s %s any more: it is sent away", holder.principal, action, resource)
+                _log.info("%s may not %s %s any more: it is sent away", self._shown(holder.principal), action, resource)
                 with Contained(self._part, "sending away who lost a right"):
                     held.disconnect()
 
@@ -178,7 +188,7 @@ class LostRights:
                 decision = await decision
         except GemingaError as error:
             # Who is there stays until somebody knows: an outage of the metadata is none of the topics.
-            _log.warning("whether %s may still %s %s is not known: %s", principal, action, resource, error)
+            _log.warning("whether %s may still %s %s is not known: %s", self._shown(principal), action, resource, error)
             return None
         return isinstance(decision, Allowed)
 

@@ -74,6 +74,11 @@ class Issuer:
             raise UnavailableError(f"the keys of the issuer {self._name} can not be read now")
         return self._keys
 
+    def read_again(self) -> None:
+        """In the background, because an operator says so; not where nobody needed the keys until now."""
+        if self._read_s is not None and self._asking is None:
+            self._ask()
+
     async def close(self) -> None:
         """Ask no more."""
         if self._asking is not None:

@@ -57,6 +57,11 @@ class OpenIdProvider:
         keys = issuer.known(token.key_id)
         return self._proved(token, keys) if keys is not None else self._later(issuer, token)
 
+    def read_again(self) -> None:
+        """Ask each issuer whose keys are known for them anew; what they are now holds as soon as it answers."""
+        for issuer in self._issuers.values():
+            issuer.read_again()
+
     async def close(self) -> None:
         """Ask no issuer any more."""
         for issuer in self._issuers.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -40,8 +41,19 @@ _PASSWORDS: Final = "basicAuthConf"
 class OpenedAuthentication:
     """Providers, and the files that they were made of."""
 
-    def __init__(self, runtime: Runtime, config: AuthenticationConfig, *, compute: Compute | None = None) -> None:
-        """``compute``: what is slow, elsewhere; None: on a thread of ``runtime``."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: AuthenticationConfig,
+        *,
+        compute: Compute | None = None,
+        takes_all_roles: bool = False,
+    ) -> None:
+        """``compute``: what is slow, elsewhere; None: on a thread of ``runtime``.
+
+        ``takes_all_roles``: whether a token gives each role that its claim names, not the first alone.
+        """
+        self._takes_all_roles = takes_all_roles
         self._runtime = runtime
         self._config = config
         self._compute = compute or partial(runtime.threads.call, LANE)
@@ -53,6 +65,8 @@ class OpenedAuthentication:
         self._passwords: PasswordProvider | None = None
         self._openid: OpenIdProvider | None = None
         self._looking: asyncio.Task[None] | None = None
+        #: One reading at a time: an older one must not be the last word.
+        self._reading = asyncio.Lock()
         #: Set by :meth:`open`.
         self.authentication: Authentication
 
@@ -65,13 +79,13 @@ class OpenedAuthentication:
         providers: list[Provider] = []
         for kind in kinds:
             if kind is Kind.TOKEN:
-                self._tokens = TokenProvider(token_rules(config, self._data, self._texts), self._runtime.clock)
+                self._tokens = TokenProvider(self._token_rules(self._data), self._runtime.clock)
                 providers.append(self._tokens)
             elif kind is Kind.BASIC:
                 self._passwords = PasswordProvider(password_file(self._data, self._texts), self._compute)
                 providers.append(self._passwords)
             elif kind is Kind.OPENID:
-                self._openid = openid_provider(self._runtime, config)
+                self._openid = openid_provider(self._runtime, config, takes_all_roles=self._takes_all_roles)
                 providers.append(self._openid)
             else:
                 providers.append(CertificateProvider())
@@ -104,18 +118,30 @@ class OpenedAuthentication:
             self._looking.cancel()
             self._looking = None
 
-    async def refresh(self) -> None:
-        """Take what the files hold now, if it can be used; else say so."""
+    async def refresh(self, *, again: bool = False) -> None:
+        """Take what the files hold now, if it can be used; else say so.
+
+        ``again``: an operator asks (SIGHUP). Then what is wrong is said though it was said before, that nothing changed
+        is said, too, and keys of issuers are asked for anew.
+        """
+        if again and self._openid is not None:
+            self._openid.read_again()
+        async with self._reading:
+            await self._refresh(again=again)
+
+    async def _refresh(self, *, again: bool) -> None:
         try:
             data = await read_all(self._runtime.disk, self._texts)
             if data == self._data:
                 self._told = ""
+                if again and self._texts:
+                    _log.info("nothing new: %s", ", ".join(self._texts))
                 return
-            rules = None if self._tokens is None else token_rules(self._config, data, self._texts)
+            rules = None if self._tokens is None else self._token_rules(data)
             users = None if self._passwords is None else password_file(data, self._texts)
         except (ConfigurationError, MissingExtraError) as error:
             told = f"{error}; what was read before holds"
-            if told != self._told:
+            if told != self._told or again:
                 self._told = told
                 _log.error("%s", told)
             return
@@ -126,6 +152,10 @@ class OpenedAuthentication:
         if self._passwords is not None and users is not None:
             self._passwords.users = users
         _log.info("read again: %s", ", ".join(changed))
+
+    def _token_rules(self, data: Mapping[str, bytes]) -> TokenRules:
+        rules = token_rules(self._config, data, self._texts)
+        return replace(rules, takes_all_roles=self._takes_all_roles)
 
     async def _look_again(self) -> None:
         while True:
@@ -155,7 +185,7 @@ def token_rules(config: AuthenticationConfig, data: Mapping[str, bytes], texts: 
     )
 
 
-def openid_provider(runtime: Runtime, config: AuthenticationConfig) -> OpenIdProvider:
+def openid_provider(runtime: Runtime, config: AuthenticationConfig, *, takes_all_roles: bool = False) -> OpenIdProvider:
     """With the issuers of the configuration, none of which was asked yet. Raises ConfigurationError."""
     # Not loaded by who has none.
     from geminga.broker.authentication.issuer_http import IssuerHttp
@@ -175,7 +205,10 @@ def openid_provider(runtime: Runtime, config: AuthenticationConfig) -> OpenIdPro
         for name in config.openid_issuers
     }
     rules = OpenIdRules(
-        audiences=frozenset(config.openid_audiences), role_claim=config.openid_role_claim, skew_s=config.openid_skew_s
+        audiences=frozenset(config.openid_audiences),
+        role_claim=config.openid_role_claim,
+        skew_s=config.openid_skew_s,
+        takes_all_roles=takes_all_roles,
     )
     return OpenIdProvider(issuers, rules, runtime.clock)
 

@@ -73,9 +73,9 @@ def told(error: ValueError) -> str:
 def known(proved: Proved, clock: Clock, skew_s: float) -> Known:
     """What a token proved, by the loop's clock."""
     if proved.expires_s is None:
-        return Known(proved.role)
+        return Known(proved.role, roles=proved.roles)
     left_s = proved.expires_s - clock.wall_ms() / 1000
-    return Known(proved.role, clock.monotonic() + left_s, skew_s)
+    return Known(proved.role, clock.monotonic() + left_s, skew_s, proved.roles)
 
 
 def token_text(credentials: Credentials, *, in_http: bool) -> str:

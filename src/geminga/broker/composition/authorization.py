@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.access.core.rules import Rules
+from geminga.broker.access.core.shown_roles import shown_principal
 from geminga.broker.access.lost_rights import Holder, LostRights
 from geminga.broker.access.policy_authorizer import Document, PolicyAuthorizer, Stored
 from geminga.broker.registry.tenant_infos import TenantInfos
 from geminga.runtime import spawn
 
 if TYPE_CHECKING:
+    from geminga.broker.access.core.principal import Principal
     from geminga.broker.access.ports import Access
     from geminga.broker.composition.service import Broker
 
@@ -47,7 +49,7 @@ class Authorization:
         #: The same who are let in, and this one decides.
         self.access: Final = replace(access, authorizer=authorizer)
         #: Sends away who lost a right.
-        self.lost_rights: Final = LostRights(authorizer, self._connections, broker)
+        self.lost_rights: Final = LostRights(authorizer, self._connections, broker, self._shown)
 
     def close(self) -> None:
         """The broker goes."""
@@ -85,6 +87,9 @@ class Authorization:
         namespaces = {name.namespace for topic in self._broker.topics.values() if (name := topic.name).tenant == tenant}
         for namespace in sorted(namespaces):
             spawn(self.lost_rights.look(namespace), name=f"rights in {namespace}", part=self._broker)
+
+    def _shown(self, principal: Principal) -> str:
+        return shown_principal(principal, self._broker.config.role_anonymizer)
 
     def _connections(self) -> Collection[Holder]:
         # Each of them is a whole connection.

@@ -14,7 +14,10 @@ from geminga.model.settings import setting
 INTERCEPTOR_TIMESTAMP: Final = "AppendBrokerTimestampMetadataInterceptor"
 INTERCEPTOR_INDEX: Final = "AppendIndexMetadataInterceptor"
 #: Pulsar's own provider of authorization, whose rules are built.
-AUTHORIZATION_PROVIDER: Final = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
+_PROVIDERS: Final = "org.apache.pulsar.broker.authorization."
+AUTHORIZATION_PROVIDER: Final = f"{_PROVIDERS}PulsarAuthorizationProvider"
+#: Asks for each role that a token's claim names, where the other asks for the first.
+MULTI_ROLES_PROVIDER: Final = f"{_PROVIDERS}MultiRolesTokenAuthorizationProvider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,10 @@ class BrokerConfig(PolicyConfig):
     authorization_enabled: bool = setting("authorizationEnabled", False, "true or false")
     authorization_provider: str = setting(
         "authorizationProvider", AUTHORIZATION_PROVIDER, "the class name of an authorization provider of Pulsar's"
+    )
+    #: How roles are written in the log (``broker/access/core/shown_roles.py``).
+    role_anonymizer: str = setting(
+        "authenticationRoleLoggingAnonymizer", "NONE", choices=("NONE", "REDACTED", "hash:SHA256", "hash:MD5")
     )
     super_user_roles: tuple[str, ...] = setting("superUserRoles", (), "roles, comma separated")
     authorization_has_wildcards: bool = setting("authorizationAllowWildcardsMatching", False, "true or false")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Coroutine
 
 from geminga.client._api.authentication import Authentication
 from geminga.client._api.errors import InvalidConfiguration
+from geminga.model.http_credentials import credential_headers
 
 
 def http_headers(authentication: Authentication | None) -> dict[str, str]:
@@ -26,13 +26,4 @@ def http_headers(authentication: Authentication | None) -> dict[str, str]:
 
 def headers_of(authentication: Authentication, data: bytes) -> dict[str, str]:
     """The same, given the data of this moment."""
-    if authentication.method_name == "tls":
-        return {}
-    if authentication.method_name == "token":
-        return {"Authorization": f"Bearer {data.decode()}"}
-    if authentication.method_name == "basic":
-        return {
-            "Authorization": f"Basic {base64.b64encode(data).decode()}",
-            "X-Pulsar-Auth-Method-Name": authentication.method_name,
-        }
-    return {"Authorization": data.decode("latin-1"), "X-Pulsar-Auth-Method-Name": authentication.method_name}
+    return credential_headers(authentication.method_name, data)

@@ -34,6 +34,8 @@ from geminga.client.rules.option_kinds import (
     first_problem,
     problem,
 )
+from geminga.model.errors import ConfigurationError
+from geminga.runtime.local_file import read_local_file
 
 if TYPE_CHECKING:
     from geminga.client._api.crypto import CryptoKeyReader
@@ -124,6 +126,8 @@ class ClientArguments(TypedDict, total=False):
     tls_validate_hostname: bool
     tls_certificate_file_path: str
     tls_private_key_file_path: str
+    tls_certificate_password: str
+    tls_trust_certs_password: str
 
 
 #: As in the Java client.
@@ -152,12 +156,16 @@ class ClientOptions:
     listener_name: str = ""
     #: Told to brokers behind the client's version, and seen in their statistics; at most 64 characters.
     description: str = ""
-    #: A PEM file of certificates to trust; empty: the system's.
+    #: A PEM file of certificates to trust, or a PKCS#12 store; empty: the system's.
     tls_trust_certs_file_path: str = ""
     tls_allow_insecure_connection: bool = False
     tls_validate_hostname: bool = True
+    #: A PEM file, or a PKCS#12 store, which has the key too.
     tls_certificate_file_path: str = ""
     tls_private_key_file_path: str = ""
+    #: Of the store, or of an encrypted key; and of the store of certificates to trust.
+    tls_certificate_password: str = field(default="", repr=False)
+    tls_trust_certs_password: str = field(default="", repr=False)
 
     def check(self) -> None:
         """Raise InvalidConfiguration for values that can not be."""
@@ -177,6 +185,8 @@ class ClientOptions:
 
         certificate, key = self._own_certificate()
         path = self.tls_trust_certs_file_path
+        if self.tls_certificate_password or self.tls_trust_certs_password or _is_store(certificate) or _is_store(path):
+            return self._made_of_stores(certificate, key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -197,10 +207,43 @@ class ClientOptions:
             context.check_hostname = False
         return Made(context, None)
 
+    def _made_of_stores(self, certificate: str, key: str) -> Made:
+        """The same where something is a store, or has a password: what reads those needs ``cryptography``."""
+        from geminga.runtime.tls.contexts import client_context
+        from geminga.runtime.tls.settings import Material, Named, Rules
+
+        material = Material(
+            Named("tls_certificate_file_path", certificate),
+            Named("tls_private_key_file_path", key),
+            Named("tls_trust_certs_file_path", self.tls_trust_certs_file_path),
+            "tls_certificate_password",
+            self.tls_certificate_password,
+            "tls_trust_certs_password",
+            self.tls_trust_certs_password,
+        )
+        checks_server = not self.tls_allow_insecure_connection
+        try:
+            return client_context(
+                material, Rules(), checks_server=checks_server, checks_name=self.tls_validate_hostname
+            )
+        except ConfigurationError as error:
+            raise InvalidConfiguration(f"TLS: {error}") from error
+
     def _own_certificate(self) -> tuple[str, str]:
         if isinstance(self.authentication, AuthenticationTLS):
             return self.authentication.certificate_path, self.authentication.private_key_path
         return self.tls_certificate_file_path, self.tls_private_key_file_path
+
+
+def _is_store(path: str) -> bool:
+    """Whether it is a PKCS#12 store, or one of Java's own, which is refused with the command that converts it."""
+    from geminga.runtime.tls.material import is_java_store, is_pkcs12
+
+    try:
+        data = read_local_file(path) if path else b""
+    except OSError:
+        return False  # who reads it says why
+    return is_pkcs12(data) or is_java_store(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +362,8 @@ _CLIENT_KINDS: Final[Mapping[str, Kind]] = {
     "tls_validate_hostname": FLAG,
     "tls_certificate_file_path": TEXT,
     "tls_private_key_file_path": TEXT,
+    "tls_certificate_password": TEXT,
+    "tls_trust_certs_password": TEXT,
 }
 
 _PRODUCER_KINDS: Final[Mapping[str, Kind]] = {

@@ -11,6 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from geminga.metadata.core.tree import check_path
+from geminga.metadata.core.zookeeper_credentials import ZooKeeperCredentials
 from geminga.metadata.core.zookeeper_tls import ZooKeeperTls
 from geminga.model.errors import ConfigurationError, MetadataError, RefusedPathError
 
@@ -42,6 +43,8 @@ class ZooKeeperAddress(NamedTuple):
     chroot: str = ""
     #: None: a plain connection.
     tls: ZooKeeperTls | None = None
+    #: None: as nobody in particular.
+    credentials: ZooKeeperCredentials | None = None
 
     def __str__(self) -> str:
         return f"zk:{','.join(self.hosts)}{self.chroot}"

@@ -1,4 +1,4 @@
-"""How a ZooKeeper is spoken to: the properties of its own clients, as far as they are about TLS. Pure.
+"""How a ZooKeeper is spoken to: the properties of its own clients about TLS, and about who they are. Pure.
 
 Pulsar names a file of them by ``metadataStoreConfigPath``; Java's programs have them as system properties. Stores are
 PEM files, which ZooKeeper takes too (3.5.5); Java's own formats are not read. A property that asks for protection that
@@ -10,6 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from geminga.metadata.core.zookeeper_credentials import (
+    DIGEST,
+    DIGEST_PATH,
+    JAAS_FILE,
+    SASL_IS_USED,
+    SASL_PASSED_OVER,
+    SASL_SECTION,
+    SECTION_DEFAULT,
+    ZooKeeperCredentials,
+    parse_digest,
+    parse_jaas,
+)
 from geminga.model.errors import ConfigurationError
 
 SECURE: Final = "zookeeper.client.secure"
@@ -38,8 +50,8 @@ PASSED_OVER: Final = frozenset(
         "zookeeper.ssl.trustStore.passwordPath",
     )
 )
-#: Asks for SASL.
-_SASL: Final = ("java.security.auth.login.config", "zookeeper.sasl.")
+#: Those of who a client is.
+CREDENTIALS: Final = frozenset((JAAS_FILE, SASL_SECTION, SASL_IS_USED, SASL_PASSED_OVER, DIGEST))
 _OFF: Final = frozenset(("", "false"))
 _BOOLEANS: Final = {"true": True, "false": False}
 _PEM: Final = "PEM"
@@ -74,12 +86,37 @@ class ZooKeeperTls(NamedTuple):
         return f"ZooKeeperTls({self.trust_store!r}, {self.key_store!r})"  # without the password
 
 
+def parse_credentials(properties: Iterable[Property]) -> ZooKeeperCredentials | None:
+    """As whom servers are spoken to; None: as nobody. Raises ConfigurationError that names the property."""
+    found = {each.key: each for each in properties if each.key in CREDENTIALS and each.text.strip()}
+    jaas, digest = found.get(JAAS_FILE), found.get(DIGEST)
+    if jaas is not None and not _boolean(found, SASL_IS_USED, default=True):
+        jaas = None
+    elif jaas is None:
+        for key in (SASL_SECTION, SASL_IS_USED):
+            if key in found and found[key].text.strip().lower() != "false":
+                raise ConfigurationError(
+                    f"{found[key].source}: {key} is set, and {JAAS_FILE} is not: nobody would be named to the "
+                    f"servers; expected the path of a JAAS file in {JAAS_FILE}"
+                )
+    if jaas is not None and digest is not None:
+        raise ConfigurationError(f"{digest.source}: {DIGEST} beside {JAAS_FILE}: expected one of them")
+    if digest is not None:
+        return parse_digest(digest.text, digest.source)
+    if jaas is None:
+        return None
+    section = found[SASL_SECTION].text.strip() if SASL_SECTION in found else SECTION_DEFAULT
+    return parse_jaas(jaas.text, section, jaas.source)
+
+
 def parse_tls(properties: Iterable[Property]) -> ZooKeeperTls | None:
     """What is asked for; None: a plain connection. Raises ConfigurationError that names the property."""
     found: dict[str, Property] = {}
     for each in properties:
         if each.key in KNOWN:
             found[each.key] = each
+        elif each.key in CREDENTIALS:
+            continue  # they are no matter of TLS
         elif each.key not in PASSED_OVER and each.text.strip().lower() not in _OFF:
             raise ConfigurationError(_refusal(each))
     values = {key: each.text.strip() for key, each in found.items()}
@@ -119,9 +156,5 @@ def _check_type(store: Property | None, kind: str) -> None:
 
 
 def _refusal(one: Property) -> str:
-    if one.key.startswith(_SASL):
-        return (
-            f"{one.source}: {one.key}: SASL to a ZooKeeper is not built, and the connection would go on without it; a "
-            f"certificate ({KEY_STORE}) says who a client is. Remove it to connect without SASL"
-        )
-    return f"{one.source}: {one.key} is not known here; expected one of {', '.join(KNOWN)}"
+    known = (*KNOWN, JAAS_FILE, SASL_SECTION, SASL_IS_USED, DIGEST, DIGEST_PATH)
+    return f"{one.source}: {one.key} is not known here; expected one of {', '.join(known)}"

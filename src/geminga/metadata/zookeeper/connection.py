@@ -29,6 +29,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.core.zookeeper_credentials import Scheme, ZooKeeperCredentials
 from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox, Kazoo, KazooHandler
 from geminga.metadata.zookeeper.tls import tls_context
 from geminga.runtime import get_logger
@@ -57,6 +58,24 @@ OnEvent = Callable[[str, bool], None]
 #: kazoo warns of each attempt to connect; the store tells once.
 _kazoo_log = get_logger(f"{__name__}.kazoo")
 _kazoo_log.setLevel("ERROR")
+
+
+def _said(credentials: ZooKeeperCredentials | None) -> dict[str, Kazoo]:
+    """Who this client is, as kazoo takes it."""
+    if credentials is None:
+        return {}
+    password = credentials.password.reveal()
+    if credentials.scheme is Scheme.DIGEST:
+        return {"auth_data": [(credentials.scheme.value, f"{credentials.user}:{password}")]}
+    # Nothing is signed or encrypted by it: that is what TLS is for.
+    return {
+        "sasl_options": {
+            "mechanism": "DIGEST-MD5",
+            "username": credentials.user,
+            "password": password,
+            "qops": ("auth",),
+        }
+    }
 
 
 class _RemoveWatches:
@@ -99,8 +118,13 @@ class ZooKeeperConnection:
                 max_tries=-1, delay=RETRY_FIRST_S, max_delay=RETRY_MOST_S, sleep_func=self._handler.sleep_func
             ),
             logger=_kazoo_log,
+            **_said(address.credentials),
         )
         self._client.add_listener(self._state_changed)
+        #: The servers do not take what this client says of who it is.
+        self.is_refused = False
+        self._authenticate = self._client._connection._authenticate_with_sasl
+        self._client._connection._authenticate_with_sasl = self._authenticate_or_fail
         # kazoo keeps callbacks in sets: the same ones for all paths.
         self._node_watcher = self._node_fired
         self._children_watcher = self._children_fired
@@ -214,6 +238,21 @@ class ZooKeeperConnection:
         (client._child_watchers if request.kind == _CHILDREN else client._data_watchers).pop(request.path, None)
 
     # ---- on kazoo's thread
+
+    def _authenticate_or_fail(self, host: str, timeout: float) -> None:
+        """SASL. kazoo ends for good where it fails, and must not where the connection was lost meanwhile."""
+        try:
+            self._authenticate(host, timeout)
+        except zk.SessionClosedRequireSaslError as error:
+            # So a server that wants nobody without it answers to a wrong password, too.
+            self.is_refused = True
+            raise zk.AuthFailedError("refused by the server") from error
+        except zk.AuthFailedError as error:
+            if isinstance(error.__cause__, zk.ConnectionDropped):
+                self._handler.last_failure = f"{host}: the connection was lost while this client said who it is"
+                raise error.__cause__ from None
+            self.is_refused = True
+            raise
 
     def _state_changed(self, state: str) -> None:
         client_id = self._client.client_id if state == KazooState.CONNECTED else None

@@ -36,6 +36,10 @@ Done: TypeAlias = Callable[[Kazoo, BaseException | None], None]
 _LOST: Final = (zk.ConnectionLoss, zk.ConnectionClosedError, zk.OperationTimeoutError, zk.SessionMovedError)
 
 
+def _nobody(_value: Kazoo, _error: BaseException | None) -> None:
+    """Nobody is told."""
+
+
 class ZooKeeperRequest:
     """One request; ``payload`` is kazoo's."""
 
@@ -114,15 +118,15 @@ class Requests:
             self._queued_bytes += size_bytes
             self._pump_soon()
 
-    def connected(self, first: Kazoo) -> None:
-        """There is a session and a connection: go on, after a request whose answer is of no account."""
+    def connected(self, first: Kazoo, told: Done = _nobody) -> None:
+        """There is a session and a connection: go on, after a request of whose answer ``told`` is told."""
         self._refusal = None
         self.is_connected = True
         for request in self._again:
             self._queued_bytes += request.size_bytes
         self._queue.extendleft(reversed(self._again))
         self._again.clear()
-        first_request = ZooKeeperRequest("first", first, lambda _value, _error: None, is_write=True, size_bytes=0)
+        first_request = ZooKeeperRequest("first", first, told, is_write=True, size_bytes=0)
         self._queue.appendleft(first_request)
         self._pump_soon()
 

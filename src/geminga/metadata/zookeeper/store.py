@@ -44,6 +44,13 @@ CLOSE_TIMEOUT_S: Final = 5.0
 #: Rounds of a put whose node, or parent, came or went in between each time.
 PUT_ATTEMPTS_MAX: Final = 32
 
+#: What is said of who is not let in.
+NOBODY: Final = (
+    "the servers want to know who this client is: expected java.security.auth.login.config in the file of "
+    "metadataStoreConfigPath"
+)
+REFUSED: Final = "the servers refuse this client's user or password (metadataStoreConfigPath)"
+
 _log = get_logger(__name__)
 
 
@@ -326,19 +333,33 @@ class ZooKeeperMetadataStore:
         self._stop_waiting()
         self._session = session
         # An unknown write is settled by reading: not from a server that lags behind the one before.
-        self._requests.connected(self._connection.sync())
+        self._requests.connected(self._connection.sync(), self._first_answered)
         self._armed.connected()
         if self._first.done():
             _log.info("%s: connected again, session %#x", self._address, session)
             self._watches.notify_session(SessionEvent.RECONNECTED)
-        else:
+
+    def _first_answered(self, _: Kazoo, error: BaseException | None) -> None:
+        """Servers begin a session with anybody; only a request tells whether they serve this one."""
+        if self._first.done():
+            return
+        if error is None:
             self._first.set_result(None)
+        elif isinstance(error, zk.SessionClosedRequireSaslError | zk.AuthFailedError):
+            why = NOBODY if self._address.credentials is None else REFUSED
+            self._first.set_exception(MetadataUnavailableError(f"{self._address}: {why}"))
+        # Else the connection was lost: the next one is awaited.
 
     def _session_lost(self) -> None:
         self._stop_waiting()
         self._armed.connection_lost()
         if self._connection.is_ended:
-            error = MetadataError(f"{self._address}: kazoo ended the connection for good")
+            why = REFUSED if self._connection.is_refused else "kazoo ended the connection for good"
+            error = MetadataUnavailableError(f"{self._address}: {why}")
+            if not self._first.done():
+                # Nobody uses it yet: who opens it is told.
+                self._first.set_exception(error)
+                return
             self._requests.refuse(lambda: MetadataUnavailableError(str(error)), with_sent=True)
             self._runtime.on_fatal("metadata store", error)
             return

@@ -54,12 +54,17 @@ def read_file(named: Named) -> bytes:
         raise ConfigurationError(f"{named}: {error.strerror or error}") from error
     if len(data) > FILE_BYTES_MAX:
         raise ConfigurationError(f"{named}: more than {FILE_BYTES_MAX} bytes; expected certificates or a key")
-    if data[:4] in _JKS:
+    if is_java_store(data):
         raise ConfigurationError(
             f"{named}: a Java key store (JKS), which is not read; expected PEM or PKCS#12: keytool -importkeystore "
             f"-srckeystore {named.path} -destkeystore {named.path}.p12 -deststoretype PKCS12"
         )
     return data
+
+
+def is_java_store(data: bytes) -> bool:
+    """Whether it is one of Java's own (JKS, JCEKS)."""
+    return data[:4] in _JKS
 
 
 def is_pkcs12(data: bytes) -> bool:

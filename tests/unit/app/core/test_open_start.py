@@ -10,9 +10,10 @@ import pytest
 
 from geminga import Standalone
 from geminga.app.configuration.bookie_config import load_bookie_config
+from geminga.app.configuration.bookie_tls_config import AUTH_FACTORY, FACTORY
 from geminga.app.configuration.server_config import ServerConfig
 from geminga.app.servers.autorecovery_process import load_autorecovery_config
-from geminga.app.servers.bookie_server import BookieProcessServer
+from geminga.app.servers.bookie_server import BookieProcessServer, check_bookie_start
 from geminga.app.servers.broker_server import check_open_start
 from geminga.app.servers.core.addresses import is_loopback
 from geminga.app.servers.core.open_start import OF_BROKER, Opening, check_start
@@ -94,6 +95,25 @@ def test_bookie_is_refused_beyond_loopback_unless_it_is_meant(key: str, tmp_path
     assert not (tmp_path / "b").exists()
 
 
+KNOWN_BY_CERTIFICATE = {
+    "bindAddress": [
+        f"tlsProviderFactoryClass={FACTORY}",
+        f"bookieAuthProviderFactoryClass={AUTH_FACTORY}",
+        "authorizedRoles=broker",
+    ],
+    **{key: [*HTTP[key], "httpServerTlsEnable=true", "httpServerTrustStorePath=/trust"] for key in HTTP},
+}
+
+
+@pytest.mark.parametrize("key", BOOKIE)
+def test_bookie_that_knows_its_clients_starts_beyond_loopback(key: str) -> None:
+    check_bookie_start(load_bookie_config([], {}, [f"{key}=0.0.0.0", *KNOWN_BY_CERTIFICATE[key]]))
+    # TLS alone says nothing of who a client is.
+    alone = [text for text in KNOWN_BY_CERTIFICATE[key] if not text.startswith(("book", "auth", "httpServerTrust"))]
+    with pytest.raises(ConfigurationError, match=rf"{key}=0\.0\.0\.0: whoever reaches"):
+        check_bookie_start(load_bookie_config([], {}, [f"{key}=0.0.0.0", *alone]))
+
+
 @pytest.mark.parametrize("key", HTTP)
 def test_autorecovery_is_refused_beyond_loopback_unless_it_is_meant(key: str) -> None:
     settings = ["metadataServiceUri=zk:127.0.0.1:2181", f"{key}=0.0.0.0", *HTTP[key]]
@@ -102,5 +122,6 @@ def test_autorecovery_is_refused_beyond_loopback_unless_it_is_meant(key: str) ->
     config = load_autorecovery_config([], {}, [*settings, "gemingaAllowOpen=true"])
     assert config.http is not None
     assert config.http.host == "0.0.0.0"
+    load_autorecovery_config([], {}, [*settings, *KNOWN_BY_CERTIFICATE[key]])
     # It listens nowhere else.
     load_autorecovery_config([], {}, ["metadataServiceUri=zk:127.0.0.1:2181", "bindAddress=0.0.0.0"])

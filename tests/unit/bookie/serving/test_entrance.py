@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from geminga.app.configuration.bookie_tls_config import AUTH_FACTORY, FACTORY, BookieTlsConfig
 from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.bookie.serving import BookieServer, TakenPort
 from geminga.bookie.serving.entrance import BookieTls
 from geminga.bookkeeper import MemoryBookie
 from geminga.bookkeeper.remote import RemoteBookie
-from geminga.model.errors import StorageError
+from geminga.model.errors import StorageError, WrongMasterKeyError
 from geminga.runtime import Runtime, real_runtime
 from geminga.runtime.ports import ServerTls
 from geminga.runtime.tls.contexts import client_context, server_context
@@ -44,10 +45,15 @@ class Ends:
         return Material(Named("certificate", str(certificate)), Named("key"), trust)
 
     async def start(
-        self, *, peers: PeerCertificate = PeerCertificate.WANTED, is_optional: bool = False, handshake_s: float = 10
+        self,
+        *,
+        peers: PeerCertificate = PeerCertificate.WANTED,
+        is_optional: bool = False,
+        handshake_s: float = 10,
+        refusal: Callable[[bytes | None], str] | None = None,
     ) -> None:
         made = server_context(self.own, Rules(), peers)
-        tls = BookieTls(ServerTls(lambda: made.context, handshake_s), is_optional)
+        tls = BookieTls(ServerTls(lambda: made.context, handshake_s), is_optional, refusal)
         taken = await TakenPort.take(self.runtime, "127.0.0.1", 0, tls=tls)
         self.server = await taken.serve(MemoryBookie(), FRAME_BYTES_MAX)
         self.port = taken.port
@@ -129,6 +135,23 @@ def test_client_without_a_certificate_is_refused_where_one_is_required(run) -> N
         (error,) = await ends.add_and_read()
         assert isinstance(error, StorageError)
         assert await ends.add_and_read(ends.authority.store("broker")) == [True]
+
+    run(story)
+
+
+def test_certificate_without_a_right_is_answered_so_and_the_log_says_why(run, caplog) -> None:
+    config = BookieTlsConfig(factory=FACTORY, auth_factory=AUTH_FACTORY, authorized_roles=("broker", "recovery"))
+
+    async def story(ends: Ends) -> None:
+        await ends.start(refusal=config.refusal)
+        assert await ends.add_and_read(ends.authority.store("one", unit="1:east;0:broker")) == [True]
+        assert await ends.add_and_read(ends.authority.store("two", unit="0:recovery,broker")) == [True]
+        for certificate in ("", ends.authority.store("three", unit="0:reader,broker"), ends.authority.store("four")):
+            (error,) = await ends.add_and_read(certificate)
+            # What BookKeeper's status EUA is.
+            assert isinstance(error, WrongMasterKeyError)
+        assert "has no right here: it shows no certificate" in caplog.text
+        assert ends.server.connections == {}
 
     run(story)
 

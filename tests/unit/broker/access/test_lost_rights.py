@@ -397,3 +397,18 @@ def test_broker_that_closes_looks_no_more() -> None:
         assert not held.is_closed
 
     run(main)
+
+
+def test_log_names_who_is_sent_away_as_the_setting_says(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce")
+        cook = await story.producer("jane")
+        await story.revoke("jane")
+        assert was_sent(cook, Type.CLOSE_PRODUCER)
+
+    tell(scenario, role_anonymizer="REDACTED")
+    (line,) = [text for record in caplog.records if "sent away" in (text := record.getMessage())]
+    assert line.startswith("[REDACTED] may not produce")
+    assert "jane" not in line

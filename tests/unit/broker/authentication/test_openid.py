@@ -124,6 +124,24 @@ def test_old_keys_are_read_again_behind_the_scenes_and_too_old_ones_before_an_an
     in_world(scenario)
 
 
+def test_keys_are_read_again_when_an_operator_says_so() -> None:
+    async def scenario(realm: Realm) -> None:
+        realm.provider.read_again()
+        # Nobody needed them until now.
+        assert not realm.asked
+        old = realm.token()
+        await realm.proved(old)
+        del realm.pairs["one"]
+        realm.add("two")
+        realm.provider.read_again()
+        await wait_ms(200)
+        assert realm.readings == 2
+        assert (await realm.proved(realm.token("two"))).role == "jane"
+        assert await realm.refused(old) == "INVALID_PUBLIC_KEY"
+
+    in_world(scenario)
+
+
 def test_new_key_is_found_and_a_made_up_one_makes_nobody_ask_again_and_again() -> None:
     """apache/pulsar #20338: refused for hours, or fetched at each try of an attacker."""
 

@@ -17,10 +17,13 @@ from geminga.broker.authentication.files import FILE_BYTES_MAX
 from geminga.broker.authentication.opening import OpenedAuthentication
 from geminga.model.errors import ConfigurationError
 from geminga.runtime import Runtime
+from geminga.security.keys import secret_key
+from geminga.security.token_rules import create_token
 from support.house.signing import OTHER_SECRET, SECRET, in_text, token_of
 
 PACKAGE = "org.apache.pulsar.broker.authentication."
 TOKEN, BASIC, TLS = (f"{PACKAGE}AuthenticationProvider{name}" for name in ("Token", "Basic", "Tls"))
+USERS = b"jane:ab7Wl3zw4JrNg\n"
 EC_KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
 
 
@@ -276,6 +279,65 @@ def test_file_that_changes_is_read_again_and_one_that_can_not_be_used_changes_no
         await disk.write_file("conf/secret.key", SECRET)
         await pass_s(25)
         assert isinstance(verdict(opened, "token", token_of("jane")), Rejected)
+
+    in_world(scenario)
+
+
+def test_files_are_read_when_an_operator_says_so_and_what_is_wrong_is_said_each_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+
+    async def scenario(runtime: Runtime) -> None:
+        disk = runtime.disk
+        await disk.write_file("conf/secret.key", SECRET)
+        await disk.write_file("conf/users", b"jane:ab7Wl3zw4JrNg\n")
+        config = config_of(
+            f"authenticationProviders={TOKEN},{BASIC}",
+            "tokenSecretKey=conf/secret.key",
+            "basicAuthConf=conf/users",
+            "gemingaCredentialFilesRefreshSeconds=0",
+        )
+        opened = OpenedAuthentication(runtime, config)
+        await opened.open()
+        opened.start()
+        await disk.write_file("conf/secret.key", OTHER_SECRET)
+        await pass_s(1000)
+        assert verdict(opened, "token", token_of("jane")) == Known("jane")
+        await opened.refresh(again=True)
+        assert verdict(opened, "token", token_of("jane", secret=OTHER_SECRET)) == Known("jane")
+        # One file that is broken: neither is taken.
+        await disk.write_file("conf/users", b"jane\n")
+        await disk.write_file("conf/secret.key", SECRET)
+        for _ in range(2):
+            await opened.refresh(again=True)
+        assert verdict(opened, "token", token_of("jane", secret=OTHER_SECRET)) == Known("jane")
+        await disk.write_file("conf/users", b"jim:ab7Wl3zw4JrNg\n")
+        await opened.refresh(again=True)
+        await opened.refresh(again=True)
+        assert verdict(opened, "token", token_of("jane")) == Known("jane")
+
+    in_world(scenario)
+    lines = [record.getMessage().split(":")[0] for record in caplog.records]
+    assert lines == ["read again", "basicAuthConf", "basicAuthConf", "read again", "nothing new"]
+
+
+def test_token_gives_all_its_roles_where_they_are_asked_for() -> None:
+    async def scenario(runtime: Runtime) -> None:
+        config = config_of(
+            f"authenticationProviders={TOKEN},{BASIC}",
+            f"tokenSecretKey={in_text(SECRET)}",
+            f"basicAuthConf={in_text(USERS)}",
+            "tokenAuthClaim=roles",
+        )
+        one, all_of_them = (OpenedAuthentication(runtime, config, takes_all_roles=takes) for takes in (False, True))
+        token = create_token(secret_key(SECRET), "HS256", {"roles": ["jane", "team"]}, {}).encode()
+        for opened, roles in ((one, None), (all_of_them, frozenset({"jane", "team"}))):
+            await opened.open()
+            assert verdict(opened, "token", token) == Known("jane", roles=roles)
+        # Also after the files were read again.
+        await all_of_them.refresh()
+        assert verdict(all_of_them, "token", token) == Known("jane", roles=frozenset({"jane", "team"}))
 
     in_world(scenario)
 

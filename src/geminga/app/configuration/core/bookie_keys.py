@@ -21,8 +21,15 @@ def _keys(text: str) -> tuple[str, ...]:
 GROUPS: Final = (
     Unbuilt(
         "Authentication",
+        "everyone would be served, for tlsProviderFactoryClass is not set",
+        _keys("bookieAuthProviderFactoryClass authorizedRoles"),
+        is_refused=True,
+        quiet=_OFF,
+    ),
+    Unbuilt(
+        "SASL, and who may start a bookie",
         "everyone would be served",
-        _keys("bookieAuthProviderFactoryClass permittedStartupUsers saslJaasClientAllowedIds authorizedRoles"),
+        _keys("permittedStartupUsers saslJaasClientAllowedIds"),
         is_refused=True,
         quiet=_OFF,
     ),
@@ -33,13 +40,6 @@ GROUPS: Final = (
             "tlsClientAuthentication tlsCertificatePath tlsKeyStore tlsKeyStorePasswordPath tlsTrustStore "
             "tlsTrustStorePasswordPath"
         ),
-        is_refused=True,
-        quiet=_OFF,
-    ),
-    Unbuilt(
-        "TLS of a bookie's HTTP",
-        "metrics and state could be read on their way",
-        _keys("httpServerTlsEnable bookieTLSKeyStore"),
         is_refused=True,
         quiet=_OFF,
     ),

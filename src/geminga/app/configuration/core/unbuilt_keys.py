@@ -65,16 +65,15 @@ GROUPS: Final = (
         "they are spoken to without TLS (brokerClientTlsEnabled=true)",
         _keys(
             "brokerClientTrustCertsFilePath brokerClientKeyFilePath brokerClientCertificateFilePath "
-            "brokerClientTlsEnabledWithKeyStore brokerClientSslProvider tlsHostnameVerificationEnabled"
+            "brokerClientTlsEnabledWithKeyStore brokerClientSslProvider tlsHostnameVerificationEnabled "
+            "brokerClientTlsKeyStore brokerClientTlsKeyStorePassword brokerClientTlsTrustStore "
+            "brokerClientTlsTrustStorePassword"
         ),
     ),
     Unbuilt(
-        "Key stores and ciphers of links to other brokers",
-        "PEM files are read, and OpenSSL's ciphers spoken",
-        _keys(
-            "brokerClientTlsKeyStore brokerClientTlsKeyStorePassword brokerClientTlsTrustStore "
-            "brokerClientTlsTrustStorePassword brokerClientTlsCiphers brokerClientTlsProtocols"
-        ),
+        "Ciphers of links to other brokers",
+        "TLS 1.2 and 1.3, and OpenSSL's ciphers, are spoken",
+        _keys("brokerClientTlsCiphers brokerClientTlsProtocols"),
     ),
     Unbuilt(
         "Security between brokers and bookies",

@@ -82,6 +82,8 @@ class Known(NamedTuple):
     until_s: float | None = None
     #: Seconds after that in which they, or new ones, are taken still: clocks differ.
     grace_s: float = 0.0
+    #: All that a token names, where they are asked for; None: the one above.
+    roles: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class HandshakeMachine:
         "_hello",
         "_renewed",
         "_role",
+        "_roles",
         "_rounds",
         "_rules",
         "_whose",
@@ -200,6 +203,7 @@ class HandshakeMachine:
         self._whose = Whose.PEER
         #: The peer's own role, once known.
         self._role = ""
+        self._roles: frozenset[str] | None = None
         #: What is known of the credentials that are renewed.
         self._renewed = Known()
         #: When it ends whatever is renewed: a proxy's own credentials expire, and those of another are renewed.
@@ -268,7 +272,8 @@ class HandshakeMachine:
                 return self._end(Refuse(verdict.reason))
             if isinstance(verdict, Challenge):
                 return self._challenge(verdict, State.RENEWING_CHALLENGED)
-            if verdict.role != self._renewed.role:
+            if (verdict.role, verdict.roles) != (self._renewed.role, self._renewed.roles):
+                # What was allowed on the old roles is asked for again, by who comes back with the new ones.
                 return self._end(Refuse("new credentials must be of the same role"))
             self._renewed = verdict
             self._await_expiry(now_s)
@@ -311,8 +316,8 @@ class HandshakeMachine:
         self._renewed = known
         if self._whose is Whose.ORIGINAL:
             self._end_s = None if peer.until_s is None else peer.until_s + peer.grace_s
-            return self._accept(Principal(self._role, known.role), now_s)
-        self._role = known.role
+            return self._accept(Principal(self._role, known.role, self._roles, known.roles), now_s)
+        self._role, self._roles = known.role, known.roles
         if not known.role:
             # Nobody is asked who it is, so that nobody can speak for another either.
             return self._accept(ANONYMOUS, now_s)
@@ -324,7 +329,7 @@ class HandshakeMachine:
         refusal = _proxy_refusal(known.role, "" if is_itself else hello.original_principal, self._rules.proxy_roles)
         if refusal:
             return self._end(Refuse(refusal, is_of_roles=True))
-        return self._accept(Principal(known.role, hello.original_principal if is_proxy else ""), now_s)
+        return self._accept(Principal(known.role, hello.original_principal if is_proxy else "", known.roles), now_s)
 
     def _accept(self, principal: Principal, now_s: float) -> Step:
         if principal.original and principal.original in self._rules.proxy_roles:

@@ -15,6 +15,9 @@ class Principal(NamedTuple):
     role: str = ""
     #: For whom a proxy speaks; empty: for itself.
     original: str = ""
+    #: All roles that the token of each names, where ``MultiRolesTokenAuthorizationProvider`` asks; None: the one above.
+    roles: frozenset[str] | None = None
+    original_roles: frozenset[str] | None = None
 
     @property
     def is_anonymous(self) -> bool:

@@ -6,6 +6,9 @@ that takes; everybody else nothing. To produce or to consume never gives adminis
 no unloading, no end of a topic (CVE-2024-28098, CVE-2024-29834). A word that no rule names is an administrator's.
 
 A proxy asks in another's name: then its own role and that one must both be allowed (:func:`decide`).
+
+Who has several roles (``MultiRolesTokenAuthorizationProvider``: all that the token's claim names) may do what any one
+of them may, as a super-user, an administrator or by grants.
 """
 
 from __future__ import annotations
@@ -112,25 +115,44 @@ def need_of(action: Action) -> Need:
     return Need.ADMINISTRATOR
 
 
-def roles_of(principal: Principal) -> tuple[str, ...]:
-    """All of them must be allowed: who asks, and for whom."""
-    return (principal.role, principal.original) if principal.original else (principal.role,)
+def roles_of(principal: Principal) -> tuple[tuple[str, ...], ...]:
+    """Of who asks, and for whom: one role of each must be allowed."""
+    own = _all_of(principal.role, principal.roles)
+    return (own, _all_of(principal.original, principal.original_roles)) if principal.original else (own,)
+
+
+def _all_of(role: str, roles: frozenset[str] | None) -> tuple[str, ...]:
+    """The role by which somebody is known is first: it is the one that a refusal tells of."""
+    return (role, *sorted(roles - {role})) if role and roles else (role,)
 
 
 def settled_without_facts(rules: Rules, principal: Principal, action: Action) -> bool:
     """Whether :func:`decide` comes to the same, whatever is stored."""
     if principal.is_anonymous or need_of(action) in (Need.NOTHING, Need.SUPER_USER):
         return True
-    return all(role in rules.super_users for role in roles_of(principal))
+    return all(any(role in rules.super_users for role in roles) for roles in roles_of(principal))
 
 
 def decide(rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource) -> Refusal | None:
     """None: it is allowed."""
-    for role in roles_of(principal):
-        refusal = _decide_role(rules, facts, role, action, resource)
+    for roles in roles_of(principal):
+        refusal = _decide_any(rules, facts, roles, action, resource)
         if refusal is not None:
             return refusal
     return None
+
+
+def _decide_any(
+    rules: Rules, facts: Facts, roles: tuple[str, ...], action: Action, resource: Resource
+) -> Refusal | None:
+    """None: one of them may."""
+    first: Refusal | None = None
+    for role in roles:
+        refusal = _decide_role(rules, facts, role, action, resource)
+        if refusal is None:
+            return None
+        first = first or refusal
+    return first
 
 
 def _decide_role(rules: Rules, facts: Facts, role: str, action: Action, resource: Resource) -> Refusal | None:

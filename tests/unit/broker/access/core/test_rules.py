@@ -29,7 +29,7 @@ from geminga.broker.access.core.grants import (
     without_topic_grant,
 )
 from geminga.broker.access.core.principal import Principal
-from geminga.broker.access.core.rules import Facts, Rules, administrators_of, decide
+from geminga.broker.access.core.rules import Facts, Rules, administrators_of, decide, settled_without_facts
 from geminga.broker.core.coercion import Document
 from geminga.model.topic_name import TopicName
 
@@ -137,6 +137,32 @@ def test_wildcard_at_a_partitioned_topic_holds_for_that_name_alone() -> None:
     policies = with_topic_grant(NOTHING, str(NAME), "ja*", ["produce"])
     assert may("jane", TopicOperation.PRODUCE, HERE, policies, Rules(has_wildcards=True))
     assert not may("jane", TopicOperation.PRODUCE, of_topic(PARTITION), policies, Rules(has_wildcards=True))
+
+
+def test_any_role_of_a_token_gives_its_right_and_a_proxy_needs_one_of_each() -> None:
+    facts = Facts(frozenset(["owner"]), grants_of(with_grant(NOTHING, "writer", ["produce"])))
+    rules = Rules(frozenset(["root"]))
+
+    def refused(
+        *roles: str, original: str = "", others: tuple[str, ...] | None = None, action: Action = TopicOperation.PRODUCE
+    ) -> str | None:
+        who = Principal(roles[0], original, frozenset(roles), None if others is None else frozenset(others))
+        settled = settled_without_facts(rules, who, action)
+        found = decide(rules, facts, who, action, HERE)
+        # Nothing is settled early that what is stored decides otherwise.
+        assert not settled or decide(rules, Facts(), who, action, HERE) == found
+        return None if found is None else found.role
+
+    assert refused("jane") == "jane"
+    assert refused("jane", "writer") is None
+    assert refused("jane", "owner") is None
+    assert refused("jane", "root", action=SuperUser.CHANGE_QUOTAS) is None
+    # It is told of by the name that it is known by.
+    assert refused("jane", "jim", "ann") == "jane"
+    assert refused("proxy", "root", original="jane") == "jane"
+    assert refused("proxy", "root", original="jane", others=("jane", "writer")) is None
+    assert refused("proxy", original="jane", others=("jane", "writer")) == "proxy"
+    assert refused("proxy", "writer", original="writer") is None
 
 
 def test_administrator_of_a_tenant_is_no_super_user() -> None:
