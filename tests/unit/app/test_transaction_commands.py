@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import geminga.admin.blocking
 from geminga import Standalone
 from geminga.app.administration.units import WrongWordError, value_of
 from geminga.client.blocking import connect
@@ -61,7 +62,11 @@ def test_commands_show_transactions_and_end_them(tmp_path: Path) -> None:
             assert place.split() == ["state", "PendingAck"]
             acks = json.loads(run(url, "pending-ack-stats", "-t", TOPIC, "-s", "s/1", "-l"))
             assert (acks["state"], acks["ongoingTxnSize"], acks["lowWaterMarks"]) == ("Ready", 1, {})
-            assert run(url, "abort-transaction", "-m", most, "-l", least, is_json=False) == ""
+            with geminga.admin.blocking.connect(url) as admin:
+                assert admin.transactions.pending_ack_stats(TOPIC, "s/1")["state"] == "Ready"
+            unasked = run(url, "abort-transaction", "-m", most, "-l", least, code=2, is_json=False)
+            assert "there is no terminal to ask at: nothing was done" in unasked
+            assert run(url, "abort-transaction", "-m", most, "-l", least, "--yes", is_json=False) == ""
             missing = run(url, "transaction-metadata", "-m", most, "-l", least, code=1)
             assert f"The transaction with this txdID `{txn.id}`not found" in missing
         refused = run(url, "scale-transactionCoordinators", "-r", "3", code=1, is_json=False)

@@ -56,7 +56,7 @@ expire-messages =expire-messages topic !%; =subscription:text! -s --subscription
  =position:position --position -p; =excluded:flag -e --exclude-reset-position
 create-partitioned-topic =create-partitioned topic; =partitions:int! -p --partitions; =properties:pairs --metadata -m
 create-missed-partitions POST {{topic}}/createMissedPartitions
-create PUT {{topic}}; @:pairs --metadata -m
+create PUT {{topic}}; @:pairs={{}} --metadata -m
 update-partitioned-topic POST {{topic}}/partitions; @:int! -p --partitions;
  ?updateLocalTopicOnly:flag -ulo --update-local-only; ?force:flag -f --force
 get-properties GET {{topic}}/properties

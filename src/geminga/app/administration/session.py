@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any, Final
 
 from geminga.admin import _paths
@@ -122,7 +121,9 @@ def request_of(command: Command, given: Given, topic: str | None = None) -> Requ
             path = path.replace(f"/{{{name}}}", "")
             continue
         try:
-            written = _WRITTEN.get(plain, _paths.text)(values[plain])
+            # Paths of transactions have a subscription encoded once.
+            is_once = plain == "subscription" and path.startswith(_TRANSACTIONS)
+            written = (_paths.text if is_once else _WRITTEN.get(plain, _paths.text))(values[plain])
         except ValueError as error:
             raise UsageError(str(error)) from None
         if plain == "place" and path.startswith(_TRANSACTIONS) and values[plain].startswith("non-persistent:"):
