@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from geminga.admin._http import HttpCaller
 from geminga.admin.values import StoredMessage
+
+
+class Caller(Protocol):
+    """Who sends it: :class:`geminga.admin._http.HttpCaller`."""
+
+    def request(
+        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes | None = None
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """Body and headers of the answer. Raises AdminError."""
 
 
 class Request(NamedTuple):
@@ -29,7 +37,7 @@ class Request(NamedTuple):
     is_any: bool = False
 
 
-def carried_out(caller: HttpCaller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
+def carried_out(caller: Caller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
     """The answer; None for nothing, and for null. Raises AdminError."""
     data = None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
     if request.text is not None:

@@ -44,3 +44,6 @@ MEANT: Final = (
         r"(persistent|topics) stats: ",
     ),
 )
+
+#: Of the two command lines at one broker.
+MEANT_OF_TOOLS: Final[tuple[Meant, ...]] = ()

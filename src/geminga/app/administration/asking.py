@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from geminga.admin._http import HttpCaller
+from geminga.admin._request import Caller
 from geminga.admin.defaults import TIMEOUT_S
 from geminga.app.administration.arguments import Given, UsageError
 from geminga.app.administration.command import Command
@@ -19,17 +20,22 @@ def answered(command: Command, given: Given, fields: Mapping[str, str], *, asks:
     ``fields``: those of a context; ``asks``: whether there is a question before what can not be undone.
     """
     caller = caller_of(fields, given.common.get("timeout") or TIMEOUT_S)
+    try:
+        return carried_out_by(caller, command, given, asks=asks)
+    finally:
+        caller.close()
+
+
+def carried_out_by(caller: Caller, command: Command, given: Given, *, asks: bool) -> Any:  # noqa: ANN401
+    """The same, asked by ``caller``."""
     common = given.common
     is_agreed = bool(common.get("yes"))
     if command.words == "namespaces clear-backlog":  # which pulsar-admin asks for as well
         is_agreed, asks = is_agreed or bool(given["force"]), True
     session = Session(caller, is_dry=bool(common.get("dry_run")), is_agreed=is_agreed, asks=asks)
-    try:
-        if command.destroys:
-            session.agree(" ".join(["`" + command.words, *given.places.values()]) + "`")
-        return _carried_out(session, command, given)
-    finally:
-        caller.close()
+    if command.destroys:
+        session.agree(" ".join(["`" + command.words, *given.places.values()]) + "`")
+    return _carried_out(session, command, given)
 
 
 def _carried_out(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401

@@ -22,6 +22,10 @@ _PLACE: Final = re.compile(r"\{(\w+\??)\}")
 _OPTION: Final = re.compile(r"([/?.@=])(\w*):([\w/-]+)([!^+]?)(?:=(\S*))?((?: -\S+| [a-z]\S*)+)")
 
 
+#: Commands with a function that look at something, beside those whose names say so.
+_LOOKS: Final = frozenset({"compaction-status", "get", "offload-status", "partitioned-lookup"})
+
+
 class Option(NamedTuple):
     """One that may be named."""
 
@@ -67,6 +71,13 @@ class Command(NamedTuple):
     def words(self) -> str:
         """As it is called."""
         return f"{self.group} {self.name}"
+
+    @property
+    def is_look(self) -> bool:
+        """Whether it changes nothing and tells something."""
+        if not self.function:
+            return self.method == "GET"
+        return self.name.startswith(("get-", "list", "peek-")) or self.name in _LOOKS
 
     def option(self, name: str) -> Option | None:
         """That of a name."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.app.administration.arguments import COMMON, UsageError, leading
 from geminga.app.administration.command import Command
 from geminga.app.administration.groups import GROUPS, commands_of
+
+if TYPE_CHECKING:
+    from geminga.admin._request import Caller
 
 #: Seconds that a broker may take.
 LIMIT_S: Final = 1.0
@@ -162,20 +165,20 @@ def _names(place: str, start: str) -> Iterator[str]:
     try:
         caller = caller_of(chosen({}, os.environ), LIMIT_S)
         try:
-            yield from _asked(caller.request, place, start)
+            yield from _asked(caller, place, start)
         finally:
             caller.close()
     except (AdminError, ContextError, GemingaError, UsageError, OSError, ValueError):
         return
 
 
-def _asked(request: object, place: str, start: str) -> Iterator[str]:
+def _asked(caller: Caller, place: str, start: str) -> Iterator[str]:
     import json
 
     from geminga.admin._paths import text
 
     def get(path: str) -> list[str]:
-        found = json.loads(request("GET", f"/admin/v2/{path}")[0])  # type: ignore[operator]
+        found = json.loads(caller.request("GET", f"/admin/v2/{path}")[0])
         return [str(one) for one in found]
 
     domain, separator, rest = start.rpartition("://")

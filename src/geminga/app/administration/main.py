@@ -100,14 +100,16 @@ def _carry_out(program: str, command: Command, words: Sequence[str], common: Map
     from geminga.model.errors import GemingaError
 
     how = said.common.get("output") or ("json" if said.common.get("json") else "")
-    is_look = command.method == "GET" or command.name.startswith("get") or "list" in command.name
     try:
         value = answered(command, said, chosen(said.common, os.environ), asks=program != "pulsar-admin")
     except AdminError as error:
+        if program == "pulsar-admin" and error.status:
+            print(f"{error.reason}\n\nReason: {error.reason}", file=sys.stderr)
+            return 1
         return _failed(f"{command.words}: {error}", 1)
     except (FailedError, GemingaError, OSError) as error:
         return _failed(f"{command.words}: {error}", 1)
-    text = printed(command.words, value, how or ("pulsar" if program == "pulsar-admin" else "table"), is_look=is_look)
+    text = printed(command, said, value, how or ("pulsar" if program == "pulsar-admin" else "table"))
     if text:
         print(text)
     return 0

@@ -64,7 +64,7 @@ get-subscription-auth-mode GET {_AT}/subscriptionAuthMode
 get-compaction-threshold GET {_AT}/compactionThreshold
 set-compaction-threshold PUT {_AT}/compactionThreshold; @:bytes! --threshold -t
 remove-compaction-threshold DELETE {_AT}/compactionThreshold
-get-offload-threshold GET {_AT}/offloadThreshold
+get-offload-threshold =get-offload-threshold namespace
 set-offload-threshold =offload-threshold namespace; =size:bytes+ --size -s; =time:seconds+ --time -t
 get-offload-deletion-lag GET {_AT}/offloadDeletionLagMs
 set-offload-deletion-lag PUT {_AT}/offloadDeletionLagMs; @:millis! --lag -l

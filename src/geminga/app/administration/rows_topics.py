@@ -50,7 +50,7 @@ update-subscription-properties =subscription-properties topic; =subscription:tex
  =properties:map --property -p; =clear:flag --clear -c
 get-subscription-properties GET {_AT}/properties; {_SUBSCRIPTION}
 stats GET {{topic}}/stats; {_STATS}
-partitioned-stats GET {{topic}}/partitioned-stats; ?perPartition:flag --per-partition; {_STATS}
+partitioned-stats GET {{topic}}/partitioned-stats; ?perPartition:flag=false --per-partition; {_STATS}
 clear-backlog POST {_AT}/skip_all !%; {_SUBSCRIPTION}
 expire-messages =expire-messages topic !%; =subscription:text! -s --subscription; =time:seconds -t --expireTime;
  =position:position --position -p; =excluded:flag -e --exclude-reset-position
@@ -105,8 +105,10 @@ revoke-permission DELETE {{topic}}/permissions/{{role}}; /role:text! --role
 delete DELETE {{topic}} !; ?force:flag --force; ?deleteSchema:flag=true --deleteSchema
 create-subscription =create-subscription topic; =subscription:text! -s --subscription;
  =position:text=latest --messageId -m; =properties:map --property -p
-stats GET {{topic}}/stats; ?getPreciseBacklog:flag -gpb --get-precise-backlog
-partitioned-stats GET {{topic}}/partitioned-stats; ?perPartition:flag --per-partition
+stats GET {{topic}}/stats; ?getPreciseBacklog:flag -gpb --get-precise-backlog;
+ ?subscriptionBacklogSize:flag=false --get-subscription-backlog-size
+partitioned-stats GET {{topic}}/partitioned-stats; ?perPartition:flag=false --per-partition;
+ ?subscriptionBacklogSize:flag=false --get-subscription-backlog-size
 skip-all POST {_AT}/skip_all !%; {_SUBSCRIPTION}
 expire-messages POST {_AT}/expireMessages/{{seconds}} !%; {_SUBSCRIPTION}; /seconds:seconds! -t --expireTime
 create-partitioned-topic =create-partitioned topic; =partitions:int! -p --partitions

@@ -6,8 +6,7 @@ import sys
 from typing import Any, Final
 
 from geminga.admin import _paths
-from geminga.admin._http import HttpCaller
-from geminga.admin._request import Request, carried_out
+from geminga.admin._request import Caller, Request, carried_out
 from geminga.admin.errors import AdminError
 from geminga.app.administration.arguments import Given, UsageError
 from geminga.app.administration.command import Command
@@ -23,6 +22,7 @@ _WRITTEN: Final = {
     "subscription": _paths.subscription,
 }
 _TRANSACTIONS: Final = "/admin/v3/transactions/"
+_S3_PLACES: Final = frozenset(f"s3ManagedLedgerOffload{name}" for name in ("Bucket", "Region", "ServiceEndpoint"))
 #: Stands for the answer of a request that was not sent.
 UNSENT: Final = object()
 
@@ -34,7 +34,7 @@ class FailedError(Exception):
 class Session:
     """Of one command."""
 
-    def __init__(self, caller: HttpCaller, *, is_dry: bool, is_agreed: bool, asks: bool) -> None:
+    def __init__(self, caller: Caller, *, is_dry: bool, is_agreed: bool, asks: bool) -> None:
         """``is_dry``: nothing is changed; ``is_agreed``: no question; ``asks``: there are questions at all."""
         self._caller = caller
         self.is_dry: Final = is_dry
@@ -153,4 +153,7 @@ def _body(command: Command, given: Given) -> dict[str, Any]:
 
 def members(given: Given) -> dict[str, Any]:
     """What was said of the members of a body."""
-    return {key[1:]: value for key, value in given.values.items() if key[0] == "."}
+    found = {key[1:]: value for key, value in given.values.items() if key[0] == "."}
+    # Where the lake is has one name for S3, and another one for the rest.
+    same = {key.removeprefix("s3M"): value for key, value in found.items() if key in _S3_PLACES}
+    return found | {f"m{key}": value for key, value in same.items()}

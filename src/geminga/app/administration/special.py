@@ -91,7 +91,7 @@ def partitioned_lookup(session: Session, command: Command, given: Given) -> Any:
 
 
 def delete_topics(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """One topic, those of a file, or those of a namespace that a regular expression fits."""
+    """One topic, those of a file, or those of a namespace that an expression fits. Raises FailedError, UsageError."""
     said = given.places["topic"]
     topics = [said]
     if given["file"]:
@@ -145,7 +145,7 @@ def create_subscription(session: Session, command: Command, given: Given) -> Any
 
 
 def subscription_properties(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """All of them, or none."""
+    """All of them, or none. Raises UsageError."""
     if bool(given["clear"]) == bool(given["properties"]):
         raise UsageError("either --property or --clear must be given")
     path = f"{_topic(given)}/subscription/{_paths.subscription(given['subscription'])}/properties"
@@ -153,14 +153,14 @@ def subscription_properties(session: Session, command: Command, given: Given) ->
 
 
 def expire_messages(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """By age, or up to a message."""
+    """By age, or up to a message. Raises UsageError."""
     if (given["time"] is None) == (given["position"] is None):
         raise UsageError("either --expireTime or --position must be given")
     return _moved(session, given, "expireMessages", given["time"], given["position"])
 
 
 def reset_cursor(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """To a message, or to what was published so long ago."""
+    """To a message, or to what was published so long ago. Raises UsageError."""
     if given["position"] is None and given["time"] is None:
         raise UsageError("either --messageId or --time must be given")
     place = None if given["position"] is None else _place("--messageId", given["position"])
@@ -191,14 +191,14 @@ def create_partitioned(session: Session, command: Command, given: Given) -> Any:
 
 
 def peek_messages(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """The next ones of a subscription, until there are no more."""
+    """The next ones of a subscription, as many as there are."""
     found: list[Any] = []
     path = f"{_topic(given)}/subscription/{_paths.subscription(given['subscription'])}/position"
     for number in range(1, given["count"] + 1):
         try:
             one = session.ask(Request("GET", f"{path}/{number}", is_message=True))
-        except NotFoundError:
-            if number == 1:
+        except NotFoundError as error:
+            if error.reason != "Message not found":
                 raise
             break
         found.append(one)
@@ -270,7 +270,7 @@ def shadow_source(session: Session, command: Command, given: Given) -> Any:  # n
 
 
 def get_schema(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """The newest, one version, or all."""
+    """The newest, one version, or all. Raises UsageError."""
     if given["all"] and given["version"] is not None:
         raise UsageError("either --version or --all-version may be given")
     path = f"{_BASE}/schemas/{_written(_paths.place, given.places['topic'])}"
@@ -279,12 +279,12 @@ def get_schema(session: Session, command: Command, given: Given) -> Any:  # noqa
 
 
 def extract_schema(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """Needs a Java program."""
+    """Needs a Java program. Raises FailedError."""
     raise FailedError("schemas extract runs a class of Java, which is not built: schemas upload takes a file of it")
 
 
 def create_namespace(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """With its clusters and bundles."""
+    """With its clusters and bundles. Raises UsageError."""
     body: dict[str, Any] = {}
     if given["clusters"]:
         body["replication_clusters"] = given["clusters"]
@@ -296,7 +296,7 @@ def create_namespace(session: Session, command: Command, given: Given) -> Any:  
 
 
 def unload_namespace(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """All bundles, or one."""
+    """All bundles, or one. Raises UsageError."""
     if given["destination"] and not given["bundle"]:
         raise UsageError("--destinationBroker needs --bundle")
     if not given["bundle"]:
@@ -306,7 +306,7 @@ def unload_namespace(session: Session, command: Command, given: Given) -> Any:  
 
 
 def split_bundle(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """In two, where an algorithm says, or at boundaries."""
+    """In two, where an algorithm says, or at boundaries. Raises UsageError."""
     if given["bundle"] and given["type"]:
         raise UsageError("exactly one of --bundle, --bundle-type must be given")
     query = {"unload": bool(given["unload"]), "splitAlgorithmName": given["algorithm"]}
@@ -328,6 +328,16 @@ def _emptied(session: Session, given: Given, what: str) -> Any:  # noqa: ANN401
     bundle = f"/{quote(given['bundle'], safe='')}" if given["bundle"] else ""
     name = f"/{quote(given['subscription'], safe='')}" if given["subscription"] else ""
     return session.ask(Request(_POST, f"{_namespace(given)}{bundle}/{what}{name}"))
+
+
+def get_offload_threshold(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
+    """In bytes and in seconds; -1: none."""
+    found = [
+        session.ask(Request("GET", f"{_namespace(given)}/{path}"))
+        for path in ("offloadThreshold", "offloadThresholdInSeconds")
+    ]
+    names = ("offloadThresholdInBytes", "offloadThresholdInSeconds")
+    return UNSENT if session.is_dry else dict(zip(names, found, strict=True))
 
 
 def offload_threshold(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
@@ -482,6 +492,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         split_bundle,
         clear_backlog,
         unsubscribe,
+        get_offload_threshold,
         offload_threshold,
         get_rate,
         set_rate,
