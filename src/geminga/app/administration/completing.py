@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a broker may take.
 LIMIT_S: Final = 1.0
-#: Names shown at most.
-NAMES_MAX: Final = 500
 _ADMIN: Final = ("admin", "pulsar-admin")
 _FIRST: Final = (
     *_ADMIN,
@@ -63,9 +61,11 @@ complete -F _geminga geminga
 _ZSH: Final = """\
 #compdef geminga
 _geminga() {
-    local -a found
+    local -a found open closed
     found=("${(@f)$(geminga completion words -- "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
-    [[ -n "$found" ]] && compadd -a found
+    open=(${(M)found:#*/}) closed=(${found:#*/})
+    (( $#open )) && compadd -S '' -a open
+    [[ -n "$closed" ]] && compadd -a closed
 }
 compdef _geminga geminga
 """
@@ -94,7 +94,7 @@ def fitting(line: str) -> list[str]:
     """Words that the last one of a line may become, sorted."""
     words = line.split()[1:]
     start = "" if line.endswith(" ") or not words else words.pop()
-    return sorted({word for word in _words(words, start) if word.startswith(start)})[:NAMES_MAX]
+    return sorted({word for word in _words(words, start) if word.startswith(start)})
 
 
 def _words(words: list[str], start: str) -> Iterator[str]:

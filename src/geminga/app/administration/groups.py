@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final
 
 from geminga.app.administration.command import Command, parsed
@@ -39,7 +40,8 @@ UNBUILT: Final = {
 }
 
 
-def commands_of(group: str) -> dict[str, Command]:
+@cache
+def commands_of(group: str) -> Mapping[str, Command]:
     """By name; empty for a group that there is not."""
     return {command.name: command for command in _commands(group)}
 

@@ -97,7 +97,7 @@ def _carry_out(program: str, command: Command, words: Sequence[str], common: Map
     from geminga.app.administration.asking import answered
     from geminga.app.administration.printing import printed
     from geminga.app.administration.session import FailedError
-    from geminga.model.errors import GemingaError
+    from geminga.model.errors import GemingaError, InvalidTopicNameError
 
     how = said.common.get("output") or ("json" if said.common.get("json") else "")
     try:
@@ -107,6 +107,8 @@ def _carry_out(program: str, command: Command, words: Sequence[str], common: Map
             print(f"{error.reason}\n\nReason: {error.reason}", file=sys.stderr)
             return 1
         return _failed(f"{command.words}: {error}", 1)
+    except InvalidTopicNameError as error:
+        raise UsageError(f"{command.words}: {error}") from None
     except (FailedError, GemingaError, OSError) as error:
         return _failed(f"{command.words}: {error}", 1)
     text = printed(command, said, value, how or ("pulsar" if program == "pulsar-admin" else "table"))

@@ -209,15 +209,17 @@ def offload(session: Session, command: Command, given: Given) -> Any:  # noqa: A
     """All but the newest ledgers that are smaller than so much together."""
     ledgers = session.look(f"{_topic(given)}/internalStats")
     found = list(ledgers.get("ledgers", ()))
-    if found:
-        found[-1] = {**found[-1], "size": ledgers.get("currentLedgerSize", 0)}
-    total, first = 0, None
+    if not found:
+        return "Nothing to offload"
+    # The newest is open: its size stands apart.
+    found[-1] = {**found[-1], "size": ledgers.get("currentLedgerSize", 0)}
+    total, first = 0, found[-1]["ledgerId"]
     for ledger in reversed(found):
         total += ledger["size"]
         if total > given["size"]:
             break
         first = ledger["ledgerId"]
-    if first is None or total <= given["size"]:
+    if total <= given["size"]:
         return "Nothing to offload"
     place = {"ledgerId": first, "entryId": 0, "partitionIndex": -1, "batchIndex": -1}
     answer = session.ask(Request(_PUT, f"{_topic(given)}/offload", body=place))

@@ -35,7 +35,12 @@ def told(words: str, value: Any, how: str = "pulsar", *more: str) -> str:
     group, _, name = words.partition(" ")
     command = commands_of(group)[name]
     places = ["t"] * len(command.places)
-    needed = [word for option in command.options if option.need == "!" for word in (option.longest, "1M" if option.kind == "megabytes" else "1")]
+    needed = [
+        word
+        for option in command.options
+        if option.need == "!"
+        for word in (option.longest, "1M" if option.kind == "megabytes" else "1")
+    ]
     return printed(command, given(command, [*places, *needed, *more], {}), value, how)
 
 
