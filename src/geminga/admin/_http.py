@@ -14,6 +14,8 @@ from urllib.parse import urlencode, urlsplit
 from geminga.admin.defaults import TIMEOUT_S
 from geminga.admin.errors import UnreachableError, error_of
 
+#: The type of bodies, unless told otherwise.
+JSON: Final = "application/json"
 #: Brokers that one request may be sent on to.
 REDIRECTS_MAX: Final = 5
 #: Connections that wait for the next request, over all brokers.
@@ -61,14 +63,19 @@ class HttpCaller:
                 connections.pop().close()
 
     def request(
-        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> tuple[bytes, Headers]:
         """Body and headers (small letters) of the answer, wherever the broker sends it on to. Raises AdminError."""
         asked = {key: _text(value) for key, value in (query or {}).items() if value is not None}
         url = f"{self._base}{path}{'?' + urlencode(asked) if asked else ''}"
         what = f"{method} {url}"
         for _ in range(REDIRECTS_MAX):
-            status, data, headers = self._once(method, url, body)
+            status, data, headers = self._once(method, url, body, content_type)
             if status in (301, 302, 307, 308):
                 url = self._elsewhere(what, status, url, headers.get("Location", ""))
                 continue
@@ -87,12 +94,14 @@ class HttpCaller:
             raise error_of(what, status, f"sent on to {place}, which is not encrypted")
         return place
 
-    def _once(self, method: str, url: str, body: bytes | None) -> tuple[int, bytes, http.client.HTTPMessage]:
+    def _once(
+        self, method: str, url: str, body: bytes | None, content_type: str
+    ) -> tuple[int, bytes, http.client.HTTPMessage]:
         parts = urlsplit(url)
         where = f"{parts.scheme}://{parts.netloc}"
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         # A broker that is asked by a page of another site looks at the type: a page can not send this one unasked.
-        headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if method != "GET" else {})}
+        headers = {"Accept": JSON, **({"Content-Type": content_type} if method != "GET" else {})}
         if self._headers is not None:
             headers |= self._headers()
         connection, is_kept = self._take(where)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from geminga.admin._http import JSON
 from geminga.admin.values import StoredMessage
 
 
@@ -13,7 +14,12 @@ class Caller(Protocol):
     """Who sends it: :class:`geminga.admin._http.HttpCaller`."""
 
     def request(
-        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> tuple[bytes, Mapping[str, str]]:
         """Body and headers of the answer. Raises AdminError."""
 
@@ -35,6 +41,8 @@ class Request(NamedTuple):
     is_message: bool = False
     #: The answer is JSON, or else a text: who asks does not know.
     is_any: bool = False
+    #: Of the body.
+    content_type: str = JSON
 
 
 def carried_out(caller: Caller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
@@ -42,7 +50,7 @@ def carried_out(caller: Caller, request: Request) -> Any:  # noqa: ANN401  (its 
     data = None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
     if request.text is not None:
         data = request.text.encode()
-    found, headers = caller.request(request.method, request.path, request.query, data)
+    found, headers = caller.request(request.method, request.path, request.query, data, request.content_type)
     if request.is_message:
         return StoredMessage(found, headers)
     if not found:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from geminga.admin._http import JSON
 from geminga.admin._request import Request, carried_out
 from geminga.admin.values import StoredMessage
 
@@ -17,7 +18,12 @@ class Answering:
         self.sent: bytes | None = None
 
     def request(
-        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> tuple[bytes, Mapping[str, str]]:
         self.sent = body
         return self._answer, {"x": "y"}

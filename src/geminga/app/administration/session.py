@@ -22,7 +22,8 @@ _WRITTEN: Final = {
     "subscription": _paths.subscription,
 }
 _TRANSACTIONS: Final = "/admin/v3/transactions/"
-_S3_PLACES: Final = frozenset(f"s3ManagedLedgerOffload{name}" for name in ("Bucket", "Region", "ServiceEndpoint"))
+_OF_ALL_DRIVERS: Final = ("Bucket", "MaxBlockSizeInBytes", "ReadBufferSizeInBytes", "Region", "ServiceEndpoint")
+_S3_PLACES: Final = frozenset(f"s3ManagedLedgerOffload{name}" for name in _OF_ALL_DRIVERS)
 #: Stands for the answer of a request that was not sent.
 UNSENT: Final = object()
 
@@ -154,6 +155,6 @@ def _body(command: Command, given: Given) -> dict[str, Any]:
 def members(given: Given) -> dict[str, Any]:
     """What was said of the members of a body."""
     found = {key[1:]: value for key, value in given.values.items() if key[0] == "."}
-    # Where the lake is has one name for S3, and another one for the rest.
+    # What concerns the lake has one name for S3, and another one for the rest.
     same = {key.removeprefix("s3M"): value for key, value in found.items() if key in _S3_PLACES}
     return found | {f"m{key}": value for key, value in same.items()}

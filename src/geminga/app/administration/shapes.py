@@ -39,6 +39,7 @@ _JAVA_NAMES: Final = {
 #: Lists that are printed as one value.
 _SETS: Final = frozenset(
     {
+        "clusters get-peer-clusters",
         "namespaces get-subscription-types-enabled",
         "topicPolicies get-replication-clusters",
         "topicPolicies get-subscription-types-enabled",
@@ -66,6 +67,8 @@ def lines_of(command: Command, given: Given, value: Any) -> Iterator[str]:  # no
     words = command.words
     if words in _SAID:
         yield from [_SAID[words]] if _SAID[words] else []
+    elif command.name == "compact":
+        yield f"Topic compaction requested for {given.places['topic']}"
     elif value is None and (words in _EMPTY or not command.is_look):
         return
     elif words in _OWN:
@@ -109,7 +112,10 @@ def java(value: Any, kind: str = "") -> str:  # noqa: ANN401
 
 def _policies(given: Given, value: Mapping[str, Any]) -> Iterator[str]:
     for name, one in value.items():
-        yield f"{name}    {java({**one, 'unload_scope': one.get('unload_scope')}, 'NamespaceIsolationDataImpl')}"
+        policy = one.get("auto_failover_policy") or {}
+        ordered = {key: policy[key] for key in ("policy_type", "parameters") if key in policy}
+        whole = {**one, "auto_failover_policy": ordered, "unload_scope": one.get("unload_scope")}
+        yield f"{name}    {java(whole, 'NamespaceIsolationDataImpl')}"
 
 
 def _terminated(given: Given, value: Mapping[str, Any]) -> Iterator[str]:

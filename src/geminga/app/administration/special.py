@@ -19,6 +19,7 @@ from geminga.app.administration.units import WrongWordError, position
 _LOOK_EVERY_S: Final = 1.0
 _BASE: Final = "/admin/v2"
 _SHADOW: Final = "PULSAR.SHADOW_SOURCE"
+_PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 _PUT: Final = "PUT"
 _POST: Final = "POST"
 
@@ -184,10 +185,16 @@ def _moved(session: Session, given: Given, what: str, number: int | None, place:
 
 def create_partitioned(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
     """With properties, or without."""
-    body: Any = given["partitions"]
-    if given["properties"]:
-        body = {"partitions": given["partitions"], "deleted": False, "properties": given["properties"]}
-    return session.ask(Request(_PUT, f"{_topic(given)}/partitions", body=body))
+    path, count = f"{_topic(given)}/partitions", given["partitions"]
+    if not given["properties"]:
+        return session.ask(Request(_PUT, path, body=count))
+    return session.ask(_with_properties(path, count, given["properties"]))
+
+
+def _with_properties(path: str, count: int, properties: Mapping[str, str]) -> Request:
+    """A broker tells a number from an object by the type of the body."""
+    body = {"partitions": count, "deleted": False, "properties": properties}
+    return Request(_PUT, path, body=body, content_type=_PARTITIONED)
 
 
 def peek_messages(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
@@ -260,8 +267,7 @@ def create_shadow(session: Session, command: Command, given: Given) -> Any:  # n
     count = session.partitions(source)
     properties = {**(given["properties"] or {}), _SHADOW: source}
     if count:
-        body = {"partitions": count, "deleted": False, "properties": properties}
-        return session.ask(Request(_PUT, f"{_topic(given)}/partitions", body=body))
+        return session.ask(_with_properties(f"{_topic(given)}/partitions", count, properties))
     return session.ask(Request(_PUT, _topic(given), body=properties))
 
 

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlsplit
 import pytest
 from tools.interop.admin.recorded import Recorded, recorded
 
+from geminga.admin._http import JSON
 from geminga.admin.calls.nouns import NOUNS, POLICY_SETS
 from geminga.admin.errors import AdminError, PreconditionFailedError
 from geminga.app.administration.arguments import UsageError, given
@@ -62,7 +63,12 @@ class Broker:
         self.sent: list[Sent] = []
 
     def request(
-        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> tuple[bytes, Mapping[str, str]]:
         asked = {
             key: str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from geminga.admin._http import JSON
 from geminga.admin.errors import ConflictError
 from geminga.app.administration.arguments import UsageError, given
 from geminga.app.administration.asking import caller_of, carried_out_by
@@ -76,7 +77,12 @@ class Parts:
         self.changed: list[str] = []
 
     def request(
-        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> tuple[bytes, Mapping[str, str]]:
         if method == "GET":
             return b'{"partitions":3}', {}

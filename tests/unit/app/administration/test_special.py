@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from geminga.admin._http import JSON
 from geminga.admin.errors import NotFoundError, PreconditionFailedError
 from geminga.app.administration.arguments import UsageError, given
 from geminga.app.administration.asking import carried_out_by
@@ -25,14 +26,21 @@ class Broker:
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self._answers = answers
         self.changed: list[tuple[str, Any]] = []
+        self.types: list[str] = []
 
     def request(
-        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> tuple[bytes, Mapping[str, str]]:
         answer = self._answers.get(path)
         if isinstance(answer, Exception):
             raise answer
         if method != "GET":
+            self.types.append(content_type)
             self.changed.append((f"{method} {path}", None if body in (None, b"") else json.loads(body or b"")))
             return b"", {}
         return (b"" if answer is None else json.dumps(answer).encode()), {}
@@ -135,6 +143,13 @@ def test_partitions_are_looked_up_by_broker() -> None:
     assert run(Broker(answers), "topics partitioned-lookup", "a/b/t", "-s") == {
         "u": ["a/b/t-partition-0", "a/b/t-partition-1"]
     }
+
+
+def test_partitions_with_properties_are_a_type_of_their_own() -> None:
+    broker = Broker({})
+    run(broker, "topics create-partitioned-topic", "a/b/t", "-p", "2", "-m", "x=y")
+    run(broker, "topics create-partitioned-topic", "a/b/t", "-p", "2")
+    assert broker.types == ["application/vnd.partitioned-topic-metadata+json", JSON]
 
 
 def test_a_shadow_has_as_many_partitions() -> None:
