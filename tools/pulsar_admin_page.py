@@ -13,6 +13,7 @@ from typing import Final
 
 from geminga.app.administration.command import Command
 from geminga.app.administration.groups import GROUPS, UNBUILT, commands_of
+from tools.interop.admin.meant import MEANT_OF_TOOLS
 from tools.interop.admin.recorded import recorded
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md"
@@ -111,7 +112,22 @@ def page() -> str:
             f"## {group}",
             *_group({words: each for words, each in told.items() if words.startswith(f"{group} ")}),
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_later({*told}), "", "## What is printed otherwise", *_otherwise()]) + "\n"
+
+
+def _later(known: set[str]) -> Iterator[str]:
+    """Commands that 4.0.8 has not."""
+    found = sorted(command.words for group in GROUPS for command in commands_of(group).values())
+    yield from ("", "## Of later versions")
+    yield f"{', '.join(f'`{words}`' for words in found if words not in known)} (the broker refuses `start`)."
+    yield "`scalable-topics`, of Pulsar 5, is not built."
+
+
+def _otherwise() -> Iterator[str]:
+    yield "By `geminga pulsar-admin`, next to `pulsar-admin` 4.0.8 at the same broker (`make interop"
+    yield 'INTEROP_ARGS="admin --tools apache"`, or `--tools geminga`):'
+    yield ""
+    yield from (f"- {one.row}." for one in MEANT_OF_TOOLS)
 
 
 def _group(told: dict[str, tuple[str, str]]) -> Iterator[str]:

@@ -114,6 +114,11 @@ PROXY_STATS: Final = """\
 connections GET /proxy-stats/connections; =indent:flag -i --indent
 topics GET /proxy-stats/topics; =indent:flag -i --indent
 """
+#: Of Pulsar 5.
+METADATA_MIGRATION: Final = """\
+start POST metadata/migration/start; ?target:text! --target
+status GET metadata/migration/status
+"""
 _TXN: Final = "/admin/v3/transactions"
 _PLACE: Final = "/place:text! -t --topic"
 _ID: Final = "/most:int! -m --most-sig-bits; /least:int! -l --least-sig-bits"

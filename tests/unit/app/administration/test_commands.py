@@ -256,6 +256,7 @@ def test_paths_are_those_of_calls_or_refused_by_the_broker() -> None:
 UNKNOWN: Final = frozenset(
     {
         "clusters update-cluster-migration",
+        "metadata-migration start",
         "namespaces list-cluster",
         "namespaces set-resource-group",
         "namespaces update-migration-state",
