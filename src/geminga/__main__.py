@@ -10,7 +10,6 @@ from typing import Final
 
 #: The extra with all that a command needs, by its first word; of the others: ``server``.
 _EXTRAS: Final = {
-    "admin": "cli",
     "autorecovery": "zookeeper",
     "bookie": "zookeeper",
     "broker": "zookeeper",
@@ -22,6 +21,8 @@ _EXTRAS: Final = {
     "perf": "cli",
     "pipeline": "spark",
 }
+#: Words for which Typer is not loaded.
+_ADMINISTRATION: Final = frozenset({"admin", "completion", "context", "pulsar-admin"})
 
 
 def main() -> None:
@@ -32,6 +33,10 @@ def main() -> None:
         print(f"geminga {__version__}")
         raise SystemExit(0)
     try:
+        if len(sys.argv) > 1 and sys.argv[1] in _ADMINISTRATION:
+            from geminga.app.administration.main import main as administer
+
+            administer(sys.argv[1:])
         from geminga.app.commands.cli import main as run
 
         run()

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from geminga.admin._http import REDIRECTS_MAX
 from geminga.app.commands import admin_commands
 from geminga.model.errors import UnavailableError
 
@@ -55,4 +56,4 @@ def test_brokers_that_send_on_without_end_are_an_error() -> None:
     heard: list[tuple[str, str]] = []
     with brokers(heard, ends=False) as url, pytest.raises(UnavailableError, match="sent on more than"):
         admin_commands.ask(url, "/admin", "PUT")
-    assert len(heard) == admin_commands.REDIRECTS_MAX
+    assert len(heard) == REDIRECTS_MAX

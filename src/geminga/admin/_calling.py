@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -11,42 +10,13 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from geminga.admin import _paths
 from geminga.admin._http import HttpCaller
-from geminga.admin.values import StoredMessage
+from geminga.admin._request import Request as Request
+from geminga.admin._request import carried_out
 from geminga.runtime import LaneThreads
 
 #: Requests of one asynchronous client that are under way at a time; others wait for their turn.
 REQUESTS_MAX: Final = 16
 V = TypeVar("V")
-
-
-class Request(NamedTuple):
-    """One call with its arguments."""
-
-    method: str
-    path: str
-    #: None: it is left out.
-    query: Mapping[str, Any] | None = None
-    #: Written as JSON; None: there is none.
-    body: object = None
-    #: In place of ``body``, as it is.
-    text: str | None = None
-    #: The answer is a text, with or without quotes.
-    is_text: bool = False
-    #: The answer is an entry.
-    is_message: bool = False
-
-
-def carried_out(caller: HttpCaller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
-    """The answer; None for nothing, and for null. Raises AdminError."""
-    data = None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
-    if request.text is not None:
-        data = request.text.encode()
-    found, headers = caller.request(request.method, request.path, request.query, data)
-    if request.is_message:
-        return StoredMessage(found, headers)
-    if not found:
-        return None
-    return found.decode() if request.is_text and found[:1] != b'"' else json.loads(found)
 
 
 class BlockingCalls:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -13,18 +14,22 @@ from urllib.parse import urlencode, urlsplit
 from geminga.admin.defaults import TIMEOUT_S
 from geminga.admin.errors import UnreachableError, error_of
 
+#: The type of bodies, unless told otherwise.
+JSON: Final = "application/json"
 #: Brokers that one request may be sent on to.
 REDIRECTS_MAX: Final = 5
 #: Connections that wait for the next request, over all brokers.
 IDLE_MAX: Final = 16
 #: Bytes of the largest answer.
 ANSWER_BYTES_MAX: Final = 256 << 20
-#: That a change may be sent again when a kept connection turns out to be closed: nothing was read of it then.
+#: How a kept connection that the broker closed meanwhile is noticed.
 _STALE: Final = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
-#: Requests that do the same however often they come.
-_IDEMPOTENT: Final = frozenset({"GET", "PUT", "DELETE"})
 
 Headers = Mapping[str, str]
+
+
+class _UnwrittenError(ConnectionResetError):
+    """The connection was closed before a whole request was written: nobody has carried it out."""
 
 
 class HttpCaller:
@@ -58,14 +63,19 @@ class HttpCaller:
                 connections.pop().close()
 
     def request(
-        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> tuple[bytes, Headers]:
         """Body and headers (small letters) of the answer, wherever the broker sends it on to. Raises AdminError."""
         asked = {key: _text(value) for key, value in (query or {}).items() if value is not None}
         url = f"{self._base}{path}{'?' + urlencode(asked) if asked else ''}"
         what = f"{method} {url}"
         for _ in range(REDIRECTS_MAX):
-            status, data, headers = self._once(method, url, body)
+            status, data, headers = self._once(method, url, body, content_type)
             if status in (301, 302, 307, 308):
                 url = self._elsewhere(what, status, url, headers.get("Location", ""))
                 continue
@@ -84,24 +94,29 @@ class HttpCaller:
             raise error_of(what, status, f"sent on to {place}, which is not encrypted")
         return place
 
-    def _once(self, method: str, url: str, body: bytes | None) -> tuple[int, bytes, http.client.HTTPMessage]:
+    def _once(
+        self, method: str, url: str, body: bytes | None, content_type: str
+    ) -> tuple[int, bytes, http.client.HTTPMessage]:
         parts = urlsplit(url)
         where = f"{parts.scheme}://{parts.netloc}"
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         # A broker that is asked by a page of another site looks at the type: a page can not send this one unasked.
-        headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if method != "GET" else {})}
+        headers = {"Accept": JSON, **({"Content-Type": content_type} if method != "GET" else {})}
         if self._headers is not None:
             headers |= self._headers()
         connection, is_kept = self._take(where)
         try:
             try:
-                answer = self._exchange(connection, method, target, body, headers)
-            except _STALE:
-                if not is_kept or method not in _IDEMPOTENT:
+                self._write(connection, method, target, body, headers)
+                answer = self._read(connection)
+            except _STALE as error:
+                # What was written may have been carried out: a second DELETE would be told that there is nothing.
+                if not is_kept or (method != "GET" and not isinstance(error, _UnwrittenError)):
                     raise
                 connection.close()
                 connection = self._new(where)
-                answer = self._exchange(connection, method, target, body, headers)
+                self._write(connection, method, target, body, headers)
+                answer = self._read(connection)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise UnreachableError(f"{method} {url}", 0, f"no answer: {error or type(error).__name__}") from error
@@ -113,11 +128,17 @@ class HttpCaller:
         return status, data, answered
 
     @staticmethod
-    def _exchange(
+    def _write(
         connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None, headers: Headers
-    ) -> tuple[int, bytes, http.client.HTTPMessage, bool]:
+    ) -> None:
         data = body if body is not None or method == "GET" else b""
-        connection.request(method, target, body=data, headers=dict(headers))
+        try:
+            connection.request(method, target, body=data, headers=dict(headers))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise _UnwrittenError(*error.args) from error
+
+    @staticmethod
+    def _read(connection: http.client.HTTPConnection) -> tuple[int, bytes, http.client.HTTPMessage, bool]:
         response = connection.getresponse()
         data = response.read(ANSWER_BYTES_MAX + 1)
         if len(data) > ANSWER_BYTES_MAX:
@@ -128,10 +149,14 @@ class HttpCaller:
         """A connection, and whether it was used before. Raises ValueError."""
         if self._is_closed:
             raise ValueError("this administration client is closed")
-        try:
-            return self._idle[where].pop(), True
-        except (KeyError, IndexError):
-            return self._new(where), False
+        while True:
+            try:
+                connection = self._idle[where].pop()
+            except (KeyError, IndexError):
+                return self._new(where), False
+            if not _is_over(connection):
+                return connection, True
+            connection.close()
 
     def _new(self, where: str) -> http.client.HTTPConnection:
         scheme, _, address = where.partition("://")
@@ -145,6 +170,15 @@ class HttpCaller:
             connection.close()
         else:
             self._idle.setdefault(where, deque()).append(connection)
+
+
+def _is_over(connection: http.client.HTTPConnection) -> bool:
+    """Whether the broker closed a connection that waits: all that can be read of it is its end."""
+    if connection.sock is None:
+        return True
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _text(value: object) -> str:

@@ -103,6 +103,7 @@ FLOORS: Final = (
     "app.local",
     "app.servers",
     "app.commands",
+    "app.administration",
     "",
 )  #: Folders that reach no world: no loop, clock, randomness, file. By name, so that a renamed one is missed.
 PURE: Final = frozenset(

@@ -33,6 +33,7 @@ from geminga.admin import (
     values,
 )
 from geminga.admin._calling import BlockingPolicy, Request
+from geminga.admin._http import JSON
 from geminga.admin._paths import namespace, position, subscription, topic
 from geminga.admin.blocking import _bookies as _blocking_bookies
 from geminga.admin.blocking import _brokers as _blocking_brokers
@@ -106,8 +107,14 @@ class _Recorder:
         self.asked: list[tuple[str, str, dict[str, Any], bytes | None]] = []
 
     def request(
-        self, method: str, path: str, query: dict[str, Any] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
     ) -> tuple[bytes, dict[str, str]]:
+        assert content_type == JSON
         self.asked.append((method, path, dict(query or {}), body))
         return b"", {}
 

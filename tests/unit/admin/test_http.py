@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 from typing import Any, ClassVar
 
 import pytest
@@ -31,6 +32,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         self.seen.append((self.client_address[1], self.command, self.path, body, self.headers.get("Authorization")))
+        if self.path == "/cut":
+            self.close_connection = True
+            return
         status, headers, answer = self.answers.get(self.path, (200, {}, b'"ok"'))
         self.send_response(status)
         for name, value in headers.items():
@@ -47,14 +51,30 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
+        super().__init__(address, handler)
+        self.closed: SimpleQueue[None] = SimpleQueue()
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.closed.put(None)
+
+
 @pytest.fixture
-def url() -> Iterator[str]:
+def server() -> Iterator[_Server]:
     _Handler.answers, _Handler.seen = {}, []
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server, ThreadPoolExecutor(1) as threads:
-        server.daemon_threads = True
+    with _Server(("127.0.0.1", 0), _Handler) as server, ThreadPoolExecutor(1) as threads:
         threads.submit(server.serve_forever, 0.01)
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield server
         server.shutdown()
+
+
+@pytest.fixture
+def url(server: _Server) -> str:
+    return f"http://127.0.0.1:{server.server_port}"
 
 
 def test_a_connection_is_kept_and_made_anew_when_it_was_closed(url: str) -> None:
@@ -66,14 +86,31 @@ def test_a_connection_is_kept_and_made_anew_when_it_was_closed(url: str) -> None
     caller.close()
 
 
-def test_a_change_that_may_have_been_made_is_not_sent_twice(url: str) -> None:
+def test_a_change_goes_to_a_new_connection_where_the_old_one_was_closed_before(server: _Server, url: str) -> None:
     caller = HttpCaller(url)
     caller.request("GET", "/last")
-    with pytest.raises(errors.UnreachableError, match="no answer"):
-        caller.request("POST", "/change", body=b"1")
-    assert [seen[1] for seen in _Handler.seen] == ["GET"]
+    server.closed.get(timeout=5)
     caller.request("POST", "/change", body=b"1")
     assert [seen[1] for seen in _Handler.seen] == ["GET", "POST"]
+    caller.close()
+
+
+@pytest.mark.parametrize("method", ["DELETE", "POST", "PUT"])
+def test_a_change_that_may_have_been_made_is_not_sent_twice(url: str, method: str) -> None:
+    caller = HttpCaller(url)
+    caller.request("GET", "/one")
+    with pytest.raises(errors.UnreachableError, match="no answer"):
+        caller.request(method, "/cut")
+    assert [seen[1] for seen in _Handler.seen] == ["GET", method]
+    caller.close()
+
+
+def test_a_look_is_sent_again_where_the_connection_ended_without_an_answer(url: str) -> None:
+    caller = HttpCaller(url)
+    caller.request("GET", "/one")
+    with pytest.raises(errors.UnreachableError, match="no answer"):
+        caller.request("GET", "/cut")
+    assert [seen[2] for seen in _Handler.seen] == ["/one", "/cut", "/cut"]
     caller.close()
 
 

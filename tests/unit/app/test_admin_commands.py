@@ -1,4 +1,4 @@
-"""What ``geminga admin`` asks a broker for."""
+"""How commands outside ``geminga admin`` ask a broker."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from geminga.model.errors import UnavailableError
 
 @pytest.mark.parametrize(
     ("topic", "path"),
-    [
-        ("orders", "/admin/v2/persistent/public/default/orders"),
-        ("non-persistent://a/b/c", "/admin/v2/non-persistent/a/b/c"),
-        ("persistent://a/b/c d/e%", "/admin/v2/persistent/a/b/c%20d%2Fe%25"),
-    ],
+    [("orders", "public/default/orders"), ("persistent://a/b/c d/e%", "a/b/c%20d%2Fe%25")],
 )
 def test_topic_becomes_its_path(topic: str, path: str) -> None:
-    assert admin_commands._path(topic) == path
+    assert admin_commands.place_of(topic) == path
 
 
 def test_broker_that_does_not_answer_is_an_error_with_its_address() -> None:
-    with pytest.raises(UnavailableError, match=r"no answer from http://127\.0\.0\.1:1/"):
+    with pytest.raises(UnavailableError, match=r"http://127\.0\.0\.1:1/admin: no answer"):
         admin_commands.ask("http://127.0.0.1:1", "/admin")

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
+import geminga.admin.blocking
 from geminga import Standalone
-from geminga.app.commands.transaction_commands import milliseconds_of
+from geminga.app.administration.units import WrongWordError, value_of
 from geminga.client.blocking import connect
 
 TOPIC = "persistent://public/default/a b%2Fc"
@@ -22,13 +22,13 @@ TOPIC = "persistent://public/default/a b%2Fc"
     [("0", 0), ("7", 7_000), ("10s", 10_000), ("5m", 300_000), ("2H", 7_200_000), ("1d", 86_400_000)],
 )
 def test_times_have_units(text: str, expected: int) -> None:
-    assert milliseconds_of(text) == expected
+    assert value_of("millis", text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "s", "-1s", "1.5h", "1y3d", "1ms", "٣s", "x"])
+@pytest.mark.parametrize("text", ["", "s", "1.5h", "1y3d", "1ms", "٣s", "x"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no time such as"):
-        milliseconds_of(text)
+    with pytest.raises(WrongWordError, match="is no time such as"):
+        value_of("millis", text)
 
 
 def run(url: str, *arguments: str, code: int = 0, is_json: bool = True) -> str:
@@ -62,7 +62,11 @@ def test_commands_show_transactions_and_end_them(tmp_path: Path) -> None:
             assert place.split() == ["state", "PendingAck"]
             acks = json.loads(run(url, "pending-ack-stats", "-t", TOPIC, "-s", "s/1", "-l"))
             assert (acks["state"], acks["ongoingTxnSize"], acks["lowWaterMarks"]) == ("Ready", 1, {})
-            assert run(url, "abort-transaction", "-m", most, "-l", least, is_json=False) == ""
+            with geminga.admin.blocking.connect(url) as admin:
+                assert admin.transactions.pending_ack_stats(TOPIC, "s/1")["state"] == "Ready"
+            unasked = run(url, "abort-transaction", "-m", most, "-l", least, code=2, is_json=False)
+            assert "there is no terminal to ask at: nothing was done" in unasked
+            assert run(url, "abort-transaction", "-m", most, "-l", least, "--yes", is_json=False) == ""
             missing = run(url, "transaction-metadata", "-m", most, "-l", least, code=1)
             assert f"The transaction with this txdID `{txn.id}`not found" in missing
         refused = run(url, "scale-transactionCoordinators", "-r", "3", code=1, is_json=False)

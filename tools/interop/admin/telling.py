@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
@@ -16,7 +16,7 @@ from geminga.client.blocking import Client, connect
 from tools.interop.admin.recorder import Recorder, Request
 from tools.interop.admin.stories import Story
 from tools.interop.artifacts import admin_class_path
-from tools.interop.pulsar_admin import Printed, PulsarAdmin
+from tools.interop.pulsar_admin import Printed
 from tools.interop.rest.sending import EXCEPTION, Answer, answer_of
 from tools.interop.rest.tables.pulsar_admin import MESSAGES
 
@@ -43,6 +43,13 @@ FAILED: Final = 400
 NO_ROUTE: Final = "<no such path>"
 
 
+class Tool(Protocol):
+    """What runs commands: ``pulsar-admin``, or Geminga's own."""
+
+    def run(self, url: str, *words: str) -> Printed:
+        """One command at the broker whose REST is at ``url``."""
+
+
 class Told(NamedTuple):
     """What came of all lines at one broker, by their names."""
 
@@ -57,9 +64,7 @@ class Told(NamedTuple):
 class Teller:
     """At one broker."""
 
-    def __init__(
-        self, admin: PulsarAdmin, recorder: Recorder, *, web_url: str, service_url: str, directory: Path
-    ) -> None:
+    def __init__(self, admin: Tool, recorder: Recorder, *, web_url: str, service_url: str, directory: Path) -> None:
         self._admin = admin
         self._recorder = recorder
         self._fixed = {

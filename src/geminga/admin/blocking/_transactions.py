@@ -138,7 +138,7 @@ class Transactions(BlockingCalls):
         found: Document = self._ask(
             Request(
                 "GET",
-                f"/admin/v3/transactions/pendingAckStats/{_paths.place(place)}/{_paths.subscription(subscription)}",
+                f"/admin/v3/transactions/pendingAckStats/{_paths.place(place)}/{_paths.text(subscription)}",
                 query={"lowWaterMarks": low_water_marks},
             )
         )
@@ -152,7 +152,7 @@ class Transactions(BlockingCalls):
         found: Document = self._ask(
             Request(
                 "GET",
-                f"/admin/v3/transactions/pendingAckInternalStats/{_paths.place(place)}/{_paths.subscription(subscription)}",
+                f"/admin/v3/transactions/pendingAckInternalStats/{_paths.place(place)}/{_paths.text(subscription)}",
                 query={"metadata": metadata},
             )
         )
@@ -163,7 +163,7 @@ class Transactions(BlockingCalls):
         found: Document = self._ask(
             Request(
                 "GET",
-                f"/admin/v3/transactions/transactionInPendingAckStats/{_paths.place(place)}/{_paths.subscription(subscription)}/{_paths.text(most)}/{_paths.text(least)}",
+                f"/admin/v3/transactions/transactionInPendingAckStats/{_paths.place(place)}/{_paths.text(subscription)}/{_paths.text(most)}/{_paths.text(least)}",
             )
         )
         return found
@@ -178,7 +178,7 @@ class Transactions(BlockingCalls):
         found: Document = self._ask(
             Request(
                 "GET",
-                f"/admin/v3/transactions/positionStatsInPendingAck/{_paths.place(place)}/{_paths.subscription(subscription)}/{_paths.text(ledger)}/{_paths.text(entry)}",
+                f"/admin/v3/transactions/positionStatsInPendingAck/{_paths.place(place)}/{_paths.text(subscription)}/{_paths.text(ledger)}/{_paths.text(entry)}",
                 query={"batchIndex": batch_index},
             )
         )

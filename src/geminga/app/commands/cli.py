@@ -23,7 +23,6 @@ from geminga.version import __version__
 DATA_DIRECTORY: Final = "geminga-data"
 #: Groups of commands by the module that has them, each as ``commands``; one that is not asked for is not loaded.
 _GROUPS: Final = {
-    "admin": "admin_commands",
     "autorecovery": "autorecovery_commands",
     "bookie": "bookie_commands",
     "client": "client_commands",
@@ -36,6 +35,13 @@ _GROUPS: Final = {
     "pipeline": "pipeline_commands",
     "tokens": "tokens_commands",
 }
+#: Commands of :mod:`geminga.app.administration`, which has its own words: ``geminga`` asks it without this module.
+_ADMINISTRATION: Final = {
+    "admin": "Ask a running broker: the commands of pulsar-admin.",
+    "pulsar-admin": "The same, printed as pulsar-admin does.",
+    "context": "Where commands ask, and as whom.",
+    "completion": "Completion for bash, zsh and fish.",
+}
 _INITIALIZE: Final = "initialize-cluster-metadata"
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -44,21 +50,26 @@ _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=
 def app_for(words: Sequence[str]) -> typer.Typer:
     """The command line with what ``words`` ask for: one group or command, or all where they name none."""
     first = next((word for word in words if not word.startswith("-")), "")
-    has_one = first in _GROUPS or first in _OWN
+    has_one = first in _GROUPS or first in _OWN or first in _ADMINISTRATION
     known = {group.name for group in _app.registered_groups}
     for name, module in _GROUPS.items():
         if name not in known and (name == first or not has_one):
             commands = import_module(f"geminga.app.commands.{module}").commands
-            if name == "admin":  # a family of its own, which uses what the others have
-                commands.add_typer(
-                    import_module("geminga.app.commands.transaction_commands").commands, name="transactions"
-                )
             _app.add_typer(commands, name=name)
+    here = {command.name for command in _app.registered_commands}
+    for name, text in _ADMINISTRATION.items():
+        if name not in here and (name == first or not has_one):
+            options = {"ignore_unknown_options": True, "allow_extra_args": True}
+            _app.command(name, help=text, context_settings=options, add_help_option=False)(_administer)
     if (first == _INITIALIZE or not has_one) and not any(one.name == _INITIALIZE for one in _app.registered_commands):
         from geminga.app.commands.cluster_commands import initialize_cluster_metadata
 
         _app.command(_INITIALIZE)(initialize_cluster_metadata)
     return _app
+
+
+def _administer(context: typer.Context) -> None:
+    import_module("geminga.app.administration.main").main([context.info_name, *context.args])
 
 
 def main() -> NoReturn:

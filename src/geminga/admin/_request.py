@@ -1,0 +1,67 @@
+"""One request, and how it is carried out: what calls and commands have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from geminga.admin._http import JSON
+from geminga.admin.values import StoredMessage
+
+
+class Caller(Protocol):
+    """Who sends it: :class:`geminga.admin._http.HttpCaller`."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """Body and headers of the answer. Raises AdminError."""
+
+
+class Request(NamedTuple):
+    """One call with its arguments."""
+
+    method: str
+    path: str
+    #: None: it is left out.
+    query: Mapping[str, Any] | None = None
+    #: Written as JSON; None: there is none.
+    body: object = None
+    #: In place of ``body``, as it is.
+    text: str | None = None
+    #: The answer is a text, with or without quotes.
+    is_text: bool = False
+    #: The answer is an entry.
+    is_message: bool = False
+    #: The answer is JSON, or else a text: who asks does not know.
+    is_any: bool = False
+    #: Of the body.
+    content_type: str = JSON
+
+
+def carried_out(caller: Caller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
+    """The answer; None for nothing, and for null. Raises AdminError."""
+    data = None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
+    if request.text is not None:
+        data = request.text.encode()
+    found, headers = caller.request(request.method, request.path, request.query, data, request.content_type)
+    if request.is_message:
+        return StoredMessage(found, headers)
+    if not found:
+        return None
+    if request.is_any:
+        return _anything(found)
+    return found.decode() if request.is_text and found[:1] != b'"' else json.loads(found)
+
+
+def _anything(found: bytes) -> Any:  # noqa: ANN401
+    try:
+        return json.loads(found)
+    except ValueError:
+        return found.decode()

@@ -1,0 +1,51 @@
+"""Who a command is, and whom it trusts: said by options, by a context, or in the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+
+    from geminga.client import Authentication, ClientArguments
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSecurity:
+    """What was said."""
+
+    auth_plugin: str = ""
+    auth_params: str = field(default="", repr=False)
+    trust: str = ""
+    allows_insecure: bool = False
+    checks_name: bool = True
+
+    def authentication(self, token: str = "") -> Authentication | None:
+        """Who the command is; ``token``: of the shorter option. Raises ConfigurationError, InvalidConfiguration."""
+        from geminga.client import AuthenticationToken, authentication_from
+        from geminga.model.errors import ConfigurationError
+
+        if token and self.auth_plugin:
+            raise ConfigurationError("--token and --auth-plugin: expected one of them")
+        return AuthenticationToken(token) if token else authentication_from(self.auth_plugin, self.auth_params)
+
+    def client_arguments(self, token: str) -> ClientArguments:
+        """Arguments of ``geminga.client.connect``."""
+        return {
+            "authentication": self.authentication(token),
+            "tls_trust_certs_file_path": self.trust,
+            "tls_allow_insecure_connection": self.allows_insecure,
+            "tls_validate_hostname": self.checks_name,
+        }
+
+    def http(self, url: str) -> tuple[dict[str, str], ssl.SSLContext | None]:
+        """Headers and the context of TLS for a request to ``url``; raises what credentials and files raise."""
+        if not (self.auth_plugin or self.auth_params or url.lower().startswith("https:")):
+            return {}, None
+        # The client is large, and most requests need nothing of it.
+        from geminga.client import ClientOptions, http_headers
+
+        options = ClientOptions(**self.client_arguments(""))
+        context = options.tls_made().context if url.lower().startswith("https:") else None
+        return http_headers(options.authentication), context

@@ -1,0 +1,59 @@
+"""What an answer is, by what its request expects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from geminga.admin._http import JSON
+from geminga.admin._request import Request, carried_out
+from geminga.admin.values import StoredMessage
+
+
+class Answering:
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self.sent: bytes | None = None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> tuple[bytes, Mapping[str, str]]:
+        self.sent = body
+        return self._answer, {"x": "y"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer", "expected"),
+    [
+        (Request("GET", "/"), b"", None),
+        (Request("GET", "/"), b'{"a":1}', {"a": 1}),
+        (Request("GET", "/", is_text=True), b"5", "5"),
+        (Request("GET", "/", is_text=True), b'"5"', "5"),
+        (Request("GET", "/", is_any=True), b"5", 5),
+        (Request("GET", "/", is_any=True), b"ok", "ok"),
+        (Request("GET", "/", is_message=True), b"", StoredMessage(b"", {"x": "y"})),
+    ],
+)
+def test_answers(request_: Request, answer: bytes, expected: object) -> None:
+    assert carried_out(Answering(answer), request_) == expected
+
+
+@pytest.mark.parametrize(
+    ("request_", "body"),
+    [
+        (Request("POST", "/"), None),
+        (Request("POST", "/", body=False), b"false"),
+        (Request("POST", "/", text="a b"), b"a b"),
+    ],
+)
+def test_bodies(request_: Request, body: bytes | None) -> None:
+    caller = Answering(b"")
+    carried_out(caller, request_)
+    assert caller.sent == body

@@ -1,0 +1,167 @@
+"""Exit codes, questions, partitions that failed, and what a command costs."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from geminga.admin._http import JSON
+from geminga.admin.errors import ConflictError
+from geminga.app.administration.arguments import UsageError, given
+from geminga.app.administration.asking import caller_of, carried_out_by
+from geminga.app.administration.groups import commands_of
+from geminga.app.administration.main import run
+from geminga.app.administration.session import FailedError
+from geminga.app.commands.credentials import ClientSecurity
+
+#: CPU seconds of a command; what a change by accident loads, costs more.
+CPU_S_MAX: Final = 0.25
+VERSION_CPU_S_MAX: Final = 0.10
+NOBODY: Final = "http://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["admin"], 2, "Usage: geminga admin"),
+        (["admin", "--help"], 0, "topicPolicies"),
+        (["admin", "topics"], 2, "create-partitioned-topic"),
+        (["admin", "topics", "--help"], 0, "create-partitioned-topic"),
+        (["admin", "--help", "topics"], 0, "create-partitioned-topic"),
+        (["admin", "topics", "stats", "--help"], 0, "--get-precise-backlog"),
+        (["pulsar-admin", "topics", "skip", "-h"], 0, "It can not be undone"),
+        (["admin", "topicz"], 2, "there is no group topicz: is it topics?"),
+        (["admin", "topics", "statz"], 2, "there is no command topics statz: is it stats?"),
+        (["admin", "topics", "stats"], 2, "topics stats: TOPIC is missing"),
+        (["admin", "topics", "stats", "a/b"], 2, "a/b"),
+        (["admin", "functions", "list"], 1, "functions: Pulsar Functions is not built"),
+        (["admin", "--admin-url", "localhost", "tenants", "list"], 2, "--admin-url: the address"),
+        (["admin", "tenants", "list", "--admin-url", NOBODY], 1, "geminga: tenants list: GET http://127.0.0.1:1/"),
+        (["admin", "tenants", "list", "--context", "none"], 2, "there is no context 'none'"),
+        (["admin", "tenants", "list", "-o", "xml"], 2, "'xml' is none of json, yaml, table"),
+        (["admin", "tenants", "list", "--dry-run"], 0, "GET /admin/v2/tenants"),
+        (["admin", "tenants", "delete", "a", "--admin-url", NOBODY], 2, "there is no terminal to ask at"),
+        (["pulsar-admin", "tenants", "delete", "a", "--admin-url", NOBODY], 1, "no answer"),
+        (["pulsar-admin", "namespaces", "clear-backlog", "a/b", "--admin-url", NOBODY], 2, "no terminal"),
+        (["context"], 2, "Usage: geminga context"),
+        (["completion", "tcsh"], 2, "expected geminga completion bash|zsh|fish"),
+    ],
+)
+def test_exit_codes(
+    words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert run(words) == code
+    printed = capsys.readouterr()
+    assert said in printed.out + printed.err
+    assert not printed.err or printed.err.startswith("geminga: ")
+
+
+class Parts:
+    """A topic of three partitions, of which one is in use."""
+
+    def __init__(self) -> None:
+        self.changed: list[str] = []
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> tuple[bytes, Mapping[str, str]]:
+        if method == "GET":
+            return b'{"partitions":3}', {}
+        self.changed.append(f"{method} {path}")
+        if "-partition-1" in path:
+            raise ConflictError(path, 409, "in use")
+        return b"", {}
+
+
+def test_partitions_that_failed_are_named_and_the_others_done() -> None:
+    parts = Parts()
+    command = commands_of("topics")["unsubscribe"]
+    said = given(command, ["a/b/c", "-s", "s", "-f"], {"yes": True})
+    with pytest.raises(FailedError, match=r"a/b/c: done for 2 of 3 partitions, not for partition 1: 409 in use"):
+        carried_out_by(parts, command, said, asks=True)
+    path = "DELETE /admin/v2/persistent/a/b/c-partition-{}/subscription/s"
+    assert parts.changed == [path.format(number) for number in range(3)]
+
+
+def test_one_partition_is_asked_for_alone() -> None:
+    parts = Parts()
+    command = commands_of("topics")["unload"]
+    assert carried_out_by(parts, command, given(command, ["a/b/c-partition-2"], {}), asks=True) is None
+    assert parts.changed == ["PUT /admin/v2/persistent/a/b/c-partition-2/unload"]
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 1), (b"\n", 1)])
+def test_a_question_is_asked_at_a_terminal(answer: bytes, code: int) -> None:
+    """With a yes the broker is asked, which is not there; without one nothing is."""
+    ours, theirs = pty.openpty()
+    try:
+        program = [sys.executable, "-m", "geminga", "admin", "tenants", "delete", "a", "--admin-url", NOBODY]
+        with subprocess.Popen(program, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE) as process:
+            shown = b""
+            while b"[y/N]" not in shown:
+                shown += os.read(ours, 1000)
+            os.write(ours, answer)
+            assert process.wait(20) == code
+        assert "`tenants delete a` can not be undone. Go on?" in shown.decode()
+        rest = os.read(ours, 2000).decode()
+        assert ("no answer" in rest) == (answer == b"y\n")
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def cpu_of(*words: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "geminga", *words], capture_output=True, check=False, timeout=30)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (["--version"], VERSION_CPU_S_MAX),
+        (["admin", "--help"], CPU_S_MAX),
+        (["admin", "namespaces", "--help"], CPU_S_MAX),
+        (["admin", "topics", "set-retention", "--help"], CPU_S_MAX),
+        (["admin", "topics", "stats", "t", "--admin-url", NOBODY], CPU_S_MAX),
+        (["pulsar-admin", "tenants", "list", "--admin-url", NOBODY], CPU_S_MAX),
+        (["completion", "words", "--", "geminga admin topics "], CPU_S_MAX),
+        (["context", "list"], CPU_S_MAX),
+    ],
+)
+def test_a_command_costs_little(words: list[str], most: float) -> None:
+    # The least of several: what else runs on the machine makes it more, never less.
+    costs = []
+    for _ in range(3):
+        costs.append(cpu_of(*words))
+        if costs[-1] <= most:
+            break
+    assert min(costs) <= most, costs
+
+
+def test_an_address_is_asked_as_whom_its_context_says() -> None:
+    caller = caller_of({"admin-url": "http://a:1/", "auth-plugin": "token", "auth-params": "token:x"}, 1)
+    caller.close()
+    assert ClientSecurity("token", "token:x").http("http://a:1") == ({"Authorization": "Bearer x"}, None)
+    with pytest.raises(UsageError, match="--admin-url"):
+        caller_of({"admin-url": "a:1"}, 1)

@@ -1,0 +1,163 @@
+"""Write ``docs/pulsar-admin.md``: what ``geminga admin`` has of each command of ``pulsar-admin``, from its rows.
+
+``python -m tools.pulsar_admin_page`` writes the page; ``--check`` writes nothing and fails if it is another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from geminga.app.administration.command import Command
+from geminga.app.administration.groups import GROUPS, UNBUILT, commands_of
+from tools.interop.admin.meant import MEANT_OF_TOOLS
+from tools.interop.admin.recorded import recorded
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md"
+#: Commands whose broker answers 501, with what is not built; a test asks a broker for each.
+_COMPACTION: Final = "compaction"
+_REPLICATION: Final = "rates of replication"
+_PAUSE: Final = "pausing dispatch while acknowledgments are written"
+_GROUPS: Final = "resource groups"
+_SHADOW: Final = "shadow topics"
+_PROXY: Final = "there is no proxy"
+_FILTERS: Final = "filters of entries"
+_MIGRATION: Final = "migration to another cluster"
+REFUSED: Final[dict[str, str]] = {
+    "clusters update-cluster-migration": _MIGRATION,
+    "namespaces list-cluster": "a path of Pulsar 1",
+    "namespaces set-compaction-threshold": _COMPACTION,
+    "namespaces set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
+    "namespaces set-encryption-required": "refusing what is not encrypted",
+    "namespaces set-entry-filters": _FILTERS,
+    "namespaces set-replicator-dispatch-rate": _REPLICATION,
+    "namespaces set-resource-group": _GROUPS,
+    "namespaces update-migration-state": _MIGRATION,
+    "persistent compact": _COMPACTION,
+    "proxy-stats connections": _PROXY,
+    "proxy-stats topics": _PROXY,
+    "resourcegroups create": _GROUPS,
+    "resourcegroups update": _GROUPS,
+    "schemas extract": "runs a class of Java",
+    "topicPolicies set-compaction-threshold": _COMPACTION,
+    "topicPolicies set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
+    "topicPolicies set-entry-filters-per-topic": _FILTERS,
+    "topicPolicies set-replicator-dispatch-rate": _REPLICATION,
+    "topics compact": _COMPACTION,
+    "topics create-shadow-topic": _SHADOW,
+    "topics set-compaction-threshold": _COMPACTION,
+    "topics set-replicator-dispatch-rate": _REPLICATION,
+    "topics set-shadow-topics": _SHADOW,
+}
+_WAITS: Final = "waits for the broker's answer and tells it; `pulsar-admin` ends with 0 before it came"
+#: Commands that do more than ``pulsar-admin``, or what it does not.
+BETTER: Final = {
+    "brokers backlog-quota-check": _WAITS,
+    "namespaces get-anti-affinity-namespaces": "asks at the path of Pulsar 2; 4.0.8 asks at one that no broker serves",
+    "namespaces get-schema-autoupdate-strategy": "prints what is set, or that nothing is; 4.0.8 ends with a Java error",
+    "persistent grant-permission": "takes several actions with commas between",
+    "topicPolicies get-dispatcher-pause-on-ack-state-persistent": "prints the answer; 4.0.8 prints a Java object",
+    "topicPolicies remove-dispatcher-pause-on-ack-state-persistent": _WAITS,
+    "topicPolicies remove-replication-clusters": _WAITS,
+    "topicPolicies set-replication-clusters": _WAITS,
+    "topics delete": "with several topics: all are tried, and those that were not deleted are named",
+    "topics get-shadow-topics": "says that there are none; 4.0.8 ends with a Java error",
+}
+_BY_PARTITION: Final = "of a topic with partitions: each is tried, and those that failed are named"
+_HEAD: Final = """\
+# pulsar-admin, command by command
+
+`geminga admin` has the groups, commands, options and aliases of `pulsar-admin` 4.0.8, the newest that can be had as an
+artifact; it and `geminga pulsar-admin`, which prints as `pulsar-admin` does, are told about in
+[administration](administration.md). This page is written by `python -m tools.pulsar_admin_page` from the rows of the
+commands. Tests hold that each takes the options of `pulsar-admin`, sends the requests that it was seen to send, and is
+served, or refused as not built, by a broker of ours.
+
+What holds for all: a command that destroys something asks first (`--yes` says so), `--dry-run` prints the request
+instead of sending it; `-o json`, `-o yaml` and a table for people; errors of one paragraph; exit code 1 for what
+failed and 2 for wrong words.
+"""
+
+
+def status_of(words: str) -> tuple[str, str]:
+    """``same``, ``better`` or ``not built``, and why."""
+    group, _, name = words.partition(" ")
+    if group not in GROUPS:
+        return "not built", UNBUILT.get(group, "the tool's own documentation")
+    if words in REFUSED:
+        return "not built", REFUSED[words]
+    if words in BETTER:
+        return "better", BETTER[words]
+    command: Command = commands_of(group)[name]
+    return ("better", _BY_PARTITION) if command.is_by_partition else ("same", "")
+
+
+def page() -> str:
+    """Its text."""
+    told = {one.words: status_of(one.words) for one in recorded()}
+    counts = {each: sum(status == each for status, _ in told.values()) for each in ("same", "better", "not built")}
+    lines = [_HEAD, "| Group | Commands | Same | Better | Not built |", "|---|---|---|---|---|"]
+    groups = sorted({words.partition(" ")[0] for words in told})
+    for group in groups:
+        found = [status for words, (status, _) in told.items() if words.startswith(f"{group} ")]
+        numbers = [str(found.count(each) or "") for each in counts]
+        lines.append(f"| `{group}` | {len(found)} | {' | '.join(numbers)} |")
+    lines.append(f"| all | {len(told)} | {' | '.join(map(str, counts.values()))} |")
+    for group in groups:
+        lines += [
+            "",
+            f"## {group}",
+            *_group({words: each for words, each in told.items() if words.startswith(f"{group} ")}),
+        ]
+    return "\n".join([*lines, *_later({*told}), "", "## What is printed otherwise", *_otherwise()]) + "\n"
+
+
+def _later(known: set[str]) -> Iterator[str]:
+    """Commands that 4.0.8 has not."""
+    found = sorted(command.words for group in GROUPS for command in commands_of(group).values())
+    yield from ("", "## Of later versions")
+    yield f"{', '.join(f'`{words}`' for words in found if words not in known)} (the broker refuses `start`)."
+    yield "`scalable-topics`, of Pulsar 5, is not built."
+
+
+def _otherwise() -> Iterator[str]:
+    yield "By `geminga pulsar-admin`, next to `pulsar-admin` 4.0.8 at the same broker (`make interop"
+    yield 'INTEROP_ARGS="admin --tools apache"`, or `--tools geminga`):'
+    yield ""
+    yield from (f"- {one.row}." for one in MEANT_OF_TOOLS)
+
+
+def _group(told: dict[str, tuple[str, str]]) -> Iterator[str]:
+    same = sorted(words.partition(" ")[2] for words, (status, _) in told.items() if status == "same")
+    if same:
+        yield f"Same ({len(same)}): {', '.join(f'`{name}`' for name in same)}."
+    for status in ("better", "not built"):
+        reasons: dict[str, list[str]] = {}
+        for words, (found, why) in told.items():
+            if found == status:
+                reasons.setdefault(why, []).append(words.partition(" ")[2])
+        for why, names in sorted(reasons.items()):
+            yield ""
+            yield f"{status.capitalize()} ({len(names)}): {', '.join(f'`{name}`' for name in sorted(names))}: {why}."
+
+
+def main() -> int:
+    """Write or compare; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is another one")
+    options = parser.parse_args()
+    text = page()
+    if not options.check:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        print(f"{PAGE.name} is not what the rows say: run python -m tools.pulsar_admin_page", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
