@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,34 @@ def test_who_hangs_up_or_has_told_no_port_is_not_ready() -> None:
     for kind, name in ((MemberKind.ZOOKEEPER, "client"), (MemberKind.BOOKIE, "http"), (MemberKind.BROKER, "web")):
         assert not is_ready(LocalMember("m", kind, 2, "s", {name: port}))
         assert not is_ready(LocalMember("m", kind, 2, "s"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "status", "expected"),
+    [
+        (MemberKind.BROKER, "web", 200, True),
+        (MemberKind.BROKER, "web", 401, True),
+        (MemberKind.BROKER, "web", 503, False),
+        (MemberKind.BOOKIE, "http", 200, True),
+        (MemberKind.BOOKIE, "http", 401, False),
+        (MemberKind.BOOKIE, "http", 503, False),
+    ],
+)
+def test_a_broker_that_asks_who_wants_to_know_is_ready(kind: MemberKind, name: str, status: int, expected: bool):
+    """A cluster with authentication was ended after the whole timeout: each look was answered with 401."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(f"HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n".encode())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        member = LocalMember("m", kind, 2, "s", {name: listener.getsockname()[1]})
+        assert is_ready(member) is expected
+        thread.join(10)
 
 
 def statuses(*states: MemberState) -> list[MemberStatus]:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -28,6 +29,10 @@ READY_PATHS: Final = {
     MemberKind.BOOKIE: ("http", "/api/v1/bookie/is_ready"),
     MemberKind.BROKER: ("web", "/admin/v2/brokers/ready"),
 }
+_READY_STATUSES: Final = {
+    MemberKind.BOOKIE: (HTTPStatus.OK,),
+    MemberKind.BROKER: (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED),
+}
 _ANSWER_S: Final = 2.0
 #: For servers of ZooKeeper whose ports were taken.
 END_S: Final = 10.0
@@ -35,7 +40,7 @@ _HOST: Final = "127.0.0.1"
 
 
 def is_ready(member: LocalMember) -> bool:
-    """Whether it says so."""
+    """Whether it says so. A broker that asks who wants to know (401) is up, and tells a stranger no more."""
     if member.kind is MemberKind.ZOOKEEPER:
         return local_zookeeper.answers(member.ports.get("client", 0))
     port, path = READY_PATHS[member.kind]
@@ -45,7 +50,7 @@ def is_ready(member: LocalMember) -> bool:
     connection = http.client.HTTPConnection(_HOST, member.ports[port], timeout=_ANSWER_S)
     try:
         connection.request("GET", path)
-        return connection.getresponse().status == 200
+        return connection.getresponse().status in _READY_STATUSES[member.kind]
     except (OSError, http.client.HTTPException):
         return False
     finally:
