@@ -45,7 +45,7 @@ PROPERTY_EXAMPLES ?= 200
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean
+.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -155,6 +155,12 @@ interop: $(STAMP) ## our client and our REST against Apache Pulsar's own broker;
 
 peers: $(STAMP) ## programs of our own on the official Go and Java clients; needs Go, Java 17 and Maven (PEERS_ARGS="go -k seek")
 	@$(BIN)/python -m tools.peers $(PEERS_ARGS)
+
+image-files: $(STAMP) ## build/image: what container/Dockerfile copies (needs a package index)
+	@$(BIN)/python -m tools.image.files
+
+image: $(STAMP) ## the container image localhost/geminga, by podman and debootstrap as root (docs/deploy.md; needs a package index)
+	@$(BIN)/python -m tools.image.build
 
 package: $(STAMP) ## wheel and sdist, installed alone, on each Python here, beside other web projects, at both ends of each range (needs a package index)
 	@$(BIN)/python -m tools.package_check

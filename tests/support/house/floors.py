@@ -104,11 +104,13 @@ FLOORS: Final = (
     "app.servers",
     "app.commands",
     "app.administration",
+    "app.container",
     "",
 )  #: Folders that reach no world: no loop, clock, randomness, file. By name, so that a renamed one is missed.
 PURE: Final = frozenset(
     [
         "app.configuration.core",
+        "app.container.core",
         "app.lifecycle.core",
         "app.local.core",
         "app.servers.core",

@@ -135,6 +135,9 @@ def standalone(
         typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
     ] = None,
     json_line: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    announce: Annotated[
+        str, typer.Option("--announce", metavar="TEXT", help="A line to print when it is ready, for what waits for it.")
+    ] = "",
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run a broker with its storage and metadata in this process, until SIGTERM or SIGINT."""
@@ -164,9 +167,9 @@ def standalone(
     if loaded.server.brokers:
         from geminga.app.servers.shared_storage import run_shared
 
-        run_shared(loaded, entries, directory, json_line=json_line, log_level=log_level)
+        run_shared(loaded, entries, directory, json_line=json_line, log_level=log_level, announce=announce)
     else:
-        run_standalone(loaded, directory, json_line=json_line)
+        run_standalone(loaded, directory, json_line=json_line, announce=announce)
 
 
 @_app.command()

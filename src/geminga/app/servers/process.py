@@ -35,10 +35,15 @@ class DataLocation(NamedTuple):
     key: str
     where: str
     words: str
+    #: A line before it, for what waits for one.
+    announce: str = ""
 
 
-def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
-    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
+def run_standalone(config: Config, data_dir: str, *, json_line: bool, announce: str = "") -> None:
+    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError).
+
+    ``announce``: a line that is printed before the ready line.
+    """
     raise_open_files()
     keep_freed_memory()
     for warning in config.warnings:
@@ -48,7 +53,8 @@ def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
         return StandaloneServer(config, data_dir, on_fatal=end_at_once, pid=os.getpid())
 
     with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
-        runner.run(serve(config, server, DataLocation("dataDir", data_dir, "data in"), json_line=json_line))
+        location = DataLocation("dataDir", data_dir, "data in", announce)
+        runner.run(serve(config, server, location, json_line=json_line))
 
 
 async def serve(
@@ -77,6 +83,8 @@ async def serve(
     # What was made until now lives as long as the process: later collections need not look at it.
     gc.collect()
     gc.freeze()
+    if location.announce:
+        print(location.announce, flush=True)
     print(ready_line(addresses, location, json_line=json_line), flush=True)
     await stopping
     _log.info("stopping")

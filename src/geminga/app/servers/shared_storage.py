@@ -154,9 +154,18 @@ class SharedStorageServer(StandaloneServer):
 
 
 def run_shared(
-    config: Config, entries: Sequence[ConfigEntry], data_dir: str, *, json_line: bool, log_level: str
+    config: Config,
+    entries: Sequence[ConfigEntry],
+    data_dir: str,
+    *,
+    json_line: bool,
+    log_level: str,
+    announce: str = "",
 ) -> None:
-    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
+    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError).
+
+    ``announce``: a line that is printed before the ready line.
+    """
     raise_open_files()
     for warning in config.warnings:
         _log.warning("%s", warning)
@@ -167,4 +176,5 @@ def run_shared(
         )
 
     with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
-        runner.run(serve(config, server, DataLocation("dataDir", data_dir, "data in"), json_line=json_line))
+        location = DataLocation("dataDir", data_dir, "data in", announce)
+        runner.run(serve(config, server, location, json_line=json_line))

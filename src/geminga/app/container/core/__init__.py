@@ -1,0 +1,1 @@
+"""What the programs of the image decide by: pure."""

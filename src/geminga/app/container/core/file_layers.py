@@ -1,0 +1,27 @@
+"""Where the image's configuration is read and written: its own files, or copies of them where those are read-only.
+
+A copy is of one start of the container: one that a start before left on the volume does not count.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from typing import Final
+
+#: Where the image keeps everything; the variable PULSAR_HOME says otherwise.
+HOME: Final = "/pulsar"
+#: For copies, tried in this order: a tmpfs if there is one, else the volume; below the home where they are relative.
+COPY_DIRECTORIES: Final = ("/run/geminga", "/tmp/geminga", "data/.conf")
+
+
+def copy_places(home: str, path: str, directories: Sequence[str]) -> list[str]:
+    """Where a copy of the file ``path`` may be, the first choice first."""
+    name = path.strip("/").replace("/", "-")
+    return [posixpath.join(home, directory, name) for directory in directories]
+
+
+def is_current(written_s: float, started_s: float) -> bool:
+    """Whether a copy written then is of the container that started then; both in seconds since the epoch."""
+    # The kernel counts a process's start in hundredths of a second.
+    return written_s >= started_s - 0.02
