@@ -18,6 +18,7 @@ from geminga.security.certificate_role import (
     role_of_subject,
     subject_of,
 )
+from support.house.signing import certificate_of
 
 CN, O, OU, MAIL = "2.5.4.3", "2.5.4.10", "2.5.4.11", "1.2.840.113549.1.9.1"  # noqa: E741
 
@@ -71,3 +72,12 @@ def test_subject_is_read_out_of_a_certificate() -> None:
     for wrong in (b"", made[:-1], b"\x30\x00", b"x" * (CERTIFICATE_BYTES_MAX + 1)):
         with pytest.raises(ValueError, match="certificate"):
             subject_of(wrong)
+
+
+def test_certificate_of_an_unknown_version_can_not_be_read() -> None:
+    """Found by ``make fuzz``: the package that reads it has an error of its own for that, which is no ValueError."""
+    version = bytes.fromhex("a003020102")
+    good = certificate_of("jane")
+    assert good.count(version) == 1
+    with pytest.raises(ValueError, match="the certificate can not be read"):
+        subject_of(good.replace(version, bytes.fromhex("a00302010c")))
