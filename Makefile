@@ -41,11 +41,12 @@ ZOOKEEPERS ?=
 WORKERS ?= 4
 MUTATED_FRAMES ?= 100000
 PROPERTY_EXAMPLES ?= 200
+FUZZ_SECONDS ?= 60
 # The seed that was asked for, if any: the draw of `make mutants` is the same without one.
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean
+.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,8 +63,8 @@ demo: $(STAMP) ## real events through a broker, then through Spark; both are kil
 kills: $(STAMP) ## the example of transactions, killed 200 times with its broker: each result once (KILLS=number SEED=number)
 	@$(BIN)/python -m tools.join_kills --kills $(KILLS) --seed $(or $(DRAW),1)
 
-chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1 ZOOKEEPERS=1)
-	@$(BIN)/python -m tools.chaos --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json)
+chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1 ZOOKEEPERS=1 SECURITY=1: TLS and authentication on every link)
+	@PYTHONPATH=tests:. $(BIN)/python -m tools.chaos $(if $(SECURITY),--security) --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json)
 
 hung: $(STAMP) ## each peer hangs under load, by real processes and sockets: memory and rates (HUNG_SECONDS=180 LINK=bookies)
 	@HUNG_S=$(HUNG_SECONDS) $(BIN)/python -m pytest -q -rP tests/integration/test_hung_peers.py $(if $(LINK),-k "$(LINK)") $(PYTEST_ARGS)
@@ -84,6 +85,19 @@ test test-ledger test-long: export PYTHONDONTWRITEBYTECODE :=
 CLASSES := build/spark-home/classes.jsa
 $(CLASSES): $(STAMP)
 	@$(BIN)/python -m tools.spark_classes
+
+# Atheris, beside the environment: only `make fuzz` has it, and it has wheels for few Pythons.
+FUZZ_EXTRAS := build/fuzz-extras/.stamp
+$(FUZZ_EXTRAS): $(STAMP) tools/fuzz.lock
+	@rm -rf build/fuzz-extras
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes --target build/fuzz-extras -r tools/fuzz.lock
+	@touch $(FUZZ_EXTRAS)
+
+fuzz: $(FUZZ_EXTRAS) ## what reads tokens, certificates, password files and issuers' documents, guided by coverage (FUZZ_SECONDS=60 each, FUZZ_ARGS="--target token --keep")
+	@PYTHONPATH=build/fuzz-extras $(BIN)/python -m tools.fuzz --seconds $(FUZZ_SECONDS) --seed $(or $(DRAW),1) $(FUZZ_ARGS)
+
+attack: $(STAMP) ## frames, requests, half handshakes and slow clients before anybody is known: a standalone with security on (ATTACK_ARGS="frames --count 1000000")
+	@PYTHONPATH=tests:. $(BIN)/python -m tools.attack $(ATTACK_ARGS)
 
 # Pandas and Spark Connect's packages, beside the environment: only the tests of docs/spark-day-one.md have them.
 SPARK_EXTRAS := build/spark-extras/.stamp

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from tools.zookeeper_server import Seat, ZooKeeperServer
+from tools.zookeeper_server import Seat, ServerTls, ZooKeeperServer
 
 #: Until there is a leader.
 ELECTION_S: Final = 60.0
@@ -19,10 +19,10 @@ LOOK_S: Final = 0.05
 class ZooKeeperQuorum:
     """``count`` servers, each on a directory of its own; with one it is a server by itself."""
 
-    def __init__(self, directory: Path, count: int, *, sync: bool = False) -> None:
-        """``sync``: each write reaches the disk, as with anybody who means it."""
+    def __init__(self, directory: Path, count: int, *, sync: bool = False, tls: ServerTls | None = None) -> None:
+        """``sync``: each write reaches the disk, as with anybody who means it. ``tls``: of a second port of each."""
         if count == 1:
-            self.servers = [ZooKeeperServer(directory, sync=sync)]
+            self.servers = [ZooKeeperServer(directory, sync=sync, tls=tls)]
             return
         with ExitStack() as stack:
             # All taken at once, so that no two are the same.
@@ -31,7 +31,7 @@ class ZooKeeperQuorum:
         peers = [*zip(ports[:count], ports[count : 2 * count], strict=True)]
         self.servers = []
         for number, port in enumerate(ports[2 * count :], 1):
-            server = ZooKeeperServer(directory / str(number), sync=sync, seat=Seat(number, peers))
+            server = ZooKeeperServer(directory / str(number), sync=sync, tls=tls, seat=Seat(number, peers))
             server.port = port
             self.servers.append(server)
 
@@ -39,6 +39,11 @@ class ZooKeeperQuorum:
     def hosts(self) -> str:
         """Of all of them, as clients are told."""
         return ",".join(server.hosts for server in self.servers)
+
+    @property
+    def secure_hosts(self) -> str:
+        """The same with TLS."""
+        return ",".join(server.secure_hosts for server in self.servers)
 
     @property
     def majority(self) -> int:

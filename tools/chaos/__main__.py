@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pulsar
 from rich.console import Console
@@ -23,6 +23,9 @@ from tools.chaos.cluster import Cluster
 from tools.chaos.history import judge, undelivered
 from tools.chaos.load import RATE, Consuming, Moving, Publishing, read_all
 from tools.chaos.plan import kind_of, plan
+
+if TYPE_CHECKING:
+    from tools.chaos.secured import Security
 
 #: Sessions are short, so that some faults outlast them and some do not.
 SESSION_MS: Final = 6000
@@ -55,10 +58,14 @@ class Sizes(NamedTuple):
 class Load:
     """Two topics for each broker, one of them batched; of each topic a producer and two subscriptions."""
 
-    def __init__(self, cluster: Cluster, directory: Path, *, topics: int, seed: int) -> None:
+    def __init__(
+        self, cluster: Cluster, directory: Path, *, topics: int, seed: int, security: Security | None = None
+    ) -> None:
+        options = {} if security is None else security.client_options()
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(directory / "client.log"))
         self._clients = [
-            pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=OPERATION_S) for _ in range(2)
+            pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=OPERATION_S, **options)
+            for _ in range(2)
         ]
         self.client = self._clients[0]
         names = [f"persistent://public/default/chaos-{number}" for number in range(topics)]
@@ -115,8 +122,10 @@ class Load:
         return dict(found)
 
 
-def run(rounds: int, seed: int, sizes: Sizes, directory: Path, console: Console) -> dict[str, Any]:
-    """All rounds; what was found."""
+def run(
+    rounds: int, seed: int, sizes: Sizes, directory: Path, console: Console, security: Security | None = None
+) -> dict[str, Any]:
+    """All rounds; what was found. ``security``: TLS and authentication on every link."""
     bookies, brokers, zookeepers = sizes
     faults = plan(seed, rounds, bookies, SESSION_MS / 1000, brokers=brokers, zookeepers=zookeepers)
     cluster = Cluster(
@@ -126,10 +135,11 @@ def run(rounds: int, seed: int, sizes: Sizes, directory: Path, console: Console)
         zookeepers=zookeepers,
         session_ms=SESSION_MS,
         broker_settings=SETTINGS,
+        security=security,
     )
     try:
         cluster.start()
-        load = Load(cluster, directory, topics=2 * brokers, seed=seed)
+        load = Load(cluster, directory, topics=2 * brokers, seed=seed, security=security)
         started = time.monotonic()
         for number, fault in enumerate(faults, 1):
             threading.Event().wait(fault.before_s)
@@ -155,6 +165,15 @@ def run(rounds: int, seed: int, sizes: Sizes, directory: Path, console: Console)
 PROMISED: Final = ("lost", "out_of_order", "duplicated", "invented", "undelivered", "misdelivered")
 
 
+def _security(directory: Path, *, is_on: bool) -> Security | None:
+    if not is_on:
+        return None
+    # With it comes what makes certificates, in the tests' support.
+    from tools.chaos.secured import Security
+
+    return Security(directory / "keys")
+
+
 def main() -> int:
     """Read the options, run, print."""
     parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
@@ -163,6 +182,7 @@ def main() -> int:
     parser.add_argument("--bookies", type=int, default=5, choices=range(3, 8), help="3 to 7 (5)")
     parser.add_argument("--brokers", type=int, default=1, choices=range(1, 6), help="1 to 5 (1)")
     parser.add_argument("--zookeepers", type=int, default=1, choices=(1, 3, 5), help="1, 3 or 5 (1)")
+    parser.add_argument("--security", action="store_true", help="TLS and authentication on every link")
     parser.add_argument("--keep", metavar="DIR", help="keep data and logs there")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON line")
     options = parser.parse_args()
@@ -170,7 +190,7 @@ def main() -> int:
     directory = Path(options.keep or tempfile.mkdtemp(prefix="geminga-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
     sizes = Sizes(options.bookies, options.brokers, options.zookeepers)
-    found = run(options.rounds, options.seed, sizes, directory, console)
+    found = run(options.rounds, options.seed, sizes, directory, console, _security(directory, is_on=options.security))
     broken = [name for name in PROMISED if found[name]]
     if options.json:
         print(json.dumps(found))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tools.chaos.plan import (
     ZOOKEEPER,
@@ -21,6 +22,9 @@ from tools.chaos.plan import (
 from tools.standalone_process import StandaloneProcess
 from tools.zookeeper_quorum import ZooKeeperQuorum
 from tools.zookeeper_server import ZooKeeperServer
+
+if TYPE_CHECKING:
+    from tools.chaos.secured import Security
 
 START_S: Final = 120.0
 
@@ -48,9 +52,16 @@ class BrokerProcess(StandaloneProcess):
 
     zookeeper = ""
 
+    @property
+    def tls_url(self) -> str:
+        """For clients, where its port with TLS is a fixed one."""
+        return f"pulsar+ssl://127.0.0.1:{self.settings['brokerServicePortTls']}"
+
     def command(self) -> list[str]:
         """The command line."""
         ports = ["--broker-port", str(self.broker_port), "--web-port", str(self.web_port)]
+        if self.settings.get("brokerServicePort") == "":
+            ports = []
         program = [sys.executable, "-m", "geminga", "broker", "--json", "--metadata", self.zookeeper]
         return [
             *program,
@@ -84,10 +95,13 @@ class Cluster:
         zookeepers: int = 1,
         bookie_settings: Mapping[str, object] | None = None,
         sync: bool = False,
+        security: Security | None = None,
     ) -> None:
-        """``sync``: ZooKeeper's log reaches the disk as well, as in earnest."""
+        """``sync``: ZooKeeper's log reaches the disk as well, as in earnest. ``security``: TLS on every link."""
         self.directory = directory
-        self.zookeeper = ZooKeeperQuorum(directory / "zookeeper", zookeepers, sync=sync)
+        self._security = security
+        tls = None if security is None else security.zookeeper
+        self.zookeeper = ZooKeeperQuorum(directory / "zookeeper", zookeepers, sync=sync, tls=tls)
         self._zookeepers = {zookeeper_name(number): server for number, server in enumerate(self.zookeeper.servers)}
         #: Of a fault of ZooKeeper's that lasts, whom it met.
         self._away: list[ZooKeeperServer] = []
@@ -104,18 +118,26 @@ class Cluster:
     @property
     def metadata_uri(self) -> str:
         """As every process of the cluster is told it."""
-        return f"zk:{self.zookeeper.hosts}"
+        return f"zk:{self.zookeeper.hosts if self._security is None else self.zookeeper.secure_hosts}"
 
     @property
     def service_url(self) -> str:
         """Of all brokers, for clients."""
-        return "pulsar://" + ",".join(f"127.0.0.1:{broker.broker_port}" for broker in self.brokers.values())
+        brokers = self.brokers.values()
+        if self._security is not None:
+            return "pulsar+ssl://" + ",".join(broker.tls_url.removeprefix("pulsar+ssl://") for broker in brokers)
+        return "pulsar://" + ",".join(f"127.0.0.1:{broker.broker_port}" for broker in brokers)
 
     def _broker(self, name: str) -> BrokerProcess:
-        return BrokerProcess(self.directory, log=self.directory / f"{name}.log", settings=self._broker_settings)
+        settings = dict(self._broker_settings)
+        if self._security is not None:
+            web, binary = _free_ports(2)
+            settings |= {**self._security.broker_settings, "webServicePortTls": web, "brokerServicePortTls": binary}
+        return BrokerProcess(self.directory, log=self.directory / f"{name}.log", settings=settings)
 
     def _bookie(self, name: str) -> BookieProcess:
-        settings = {"zkTimeout": self._session_ms, **self._bookie_settings}
+        secured = {} if self._security is None else self._security.bookie_settings
+        settings = {"zkTimeout": self._session_ms, **self._bookie_settings, **secured}
         return BookieProcess(self.directory / name, log=self.directory / f"{name}.log", settings=settings)
 
     def start(self, *, is_whole: bool = True) -> None:
@@ -123,6 +145,8 @@ class Cluster:
         self.zookeeper.start()
         # One broker makes what the cluster begins with, the others find it.
         self._start([*self.bookies.values(), self.broker])
+        if self._security is not None:
+            self._security.grant(f"https://127.0.0.1:{self.broker.settings['webServicePortTls']}")
         if is_whole:
             self.start_rest()
 
@@ -212,3 +236,12 @@ class Cluster:
 
     def _process(self, who: str) -> StandaloneProcess:
         return self.brokers[who] if who in self.brokers else self.bookies[who]
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody has, all different: a broker that is started again keeps its own."""
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(server.getsockname()[1]) for server in taken]
+    for server in taken:
+        server.close()
+    return ports

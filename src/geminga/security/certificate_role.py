@@ -46,7 +46,7 @@ def subject_of(certificate: bytes) -> Subject:
     try:
         subject = x509.load_der_x509_certificate(certificate).subject
         return [[(item.oid.dotted_string, _text(item.value)) for item in part] for part in subject.rdns]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, x509.InvalidVersion):
         raise ValueError("the certificate can not be read") from None
 
 

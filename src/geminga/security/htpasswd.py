@@ -29,6 +29,8 @@ from geminga.security.digest_crypt import PASSWORD_BYTES_MAX, apr1_crypt, check_
 FILE_BYTES_MAX: Final = 4 << 20
 #: Characters of a user's name and password together, as a stranger sends them.
 CREDENTIALS_LENGTH_MAX: Final = 2048
+#: Characters of a user's name that a complaint repeats.
+_NAME_TOLD_MAX: Final = 64
 #: Doublings of bcrypt's work; 14 is a second.
 _BCRYPT_COST_MAX: Final = 14
 #: What is told of a user that is not there as of a wrong password: Pulsar's words.
@@ -75,15 +77,19 @@ def parse_password_file(data: bytes) -> PasswordFile:
         if not colon or not user or ":" in stored:
             raise ValueError(f"line {number}: expected user:hash")
         if user in found:
-            raise ValueError(f"line {number}: {user!r} is there twice")
+            raise ValueError(f"line {number}: {_short(user)} is there twice")
         try:
             kind_of(stored)
         except ValueError as error:
-            raise ValueError(f"line {number}, user {user!r}: {error}") from None
+            raise ValueError(f"line {number}, user {_short(user)}: {error}") from None
         found[user] = stored
     if not found:
         raise ValueError("no user is in it; expected lines of user:hash")
     return PasswordFile(found)
+
+
+def _short(user: str) -> str:
+    return repr(user if len(user) <= _NAME_TOLD_MAX else user[:_NAME_TOLD_MAX] + "...")
 
 
 def kind_of(stored: str) -> Kind:

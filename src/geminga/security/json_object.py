@@ -15,29 +15,40 @@ def parse_object(data: bytes, what: str, bytes_max: int) -> Mapping[str, object]
     if len(data) > bytes_max:
         raise ValueError(f"{what} has {len(data)} bytes; at most {bytes_max} are taken")
     try:
+        text = data.decode("utf-8")
         found: object = json.loads(
-            data.decode("utf-8"),
+            text,
             object_pairs_hook=_each_once,
             parse_constant=_no_constant,
             parse_int=_integer,
             parse_float=_number,
         )
+        if "\\ud" in text or "\\uD" in text:
+            _check_characters(found)
     except (ValueError, RecursionError) as error:
-        wrong = str(error) if isinstance(error, _TwiceError) else "is not JSON"
+        wrong = str(error) if isinstance(error, _WrongObjectError) else "is not JSON"
         raise ValueError(f"{what} {wrong}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{what} is not a JSON object")
     return found
 
 
-class _TwiceError(ValueError):
-    pass
+class _WrongObjectError(ValueError):
+    """JSON, and no object that is taken."""
+
+
+def _check_characters(found: object) -> None:
+    """JSON can write half of a character, which no log, path or answer can hold afterwards (RFC 8259, section 8.2)."""
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise _WrongObjectError("has half of a character (an escaped surrogate)") from None
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _TwiceError("has a key twice")
+        raise _WrongObjectError("has a key twice")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import select
 import socket
 import threading
@@ -101,6 +102,21 @@ def asked(port: int) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return all_that_comes(connection)
+
+
+def test_requests_that_are_none_are_one_line_of_the_log(caplog) -> None:
+    """Anybody can send them as often as he likes; found by ``python -m tools.attack http``."""
+
+    def story(port: int) -> None:
+        for data in (b"GET / HTTP/1.1\r\nhost : x\r\n\r\n", b"\0\0 / HTTP/1.1\r\n\r\n") * 5:
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+                connection.sendall(data)
+                assert all_that_comes(connection).startswith(b"HTTP/1.1 400 ")
+        asked(port)
+
+    serve(lambda: _application, story)
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert lines == ["Invalid HTTP request received."]
 
 
 def test_answer_that_nobody_reads_is_dropped() -> None:

@@ -19,6 +19,7 @@ from geminga.security.certificate_role import (
     role_of_subject,
     subject_of,
 )
+from support.house.signing import certificate_of
 
 CN, O, OU, MAIL = "2.5.4.3", "2.5.4.10", "2.5.4.11", "1.2.840.113549.1.9.1"  # noqa: E741
 
@@ -108,3 +109,12 @@ def test_role_for_a_bookie_stands_in_the_organizational_unit(subject: list[list[
 def test_nothing_else_is_a_role_for_a_bookie(subject: list[list[tuple[str, str]]]) -> None:
     with pytest.raises(ValueError, match="organizational unit"):
         bookie_role_of_subject(subject)
+
+
+def test_certificate_of_an_unknown_version_can_not_be_read() -> None:
+    """Found by ``make fuzz``: the package that reads it has an error of its own for that, which is no ValueError."""
+    version = bytes.fromhex("a003020102")
+    good = certificate_of("jane")
+    assert good.count(version) == 1
+    with pytest.raises(ValueError, match="the certificate can not be read"):
+        subject_of(good.replace(version, bytes.fromhex("a00302010c")))

@@ -73,6 +73,7 @@ def test_comments_and_empty_lines_are_passed_over() -> None:
         (b":ab7Wl3zw4JrNg", "line 1: expected user:hash"),
         (b"jane:ab7Wl3zw4JrNg\njane:ab7Wl3zw4JrNg", "line 2: 'jane' is there twice"),
         (b"jane:secret", "line 1, user 'jane': not a hash of a kind that is known"),
+        (b"j" * 100 + b":x", f"^line 1, user '{'j' * 64}...': not a hash of a kind"),
         (b"jane:ab7Wl3zw4JrN!", "not a hash of a kind that is known"),
         (b"jane:$apr1$toolongasalt$yUiqu3UQ5QvvGIpCWfh5y1", "a salt of up to 8 characters"),
         (b"jane:{SHA}kTY8", "20 bytes"),

@@ -312,6 +312,7 @@ def test_form_that_is_none_is_refused(text: str, told: str) -> None:
     ("header", "told"),
     [
         (b'{"alg":"HS256","alg":"none"}', "has a key twice"),
+        (b'{"alg":"HS256","kid":"\\ud800"}', "has half of a character"),
         (b'{"alg":"HS256","crit":["exp"]}', "crit, which is not understood"),
         (b'{"alg":NaN}', "is not JSON"),
         (b'{"x":' + b"9" * 50 + b"}", "is not JSON"),

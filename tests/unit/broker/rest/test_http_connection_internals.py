@@ -44,6 +44,8 @@ def test_protocol_has_the_members_that_are_read() -> None:
     source = inspect.getsource(H11Protocol.__init__)
     for member in ("self.transport", "self.cycle", "self.conn", "self.flow"):
         assert f"{member}:" in source or f"{member} =" in source, member
+    assert "self.logger = logging.getLogger(" in source
+    assert inspect.getsource(H11Protocol.handle_events).count("self.logger.warning(") == 2
     source = inspect.getsource(RequestResponseCycle.__init__)
     for member in (
         "self.response_started = False",

@@ -11,6 +11,7 @@ software, by ``server``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -62,6 +63,25 @@ class UnreadResponses:
         self._behind.pop(connection, None)
 
 
+class StrangersLog(logging.LoggerAdapter[logging.Logger]):
+    """uvicorn's log, whose warnings, one for each request that is none, are left to ``warn``."""
+
+    def __init__(self, warn: Callable[[str, str], None]) -> None:
+        """``warn``: a text, and its kind."""
+        super().__init__(logging.getLogger("uvicorn.error"), {})
+        self._warn = warn
+
+    @property
+    def level(self) -> int:
+        """uvicorn compares it before it traces."""
+        return self.logger.level
+
+    def warning(self, msg: object, *args: object, **kwargs: object) -> None:
+        """uvicorn's are a few sentences without anything of the request's."""
+        text = str(msg)
+        self._warn(text, text)
+
+
 class Shared(NamedTuple):
     """What connections of a server have together."""
 
@@ -70,6 +90,7 @@ class Shared(NamedTuple):
     #: The largest body that is read, bytes.
     body_bytes_max: int
     unread: UnreadResponses
+    log: StrangersLog
 
 
 class _Flow(FlowControl):
@@ -125,6 +146,7 @@ class HttpConnection(H11Protocol):
         """``on_foreign``: somebody (an address) speaks another protocol, was told so, and is sent away."""
         super().__init__(config=config, server_state=server_state, app_state={})
         self.conn = _Parser(h11.SERVER, self.config.h11_max_incomplete_event_size or _HEADER_BYTES_MAX)
+        self.logger = shared.log  # type: ignore[assignment]
         self._on_lost = on_lost
         self._on_foreign = on_foreign
         #: Nothing came yet.

@@ -260,10 +260,15 @@ class HttpServer:
         return config, ServerState()
 
     def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
-        from geminga.broker.rest.http.http_connection import HttpConnection, Shared, UnreadResponses
+        from geminga.broker.rest.http.http_connection import HttpConnection, Shared, StrangersLog, UnreadResponses
 
         if self._shared is None:
-            self._shared = Shared(self._body_room, self._body_bytes_max, UnreadResponses(UNREAD_BYTES_MAX))
+            self._shared = Shared(
+                self._body_room,
+                self._body_bytes_max,
+                UnreadResponses(UNREAD_BYTES_MAX),
+                StrangersLog(self._warnings.warn),
+            )
         connection = HttpConnection(
             *loaded,
             self._new_timeouts(),
