@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
-import threading
+import threading  # noqa: TID251  # a server that answers beside the test
 from pathlib import Path
 
 import pytest
