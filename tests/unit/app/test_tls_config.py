@@ -10,7 +10,7 @@ from geminga.app.servers.tls_ports import TlsPorts
 from geminga.model.errors import ConfigurationError
 from geminga.model.secret import DOTS
 from geminga.runtime.tls.settings import PeerCertificate
-from support.processes.certificates import Authority, as_pkcs12
+from support.processes.certificates import Authority, as_pkcs12, parts_of
 
 
 def loaded(**values: object) -> Config:
@@ -103,3 +103,35 @@ def test_each_protocol_that_speaks_tls_has_a_context_which_follows_the_files(tmp
     assert ports.binary.context() is not before
     by_address = TlsPorts(tls_of(**stores), 7, ["a:https://127.0.0.1:0"])
     assert by_address.web is not None
+
+
+def test_certificates_have_names_and_follow_their_files(tmp_path) -> None:
+    authority = Authority(tmp_path, "authority")
+    certificate, key = parts_of(authority.store("far"))
+    config = tls_of(
+        tlsCertificateFilePath=authority.store("own"),
+        gemingaTlsCertificatesByName=f"Far.Example={certificate};{key}, *.near.example={authority.store('near')}",
+    )
+    assert [*config._named()] == ["far.example", "*.near.example"]
+    followed = config.context(config.binary_rules, "x")
+    assert followed.context().sni_callback is not None
+    key.write_bytes(b"")
+    assert not followed.look()
+    assert followed.complaint.startswith(f"gemingaTlsCertificatesByName={key}: no private key")
+    # Without, nobody is asked for a name.
+    plain = tls_of(tlsCertificateFilePath=authority.store("own"))
+    assert plain.context(plain.binary_rules, "x").context().sni_callback is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("/a.pem", "gemingaTlsCertificatesByName=/a.pem: expected name=certificate.pem"),
+        ("a.example=", "a.example=: expected name=certificate.pem"),
+        ("a*.example=/a.pem", r"a\*.example=/a.pem: expected name="),
+        ("a.example=/a.pem,A.example=/b.pem", "a.example has a certificate already"),
+    ],
+)
+def test_names_that_can_not_be_refuse_the_start(text: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        tls_of(gemingaTlsCertificatesByName=text)

@@ -7,6 +7,7 @@ PEM files are named by ``tlsCertificateFilePath`` and its like; with ``tlsEnable
 
 from __future__ import annotations
 
+import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,13 +16,16 @@ from typing import Final
 from geminga.model.errors import ConfigurationError
 from geminga.model.secret import Secret
 from geminga.model.settings import setting
-from geminga.runtime.tls.contexts import server_context
+from geminga.runtime.tls.contexts import Made, choose_by_name, server_context
 from geminga.runtime.tls.following import FollowedContext
 from geminga.runtime.tls.settings import Material, Named, PeerCertificate, Rules, check_protocols
 
 _PORT: Final = "a port, 0 to 65535, or nothing"
 _BINARY: Final = "brokerServicePortTls"
 _HTTP: Final = "webServicePortTls"
+BY_NAME: Final = "gemingaTlsCertificatesByName"
+_NAMED: Final = "name=certificate.pem or name=certificate.pem;key.pem, comma separated"
+_NAME: Final = re.compile(r"(?:\*\.)?(?:[a-z0-9_-]+\.)*[a-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class TlsConfig:
     trust_store_password: Secret = setting("tlsTrustStorePassword", Secret(""), "a password")
     #: Before Pulsar 2.0 it alone opened the ports.
     is_asked_for: bool = setting("tlsEnabled", False, "true or false")
+    #: Geminga's own: which certificate is shown to who asks for which name (SNI).
+    by_name: tuple[str, ...] = setting("gemingaTlsCertificatesByName", (), _NAMED)
     #: Whether the plain port of the binary protocol, and of HTTP, is not opened.
     replaces_broker_port: bool = False
     replaces_web_port: bool = False
@@ -75,6 +81,7 @@ class TlsConfig:
             )
         for rules in (self.binary_rules, self.web_rules):
             check_protocols(rules)
+        self._named()
 
     @property
     def material(self) -> Material:
@@ -122,5 +129,36 @@ class TlsConfig:
                 f"{material.certificate.key} is not set: {what} speaks TLS and needs a certificate with its key"
             )
         paths = [material.certificate.path, material.private_key.path, material.trust.path]
-        make = partial(server_context, material, rules, self.peers)
+        paths += [path for files in self._named().values() for path in files]
+        make = partial(self._made, material, rules)
         return FollowedContext(what, paths, make, at_each=self.refresh_s == 0)
+
+    def _made(self, material: Material, rules: Rules) -> Made:
+        made = server_context(material, rules, self.peers)
+        named = {
+            name: server_context(
+                replace(
+                    material, certificate=Named(BY_NAME, certificate), private_key=Named(BY_NAME, key), password=""
+                ),
+                rules,
+                self.peers,
+            ).context
+            for name, (certificate, key) in self._named().items()
+        }
+        if named:
+            choose_by_name(made.context, named)
+        return made
+
+    def _named(self) -> dict[str, tuple[str, str]]:
+        """Name -> files of certificate and key; raises ConfigurationError."""
+        found: dict[str, tuple[str, str]] = {}
+        for text in self.by_name:
+            name, equals, files = text.partition("=")
+            certificate, _, key = files.partition(";")
+            name = name.strip().lower()
+            if not equals or not certificate.strip() or not _NAME.fullmatch(name):
+                raise ConfigurationError(f"{BY_NAME}={text}: expected {_NAMED}")
+            if name in found:
+                raise ConfigurationError(f"{BY_NAME}={text}: {name} has a certificate already; expected each name once")
+            found[name] = (certificate.strip(), key.strip())
+        return found

@@ -13,8 +13,8 @@ from geminga.model.settings import setting
 #: Class names of Pulsar's two interceptors, as an operator's file has them; the last part is what counts.
 INTERCEPTOR_TIMESTAMP: Final = "AppendBrokerTimestampMetadataInterceptor"
 INTERCEPTOR_INDEX: Final = "AppendIndexMetadataInterceptor"
-#: Pulsar's own provider of authorization, whose rules are built.
 _PROVIDERS: Final = "org.apache.pulsar.broker.authorization."
+#: Pulsar's own provider of authorization, whose rules are built.
 AUTHORIZATION_PROVIDER: Final = f"{_PROVIDERS}PulsarAuthorizationProvider"
 #: Asks for each role that a token's claim names, where the other asks for the first.
 MULTI_ROLES_PROVIDER: Final = f"{_PROVIDERS}MultiRolesTokenAuthorizationProvider"

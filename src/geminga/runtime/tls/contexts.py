@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -46,6 +47,22 @@ def server_context(material: Material, rules: Rules, peers: PeerCertificate, now
             required = peers is PeerCertificate.REQUIRED
             context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return Made(context, identity)
+
+
+def choose_by_name(context: ssl.SSLContext, by_name: Mapping[str, ssl.SSLContext]) -> None:
+    """A client that asks ``context`` for a name (SNI) is shown the certificate of that name's; any other, its own.
+
+    Names are in small letters; ``*.example.org`` is any one label before that. The contexts must be alike in all but
+    the certificate: what clients must show remains that of ``context``, whom to trust for it is that of the other.
+    """
+
+    def choose(connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        asked = (name or "").lower().rstrip(".")
+        found = by_name.get(asked) or by_name.get(f"*.{asked.partition('.')[2]}")
+        if found is not None:
+            connection.context = found
+
+    context.sni_callback = choose
 
 
 def client_context(

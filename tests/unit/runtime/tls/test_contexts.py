@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from geminga.model.errors import ConfigurationError
-from geminga.runtime.tls.contexts import client_context, server_context
+from geminga.runtime.tls.contexts import choose_by_name, client_context, server_context
 from geminga.runtime.tls.settings import Material, Named, PeerCertificate, Rules
 from support.processes.certificates import Authority
 
@@ -140,3 +141,37 @@ def test_server_that_is_trusted_itself_needs_no_authority(authority: Authority) 
     trusting = client_context(material("", store), Rules()).context
     mine = server_context(material(store, ""), Rules(), PeerCertificate.UNASKED).context
     assert shake_hands(mine, trusting).version == "TLSv1.3"
+
+
+def test_certificate_is_chosen_by_the_name_that_a_client_asks_for(authority: Authority, tmp_path: Path) -> None:
+    strange = Authority(tmp_path, "strange")
+    own = server(authority, peers=PeerCertificate.REQUIRED)
+    others = {name: server_of(authority, name) for name in ("a.example", "*.b.example")}
+    choose_by_name(own, others)
+    known = client(authority, authority.store("client"), checks_name=False)
+
+    def shown(name: str) -> str:
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        near = own.wrap_bio(to_server, to_client, server_side=True)
+        far = known.wrap_bio(to_client, to_server, server_hostname=name)
+        for _ in range(4):
+            for end in (far, near):
+                with suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+        return dict(part[0] for part in far.getpeercert()["subject"])["commonName"]
+
+    assert [shown(name) for name in ("a.example", "A.Example", "x.b.example")] == [
+        "a.example",
+        "a.example",
+        "*.b.example",
+    ]
+    assert [shown(name) for name in ("b.example", "y.x.b.example", "else", "127.0.0.1")] == ["server"] * 4
+    # Whoever is asked for, clients must show a certificate that is trusted.
+    for certificate in ("", strange.store("client")):
+        with pytest.raises(ssl.SSLError):
+            shake_hands(own, client(authority, certificate, checks_name=False), "a.example")
+
+
+def server_of(authority: Authority, name: str) -> ssl.SSLContext:
+    made = server_context(material(authority.store(name), authority.certificate), Rules(), PeerCertificate.REQUIRED)
+    return made.context
