@@ -45,6 +45,8 @@ def own_home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (["admin", "--help", "topics"], 0, "create-partitioned-topic"),
         (["admin", "topics", "stats", "--help"], 0, "--get-precise-backlog"),
         (["pulsar-admin", "topics", "skip", "-h"], 0, "It can not be undone"),
+        (["pulsar-admin", "--version"], 0, "geminga 0."),
+        (["pulsar-admin", "--tls-provider", "x", "tenants", "list", "--dry-run"], 0, "GET /admin/v2/tenants"),
         (["admin", "topicz"], 2, "there is no group topicz: is it topics?"),
         (["admin", "topics", "statz"], 2, "there is no command topics statz: is it stats?"),
         (["admin", "topics", "stats"], 2, "topics stats: TOPIC is missing"),
