@@ -126,4 +126,5 @@ except SystemExit:
         return int(ran.stdout)
 
     assert loaded() == 0
-    assert loaded("--auth-plugin", "token", "--auth-params", "token:x") > 0
+    assert loaded("--auth-plugin", "token", "--auth-params", "token:x") == 0
+    assert loaded("--auth-plugin", "basic", "--auth-params", "a:b") > 0

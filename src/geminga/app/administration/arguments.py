@@ -22,6 +22,7 @@ COMMON: Final = tuple(
         "=insecure:flag --tls-allow-insecure",
         "=checks_name:flag --tls-enable-hostname-verification",
         "=checks_no_name:flag --tls-disable-hostname-verification",
+        "=provider:text --tls-provider",
         "=timeout:seconds --request-timeout",
         "=json:flag --json",
         "=output:json/yaml/table -o --output",

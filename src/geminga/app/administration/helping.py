@@ -21,6 +21,7 @@ _COMMON: Final = {
     "insecure": "take any certificate",
     "checks_name": "the certificate must name the host (so it is)",
     "checks_no_name": "it need not",
+    "provider": "of Java; it has no effect",
     "timeout": "how long to wait for an answer",
     "json": "print JSON",
     "output": "how to print",

@@ -55,6 +55,11 @@ def _failed(sentence: str, code: int) -> int:
 
 
 def _administer(program: str, words: Sequence[str]) -> int:
+    if words and words[0] in ("-v", "--version"):
+        from geminga.version import __version__
+
+        print(f"geminga {__version__}")
+        return 0
     common, rest = leading(words)
     name = f"geminga {program}"
     if not rest or (rest[0] == "help" and len(rest) == 1):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import ssl
 
     from geminga.client import Authentication, ClientArguments
+
+
+_TOKEN_PLUGINS: Final = ("token", "org.apache.pulsar.client.impl.auth.AuthenticationToken")
+_TOKEN_CHARACTERS_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,25 @@ class ClientSecurity:
         """Headers and the context of TLS for a request to ``url``; raises what credentials and files raise."""
         if not (self.auth_plugin or self.auth_params or url.lower().startswith("https:")):
             return {}, None
+        token = _plain_token(self.auth_plugin, self.auth_params)
+        if token is not None and not url.lower().startswith("https:"):
+            return {"Authorization": f"Bearer {token}"}, None
         # The client is large, and most requests need nothing of it.
         from geminga.client import ClientOptions, http_headers
 
         options = ClientOptions(**self.client_arguments(""))
         context = options.tls_made().context if url.lower().startswith("https:") else None
         return http_headers(options.authentication), context
+
+
+def _plain_token(plugin: str, parameters: str) -> str | None:
+    """A token that is said as it is, or lies in a file; None: the client has to look. Raises OSError."""
+    kind, _, rest = parameters.strip().partition(":")
+    if plugin.strip() not in _TOKEN_PLUGINS or not rest or kind not in ("token", "file"):
+        return None
+    if kind == "token":
+        return rest
+    from urllib.parse import urlsplit
+
+    with open(urlsplit(parameters.strip()).path, encoding="utf-8") as file:
+        return file.read(_TOKEN_CHARACTERS_MAX).strip()

@@ -21,11 +21,13 @@ from geminga.app.administration.groups import commands_of
 from geminga.app.administration.main import run
 from geminga.app.administration.session import FailedError
 from geminga.app.commands.credentials import ClientSecurity
+from geminga.client import http_headers
 
 #: CPU seconds of a command; what a change by accident loads, costs more.
 CPU_S_MAX: Final = 0.25
 VERSION_CPU_S_MAX: Final = 0.10
 NOBODY: Final = "http://127.0.0.1:1"
+AT_NOBODY: Final = ("--admin-url", NOBODY)
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +45,8 @@ def own_home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (["admin", "--help", "topics"], 0, "create-partitioned-topic"),
         (["admin", "topics", "stats", "--help"], 0, "--get-precise-backlog"),
         (["pulsar-admin", "topics", "skip", "-h"], 0, "It can not be undone"),
+        (["pulsar-admin", "--version"], 0, "geminga 0."),
+        (["pulsar-admin", "--tls-provider", "x", "tenants", "list", "--dry-run"], 0, "GET /admin/v2/tenants"),
         (["admin", "topicz"], 2, "there is no group topicz: is it topics?"),
         (["admin", "topics", "statz"], 2, "there is no command topics statz: is it stats?"),
         (["admin", "topics", "stats"], 2, "topics stats: TOPIC is missing"),
@@ -147,6 +151,7 @@ def cpu_of(*words: str) -> float:
         (["pulsar-admin", "tenants", "list", "--admin-url", NOBODY], CPU_S_MAX),
         (["completion", "words", "--", "geminga admin topics "], CPU_S_MAX),
         (["context", "list"], CPU_S_MAX),
+        (["admin", "tenants", "list", "--auth-plugin", "token", "--auth-params", "token:x", *AT_NOBODY], CPU_S_MAX),
     ],
 )
 def test_a_command_costs_little(words: list[str], most: float) -> None:
@@ -162,6 +167,20 @@ def test_a_command_costs_little(words: list[str], most: float) -> None:
 def test_an_address_is_asked_as_whom_its_context_says() -> None:
     caller = caller_of({"admin-url": "http://a:1/", "auth-plugin": "token", "auth-params": "token:x"}, 1)
     caller.close()
-    assert ClientSecurity("token", "token:x").http("http://a:1") == ({"Authorization": "Bearer x"}, None)
     with pytest.raises(UsageError, match="--admin-url"):
         caller_of({"admin-url": "a:1"}, 1)
+
+
+@pytest.mark.parametrize("plugin", ["token", "org.apache.pulsar.client.impl.auth.AuthenticationToken"])
+@pytest.mark.parametrize("form", ["token:x.y", "{file}", "x.y", '{{"token":"x.y"}}'])
+def test_a_token_is_the_one_that_the_client_reads(plugin: str, form: str, tmp_path: Any) -> None:
+    (tmp_path / "token").write_text("x.y\n", encoding="utf-8")
+    security = ClientSecurity(plugin, form.format(file=f"file://{tmp_path}/token"))
+    expected = http_headers(security.authentication())
+    assert security.http("http://a:1") == (expected, None) == ({"Authorization": "Bearer x.y"}, None)
+
+
+def test_a_token_without_its_file_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["admin", "tenants", "list", "--auth-plugin", "token", "--auth-params", "file:///nowhere/token"]
+    assert run(words) == 1
+    assert "/nowhere/token" in capsys.readouterr().err
