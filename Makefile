@@ -23,6 +23,7 @@ CLIENT_TESTS ?=
 PULSAR ?=
 PEERS_ARGS ?=
 INTEROP_ARGS ?=
+IMAGE_ARGS ?=
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 CRASH_ROUNDS ?= 100
@@ -175,6 +176,9 @@ image-files: $(STAMP) ## build/image: what container/Dockerfile copies (needs a 
 
 image: $(STAMP) ## the container image localhost/geminga, by podman and debootstrap as root (docs/deploy.md; needs a package index)
 	@$(BIN)/python -m tools.image.build
+
+image-test: $(STAMP) ## the image in real containers: testcontainers of Java, Go and Python, docs/deploy.md block by block (IMAGE_ARGS="--built page")
+	@$(BIN)/python -m tools.image.check $(IMAGE_ARGS)
 
 package: $(STAMP) ## wheel and sdist, installed alone, on each Python here, beside other web projects, at both ends of each range (needs a package index)
 	@$(BIN)/python -m tools.package_check

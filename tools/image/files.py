@@ -71,6 +71,8 @@ def put_together() -> None:
             [*PIP, *target, "--only-binary=:all:", f"--python-version={PYTHON}", "--require-hashes", "-r", str(lock)],
             check=True,
         )
+        # Programs of packages, for this machine's Python: none is used.
+        shutil.rmtree(library / "bin", ignore_errors=True)
         # A copy: setuptools takes what an earlier build left in the tree.
         source = place / "source"
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -80,7 +82,6 @@ def put_together() -> None:
         build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", temporary, str(source))
         subprocess.run([*PIP, *build], check=True)
         subprocess.run([*PIP, *target, *map(str, place.glob("geminga-*.whl"))], check=True)
-    # Programs of packages, for this machine's Python: none is used.
     shutil.rmtree(library / "bin", ignore_errors=True)
 
 

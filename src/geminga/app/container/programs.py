@@ -12,8 +12,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 
-from geminga.app.configuration.config import collect_entries
-from geminga.app.configuration.config_sources import read_file
 from geminga.app.container.config_copies import Image, apply_to_file, config_file, image_of, remember
 from geminga.app.container.core.bookkeeper_words import bookkeeper_call
 from geminga.app.container.core.client_words import client_call, perf_call
@@ -52,6 +50,9 @@ def arguments_of(call: Call, image: Image, environment: Mapping[str, str]) -> tu
     arguments = tuple(places.get(word, word) for word in call.arguments)
     if not call.role:
         return arguments, ""
+    # Not at the top: apply-config-from-env.py runs before every server, and needs little.
+    from geminga.app.configuration.config import collect_entries
+
     values = {entry.key: entry.text for entry in collect_entries((conf,), environment)}
     doors = open_doors(call.role, values)
     for warning in doors.warnings:
@@ -105,6 +106,8 @@ def _admin(words: Sequence[str]) -> int:
 
 
 def _client_conf() -> Mapping[str, str]:
+    from geminga.app.configuration.config_sources import read_file
+
     image = image_of(os.environ)
     path = config_file(image, os.environ.get("PULSAR_CLIENT_CONF") or CLIENT_CONF)
     try:
