@@ -101,12 +101,14 @@ FLOORS: Final = (
     "app.storage",
     "app.local",
     "app.servers",
+    "app.handles",
     "app.commands",
     "",
 )  #: Folders that reach no world: no loop, clock, randomness, file. By name, so that a renamed one is missed.
 PURE: Final = frozenset(
     [
         "app.configuration.core",
+        "app.handles.core",
         "app.lifecycle.core",
         "app.local.core",
         "app.servers.core",

@@ -36,6 +36,8 @@ _GROUPS: Final = {
     "pipeline": "pipeline_commands",
     "tokens": "tokens_commands",
 }
+#: Commands that are no group, by the module that has each under its own name.
+_SINGLE: Final = {"doctor": "doctor_commands"}
 _INITIALIZE: Final = "initialize-cluster-metadata"
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -54,6 +56,9 @@ def app_for(words: Sequence[str]) -> typer.Typer:
                     import_module("geminga.app.commands.transaction_commands").commands, name="transactions"
                 )
             _app.add_typer(commands, name=name)
+    for name, module in _SINGLE.items():
+        if (first == name or not has_one) and not any(one.name == name for one in _app.registered_commands):
+            _app.command(name)(getattr(import_module(f"geminga.app.commands.{module}"), name))
     if (first == _INITIALIZE or not has_one) and not any(one.name == _INITIALIZE for one in _app.registered_commands):
         from geminga.app.commands.cluster_commands import initialize_cluster_metadata
 
@@ -196,7 +201,7 @@ def broker(
 
 
 #: Commands that are here, and the one that is no group.
-_OWN: Final = frozenset(["broker", "standalone", _INITIALIZE])
+_OWN: Final = frozenset(["broker", "standalone", _INITIALIZE, *_SINGLE])
 
 
 if __name__ == "__main__":
