@@ -62,6 +62,10 @@ class BookKeeper:
         self._env = LedgerEnvironment(runtime, metadata, bookies, self._config)
         self._ledgers = self._env.ledgers
 
+    def available_count(self) -> int:
+        """Bookies that take new entries, as far as is known here."""
+        return len(self._bookies.available())
+
     async def create_ledger(
         self,
         *,

@@ -102,6 +102,7 @@ FLOORS: Final = (
     "app.storage",
     "app.local",
     "app.servers",
+    "app.handles",
     "app.commands",
     "app.administration",
     "app.container",
@@ -111,6 +112,7 @@ PURE: Final = frozenset(
     [
         "app.configuration.core",
         "app.container.core",
+        "app.handles.core",
         "app.lifecycle.core",
         "app.local.core",
         "app.servers.core",

@@ -42,6 +42,8 @@ _ADMINISTRATION: Final = {
     "context": "Where commands ask, and as whom.",
     "completion": "Completion for bash, zsh and fish.",
 }
+#: Commands that are no group, by the module that has each under its own name.
+_SINGLE: Final = {"doctor": "doctor_commands"}
 _INITIALIZE: Final = "initialize-cluster-metadata"
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -61,6 +63,9 @@ def app_for(words: Sequence[str]) -> typer.Typer:
         if name not in here and (name == first or not has_one):
             options = {"ignore_unknown_options": True, "allow_extra_args": True}
             _app.command(name, help=text, context_settings=options, add_help_option=False)(_administer)
+    for name, module in _SINGLE.items():
+        if (first == name or not has_one) and not any(one.name == name for one in _app.registered_commands):
+            _app.command(name)(getattr(import_module(f"geminga.app.commands.{module}"), name))
     if (first == _INITIALIZE or not has_one) and not any(one.name == _INITIALIZE for one in _app.registered_commands):
         from geminga.app.commands.cluster_commands import initialize_cluster_metadata
 
@@ -210,7 +215,7 @@ def broker(
 
 
 #: Commands that are here, and the one that is no group.
-_OWN: Final = frozenset(["broker", "standalone", _INITIALIZE])
+_OWN: Final = frozenset(["broker", "standalone", _INITIALIZE, *_SINGLE])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@
      "method": "PUT", "path": "/admin/v2/tenants/acme", "action": "create tenant", "status": 401,
      "reason": "Unauthorized to create tenant for jane"}
 
-Refused ones and failures are there too; what only looks is not. Bodies are not kept: a password may be in one.
+Refused ones and failures are there too; what only looks is not, unless it looks at messages. Bodies are not kept: a
+password may be in one.
 """
 
 from __future__ import annotations

@@ -114,6 +114,10 @@ class Throttle(Generic[W]):
         """How many wait."""
         return len(self._line)
 
+    def has(self, who: W) -> bool:
+        """Whether ``who`` stands in line."""
+        return who in self._line
+
     def left(self, now_ns: int) -> tuple[int, int]:
         """Messages and bytes there are; below one of either: nothing may pass."""
         messages, size = self._messages, self._bytes

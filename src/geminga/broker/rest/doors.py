@@ -55,18 +55,25 @@ def decided(routes: Iterable[Route]) -> list[Route]:
 
 
 def audited(routes: Iterable[Route]) -> list[Route]:
-    """The same routes; each that changes something has a line in the audit log, whatever its outcome."""
-    return [_audited(route) if (route.methods or set()) - _LOOKS else route for route in routes]
+    """The same routes; each that changes something, or shows what is in messages, has a line in the audit log, whatever
+    its outcome."""
+    return [_audited(route) if (route.methods or set()) - _LOOKS or _is_kept(route) else route for route in routes]
+
+
+def _is_kept(route: Route) -> bool:
+    """Whether to look is kept too: payloads may be nobody's business who looks after brokers."""
+    return route.needs is TopicOperation.PEEK_MESSAGES
 
 
 def _audited(route: Route) -> Route:
     handler, needs = route.endpoint, route.needs
     action = "" if isinstance(needs, Anyone) else str(needs.action if isinstance(needs, InBody) else needs)
+    passed = frozenset[str]() if _is_kept(route) else _LOOKS
 
     @wraps(handler)
     async def serve(request: Request) -> Response:
         audit = context_of(request).audit
-        if audit is None or request.method in _LOOKS:
+        if audit is None or request.method in passed:
             answer: Response = await handler(request)
             return answer
         status, reason = 500, "internal error"

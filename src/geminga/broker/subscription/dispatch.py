@@ -141,6 +141,11 @@ class Dispatch(ABC):
         """Why nothing can be read now; None: it can, as far as anybody knows."""
         return self._failure if self._failures else None
 
+    @property
+    def held_by(self) -> DispatchThrottle | None:
+        """The dispatch rate that it waits for now; None: it waits for none."""
+        return self._turns.held_by if self._turns is not None else None
+
     def settings_changed(self) -> None:
         """Configuration was changed at run time: follow what was copied of it."""
         self._entries_max = self._config.dispatcher_max_read_batch_size

@@ -111,6 +111,11 @@ class DueMessages:
             return 0
         return self._delays.index.memory_bytes // max(1, self._delays.reader_count)
 
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first that waits is sent, milliseconds since the epoch; None: nothing waits."""
+        return self.reader.next_due(self._now_ms()) if self.reader is not None else None
+
     def acknowledged_through(self, position: Position) -> None:
         """All subscriptions have acknowledged up to there: what waited is forgotten, some in each turn of the loop."""
         self._delays.discard_through(position)

@@ -156,6 +156,11 @@ def subscription_stats(subscription: Subscription) -> Json:
             "error": dispatch.read_error.told,
             "isLost": is_lost(dispatch.read_error),
         }
+    if dispatch is not None and dispatch.held_by is not None:
+        # What the counters above say of the past, said of now; as little as Pulsar tells of the next.
+        stats["heldByRate"] = dispatch.held_by.level
+    if delayed and due is not None and due.next_due_ms is not None:
+        stats["nextDueTimestamp"] = due.next_due_ms
     if shared is not None and key_shared is not None:
         stats |= {
             "allowOutOfOrderDelivery": shared.allows_out_of_order,

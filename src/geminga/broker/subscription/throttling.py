@@ -55,6 +55,10 @@ class DispatchThrottle:
         """Dispatches that wait."""
         return self._core.waiting_count
 
+    def holds(self, turns: DispatchTurns) -> bool:
+        """Whether ``turns`` waits here."""
+        return self._core.has(turns)
+
     def now_ns(self) -> int:
         """The monotonic clock."""
         return int(self._monotonic() * NS_PER_S)
@@ -136,6 +140,11 @@ class DispatchTurns:
         self._is_spared = is_spared
         self._has_turn = False
         self._reserved: list[tuple[DispatchThrottle, tuple[int, int]]] = []
+
+    @property
+    def held_by(self) -> DispatchThrottle | None:
+        """The rate that it waits for now; None: it waits for none."""
+        return next((throttle for throttle in self.throttles if throttle.holds(self)), None)
 
     def room(self, entries_max: int, bytes_max: int) -> tuple[int, int]:
         """Entries and bytes that may be read now, at most those wanted; (0, 0): none, and it is woken later."""

@@ -176,8 +176,20 @@ def _delayed_delivery(topic: PersistentTopic) -> Document:
     return {"waitingEntries": waiting, **topic.delays_stats()}
 
 
+def _bookies(topic: PersistentTopic) -> Document:
+    """How many bookies take entries, and how many a new ledger of the topic asks for."""
+    wanted = topic.ledger.persistence
+    return {
+        "available": topic.services.ledgers.bookkeeper.available_count(),
+        "ensembleSize": wanted.ensemble_size,
+        "writeQuorum": wanted.write_quorum,
+        "ackQuorum": wanted.ack_quorum,
+    }
+
+
 #: What the internal statistics of a topic tell besides Pulsar's, by name, where a part's own numbers are not all of it.
 INTERNAL_SECTIONS: Final[Mapping[str, Callable[[PersistentTopic], Document]]] = {
     "deduplication": _deduplication,
     "delayedDelivery": _delayed_delivery,
+    "bookies": _bookies,
 }

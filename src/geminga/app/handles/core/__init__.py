@@ -1,0 +1,1 @@
+"""Rules of the handles, without a world."""

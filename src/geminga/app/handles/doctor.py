@@ -1,0 +1,95 @@
+"""Asks a broker's admin REST for what :mod:`geminga.app.handles.core.causes` concludes from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from geminga.admin._topics import Topics
+from geminga.admin._transactions import Transactions
+from geminga.admin.errors import (
+    ForbiddenError,
+    NotAvailableError,
+    NotBuiltError,
+    NotFoundError,
+    PreconditionFailedError,
+    UnauthorizedError,
+)
+from geminga.app.handles.core.causes import Facts, Finding, findings_of
+from geminga.model import TopicName
+
+#: What a broker without transactions, or towards who has fewer rights, answers to a question about them.
+_LEFT_OUT = (
+    NotBuiltError,
+    NotAvailableError,
+    ForbiddenError,
+    UnauthorizedError,
+    NotFoundError,
+    PreconditionFailedError,
+)
+
+
+class Asked(Protocol):
+    """The calls that are used; :class:`geminga.admin.AdminClient` has them."""
+
+    @property
+    def topics(self) -> Topics: ...
+    @property
+    def transactions(self) -> Transactions: ...
+
+
+async def examine(admin: Asked, topic: str, subscription: str = "", *, now_ms: int) -> dict[str, list[Finding]]:
+    """Findings by topic, of a partitioned one by partition; ``now_ms``: since the epoch.
+
+    Raises AdminError for a topic, or ``subscription``, that is not there, InvalidTopicNameError.
+    """
+    name = TopicName.parse(topic)
+    partitions = 0
+    try:
+        partitions = int((await admin.topics.partitioned_metadata(str(name))).get("partitions", 0))
+    except NotAvailableError:
+        pass  # its statistics say why
+    names = [f"{name}-partition-{number}" for number in range(partitions)] or [str(name)]
+    found = {}
+    for each in names:
+        facts = await facts_of(admin, each, now_ms=now_ms)
+        known = (facts.stats or {}).get("subscriptions", {})
+        if subscription and facts.stats is not None and subscription not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise NotFoundError(each, 404, f"there is no subscription {subscription}; there are: {there}")
+        found[each] = findings_of(facts, subscription)
+    return found
+
+
+async def facts_of(admin: Asked, topic: str, *, now_ms: int) -> Facts:
+    """What is known of a topic without partitions, or of one partition. Raises AdminError."""
+    try:
+        stats = await admin.topics.stats(topic, precise_backlog=True)
+    except NotAvailableError as error:
+        return Facts(topic, now_ms, unserved=error.reason)
+    place = topic.partition("://")[2]
+    internal, quotas, transactions, buffer = await asyncio.gather(
+        _known(admin.topics.internal_stats(topic)),
+        _known(admin.topics.backlog_quotas(topic, applied=True)),
+        _known(admin.transactions.slow(0)),
+        _known(admin.transactions.buffer_stats(place)),
+    )
+    return Facts(
+        topic,
+        now_ms,
+        stats,
+        "",
+        internal or {},
+        quotas or {},
+        transactions or {},
+        buffer or {},
+    )
+
+
+async def _known(answer: Awaitable[Any]) -> Any:  # noqa: ANN401  (documents of REST)
+    """None where the broker has no answer for who asks."""
+    try:
+        return await answer
+    except _LEFT_OUT:
+        return None
