@@ -37,6 +37,8 @@ PER_PAUSE: Final = 50
 PAUSE_MS: Final = 200.0
 #: Of all frames, those before memory is looked at first: by then all is loaded, and pools are as large as they get.
 WARM_SHARE: Final = 0.1
+#: Made by the broker itself after some minutes.
+_OWN: Final = "/geminga"
 #: What nobody may be told but an error.
 _TOLD: Final = frozenset({Type.ERROR})
 
@@ -163,7 +165,8 @@ class _Attack:
         assert warm is not None
         held = _held()
         after = await nodes_of(self._world.metadata)
-        changed = [path for path in sorted(before.keys() | after.keys()) if before.get(path) != after.get(path)]
+        paths = sorted(before.keys() | after.keys())
+        changed = [path for path in paths if before.get(path) != after.get(path) and not path.startswith(_OWN)]
         return Attacked(
             self._fed,
             self._connections,

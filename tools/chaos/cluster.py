@@ -57,6 +57,11 @@ class BrokerProcess(StandaloneProcess):
         """For clients, where its port with TLS is a fixed one."""
         return f"pulsar+ssl://127.0.0.1:{self.settings['brokerServicePortTls']}"
 
+    @property
+    def web_tls_url(self) -> str:
+        """The same of administration."""
+        return f"https://127.0.0.1:{self.settings['webServicePortTls']}"
+
     def command(self) -> list[str]:
         """The command line."""
         ports = ["--broker-port", str(self.broker_port), "--web-port", str(self.web_port)]
@@ -132,11 +137,15 @@ class Cluster:
         settings = dict(self._broker_settings)
         if self._security is not None:
             web, binary = _free_ports(2)
-            settings |= {**self._security.broker_settings, "webServicePortTls": web, "brokerServicePortTls": binary}
+            settings |= {
+                **self._security.broker_settings(name),
+                "webServicePortTls": web,
+                "brokerServicePortTls": binary,
+            }
         return BrokerProcess(self.directory, log=self.directory / f"{name}.log", settings=settings)
 
     def _bookie(self, name: str) -> BookieProcess:
-        secured = {} if self._security is None else self._security.bookie_settings
+        secured = {} if self._security is None else self._security.bookie_settings(name)
         settings = {"zkTimeout": self._session_ms, **self._bookie_settings, **secured}
         return BookieProcess(self.directory / name, log=self.directory / f"{name}.log", settings=settings)
 
@@ -146,7 +155,7 @@ class Cluster:
         # One broker makes what the cluster begins with, the others find it.
         self._start([*self.bookies.values(), self.broker])
         if self._security is not None:
-            self._security.grant(f"https://127.0.0.1:{self.broker.settings['webServicePortTls']}")
+            self._security.grant(self.broker.web_tls_url)
         if is_whole:
             self.start_rest()
 

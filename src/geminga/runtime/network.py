@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 #: Connections the kernel may hold until they are accepted: a broker's clients all come back at once.
 LISTEN_BACKLOG_CONNECTIONS: Final = 1024
-#: Connections accepted in one turn of the loop.
+#: Connections accepted in one turn of the loop; and of those whose handshake of TLS follows, which takes half a
+#: millisecond or more: everybody who is served already waits for some turns with each message.
 ACCEPTS_PER_TURN_MAX: Final = 64
+TLS_ACCEPTS_PER_TURN_MAX: Final = 4
 #: Seconds until accepting goes on after the system had no descriptor or memory for a connection.
 ACCEPT_PAUSE_S: Final = 0.25
 #: Seconds between two warnings of one listener about connections that it could not take.
@@ -162,7 +164,7 @@ class AsyncioListener:
 
     def _acceptable(self, sock: socket.socket) -> None:
         limit = self._limit()
-        for _ in range(ACCEPTS_PER_TURN_MAX):
+        for _ in range(ACCEPTS_PER_TURN_MAX if self._handshakes is None else TLS_ACCEPTS_PER_TURN_MAX):
             try:
                 connection, _address = sock.accept()
             except (BlockingIOError, InterruptedError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import ssl
@@ -21,6 +22,7 @@ from geminga.runtime.ports import Listener, ServerTls
 from geminga.runtime.tls.contexts import client_context, server_context
 from geminga.runtime.tls.peer import peer_certificate
 from geminga.runtime.tls.settings import Material, Named, PeerCertificate, Rules
+from geminga.runtime.waiting import next_turn
 from support.processes.certificates import Authority
 
 #: What a client says first, as far as its length: the rest never comes.
@@ -169,6 +171,28 @@ def test_oldest_handshake_makes_room_if_it_is_old_and_others_are_served(
 
     runner.run(main())
     assert "TLS handshakes are under way; the oldest are cut off" in caplog.text
+
+
+def test_few_handshakes_begin_in_a_turn_for_others_wait_for_each_turn(runner, tmp_path) -> None:
+    """A flood of them held up messages of those who were served already for seconds (``make attack``, ``halves``)."""
+    ends = Ends(tmp_path, 1_000)
+
+    async def main() -> None:
+        listener = await ends.listen()
+        assert isinstance(listener, AsyncioListener)
+        # The loop does nothing meanwhile: all of them are in the kernel's queue.
+        waiting = [half(listener.port) for _ in range(40)]
+        counts = [0]
+        while counts[-1] < len(waiting):
+            await next_turn()
+            counts.append(listener.handshakes_under_way)
+        # What waits for the next turn may see two of them.
+        assert max(after - before for before, after in itertools.pairwise(counts)) <= 8
+        await listener.close()
+        for sock in waiting:
+            sock.close()
+
+    runner.run(main())
 
 
 def test_client_whose_certificate_is_not_trusted_is_told_in_the_log(runner, tmp_path, caplog) -> None:
