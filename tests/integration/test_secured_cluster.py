@@ -15,7 +15,7 @@ from tools.chaos.cluster import BrokerProcess
 from tools.zookeeper_server import ServerTls, running_zookeeper
 
 import geminga.client.blocking
-from geminga.app.configuration.bookie_tls_config import FACTORY
+from geminga.app.configuration.bookie_tls_config import AUTH_FACTORY, FACTORY
 from support.processes.bookie_process import BookieProcess
 from support.processes.certificates import Authority
 from support.processes.official import quiet_client
@@ -57,13 +57,14 @@ class Cluster:
             "tlsProviderFactoryClass": FACTORY,
             "tlsKeyStore": self.authority.store(name, "127.0.0.1"),
             "tlsTrustStore": self.trust,
-            "tlsClientAuthentication": "true",
+            "bookieAuthProviderFactoryClass": AUTH_FACTORY,
+            "authorizedRoles": "broker",
         }
         settings = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
         return BookieProcess(self.directory / name, "--metadata", self.target, *settings)
 
     def _broker(self, name: str) -> BrokerProcess:
-        own = self.authority.store(name, "127.0.0.1")
+        own = self.authority.store(name, "127.0.0.1", unit="0:broker")
         values = {
             "metadataStoreConfigPath": self.properties,
             "clusterName": "c1",
@@ -132,3 +133,4 @@ def test_a_bookie_is_spoken_to_in_no_other_way(cluster: Cluster) -> None:
     for bookie in cluster.bookies:
         assert "asks without TLS" not in bookie.errors()
         assert "handshake failed" not in bookie.errors()
+        assert "has no right here" not in bookie.errors()

@@ -16,8 +16,9 @@ from geminga.bookie.limits import JOURNAL_LARGE_FILE_FACTOR
 from geminga.model.settings import setting
 
 MEBIBYTE: Final = 1024 * 1024
-#: Entry logs that a bookie keeps open at least.
+#: Entry logs that a bookie keeps open: at least, and if nothing is said.
 OPEN_LOGS_MIN: Final = 2
+OPEN_LOGS_DEFAULT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,12 @@ class BookieConfig:
     flush_interval_ms: int = setting("flushInterval", 60_000, "milliseconds > 0", minimum=1)
     #: BookKeeper's is 1 GiB. A log is read as a whole when the index is rebuilt, and goes as a whole.
     log_size_limit: int = setting("logSizeLimit", 128 * MEBIBYTE, "bytes > 0", minimum=1024)
-    open_file_limit: int = setting("openFileLimit", 64, "entry logs kept open, >= 2", minimum=2)
+    open_file_limit: int = setting(
+        "openFileLimit",
+        OPEN_LOGS_DEFAULT,
+        f"entry logs kept open, >= {OPEN_LOGS_MIN}, or 0 for {OPEN_LOGS_DEFAULT}",
+        minimum=0,
+    )
     gc_wait_time_ms: int = setting("gcWaitTime", 900_000, "milliseconds > 0", minimum=1)
     #: BookKeeper has no such limit: it deletes whatever its metadata store does not list.
     quarantine_share: float = setting(
@@ -56,6 +62,11 @@ class BookieConfig:
     major_compaction_interval_s: int = setting("majorCompactionInterval", 86_400, "seconds > 0", minimum=1)
     disk_usage_threshold: float = setting("diskUsageThreshold", 0.99, "a share from 0 to 1", minimum=0, maximum=1)
     disk_check_interval_ms: int = setting("diskCheckInterval", 10_000, "milliseconds > 0", minimum=1)
+
+    def __post_init__(self) -> None:
+        # 0 stands in Apache's bookkeeper.conf: as many as the bookie finds right.
+        kept_open = max(OPEN_LOGS_MIN, self.open_file_limit) if self.open_file_limit else OPEN_LOGS_DEFAULT
+        object.__setattr__(self, "open_file_limit", kept_open)
 
     @property
     def journal_file_size_bytes(self) -> int:

@@ -237,3 +237,16 @@ def test_no_setting_asks_in_vain() -> None:
 def test_a_standalone_takes_one_directory_of_a_kind(key):
     with pytest.raises(ConfigurationError, match=f"{key}=/a,/b.*: expected one path; geminga bookie takes several"):
         load_config(overrides=[f"{key}=/a,/b"])
+
+
+@pytest.mark.parametrize(
+    ("assignments", "follows"),
+    [
+        ([], False),
+        (["brokerServicePortTls=6651"], True),
+        (["authenticationEnabled=true", "anonymousUserRole=nobody"], True),
+    ],
+)
+def test_signal_has_files_read_where_there_may_be_some(assignments: list[str], follows: bool) -> None:
+    """Else it ends the process, as it always did."""
+    assert load_config(overrides=assignments).follows_files is follows

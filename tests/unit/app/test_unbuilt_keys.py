@@ -10,6 +10,8 @@ import pytest
 from geminga.app.configuration.config import CONFIG_CLASSES, load_config
 from geminga.app.configuration.core.unbuilt_keys import GROUPS, asked_in_vain
 from geminga.app.configuration.known_keys import KNOWN_KEYS, KNOWN_PREFIXES
+from geminga.app.servers.broker_server import check_open_start
+from geminga.model.errors import ConfigurationError
 from geminga.model.settings import settings_of
 
 ROOT = Path(__file__).parents[3]
@@ -150,5 +152,14 @@ tlsEnabled=false
 def test_pulsars_own_file_starts_with_a_word_on_its_quorums_alone(tmp_path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text(STOCK)
-    (warning,) = load_config([str(conf)]).warnings
+    config = load_config([str(conf)])
+    (warning,) = config.warnings
     assert "lowered to 1" in warning
+    # And listens where everybody is, as it says, if that is meant or somebody asks who they are.
+    with pytest.raises(
+        ConfigurationError, match=r"^bindAddress=0\.0\.0\.0: whoever reaches this machine can read, write"
+    ):
+        check_open_start(config.server)
+    check_open_start(load_config([str(conf)], {}, ["gemingaAllowOpen=true"]).server)
+    asking = ["authenticationEnabled=true", "anonymousUserRole=nobody"]
+    check_open_start(load_config([str(conf)], {}, asking).server)

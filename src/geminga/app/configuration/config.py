@@ -88,6 +88,11 @@ class Config:
     #: None: bookies of other processes are spoken to without TLS.
     bookie_tls: BrokerBookieTlsConfig | None = None
 
+    @property
+    def follows_files(self) -> bool:
+        """Whether there are files of certificates or credentials that are read again on SIGHUP."""
+        return any(part is not None for part in (self.tls, self.authentication, self.bookie_tls))
+
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""
         found: dict[str, str] = {}

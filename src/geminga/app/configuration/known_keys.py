@@ -109,18 +109,20 @@ KNOWN_KEYS: Final = frozenset(
     exposePreciseBacklogInPrometheus exposeProducerLevelMetricsInPrometheus exposePublisherStats
     exposeSubscriptionBacklogSizeInPrometheus exposeTopicLevelMetricsInPrometheus
     exposingBrokerEntryMetadataToClientEnabled extraServerComponents failureDomainsEnabled
-    fileSystemProfilePath fileSystemURI flowOrQpsDifferenceThresholdPercentage flushEntrylogBytes
-    flushInterval forceDeleteNamespaceAllowed
+    fileInfoFormatVersionToWrite fileSystemProfilePath fileSystemURI flowOrQpsDifferenceThresholdPercentage
+    flushEntrylogBytes
+    flushInterval forceAllowCompaction forceDeleteNamespaceAllowed
     forceDeleteTenantAllowed functionsWorkerEnabled functionsWorkerEnablePackageManagement
     functionsWorkerServiceNarPackage gcOverreplicatedLedgerWaitTime gcsManagedLedgerOffloadBucket
     gcsManagedLedgerOffloadMaxBlockSizeInBytes gcsManagedLedgerOffloadReadBufferSizeInBytes
     gcsManagedLedgerOffloadRegion gcsManagedLedgerOffloadServiceAccountKeyFile gcWaitTime
     globalZookeeperServers haProxyProtocolEnabled httpMaxRequestHeaderSize httpMaxRequestSize
     httpRequestsFailOnUnknownPropertiesEnabled httpRequestsLimitEnabled httpRequestsMaxPerSecond
-    httpServerAcceptQueueSize httpServerGracefulShutdownTimeoutMs httpServerIdleTimeout httpServerPoolSize
+    httpServerAcceptQueueSize httpServerClass httpServerGracefulShutdownTimeoutMs httpServerIdleTimeout
+    httpServerPoolSize
     httpServerPort httpServerThreadPoolQueueSize indexDirectories internalListenerName
     isAllowAutoUpdateSchemaEnabled isolationGroups isRunningStandalone isSchemaValidationEnforced
-    journalAlignmentSize journalBufferedEntriesThreshold
+    isThrottleByBytes journalAlignmentSize journalBufferedEntriesThreshold
     journalBufferedWritesThreshold journalDirectories journalDirectory journalFileReusable
     journalFlushWhenQueueEmpty journalFormatVersionToWrite journalMaxBackups journalMaxGroupWaitMSec
     journalMaxSizeMB journalPageCacheFlushIntervalMSec journalPreAllocSizeMB journalQueueSize
@@ -194,8 +196,9 @@ KNOWN_KEYS: Final = frozenset(
     maxConcurrentTopicLoadRequest maxConsumerMetadataSize maxConsumersPerSubscription maxConsumersPerTopic
     maxHttpServerConnections maxMessagePublishBufferSizeInMB maxMessageSize
     maxMessageSizeCheckIntervalInSeconds maxMetadataNodeSize maxNamespacesPerTenant
-    maxNumPartitionsPerPartitionedTopic maxPendingPublishdRequestsPerConnection
-    maxPendingPublishRequestsPerConnection maxProducersPerTopic maxPublishRatePerTopicInBytes
+    maxNumPartitionsPerPartitionedTopic maxPendingAddRequestsPerThread maxPendingPublishdRequestsPerConnection
+    maxPendingPublishRequestsPerConnection maxPendingReadRequestsPerThread maxProducersPerTopic
+    maxPublishRatePerTopicInBytes
     maxPublishRatePerTopicInMessages maxSameAddressConsumersPerTopic maxSameAddressProducersPerTopic
     maxSecondsToClearTopicNameCache maxSubscriptionsPerTopic maxTenants
     maxTopicListInFlightDirectMemSizeMB maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize
@@ -225,11 +228,13 @@ KNOWN_KEYS: Final = frozenset(
     prometheusStatsHttpPort protocolHandlerDirectory proxyRoles
     pulsarChannelPauseReceivingRequestsIfUnwritable pulsarChannelWriteBufferHighWaterMark
     pulsarChannelWriteBufferLowWaterMark readBufferSizeBytes readOnlyModeEnabled
-    replicatedSubscriptionsSnapshotFrequencyMillis replicatedSubscriptionsSnapshotMaxCachedPerSubscription
+    readWorkerThreadsThrottlingEnabled reorderReadSequenceEnabled replicatedSubscriptionsSnapshotFrequencyMillis
+    replicatedSubscriptionsSnapshotMaxCachedPerSubscription
     replicatedSubscriptionsSnapshotMinTimeMillis replicatedSubscriptionsSnapshotTimeoutSeconds
     replicationConnectionsPerBroker replicationMetricsEnabled replicationPolicyCheckDurationSeconds
     replicationProducerQueueSize replicationStartAt replicationTlsEnabled replicatorPrefix
-    rereplicationEntryBatchSize resourceUsageReportPublishThreshold resourceUsageTransportClassName
+    reppDnsResolverClass rereplicationEntryBatchSize resourceUsageReportPublishThreshold
+    resourceUsageTransportClassName
     resourceUsageTransportPublishIntervalInSecs restRequestsMaxPerSecond retentionCheckIntervalInSeconds
     rwLoadBalancerEnabled s3ManagedLedgerOffloadBucket s3ManagedLedgerOffloadMaxBlockSizeInBytes
     s3ManagedLedgerOffloadReadBufferSizeInBytes s3ManagedLedgerOffloadRegion s3ManagedLedgerOffloadRole
@@ -240,7 +245,8 @@ KNOWN_KEYS: Final = frozenset(
     skipBrokerShutdownOnOOM skipListArenaChunkSize skipListArenaMaxAllocSize skipListSizeLimit
     sortedLedgerStorageEnabled splitTopicAndPartitionLabelInPrometheus sslFactoryPlugin
     sslFactoryPluginParams statsProviderClass statsUpdateFrequencyInSecs statsUpdateInitialDelayInSecs
-    statusFilePath storageReserveGracePeriod strictAuthMethod strictBookieAffinityEnabled strictlyVerifySubscriptionName
+    statusFilePath stickyReadSEnabled storageReserveGracePeriod strictAuthMethod strictBookieAffinityEnabled
+    strictlyVerifySubscriptionName
     strictTopicLevelPolicies subscribeRatePeriodPerConsumerInSecond subscribeThrottlingRatePerConsumer
     subscriptionBacklogScanMaxEntries subscriptionBacklogScanMaxTimeMs subscriptionBlockedOnUnackedMsgs
     subscriptionExpirationTimeMinutes subscriptionExpiryCheckIntervalInMinutes
@@ -249,7 +255,8 @@ KNOWN_KEYS: Final = frozenset(
     subscriptionPatternMaxLength subscriptionRedeliveryTrackerEnabled
     subscriptionSharedUseClassicPersistentImplementation subscriptionTypesEnabled superUserRoles
     supportedNamespaceBundleSplitAlgorithms systemTopicEnabled systemTopicSchemaCompatibilityStrategy
-    tlsAllowInsecureConnection tlsCertificateFilePath tlsCertRefreshCheckDurationSec tlsCiphers tlsEnabled
+    tlsAllowInsecureConnection tlsCertFilesRefreshDurationSeconds tlsCertificateFilePath
+    tlsCertRefreshCheckDurationSec tlsCiphers tlsEnabled
     tlsEnabledWithKeyStore tlsHostnameVerificationEnabled tlsKeyFilePath tlsKeyStore tlsKeyStorePassword
     tlsKeyStoreType tlsProtocols tlsProvider tlsRequireTrustedClientCertOnConnect tlsTrustCertsFilePath
     tlsTrustStore tlsTrustStorePassword tlsTrustStoreType tokenAllowedClockSkewSeconds tokenAudience
@@ -268,7 +275,8 @@ KNOWN_KEYS: Final = frozenset(
     transactionPendingAckBatchedWriteMaxRecords transactionPendingAckBatchedWriteMaxSize
     transactionPendingAckLogIndexMinLag transactionPendingAckStoreProviderClassName
     ttlDurationDefaultInSeconds unblockStuckSubscriptionEnabled useHostNameAsBookieID
-    webServiceHaProxyProtocolEnabled webServiceLogDetailedAddresses webServicePort webServicePortTls
+    useV2WireProtocol webServiceHaProxyProtocolEnabled webServiceLogDetailedAddresses webServicePort
+    webServicePortTls
     webServiceTlsCiphers webServiceTlsProtocols webServiceTlsProvider webServiceTrustXForwardedFor
     webSocketConnectionsPerBroker webSocketMaxTextFrameSize webSocketNumIoThreads
     webSocketNumServiceThreads webSocketPingDurationSeconds webSocketPulsarClientMemoryLimitInMB

@@ -67,7 +67,7 @@ async def serve(
     server = make_server()
     # As if an operator had sent it: the same limit holds.
     server.ends_with(partial(signal.raise_signal, signal.SIGTERM))
-    if any(part is not None for part in (config.tls, config.authentication, config.bookie_tls)):
+    if config.follows_files:
         # Without, it ends the process as it always did.
         loop.add_signal_handler(signal.SIGHUP, server.look_at_files)
     starting = loop.create_task(server.start(), name="start")
