@@ -150,6 +150,7 @@ def cpu_of(*words: str) -> float:
         (["admin", "topics", "stats", "t", "--admin-url", NOBODY], CPU_S_MAX),
         (["pulsar-admin", "tenants", "list", "--admin-url", NOBODY], CPU_S_MAX),
         (["completion", "words", "--", "geminga admin topics "], CPU_S_MAX),
+        (["completion", "words", "--", "geminga "], CPU_S_MAX),
         (["context", "list"], CPU_S_MAX),
         (["admin", "tenants", "list", "--auth-plugin", "token", "--auth-params", "token:x", *AT_NOBODY], CPU_S_MAX),
     ],
