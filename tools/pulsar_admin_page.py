@@ -125,7 +125,8 @@ def _later(known: set[str]) -> Iterator[str]:
 
 def _otherwise() -> Iterator[str]:
     yield "By `geminga pulsar-admin`, next to `pulsar-admin` 4.0.8 at the same broker (`make interop"
-    yield 'INTEROP_ARGS="admin --tools apache"`, or `--tools geminga`):'
+    yield 'INTEROP_ARGS="admin --tools apache"`, or `--tools geminga`). 764 lines were run at'
+    yield "Apache Pulsar 4.2.4 and at Geminga. What differs in what is printed, or in how a command ends:"
     yield ""
     yield from (f"- {one.row}." for one in MEANT_OF_TOOLS)
 

@@ -90,8 +90,8 @@ def test_a_change_goes_to_a_new_connection_where_the_old_one_was_closed_before(s
     caller = HttpCaller(url)
     caller.request("GET", "/last")
     server.closed.get(timeout=5)
-    caller.request("POST", "/change", body=b"1")
-    assert [seen[1] for seen in _Handler.seen] == ["GET", "POST"]
+    caller.request("DELETE", "/change")
+    assert [seen[1] for seen in _Handler.seen] == ["GET", "DELETE"]
     caller.close()
 
 

@@ -74,7 +74,7 @@ MEANT_OF_TOOLS: Final = (
     ),
     Meant(
         "lists are in the broker's order",
-        r"value \.: .+ \| .+",
+        r"(?s)value \.: .+ \| .+",
         ".+: (topics list|(topics|namespaces) permissions) ",
     ),
     Meant("`schemas extract` is not built", r"answer: 200 \| 400 .+", ".+: schemas extract "),

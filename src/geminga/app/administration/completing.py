@@ -7,7 +7,7 @@ an answer there are none. Nothing is said about errors: the operator is in the m
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.app.administration.arguments import COMMON, UsageError, leading
@@ -20,25 +20,6 @@ if TYPE_CHECKING:
 #: Seconds that a broker may take.
 LIMIT_S: Final = 1.0
 _ADMIN: Final = ("admin", "pulsar-admin")
-_FIRST: Final = (
-    *_ADMIN,
-    "autorecovery",
-    "bookie",
-    "broker",
-    "client",
-    "cluster",
-    "completion",
-    "context",
-    "initialize-cluster-metadata",
-    "inspect",
-    "lake",
-    "loadbalance",
-    "metadata",
-    "perf",
-    "pipeline",
-    "standalone",
-    "tokens",
-)
 _CONTEXT: Final = ("delete", "list", "set", "show", "use")
 #: ``COMP_WORDBREAKS`` of bash breaks at colons, of which topics have one: what is before it stays out of the answer.
 _BASH: Final = """\
@@ -99,13 +80,21 @@ def fitting(line: str) -> list[str]:
 
 def _words(words: list[str], start: str) -> Iterator[str]:
     if not words:
-        yield from _FIRST
+        yield from _first()
     elif words[0] == "completion":
         yield from SCRIPTS if len(words) == 1 else ()
     elif words[0] == "context":
         yield from _context_words(words[1:])
     elif words[0] in _ADMIN:
         yield from _admin_words(words[1:], start)
+
+
+def _first() -> Iterable[str]:
+    try:
+        from geminga.app.commands.cli import known_words
+    except ImportError:  # Typer is an extra, which these commands do without
+        return (*_ADMIN, "completion", "context")
+    return known_words()
 
 
 def _context_words(words: list[str]) -> Iterator[str]:

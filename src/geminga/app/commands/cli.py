@@ -49,6 +49,11 @@ _INITIALIZE: Final = "initialize-cluster-metadata"
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
+def known_words() -> list[str]:
+    """What may follow ``geminga``."""
+    return [*_GROUPS, *_OWN, *_ADMINISTRATION]
+
+
 def app_for(words: Sequence[str]) -> typer.Typer:
     """The command line with what ``words`` ask for: one group or command, or all where they name none."""
     first = next((word for word in words if not word.startswith("-")), "")

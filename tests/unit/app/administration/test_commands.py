@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
 import pytest
 from tools.interop.admin.recorded import Recorded, recorded
+from tools.pulsar_admin_page import PAGE, page
 
 from geminga.admin._http import JSON
 from geminga.admin.calls.nouns import NOUNS, POLICY_SETS
@@ -268,6 +269,10 @@ UNKNOWN: Final = frozenset(
         "topics compact",
     }
 )
+
+
+def test_the_page_is_what_the_rows_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tools.pulsar_admin_page"
 
 
 def test_help_tells_of_each_command_and_group() -> None:

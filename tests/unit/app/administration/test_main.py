@@ -113,24 +113,24 @@ def test_one_partition_is_asked_for_alone() -> None:
     assert parts.changed == ["PUT /admin/v2/persistent/a/b/c-partition-2/unload"]
 
 
-@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 1), (b"\n", 1)])
-def test_a_question_is_asked_at_a_terminal(answer: bytes, code: int) -> None:
+@pytest.mark.parametrize("answer", [b"y\n", b"\n"])
+def test_a_question_is_asked_at_a_terminal(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a yes the broker is asked, which is not there; without one nothing is."""
     ours, theirs = pty.openpty()
-    try:
-        program = [sys.executable, "-m", "geminga", "admin", "tenants", "delete", "a", "--admin-url", NOBODY]
-        with subprocess.Popen(program, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE) as process:
-            shown = b""
-            while b"[y/N]" not in shown:
-                shown += os.read(ours, 1000)
-            os.write(ours, answer)
-            assert process.wait(20) == code
-        assert "`tenants delete a` can not be undone. Go on?" in shown.decode()
-        rest = os.read(ours, 2000).decode()
-        assert ("no answer" in rest) == (answer == b"y\n")
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    os.write(ours, answer)
+    with open(theirs, encoding="utf-8", closefd=False) as reads, open(theirs, "w", encoding="utf-8") as writes:
+        monkeypatch.setattr("sys.stdin", reads)
+        monkeypatch.setattr("sys.stderr", writes)
+        if answer == b"y\n":
+            assert run(["admin", "tenants", "delete", "a", *AT_NOBODY]) == 1
+        else:
+            with pytest.raises(SystemExit, match="1"):
+                run(["admin", "tenants", "delete", "a", *AT_NOBODY])
+        writes.flush()
+        shown = os.read(ours, 4000).decode()
+    os.close(ours)
+    assert "`tenants delete a` can not be undone. Go on? [y/N]" in shown
+    assert ("no answer" in shown) == (answer == b"y\n")
 
 
 def cpu_of(*words: str) -> float:
@@ -150,6 +150,7 @@ def cpu_of(*words: str) -> float:
         (["admin", "topics", "stats", "t", "--admin-url", NOBODY], CPU_S_MAX),
         (["pulsar-admin", "tenants", "list", "--admin-url", NOBODY], CPU_S_MAX),
         (["completion", "words", "--", "geminga admin topics "], CPU_S_MAX),
+        (["completion", "words", "--", "geminga "], CPU_S_MAX),
         (["context", "list"], CPU_S_MAX),
         (["admin", "tenants", "list", "--auth-plugin", "token", "--auth-params", "token:x", *AT_NOBODY], CPU_S_MAX),
     ],
