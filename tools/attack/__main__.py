@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.attack import strangers
-from tools.attack.attacked import Attacked, running
+from tools.attack.attacked import Attacked, running, running_bookie
 from tools.attack.witness import PAUSE_S
 
-COUNTS: Final = {"frames": 1_000_000, "sockets": 20_000, "http": 100_000, "halves": 10_000, "slow": 200, "paced": 3}
+COUNTS: Final = {"frames": 1_000_000, "sockets": 20_000, "http": 100_000, "halves": 10_000, "slow": 100, "paced": 3}
 #: Of the paced attack, a second.
 FRAMES_PER_S: Final = 500.0
 CONNECTIONS_PER_S: Final = 200.0
@@ -143,12 +143,20 @@ def _strike(kind: str, target: Attacked, count: int, seed: int, told: Callable[[
         "HTTP": strangers.requests()[0],
         "HTTPS": strangers.hello(),
     }
-    return {
-        name: strangers.slow(
-            port, firsts[name], connections=count, seconds=SLOW_S, told=lambda text, name=name: told(f"{name}: {text}")
-        )
-        for name, port in ports.items()
-    }
+    found = {}
+    for name, port in ports.items():
+        found[name] = strangers.slow(port, firsts[name], connections=count, seconds=SLOW_S)
+        told(f"{name}: {found[name]}")
+    with tempfile.TemporaryDirectory(prefix="geminga-attack-") as directory, running_bookie(Path(directory)) as bookie:
+        port, process = bookie
+        began_bytes = process.rss_bytes()
+        # Its first request, and half of what follows that.
+        for name, first in (("bookie", strangers.START_TLS), ("bookie with TLS", strangers.hello())):
+            before = strangers.START_TLS if first is not strangers.START_TLS else b""
+            found[name] = strangers.slow(port, first, connections=count, seconds=SLOW_S, before=before)
+            told(f"{name}: {found[name]}")
+        found["bookie_grown_bytes"] = process.rss_bytes() - began_bytes
+    return found
 
 
 def paced(turns: int, seed: int, told: Callable[[str], None]) -> tuple[dict[str, Any], list[str]]:

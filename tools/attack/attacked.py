@@ -14,7 +14,10 @@ from urllib.parse import urlsplit
 
 from support.house.signing import SECRET, in_text, token_of
 from support.processes.certificates import Authority
+from tools.chaos.cluster import BookieProcess
+from tools.chaos.secured import Security
 from tools.standalone_process import StandaloneProcess
+from tools.zookeeper_server import running_zookeeper
 
 _PACKAGE: Final = "org.apache.pulsar.broker.authentication."
 ADMIN: Final = "root"
@@ -110,3 +113,19 @@ def _port(url: str) -> int:
     port = urlsplit(url).port
     assert port is not None, url
     return port
+
+
+@contextmanager
+def running_bookie(directory: Path) -> Iterator[tuple[int, BookieProcess]]:
+    """The port of a bookie that takes certificates of one authority alone, with a ZooKeeper of its own."""
+    security = Security(directory / "keys")
+    with running_zookeeper(tls=security.zookeeper) as zookeeper:
+        process = BookieProcess(
+            directory / "bookie", log=directory / "bookie.log", settings=security.bookie_settings("bookie")
+        )
+        process.zookeeper = f"zk:{zookeeper.secure_hosts}"
+        try:
+            process.start()
+            yield process.port, process
+        finally:
+            process.kill()

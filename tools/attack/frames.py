@@ -35,6 +35,7 @@ OPEN_MAX: Final = 200
 #: Connections until virtual time passes, and milliseconds of it.
 PER_PAUSE: Final = 50
 PAUSE_MS: Final = 200.0
+PER_COLLECTION: Final = 1000
 #: Of all frames, those before memory is looked at first: by then all is loaded, and pools are as large as they get.
 WARM_SHARE: Final = 0.1
 #: Made by the broker itself after some minutes.
@@ -153,6 +154,9 @@ class _Attack:
                 if self._connections % PER_PAUSE == 0:
                     await wait_ms(PAUSE_MS)
                     told(self._fed)
+                if self._connections % PER_COLLECTION == 0:
+                    # Clients of this kind are cycles, whose number would be what memory is measured by.
+                    gc.collect()
                 if warm is None and self._fed >= self._count * WARM_SHARE:
                     warm = _held()
             # Those that say no more are sent away when their time is up.

@@ -15,15 +15,20 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
+from geminga.wire.bookkeeper.codes import OperationType
+from geminga.wire.bookkeeper.v3 import encode_request
 from support.house.signing import OTHER_SECRET, token_of
 from support.processes.mutations import mutate, valid_frames
 from tools.attack.frames import TOPIC, damaged, handshakes
 
 _RESET: Final = struct.pack("ii", 1, 0)
+#: How a client of a bookie begins.
+START_TLS: Final = encode_request(OperationType.START_TLS, 1, startTLSRequest=pb.StartTLSRequest())
 #: Seconds that an answer is waited for.
 _ANSWER_S: Final = 2.0
 #: Halves of handshakes that are left open at a time.
@@ -189,15 +194,19 @@ def discarding() -> Iterator[int]:
         process.communicate()
 
 
-def slow(
-    port: int, first: bytes, *, connections: int, seconds: float, told: Callable[[str], None]
-) -> dict[str, object]:
-    """Connections that say ``first`` a byte a second each: how many the other end cut off, and after how long."""
+def slow(port: int, first: bytes, *, connections: int, seconds: float, before: bytes = b"") -> dict[str, object]:
+    """Connections that say ``first`` a byte a second each: how many the other end cut off, and after how long.
+
+    ``before``: what they say at once, and of which the answer is awaited.
+    """
     began = time.monotonic()
     selector = selectors.DefaultSelector()
     ended_s: list[float] = []
     for _ in range(connections):
         made = connected(port)
+        if before:
+            made.sendall(before)
+            assert made.recv(4096)
         selector.register(made, selectors.EVENT_READ)
     sent, due = 0, began
     while selector.get_map() and time.monotonic() - began < seconds:
@@ -224,6 +233,5 @@ def slow(
         assert isinstance(key.fileobj, socket.socket)
         key.fileobj.close()
     selector.close()
-    told(f"{connections} slow connections: {len(ended_s)} cut off, {left} left after {seconds:.0f} s")
     longest = round(max(ended_s), 1) if ended_s else None
     return {"connections": connections, "cut_off": len(ended_s), "left": left, "longest_s": longest}

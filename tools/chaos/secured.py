@@ -149,12 +149,14 @@ class Security:
 
     def grant(self, web_url: str) -> None:
         """Let the clients' role produce and consume in ``public/default``."""
-        self.administer(web_url, "POST", f"namespaces/public/default/permissions/{LOAD}", ["produce", "consume"])
+        self.administer(
+            web_url, "POST", f"/admin/v2/namespaces/public/default/permissions/{LOAD}", ["produce", "consume"]
+        )
 
     def administer(self, web_url: str, method: str, path: str, body: object = None) -> bytes:
-        """One request below ``/admin/v2``, by who may everything; what is answered. Raises HTTPError."""
+        """One request of HTTP, by who may everything; what is answered. Raises HTTPError."""
         request = urllib.request.Request(
-            f"{web_url.rstrip('/')}/admin/v2/{path}",
+            web_url.rstrip("/") + path,
             None if body is None else json.dumps(body).encode(),
             method=method,
             headers={"Content-Type": "application/json", "Authorization": f"Bearer {self.admin_token()}"},

@@ -23,8 +23,11 @@ from geminga.wire.bookkeeper.stream import RequestDecoder
 FIRST_BYTES_MAX: Final = 4096
 #: Of a frame's size, in front of it.
 SIZE_BYTES: Final = 4
-#: Connections between START_TLS and the end of their handshake; more are sent away.
+#: Connections between START_TLS and the end of their handshake: with a further one the oldest is cut off, if it is
+#: older than an honest one gets to be (seconds), or if there are many. Else halves left lying would keep brokers out.
 HANDSHAKES_MAX: Final = 256
+HANDSHAKES_LIMIT: Final = 1024
+HONEST_S: Final = 0.5
 
 _log = get_logger(__name__)
 
@@ -48,13 +51,24 @@ class Entrances:
         """``make``: the protocol of a connection that is served."""
         self.tls = tls
         self.make = make
-        #: In their handshakes.
-        self.under_way = 0
+        #: In their handshakes, oldest first, with the loop's time when those began.
+        self.under_way: dict[Entrance, float] = {}
         self.warnings = SparseWarnings(_log, asyncio.get_running_loop().time)
 
     def enter(self) -> Entrance:
         """One more comes."""
         return Entrance(self)
+
+    def begin(self, entrance: Entrance) -> None:
+        """A handshake begins; the oldest may be cut off for it."""
+        now_s = asyncio.get_running_loop().time()
+        count = len(self.under_way)
+        if count >= HANDSHAKES_MAX:
+            oldest, begun_s = next(iter(self.under_way.items()))
+            if count >= HANDSHAKES_LIMIT or now_s - begun_s >= HONEST_S:
+                del self.under_way[oldest]
+                oldest.cut_off(f"more than {HANDSHAKES_MAX} TLS handshakes are under way, and this is the oldest")
+        self.under_way[entrance] = now_s
 
 
 class Entrance(asyncio.Protocol):
@@ -84,14 +98,14 @@ class Entrance(asyncio.Protocol):
         """The first request."""
         self._came += data
         if self._is_securing:
-            self._refuse("it sends more behind START_TLS")
+            self.cut_off("it sends more behind START_TLS")
             return
         decoder = RequestDecoder(FIRST_BYTES_MAX)
         requests = decoder.feed(bytes(self._came))
         if requests and isinstance(requests[0], StartTlsRequest):
             # Bytes in front of the handshake would count as said within it.
             if len(self._came) > SIZE_BYTES + int.from_bytes(self._came[:SIZE_BYTES], "big"):
-                self._refuse("it sends more behind START_TLS")
+                self.cut_off("it sends more behind START_TLS")
             else:
                 self._secure(requests[0])
         elif requests or decoder.error is not None or len(self._came) > FIRST_BYTES_MAX:
@@ -101,7 +115,7 @@ class Entrance(asyncio.Protocol):
 
     def _plain(self) -> None:
         if not self._shared.tls.is_optional:
-            self._refuse("it asks without TLS (gemingaTlsOptional=true serves those, too)")
+            self.cut_off("it asks without TLS (gemingaTlsOptional=true serves those, too)")
             return
         transport = self._leave()
         protocol = self._shared.make()
@@ -115,9 +129,10 @@ class Entrance(asyncio.Protocol):
         if self._shared.tls.is_optional and not self._is_securing and not self._came:
             self._plain()
         else:
-            self._refuse(f"it is not secured within {self._shared.tls.server.handshake_s:g} s")
+            self.cut_off(f"it is not secured within {self._shared.tls.server.handshake_s:g} s")
 
-    def _refuse(self, why: str) -> None:
+    def cut_off(self, why: str) -> None:
+        """It is sent away; one line a minute says so."""
         if self._transport is not None:
             peer = self._transport.get_extra_info("peername")
             self._shared.warnings.warn(f"bookie: the connection of {peer} is closed: {why}", why[:16])
@@ -126,9 +141,6 @@ class Entrance(asyncio.Protocol):
     # ---- with TLS
 
     def _secure(self, request: StartTlsRequest) -> None:
-        if self._shared.under_way >= HANDSHAKES_MAX:
-            self._refuse(f"{HANDSHAKES_MAX} TLS handshakes are under way")
-            return
         assert self._transport is not None
         self._is_securing = True
         self._end_limit()  # the handshake has its own
@@ -139,7 +151,7 @@ class Entrance(asyncio.Protocol):
 
     async def _shake_hands(self, plain: asyncio.Transport) -> None:
         shared = self._shared
-        shared.under_way += 1
+        shared.begin(self)
         early = _Early()
         try:
             secured = await asyncio.get_running_loop().start_tls(
@@ -156,7 +168,7 @@ class Entrance(asyncio.Protocol):
             error.__traceback__ = None
             secured = None
         finally:
-            shared.under_way -= 1
+            shared.under_way.pop(self, None)
             self._end_limit()
             self._transport = None
         # A connection that is cut off meanwhile ends a handshake without an error.

@@ -12,7 +12,7 @@ import pytest
 
 from geminga.app.configuration.bookie_tls_config import AUTH_FACTORY, FACTORY, BookieTlsConfig
 from geminga.app.lifecycle.event_loop import loop_factory
-from geminga.bookie.serving import BookieServer, TakenPort
+from geminga.bookie.serving import BookieServer, TakenPort, entrance
 from geminga.bookie.serving.entrance import BookieTls
 from geminga.bookkeeper import MemoryBookie
 from geminga.bookkeeper.remote import RemoteBookie
@@ -202,5 +202,32 @@ def test_what_is_no_tls_behind_start_tls_or_never_comes_ends_and_leaves_nothing(
                 while await asyncio.get_running_loop().sock_recv(half, 4096):
                     pass
             half.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_halves_of_handshakes_that_are_left_lying_keep_nobody_out(run, caplog, monkeypatch, is_old) -> None:
+    """256 of them, made again every ten seconds, kept brokers from their bookie."""
+    monkeypatch.setattr(entrance, "HONEST_S", 0.0 if is_old else 1_000.0)
+    monkeypatch.setattr(entrance, "HANDSHAKES_MAX", 10)
+    monkeypatch.setattr(entrance, "HANDSHAKES_LIMIT", 20)
+
+    async def story(ends: Ends) -> None:
+        await ends.start(handshake_s=1_000)
+        halves = []
+        for _ in range(30):
+            reader, writer = await asyncio.open_connection("127.0.0.1", ends.port)
+            writer.write(START_TLS)
+            # Answered: the handshake is awaited.
+            assert await reader.read(1)
+            halves.append((reader, writer))
+        assert await ends.add_and_read() == [True]
+        with suppress(ConnectionResetError):
+            while await halves[0][0].read(64):
+                pass
+        assert "TLS handshakes are under way, and this is the oldest" in caplog.text
+        for _, writer in halves:
+            writer.transport.abort()
 
     run(story)
