@@ -76,8 +76,11 @@ def test_stores_are_pkcs12_and_java_s_own_are_refused_with_what_converts_them(tm
             links_of(loaded(**{**good, **change}))
         assert "hidden" not in str(caught.value)
     own.write_bytes(b"\xfe\xed\xfe\xed...")
-    with pytest.raises(ConfigurationError, match=r"a Java key store \(JKS\).*keytool -importkeystore"):
-        links_of(loaded(**good))
+    # Also where nothing else says that it is a store.
+    bare = {"brokerClientTlsTrustStore": authority.certificate, "brokerClientTlsTrustStorePassword": ""}
+    for change in ({}, {**bare, "brokerClientTlsKeyStorePassword": ""}):
+        with pytest.raises(ConfigurationError, match=r"a Java key store \(JKS\).*keytool -importkeystore"):
+            links_of(loaded(**{**good, **change}))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from geminga.app.configuration.zookeeper_client import with_client_config
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.core.zookeeper_credentials import Scheme, ZooKeeperCredentials
 from geminga.metadata.core.zookeeper_tls import ZooKeeperTls
+from geminga.metadata.zookeeper.tls import followed_tls
 from geminga.model.errors import ConfigurationError
 from geminga.model.secret import Secret
 from support.processes.certificates import Authority
@@ -125,3 +126,19 @@ def test_processes_take_it(tmp_path: Path) -> None:
     )
     assert broker.metadata.tls == broker.ledgers.tls == ZooKeeperTls()
     assert not any("metadataStoreConfigPath" in warning for warning in broker.config.warnings)
+
+
+def test_next_connection_takes_the_files_that_are_there_then(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = Authority(tmp_path, "authority")
+    store = authority.store("client")
+    followed = followed_tls(ZooKeeperTls(str(authority.certificate), str(store)))
+    first = followed.context()
+    assert followed.context() is first
+    store.write_bytes(authority.store("renewed certificate").read_bytes())
+    second = followed.context()
+    assert second is not first
+    store.write_text("half of it")
+    assert followed.context() is second
+    assert "TLS to ZooKeeper: zookeeper.ssl.keyStore.location=" in caplog.text
+    with pytest.raises(ConfigurationError, match=r"zookeeper\.ssl\.keyStore\.location="):
+        followed_tls(ZooKeeperTls(str(authority.certificate), str(store)))

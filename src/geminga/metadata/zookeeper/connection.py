@@ -31,7 +31,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.core.zookeeper_credentials import Scheme, ZooKeeperCredentials
 from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox, Kazoo, KazooHandler
-from geminga.metadata.zookeeper.tls import tls_context
+from geminga.metadata.zookeeper.tls import followed_tls
 from geminga.runtime import get_logger
 
 #: Between two attempts to reach the ensemble, seconds: at first, and at most.
@@ -109,7 +109,7 @@ class ZooKeeperConnection:
         self._chroot = address.chroot
         self._on_state = on_state
         self._on_event = on_event
-        self._handler = KazooHandler(None if address.tls is None else tls_context(address.tls))
+        self._handler = KazooHandler(None if address.tls is None else followed_tls(address.tls).context)
         self._client = KazooClient(
             ",".join(address.hosts),
             timeout=session_timeout_ms / 1000,

@@ -119,7 +119,8 @@ class KazooHandler:
     #: Nothing of this handler needs to be started.
     running = True
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, tls: Callable[[], ssl.SSLContext] | None) -> None:
+        """``tls``: what the next connection gets; None: it is plain."""
         self._kazoo = SequentialThreadingHandler()
         self._tls = tls
         #: Why the last attempt to connect failed; empty: it did not.
@@ -162,7 +163,7 @@ class KazooHandler:
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            return self._tls.wrap_socket(plain, server_hostname=hostname)
+            return self._tls().wrap_socket(plain, server_hostname=hostname)
         except OSError:
             plain.close()
             raise

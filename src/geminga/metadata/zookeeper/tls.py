@@ -1,4 +1,4 @@
-"""The TLS context of a connection to ZooKeeper: its files are read when it is made."""
+"""The TLS context of a connection to ZooKeeper, and one that follows its files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ssl
 
 from geminga.metadata.core.zookeeper_tls import KEY_PASSWORD, KEY_STORE, TRUST_STORE, ZooKeeperTls
 from geminga.model.errors import ConfigurationError
+from geminga.runtime.tls.contexts import Made
+from geminga.runtime.tls.following import FollowedContext
 
 
 def tls_context(tls: ZooKeeperTls) -> ssl.SSLContext:
@@ -34,6 +36,19 @@ def tls_context(tls: ZooKeeperTls) -> ssl.SSLContext:
                 f"and the key's password in {KEY_PASSWORD} if it has one"
             ) from error
     return context
+
+
+def followed_tls(tls: ZooKeeperTls) -> FollowedContext:
+    """The same, read again by a connection that finds other files; raises ConfigurationError now, and later never.
+
+    A ZooKeeper is connected to for as long as it lives, so that files are looked at when another server is taken.
+    """
+    return FollowedContext(
+        "TLS to ZooKeeper",
+        [tls.trust_store, tls.key_store],
+        lambda: Made(tls_context(tls), None),
+        at_each=True,
+    )
 
 
 def _reason(error: Exception) -> str:
