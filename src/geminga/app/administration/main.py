@@ -25,6 +25,10 @@ def main(words: Sequence[str]) -> NoReturn:
     try:
         code = run(words)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        # Whether a change was made is not known.
+        print(file=sys.stderr)
+        code = 1
     except BrokenPipeError:
         # Who reads has seen enough; nothing is to be said at the end either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -101,6 +101,18 @@ def test_contexts_of_pulsarctl_are_read_and_not_used_unasked(environment: dict[s
     assert chosen({}, environment)["admin-url"] == "https://prod:8443"
 
 
+def test_a_file_of_pulsarctl_that_can_not_be_read_is_in_the_way_of_nothing_else(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment["PULSARCTL_CONFIG"] = str(tmp_path / "config")
+    (tmp_path / "config").write_text("- a\n", encoding="utf-8")
+    run(environment, "set", "dev", "--admin-url", "http://dev:1")
+    run(environment, "use", "dev")
+    assert chosen({}, environment)["admin-url"] == "http://dev:1"
+    with pytest.raises(ContextError, match="is no file of contexts of pulsarctl: line 1"):
+        run(environment, "list")
+
+
 def test_yaml_beyond_mappings_is_refused() -> None:
     assert nested("a:\n  b: 'c d'\n  e: {}\nf: g\n") == {"a": {"b": "c d", "e": {}}, "f": "g"}
     with pytest.raises(ValueError, match="line 2: expected NAME: VALUE"):

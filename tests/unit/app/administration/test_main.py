@@ -18,7 +18,7 @@ from geminga.admin.errors import ConflictError
 from geminga.app.administration.arguments import UsageError, given
 from geminga.app.administration.asking import caller_of, carried_out_by
 from geminga.app.administration.groups import commands_of
-from geminga.app.administration.main import run
+from geminga.app.administration.main import main, run
 from geminga.app.administration.session import FailedError
 from geminga.app.commands.credentials import ClientSecurity
 from geminga.client import http_headers
@@ -126,8 +126,11 @@ def test_a_question_is_asked_at_a_terminal(answer: bytes, monkeypatch: pytest.Mo
         else:
             with pytest.raises(SystemExit, match="1"):
                 run(["admin", "tenants", "delete", "a", *AT_NOBODY])
+        writes.write("<end>")
         writes.flush()
-        shown = os.read(ours, 4000).decode()
+        shown = ""
+        while "<end>" not in shown:
+            shown += os.read(ours, 4000).decode()
     os.close(ours)
     assert "`tenants delete a` can not be undone. Go on? [y/N]" in shown
     assert ("no answer" in shown) == (answer == b"y\n")
@@ -185,3 +188,22 @@ def test_a_token_without_its_file_is_an_error(capsys: pytest.CaptureFixture[str]
     words = ["admin", "tenants", "list", "--auth-plugin", "token", "--auth-params", "file:///nowhere/token"]
     assert run(words) == 1
     assert "/nowhere/token" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, BrokenPipeError])
+def test_who_stops_a_command_sees_no_traceback(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    with (tmp_path / "out").open("w") as out:
+
+        class Ended(io.StringIO):
+            def write(self, _: str) -> int:
+                raise error
+
+            def fileno(self) -> int:
+                return out.fileno()
+
+        monkeypatch.setattr("sys.stdout", Ended())
+        with pytest.raises(SystemExit, match="1"):
+            main(["admin", "--help"])
+        assert capsys.readouterr().err.strip() == ""
