@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Final
 
 #: Seconds between two warnings of one kind.
 WARNING_INTERVAL_S: Final = 60.0
+#: Of the request that is served here, 32 hexadecimal digits; empty: none. In every line that it causes.
+trace_id: ContextVar[str] = ContextVar("trace_id", default="")
 
 
 def get_logger(name: str) -> logging.Logger:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from geminga.app.configuration.core.log_options import LogOptions
 from geminga.app.servers.broker_child import ChildBrokerServer
 from geminga.app.servers.core.broker_children import Assignment, ChildPlan
 from geminga.app.storage.data_directory import METADATA_SOCKET, bookie_socket
@@ -29,7 +30,7 @@ def fatal(part: str, error: BaseException) -> None:
 
 
 def plan(directory: Path, *entries: Assignment, token: str = TOKEN) -> ChildPlan:
-    return ChildPlan(0, "broker-0.1", str(directory), token, "info", 0, 0, 30_000, entries)
+    return ChildPlan(0, "broker-0.1", str(directory), token, LogOptions(), 0, 0, 30_000, entries)
 
 
 def test_it_is_registered_while_it_serves_and_gone_when_it_has_stopped(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import uvloop
 
 from geminga.app.configuration.config import config_from
 from geminga.app.configuration.config_sources import from_mapping
+from geminga.app.configuration.core.log_options import LogOptions
 from geminga.app.servers.broker_children import COMMAND, BrokerChildren, _first_line
 from geminga.app.servers.broker_server import Addresses
 from geminga.app.servers.core.broker_children import ChildPlan
@@ -48,7 +49,7 @@ class World:
         self.children = BrokerChildren([(0, 0)] * count, self.plan, self.has_ended, command=command)
 
     def plan(self, number: int, name: str, broker_port: int, web_port: int) -> ChildPlan:
-        return ChildPlan(number, name, str(self.directory), "t", "info", broker_port, web_port, 30_000, ())
+        return ChildPlan(number, name, str(self.directory), "t", LogOptions(), broker_port, web_port, 30_000, ())
 
     async def has_ended(self, name: str) -> None:
         self.ended.append(name)
@@ -159,7 +160,7 @@ def test_embedded_standalone_and_shared_ports_are_refused(tmp_path: Path) -> Non
     entries = from_mapping({"gemingaBrokers": 2, "bindAddresses": "a:pulsar://127.0.0.1:1"}, "test")
     with pytest.raises(ConfigurationError, match="bindAddresses=a:pulsar"):
         SharedStorageServer(
-            config_from(entries), entries, str(tmp_path), log_level="info", on_fatal=lambda *_: None, pid=1
+            config_from(entries), entries, str(tmp_path), log=LogOptions(), on_fatal=lambda *_: None, pid=1
         )
 
 

@@ -11,7 +11,9 @@ import pytest
 
 import geminga
 from geminga.app.commands.cli import _GROUPS
-from geminga.app.lifecycle.process_life import LOG_LEVELS, configure_logging, seconds_since_exec
+from geminga.app.configuration.core.log_options import LOG_LEVELS, LogOptions
+from geminga.app.lifecycle.log_lines import begin_log
+from geminga.app.lifecycle.process_life import seconds_since_exec
 from geminga.app.servers.broker_server import Addresses
 from geminga.app.servers.process import DataLocation, ready_line
 from geminga.model.errors import ConfigurationError
@@ -155,4 +157,4 @@ def test_seconds_since_exec_grows() -> None:
 
 def test_unknown_log_level_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=", ".join(LOG_LEVELS)):
-        configure_logging("loud")
+        begin_log(LogOptions("loud"))

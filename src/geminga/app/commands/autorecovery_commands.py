@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from geminga.app.commands.log_choice import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel
+from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
+
 if TYPE_CHECKING:
     from geminga.app.servers.autorecovery_process import AutoRecoveryProcessConfig
 
@@ -33,17 +36,21 @@ def autorecovery(
     config: Files = None,
     assignments: Assignments = None,
     is_json: AsJson = False,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    log_file: LogFile = "",
+    log_file_bytes: LogFileBytes = FILE_BYTES,
+    log_files: LogFiles = FILES,
 ) -> None:
     """Run auto-recovery for the bookies of a cluster, until SIGTERM or SIGINT."""
     if context.invoked_subcommand is not None:
         return
-    from geminga.app.lifecycle.process_life import configure_logging
+    from geminga.app.lifecycle.log_lines import begin_log
     from geminga.app.servers.autorecovery_process import run_autorecovery
 
     loaded = _loaded(metadata, config, assignments)
-    configure_logging(log_level)
-    run_autorecovery(loaded, json_line=is_json)
+    begin_log(LogOptions(log_level, log_format, log_file, log_file_bytes, log_files))
+    run_autorecovery(loaded, json_line=is_json or log_format == JSON)
 
 
 @commands.command()

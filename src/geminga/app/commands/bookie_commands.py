@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from geminga.app.commands.log_choice import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel
+from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
+
 if TYPE_CHECKING:
     from geminga.app.configuration.bookie_config import BookieProcessConfig
     from geminga.app.storage.stopped_bookie import StoppedBookie
@@ -41,7 +44,11 @@ def bookie(
         typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
     ] = None,
     json_line: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    log_file: LogFile = "",
+    log_file_bytes: LogFileBytes = FILE_BYTES,
+    log_files: LogFiles = FILES,
 ) -> None:
     """Run a bookie in this process, until SIGTERM or SIGINT; or look into one that is stopped."""
     if context.invoked_subcommand is not None:
@@ -49,12 +56,12 @@ def bookie(
     # What is imported stays as long as the process does: no collection need look at it, now or later.
     gc.disable()
     from geminga.app.configuration.bookie_config import load_bookie_config
-    from geminga.app.lifecycle.process_life import configure_logging
+    from geminga.app.lifecycle.log_lines import begin_log
     from geminga.app.servers.bookie_process import run_bookie
 
     gc.freeze()
     gc.enable()
-    configure_logging(log_level)
+    begin_log(LogOptions(log_level, log_format, log_file, log_file_bytes, log_files))
     overrides = list(assignments or ())
     if port is not None:
         overrides.append(f"bookiePort={port}")
@@ -63,7 +70,7 @@ def bookie(
     if metadata is not None:
         overrides.append(f"metadataServiceUri={metadata}")
     loaded = load_bookie_config(config or (), os.environ, overrides)
-    run_bookie(loaded, os.path.abspath(data or DATA_DIRECTORY), json_line=json_line)
+    run_bookie(loaded, os.path.abspath(data or DATA_DIRECTORY), json_line=json_line or log_format == JSON)
 
 
 Data = Annotated[

@@ -16,6 +16,8 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
+from geminga.app.commands.log_choice import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel
+from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
 from geminga.app.lifecycle.paragraphs import print_paragraph
 from geminga.version import __version__
 
@@ -114,6 +116,13 @@ def _options(
     """Geminga: an Apache-Pulsar-compatible messaging system in Python."""
 
 
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")]
+
+
 @_app.command()
 def standalone(
     data: Annotated[
@@ -140,26 +149,28 @@ def standalone(
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="Pulsar's .conf or a .toml file; may be repeated."),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
-    ] = None,
-    json_line: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    assignments: Assignments = None,
+    json_line: AsJson = False,
     announce: Annotated[
         str, typer.Option("--announce", metavar="TEXT", help="A line to print when it is ready, for what waits for it.")
     ] = "",
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    log_file: LogFile = "",
+    log_file_bytes: LogFileBytes = FILE_BYTES,
+    log_files: LogFiles = FILES,
 ) -> None:
     """Run a broker with its storage and metadata in this process, until SIGTERM or SIGINT."""
     # What is imported stays as long as the process does: no collection need look at it, now or later.
     gc.disable()
     from geminga.app.configuration.config import collect_entries, config_from
-    from geminga.app.lifecycle.process_life import configure_logging
+    from geminga.app.lifecycle.log_lines import begin_log
     from geminga.app.servers.process import run_standalone
 
     gc.freeze()
     gc.enable()
-    configure_logging(log_level)
+    log = LogOptions(log_level, log_format, log_file, log_file_bytes, log_files)
+    begin_log(log)
     overrides = list(assignments or ())
     if broker_port is not None:
         overrides.append(f"brokerServicePort={broker_port}")
@@ -177,9 +188,9 @@ def standalone(
     if loaded.server.brokers:
         from geminga.app.servers.shared_storage import run_shared
 
-        run_shared(loaded, entries, directory, json_line=json_line, log_level=log_level, announce=announce)
+        run_shared(loaded, entries, directory, json_line=json_line or log_format == JSON, log=log, announce=announce)
     else:
-        run_standalone(loaded, directory, json_line=json_line, announce=announce)
+        run_standalone(loaded, directory, json_line=json_line or log_format == JSON, announce=announce)
 
 
 @_app.command()
@@ -198,25 +209,26 @@ def broker(
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="Pulsar's broker.conf or a .toml file; may be repeated."),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
-    ] = None,
-    json_line: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    assignments: Assignments = None,
+    json_line: AsJson = False,
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    log_file: LogFile = "",
+    log_file_bytes: LogFileBytes = FILE_BYTES,
+    log_files: LogFiles = FILES,
 ) -> None:
     """Run a broker on the bookies and the ZooKeeper of a cluster, until SIGTERM or SIGINT."""
     gc.disable()
     from geminga.app.configuration.cluster_config import load_broker_config
-    from geminga.app.lifecycle.process_life import configure_logging
+    from geminga.app.lifecycle.log_lines import begin_log
     from geminga.app.servers.cluster_broker import run_broker
 
     gc.freeze()
     gc.enable()
-    configure_logging(log_level)
+    begin_log(LogOptions(log_level, log_format, log_file, log_file_bytes, log_files))
     given = {"metadataStoreUrl": metadata, "brokerServicePort": broker_port, "webServicePort": web_port}
     overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in given.items() if value is not None)]
-    run_broker(load_broker_config(config or (), os.environ, overrides), json_line=json_line)
+    run_broker(load_broker_config(config or (), os.environ, overrides), json_line=json_line or log_format == JSON)
 
 
 #: Commands that are here, and the one that is no group.

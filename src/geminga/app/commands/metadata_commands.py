@@ -43,12 +43,13 @@ def copy(
     """
     import asyncio
 
+    from geminga.app.configuration.core.log_options import LogOptions
     from geminga.app.configuration.zookeeper_client import with_client_config
-    from geminga.app.lifecycle.process_life import configure_logging
+    from geminga.app.lifecycle.log_lines import begin_log
     from geminga.app.storage.metadata_copy import copy_directory
     from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 
-    configure_logging("warning")
+    begin_log(LogOptions("warning"))
     directory = os.path.abspath(source.removeprefix(SQLITE))
     address = with_client_config(parse_zookeeper_address(target), store_config)
     done = asyncio.run(copy_directory(directory, address, _Progress().tell))

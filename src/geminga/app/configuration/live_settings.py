@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.app.configuration.config import Config, Value, parse_value, type_name
 from geminga.app.configuration.config_sources import ConfigEntry
-from geminga.app.configuration.core.live_keys import LIVE_KEYS, OF_OTHERS
+from geminga.app.configuration.core.live_keys import LIVE_KEYS, LOG_LEVELS_KEY, OF_OTHERS
+from geminga.app.configuration.core.log_options import parse_levels
 from geminga.broker.load_rules.config import LoadConfig
 from geminga.broker.resources.documents import CHANGE_ATTEMPTS_MAX, Document, DocumentStore
 from geminga.metadata.ports import MetadataStore, SessionEvent
@@ -264,6 +265,8 @@ class LiveSettings:
             )
         try:
             value = parse_value(live.setting, live.type_name, ConfigEntry(key, text, source))
+            if key == LOG_LEVELS_KEY and isinstance(value, tuple):
+                parse_levels(value)
         except ConfigurationError as error:
             raise PreconditionFailedError(f"Invalid dynamic-config value: {error}") from error
         most = LIVE_KEYS[key]

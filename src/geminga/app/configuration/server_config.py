@@ -68,6 +68,10 @@ class ServerConfig:
     audit_log_files: int = setting("gemingaAuditLogFiles", 10, "a number of files, 1 to 1000", minimum=1, maximum=1000)
     #: Geminga's own: whether it may listen beyond loopback without authentication.
     may_be_open: bool = setting("gemingaAllowOpen", False, "true or false")
+    #: Geminga's own: levels of packages beside ``--log-level``.
+    log_levels: tuple[str, ...] = setting(
+        "gemingaLogLevels", (), "package=level, comma separated, such as geminga.broker=debug"
+    )
     authentication: bool = setting("authenticationEnabled", False, "true or false")
     force_delete_namespace: bool = setting("forceDeleteNamespaceAllowed", False, "true or false")
     force_delete_tenant: bool = setting("forceDeleteTenantAllowed", False, "true or false")

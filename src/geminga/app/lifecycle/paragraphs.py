@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Final
 
 #: Columns that paragraphs are wrapped to on a terminal.
 PARAGRAPH_COLUMNS: Final = 100
 
 
+_as_line: Callable[[str], str] | None = None
+
+
+def write_paragraphs_as(line: Callable[[str], str] | None) -> None:
+    """Have paragraphs written as lines of another form; None: for people again."""
+    global _as_line
+    _as_line = line
+
+
+def shown_paragraph(sentence: str) -> str:
+    """``geminga: sentence`` on one line, or the line of that form."""
+    one = " ".join(sentence.split())
+    return f"geminga: {one}" if _as_line is None else _as_line(one)
+
+
 def print_paragraph(sentence: str) -> None:
-    """``geminga: sentence`` on standard error: wrapped on a terminal, else one line, which can be searched."""
-    text = " ".join(f"geminga: {sentence}".split())
-    if sys.stderr.isatty():
+    """:func:`shown_paragraph` on standard error: wrapped on a terminal, else one line, which can be searched."""
+    text = shown_paragraph(sentence)
+    if _as_line is None and sys.stderr.isatty():
         import textwrap
 
         text = textwrap.fill(text, PARAGRAPH_COLUMNS, break_long_words=False, break_on_hyphens=False)

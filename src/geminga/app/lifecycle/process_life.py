@@ -6,10 +6,8 @@ Nothing of a server is imported here: each process loads its own.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,32 +16,20 @@ from typing import Final, NoReturn
 
 from geminga.app.lifecycle.core.descriptors import LIMIT_MIN
 from geminga.app.lifecycle.descriptors import raise_descriptor_limit
-from geminga.model.errors import ConfigurationError, UnavailableError
+from geminga.app.lifecycle.paragraphs import shown_paragraph
+from geminga.model.errors import UnavailableError
 from geminga.runtime import get_logger
 
 #: Exit code after a fatal error.
 EXIT_FATAL: Final = 1
 #: Seconds beyond the time that an orderly stop has, after which the process ends whatever it is at.
 STOP_GRACE_S: Final = 5.0
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 #: Freed memory that a process keeps is about twice this, bytes.
 FREED_BYTES_KEPT: Final = 8 * 1024 * 1024
 
 _IMPORTED_AT: Final = time.monotonic()
 _log = get_logger(__name__)
-
-
-def configure_logging(level: str, *, name: str = "") -> None:
-    """One line a record on standard error, with the process's ``name``; raises ConfigurationError for its level."""
-    if level not in LOG_LEVELS:
-        raise ConfigurationError(f"--log-level {level}: expected one of {', '.join(LOG_LEVELS)}")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s {name and f'{name} '}%(name)s: %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(logging.WARNING)
-    logging.getLogger("geminga").setLevel(level.upper())
 
 
 def raise_open_files() -> None:
@@ -77,7 +63,7 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, *, lat
 
     def leave(code: int, why: str) -> NoReturn:
         try:
-            os.write(2, f"geminga: ended at once, {why}; the next start recovers\n".encode())
+            os.write(2, f"{shown_paragraph(f'ended at once, {why}; the next start recovers')}\n".encode())
         finally:
             os._exit(code)
 

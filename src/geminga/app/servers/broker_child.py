@@ -20,9 +20,9 @@ from geminga.app.configuration.config import Config, balancing_from, config_from
 from geminga.app.configuration.config_sources import ConfigEntry
 from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.app.lifecycle.host_usage import ProcessMeter
+from geminga.app.lifecycle.log_lines import begin_log
 from geminga.app.lifecycle.process_life import (
     EXIT_FATAL,
-    configure_logging,
     end_at_once,
     keep_freed_memory,
     raise_open_files,
@@ -106,7 +106,8 @@ def main() -> NoReturn:
     """Run until SIGTERM, or until the parent is gone."""
     try:
         plan = decode_plan(sys.stdin.buffer.readline())
-        configure_logging(plan.log_level, name=f"broker-{plan.number}")
+        name = f"broker-{plan.number}"
+        begin_log(plan.log.of_child(name), name=name)
         raise_open_files()
         keep_freed_memory()
         _run(plan)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from geminga.app.configuration.live_settings import LiveSettings
     from geminga.app.configuration.server_config import ServerConfig
     from geminga.app.lifecycle.core.descriptors import DescriptorPlan
+    from geminga.app.lifecycle.log_lines import PackageLevels
     from geminga.app.servers.core.metric_rows import MetricRow
     from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
@@ -178,6 +179,7 @@ class BrokerServer(ABC):
         #: Set by :meth:`start`.
         self.broker: Broker | None = None
         self._live: LiveSettings | None = None
+        self._levels: PackageLevels | None = None
         self._membership: Membership | None = None
         #: Ends this process in good order; None: it is not this broker's to end.
         self._end: Callable[[], None] | None = None
@@ -384,11 +386,27 @@ class BrokerServer(ABC):
         metadata.watch_node(CONFIGURATION_PATH, lambda _: live().follow_soon())
         if await metadata.exists(CONFIGURATION_PATH):
             await live().start()
+        self._follow_levels()
 
     async def _settings_changed(self) -> None:
         """Whoever copied a setting follows."""
+        self._follow_levels()
         if self.broker is not None:
             await self.broker.settings_changed()
+
+    def _follow_levels(self) -> None:
+        """PackageLevels of packages are as the settings say."""
+        texts = self._config.server.log_levels
+        if self._levels is None:
+            if not texts:
+                return
+            from geminga.app.lifecycle.log_lines import PackageLevels
+
+            self._levels = PackageLevels()
+            self._closers.append(("levels", self._levels.close))
+        from geminga.app.configuration.core.log_options import parse_levels
+
+        self._levels.follow(parse_levels(texts))
 
     async def _listen(self, broker: Broker, storage: Storage) -> Addresses:
         runtime, membership = storage.runtime, None if storage.peers is None else storage.peers.membership

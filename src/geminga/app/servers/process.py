@@ -84,7 +84,7 @@ async def serve(
     gc.collect()
     gc.freeze()
     if location.announce:
-        print(location.announce, flush=True)
+        print(json.dumps({"message": location.announce}) if json_line else location.announce, flush=True)
     print(ready_line(addresses, location, json_line=json_line), flush=True)
     await stopping
     _log.info("stopping")

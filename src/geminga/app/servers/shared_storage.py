@@ -15,6 +15,7 @@ from typing import Final
 
 from geminga.app.configuration.config import Config, balancing_from
 from geminga.app.configuration.config_sources import ConfigEntry
+from geminga.app.configuration.core.log_options import LogOptions
 from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.app.lifecycle.process_life import end_at_once, raise_open_files
 from geminga.app.lifecycle.process_metrics import process_metrics
@@ -58,7 +59,7 @@ class SharedStorageServer(StandaloneServer):
         entries: Sequence[ConfigEntry],
         data_dir: str,
         *,
-        log_level: str,
+        log: LogOptions,
         on_fatal: FatalHandler,
         pid: int,
     ) -> None:
@@ -73,7 +74,7 @@ class SharedStorageServer(StandaloneServer):
         balancing_from(entries)
         super().__init__(config, data_dir, on_fatal=on_fatal, pid=pid)
         self._directory = data_dir
-        self._log_level = log_level
+        self._log = log
         self.children: BrokerChildren | None = None
         #: Metrics of the bookies' connections.
         self._served: list[tuple[Labels, Source]] = []
@@ -141,7 +142,7 @@ class SharedStorageServer(StandaloneServer):
                 name,
                 self._directory,
                 token,
-                self._log_level,
+                self._log,
                 broker_port,
                 web_port,
                 SESSION_TIMEOUT_MS,
@@ -159,7 +160,7 @@ def run_shared(
     data_dir: str,
     *,
     json_line: bool,
-    log_level: str,
+    log: LogOptions,
     announce: str = "",
 ) -> None:
     """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError).
@@ -171,9 +172,7 @@ def run_shared(
         _log.warning("%s", warning)
 
     def server() -> SharedStorageServer:
-        return SharedStorageServer(
-            config, entries, data_dir, log_level=log_level, on_fatal=end_at_once, pid=os.getpid()
-        )
+        return SharedStorageServer(config, entries, data_dir, log=log, on_fatal=end_at_once, pid=os.getpid())
 
     with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
         location = DataLocation("dataDir", data_dir, "data in", announce)

@@ -43,6 +43,7 @@ def test_options_of_a_standalone() -> None:
         (["broker"], {}, ("broker", "--config", "conf/broker.conf")),
         (["broker", "-bc", "a.conf"], {}, ("broker", "--config", "a.conf")),
         (["broker"], {"PULSAR_BROKER_CONF": "/b.conf"}, ("broker", "--config", "/b.conf")),
+        (["broker"], {"PULSAR_LOG_FORMAT": "JSON"}, ("broker", "--config", "conf/broker.conf", "--log-format", "json")),
         (["bookie"], {}, ("bookie", "--data", "data/bookkeeper", "--config", "conf/bookkeeper.conf")),
         (["autorecovery"], {"BOOKIE_CONF": "r.conf"}, ("autorecovery", "--config", "r.conf")),
         (["tokens", "create", "-s", "me"], {}, ("tokens", "create", "-s", "me")),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminga.app.configuration.core.log_options import LogOptions
 from geminga.app.servers.core.broker_children import (
     RESTART_S_MAX,
     RESTART_S_MIN,
@@ -27,7 +28,7 @@ PLANS = st.builds(
     TEXTS,
     TEXTS,
     TEXTS,
-    TEXTS,
+    st.builds(LogOptions, TEXTS, TEXTS, TEXTS, st.integers(), st.integers()),
     st.integers(0, 65535),
     st.integers(0, 65535),
     st.integers(1, 1 << 31),
@@ -51,7 +52,7 @@ def test_what_is_no_plan_says_who_starts_these_processes(line: bytes) -> None:
 
 def test_ports_of_a_process_win_over_those_of_the_standalone() -> None:
     given_ports = (Assignment("brokerServicePort", "6650", "--set"), Assignment("clusterName", "c", "--set"))
-    plan = ChildPlan(1, "n", "/d", "t", "info", 0, 0, 30_000, given_ports)
+    plan = ChildPlan(1, "n", "/d", "t", LogOptions(), 0, 0, 30_000, given_ports)
     latest = {entry.key: entry.text for entry in child_entries(plan)}
     assert latest == {"brokerServicePort": "0", "webServicePort": "0", "clusterName": "c"}
 
@@ -60,7 +61,7 @@ def test_ports_of_a_process_win_over_those_of_the_standalone() -> None:
 def test_port_with_tls_is_another_for_each_process(number: int, row: str, expected: str) -> None:
     given_ports = (Assignment("brokerServicePortTls", "6651", "f"), Assignment("gemingaConsecutivePorts", row, "f"))
     plan = ChildPlan(
-        number, "n", "/d", "t", "info", 0, 0, 30_000, (*given_ports, Assignment("webServicePortTls", "", "f"))
+        number, "n", "/d", "t", LogOptions(), 0, 0, 30_000, (*given_ports, Assignment("webServicePortTls", "", "f"))
     )
     latest = {entry.key: entry.text for entry in child_entries(plan)}
     assert (latest["brokerServicePortTls"], latest["webServicePortTls"]) == (expected, "")

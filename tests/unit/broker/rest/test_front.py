@@ -6,6 +6,7 @@ import asyncio
 import json
 
 from geminga.broker.rest.http.front import DISCARDED_BYTES_MAX, PageGuard, WholeBodies
+from geminga.runtime.log import trace_id
 from geminga.wire.pages import names_of
 
 Headers = list[tuple[bytes, bytes]]
@@ -40,7 +41,7 @@ async def ok(scope, receive, send) -> None:
 
 def test_foreign_page_is_answered_here_behind_its_body() -> None:
     told: list[tuple[str, str]] = []
-    app = PageGuard(ok, names_of((), ()), 10, lambda text, kind: told.append((kind, text)))
+    app = PageGuard(ok, names_of((), ()), 10, lambda text, kind: told.append((kind, text)), lambda size: "ab" * size)
     length = (b"content-length", b"6")
     headers = [(b"host", b"localhost"), (b"origin", b"http://evil.example"), length]
     status, found, body, taken = asyncio.run(answer(app, "POST", headers, [b"abc", b"def"]))
@@ -50,6 +51,22 @@ def test_foreign_page_is_answered_here_behind_its_body() -> None:
     assert [kind for kind, _ in told] == ["page"]
     status, _, _, taken = asyncio.run(answer(WholeBodies(ok), "POST", [length], [b"abc", b"def"]))
     assert (status, taken) == (200, 2)
+
+
+def test_a_request_has_the_trace_id_that_its_client_gives_or_one_that_is_drawn() -> None:
+    seen = []
+
+    async def noting(scope, receive, send) -> None:
+        seen.append(trace_id.get())
+        await ok(scope, receive, send)
+
+    app = PageGuard(noting, names_of((), ()), 10, lambda text, kind: None, lambda size: "ab" * size)
+    given = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for value in (given, b"00-" + b"0" * 32 + b"-b7ad6b7169203331-01", b"nonsense"):
+        _, headers, _, _ = asyncio.run(answer(app, "GET", [(b"host", b"localhost"), (b"traceparent", value)], []))
+        assert headers[b"x-trace-id"].decode() == seen[-1]
+    assert seen == ["0af7651916cd43dd8448eb211c80319c", "ab" * 16, "ab" * 16]
+    assert trace_id.get() == ""
 
 
 def test_body_that_is_too_long_to_wait_for_is_not_read() -> None:
@@ -68,7 +85,7 @@ def test_requests_under_way_are_counted_until_they_end_however_they_end() -> Non
             await go.wait()
             raise ValueError
 
-        app = PageGuard(waiting, names_of((), ()), 2, lambda text, kind: None)
+        app = PageGuard(waiting, names_of((), ()), 2, lambda text, kind: None, lambda size: "ab" * size)
         running = [asyncio.ensure_future(answer(app, "GET", [], [])) for _ in range(2)]
         for _ in running:
             await begun.acquire()

@@ -9,6 +9,9 @@ from typing import Final
 INT: Final = (1 << 31) - 1
 LONG: Final = (1 << 63) - 1
 
+#: Geminga's own.
+LOG_LEVELS_KEY: Final = "gemingaLogLevels"
+
 #: Each with the greatest number that it takes; 0: it is none.
 LIVE_KEYS: Final[Mapping[str, int]] = {
     "allowAutoSubscriptionCreation": 0,
@@ -42,6 +45,7 @@ LIVE_KEYS: Final[Mapping[str, int]] = {
     "flowOrQpsDifferenceThresholdPercentage": INT,
     "forceDeleteNamespaceAllowed": 0,
     "forceDeleteTenantAllowed": 0,
+    LOG_LEVELS_KEY: 0,
     "isAllowAutoUpdateSchemaEnabled": 0,
     "keySharedLookAheadMsgInReplayThresholdPerConsumer": INT,
     "keySharedLookAheadMsgInReplayThresholdPerSubscription": INT,

@@ -113,7 +113,7 @@ def _standalone(words: Sequence[str], environment: Mapping[str, str]) -> Call:
     if not said.has("no_functions"):
         notes.append(_NO_FUNCTIONS)
     wipes = STANDALONE_DATA if said.has("wipe") else ""
-    return Call((*arguments, *_level(environment)), conf, "standalone", tuple(notes), wipes)
+    return Call((*arguments, *_log(environment)), conf, "standalone", tuple(notes), wipes)
 
 
 def _broker(words: Sequence[str], environment: Mapping[str, str]) -> Call:
@@ -128,21 +128,21 @@ def _broker(words: Sequence[str], environment: Mapping[str, str]) -> Call:
     if said.has("functions"):
         notes.append(_NO_FUNCTIONS)
     conf = said.last("config") or _conf(environment, "PULSAR_BROKER_CONF", "conf/broker.conf")
-    return Call(("broker", "--config", conf, *_level(environment)), conf, "broker", tuple(notes))
+    return Call(("broker", "--config", conf, *_log(environment)), conf, "broker", tuple(notes))
 
 
 def _bookie(words: Sequence[str], environment: Mapping[str, str]) -> Call:
     said = read_options("bin/pulsar bookie", words, _BOOKIE)
     _no_more("bin/pulsar bookie", said)
     conf = said.last("config") or bookkeeper_conf(environment)
-    return Call(("bookie", "--data", BOOKIE_DATA, "--config", conf, *_level(environment)), conf, "bookie")
+    return Call(("bookie", "--data", BOOKIE_DATA, "--config", conf, *_log(environment)), conf, "bookie")
 
 
 def _autorecovery(words: Sequence[str], environment: Mapping[str, str]) -> Call:
     said = read_options("bin/pulsar autorecovery", words, _BOOKIE)
     _no_more("bin/pulsar autorecovery", said)
     conf = said.last("config") or bookkeeper_conf(environment)
-    return Call(("autorecovery", "--config", conf, *_level(environment)), conf, "autorecovery")
+    return Call(("autorecovery", "--config", conf, *_log(environment)), conf, "autorecovery")
 
 
 def _initialize(words: Sequence[str], _: Mapping[str, str]) -> Call:
@@ -199,12 +199,19 @@ def _conf(environment: Mapping[str, str], variable: str, default: str) -> str:
     return environment.get(variable) or default
 
 
-def _level(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """``PULSAR_LOG_LEVEL`` (log4j's words) as an option; the levels between are those next to them."""
+def _log(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """``PULSAR_LOG_LEVEL`` (log4j's words) and ``PULSAR_LOG_FORMAT`` as options.
+
+    A level between ours is that next to it; one that is none is passed over, as log4j does.
+    """
     level = environment.get("PULSAR_LOG_LEVEL", "").lower()
     known = {"trace": "debug", "debug": "debug", "info": "info", "warn": "warning", "warning": "warning"}
     known |= {"error": "error", "fatal": "error", "off": "error"}
-    return ("--log-level", known[level]) if level in known else ()
+    form = environment.get("PULSAR_LOG_FORMAT", "")
+    return (
+        *(("--log-level", known[level]) if level in known else ()),
+        *(("--log-format", form.lower()) if form else ()),
+    )
 
 
 def _notes(program: str, said: GivenOptions) -> list[str]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from geminga.app.configuration.core.log_options import LogOptions
 from geminga.model.errors import ConfigurationError
 
 #: Until an ended process is started again: from the first, doubled up to the second while it ends again.
@@ -46,7 +47,7 @@ class ChildPlan(NamedTuple):
     directory: str
     #: Of the metadata server's life.
     token: str
-    log_level: str
+    log: LogOptions
     #: 0: the kernel's choice.
     broker_port: int
     web_port: int
@@ -57,6 +58,7 @@ class ChildPlan(NamedTuple):
     def encode(self) -> bytes:
         """One line."""
         fields = self._asdict()
+        fields["log"] = list(self.log)
         fields["entries"] = [list(entry) for entry in self.entries]
         return json.dumps(fields).encode() + b"\n"
 
@@ -66,7 +68,8 @@ def decode_plan(line: bytes) -> ChildPlan:
     try:
         fields = json.loads(line)
         entries = tuple(Assignment(*entry) for entry in fields.pop("entries"))
-        return ChildPlan(**fields, entries=entries)
+        log = LogOptions(*fields.pop("log"))
+        return ChildPlan(**fields, log=log, entries=entries)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigurationError(
             f"a broker process is started by geminga standalone --brokers, which tells it what to do: {error}"

@@ -1,15 +1,18 @@
 """In front of every HTTP application, whatever it is: who is refused before, and bodies that nobody wants.
 
 A foreign page's request (``wire.pages``) is answered 403; one beyond ``requests_max`` 503 with ``Retry-After``.
+What a request causes has its trace id in its lines of the log (``docs/formats/log.md``).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.rest.calls.core.timeouts import RETRY_AFTER_S
+from geminga.runtime.log import trace_id
 from geminga.wire.pages import Names, refusal_of
 
 if TYPE_CHECKING:
@@ -17,13 +20,25 @@ if TYPE_CHECKING:
 
 #: Bytes of a body that are read and thrown away before an answer that does not need them.
 DISCARDED_BYTES_MAX: Final = 1 << 20
+#: Of an answer: by which trace id its lines in the log are found.
+TRACE_HEADER: Final = b"x-trace-id"
+#: An id of zeros is none.
+_TRACE_PARENT: Final = re.compile(rb"[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class PageGuard:
     """An ASGI application around another one."""
 
-    def __init__(self, application: ASGIApp, names: Names, requests_max: int, warn: Callable[[str, str], None]) -> None:
-        """``warn`` is told, with a kind, what is refused."""
+    def __init__(
+        self,
+        application: ASGIApp,
+        names: Names,
+        requests_max: int,
+        warn: Callable[[str, str], None],
+        draw: Callable[[int], str],
+    ) -> None:
+        """``warn`` is told, with a kind, what is refused; ``draw``: so many bytes by chance, in hexadecimal digits."""
+        self._draw = draw
         self._application = application
         self._names = names
         self._requests_max = requests_max
@@ -44,10 +59,27 @@ class PageGuard:
             await _answer(scope, receive, send, 503, reason)
             return
         self._running += 1
+        trace = _traced(scope["headers"]) or self._draw(16)
+        token = trace_id.set(trace)
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), (TRACE_HEADER, trace.encode())]}
+            await send(message)
+
         try:
-            await self._application(scope, receive, send)
+            await self._application(scope, receive, send_on)
         finally:
             self._running -= 1
+            trace_id.reset(token)
+
+
+def _traced(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The trace id that the client gives (W3C Trace Context), or nothing."""
+    for name, value in headers:
+        if name == b"traceparent" and (found := _TRACE_PARENT.fullmatch(value)) is not None:
+            return found[1].decode()
+    return ""
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:

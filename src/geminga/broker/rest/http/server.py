@@ -246,7 +246,7 @@ class HttpServer:
 
         names = names_of(self._own_names(), self._listed_names)
         config = Config(
-            PageGuard(self._load_app(), names, self._requests_max, self._warnings.warn),
+            PageGuard(self._load_app(), names, self._requests_max, self._warnings.warn, self._runtime.rng.token),
             http=HttpConnection,
             ws="none",
             lifespan="off",
