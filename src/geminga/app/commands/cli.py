@@ -31,6 +31,7 @@ _GROUPS: Final = {
     "inspect": "inspect_commands",
     "lake": "lake_commands",
     "loadbalance": "load_commands",
+    "messages": "message_commands",
     "metadata": "metadata_commands",
     "perf": "perf_commands",
     "pipeline": "pipeline_commands",
