@@ -28,6 +28,7 @@ _GROUPS: Final = {
     "bookie": "bookie_commands",
     "client": "client_commands",
     "cluster": "local_cluster_commands",
+    "dead-letters": "dead_letter_commands",
     "inspect": "inspect_commands",
     "lake": "lake_commands",
     "loadbalance": "load_commands",

@@ -1,4 +1,4 @@
-"""Messages come back from a file as they were: payloads byte by byte, keys, properties, times, schemas; after a kill too."""
+"""Messages come back from a file as they were: payloads, keys, properties, times, schemas; after a kill too."""
 
 from __future__ import annotations
 
