@@ -39,7 +39,7 @@ _GROUPS: Final = {
     "tokens": "tokens_commands",
 }
 #: Commands that are no group, by the module that has each under its own name.
-_SINGLE: Final = {"doctor": "doctor_commands"}
+_SINGLE: Final = {"backlog": "doctor_commands", "doctor": "doctor_commands"}
 _INITIALIZE: Final = "initialize-cluster-metadata"
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)

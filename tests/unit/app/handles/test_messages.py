@@ -139,6 +139,7 @@ def test_an_export_takes_what_is_wanted(broker, tmp_path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_a_million_messages_come_back_equal(broker, tmp_path) -> None:
     path, again = tmp_path / "million", tmp_path / "again"
     count = int(os.environ.get("GEMINGA_MESSAGES", "1000000"))
