@@ -29,9 +29,11 @@ _GROUPS: Final = {
     "bookie": "bookie_commands",
     "client": "client_commands",
     "cluster": "local_cluster_commands",
+    "dead-letters": "dead_letter_commands",
     "inspect": "inspect_commands",
     "lake": "lake_commands",
     "loadbalance": "load_commands",
+    "messages": "message_commands",
     "metadata": "metadata_commands",
     "perf": "perf_commands",
     "pipeline": "pipeline_commands",
@@ -45,7 +47,7 @@ _ADMINISTRATION: Final = {
     "completion": "Completion for bash, zsh and fish.",
 }
 #: Commands that are no group, by the module that has each under its own name.
-_SINGLE: Final = {"doctor": "doctor_commands"}
+_SINGLE: Final = {"backlog": "doctor_commands", "doctor": "doctor_commands"}
 _INITIALIZE: Final = "initialize-cluster-metadata"
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)

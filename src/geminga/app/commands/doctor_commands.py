@@ -59,3 +59,46 @@ def doctor(
                 print(f"  {each.cause} ({each.severity}): {each.sentence}\n    {each.mends}")
     if any(found.values()):
         raise typer.Exit(1)
+
+
+def backlog(
+    namespace: Annotated[str, typer.Argument(help="tenant/namespace; without it all that you may see.")] = "",
+    count: Annotated[int, typer.Option("-n", min=1, help="The largest so many.")] = 20,
+    watch: Annotated[float, typer.Option("--watch", metavar="SECONDS", min=0, help="Look again and again.")] = 0,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    is_json: AsJson = False,
+) -> None:
+    """Show who holds what: entries not acknowledged by subscription, their age, and with --watch their growth."""
+    from contextlib import suppress
+
+    with suppress(KeyboardInterrupt):
+        run_admin(admin_url, lambda admin: _show_backlogs(admin, namespace, count, watch, is_json))
+
+
+async def _show_backlogs(admin: AdminClient, namespace: str, count: int, watch: float, is_json: bool) -> None:
+    import asyncio
+    import json
+    import sys
+    import time
+
+    from geminga.app.handles.backlogs import backlogs
+    from geminga.app.handles.core.backlog_rows import grown, table
+
+    before, looked = None, time.monotonic()
+    while True:
+        rows, untold = await backlogs(admin, namespace)
+        now = time.monotonic()
+        found = grown(before, rows, now - looked)
+        before, looked = rows, now
+        if is_json:
+            told = [each.row._asdict() | {"entries_per_s": each.entries_per_s} for each in found[:count]]
+            print(json.dumps({"backlogs": told, "untold": untold}), flush=True)
+        else:
+            print(table(found[:count], time.time_ns() // 1_000_000), flush=True)
+            if len(found) > count:
+                print(f"and {len(found) - count} more", flush=True)
+            if untold:
+                print(f"nobody tells of {len(untold)} topics now: {', '.join(untold[:5])}", file=sys.stderr)
+        if not watch:
+            return
+        await asyncio.sleep(watch)

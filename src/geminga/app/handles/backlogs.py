@@ -1,0 +1,45 @@
+"""Backlogs of a namespace, or of all: asked topic by topic."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from geminga.admin._namespaces import Namespaces
+from geminga.admin._tenants import Tenants
+from geminga.admin._topics import Topics
+from geminga.admin.errors import NotAvailableError, NotFoundError
+from geminga.app.handles.core.backlog_rows import BacklogRow, rows_of
+
+
+class Listing(Protocol):
+    """The calls that are used; :class:`geminga.admin.AdminClient` has them."""
+
+    @property
+    def tenants(self) -> Tenants: ...
+    @property
+    def namespaces(self) -> Namespaces: ...
+    @property
+    def topics(self) -> Topics: ...
+
+
+async def backlogs(admin: Listing, namespace: str = "") -> tuple[list[BacklogRow], list[str]]:
+    """Rows, and the topics that nobody tells of now. ``namespace``: empty: all. Raises AdminError."""
+    names = [namespace]
+    if not namespace:
+        listed = [await admin.namespaces.list(tenant) for tenant in await admin.tenants.list()]
+        names = [str(name) for each in listed for name in each]
+    topics = [str(topic) for name in names for topic in await admin.topics.list(name)]
+    found = await asyncio.gather(*(_of_topic(admin, topic) for topic in topics))
+    rows = [row for each in found if each is not None for row in each]
+    return rows, [topic for topic, each in zip(topics, found, strict=True) if each is None]
+
+
+async def _of_topic(admin: Listing, topic: str) -> list[BacklogRow] | None:
+    try:
+        stats = await admin.topics.stats(topic, precise_backlog=True, backlog_size=True, earliest_time=True)
+    except NotFoundError:
+        return []  # deleted since it was listed
+    except NotAvailableError:
+        return None
+    return list(rows_of(topic, stats))

@@ -1,0 +1,383 @@
+"""Messages of a topic as lines: read by a client, written to a file, published from it again.
+
+Files are as docs/formats/message-lines.md says. What a client reads it may read by its rights alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import IO, Any, Final, NamedTuple
+
+from geminga.app.handles.core.filters import Filter
+from geminga.app.handles.core.message_lines import (
+    Header,
+    Line,
+    LineError,
+    SchemaLine,
+    header_line,
+    message_line,
+    parse_line,
+    schema_line,
+)
+from geminga.client import Client, MemoryBufferIsFull, Message, MessageId, Producer, ProducerQueueIsFull
+from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource, SchemaType
+from geminga.model.errors import ConfigurationError
+
+#: Messages between two looks at how far an import is.
+NOTED_EACH: Final = 10_000
+ALL: Final = Filter()
+
+
+class Transfer(NamedTuple):
+    """What an export or import did."""
+
+    messages: int
+    #: Of the file, which were there before.
+    resumed: int
+
+
+# ---- reading
+
+
+class RawSchema:
+    """Bytes as they are; on the way the schemas that they were written with are looked up, each once."""
+
+    def __init__(self, info: SchemaInfo | None = None) -> None:
+        """``info``: what a producer says of its bytes."""
+        #: By version; None: it can not be had.
+        self.schemas: dict[bytes, SchemaInfo | None] = {}
+        self.info = info
+        self._source: SchemaSource | None = None
+        self._topic = ""
+
+    sets_key = False
+
+    async def bind_producer(self, topic: str, source: SchemaSource) -> MessageEncoder[bytes]:
+        """Itself."""
+        return self
+
+    async def bind_consumer(self, topic: str, source: SchemaSource) -> MessageDecoder[bytes]:
+        """Itself."""
+        self._topic, self._source = topic, source
+        return self
+
+    def encode(self, value: bytes) -> bytes:
+        """As it is."""
+        return value
+
+    def encode_key(self, value: bytes) -> bytes:
+        """Never asked for."""
+        return b""
+
+    def is_ready(self, schema_version: bytes) -> bool:
+        """Whether it is known."""
+        return not schema_version or schema_version in self.schemas
+
+    async def prepare(self, schema_version: bytes) -> None:
+        """Look it up."""
+        found = await self._source.get_schema(self._topic, schema_version) if self._source is not None else None
+        self.schemas[schema_version] = found.info if found is not None else None
+
+    def decode(self, payload: bytes, *, schema_version: bytes = b"", key: bytes | None = None) -> bytes:
+        """As it is."""
+        return payload
+
+
+def id_text(message_id: MessageId) -> str:
+    """``ledger:entry``, or ``ledger:entry:index`` in a batch."""
+    text = f"{message_id.ledger_id()}:{message_id.entry_id()}"
+    return f"{text}:{message_id.batch_index()}" if message_id.batch_index() >= 0 else text
+
+
+def id_of(text: str) -> MessageId:
+    """``earliest``, ``latest``, or as :func:`id_text`. Raises ConfigurationError."""
+    if text in ("earliest", "latest"):
+        return MessageId.earliest if text == "earliest" else MessageId.latest
+    parts = text.split(":")
+    if not 2 <= len(parts) <= 3 or not all(part.isascii() and part.isdecimal() for part in parts):
+        raise ConfigurationError(f"{text!r} is no message id: expected earliest, latest, LEDGER:ENTRY[:INDEX]")
+    numbers = [int(part) for part in parts]
+    return MessageId(-1, numbers[0], numbers[1], numbers[2] if len(numbers) == 3 else -1)
+
+
+def line_of(message: Message[Any]) -> Line:
+    """A message as a line."""
+    key: str | bytes | None = None
+    if message.has_key():
+        key = message.key_bytes()
+        if not message.has_base64_key():
+            with suppress(UnicodeDecodeError):
+                key = key.decode()
+    message_id = message.message_id()
+    return Line(
+        id_text(message_id),
+        None if message.has_null_value() else message.data(),
+        key,
+        message.ordering_key_bytes(),
+        message.properties(),
+        message.publish_timestamp(),
+        message.event_timestamp(),
+        message.schema_version(),
+        message_id.partition(),
+    )
+
+
+async def read_lines(
+    client: Client,
+    topic: str,
+    start: MessageId = MessageId.earliest,
+    *,
+    follow: bool = False,
+    schema: RawSchema | None = None,
+) -> AsyncIterator[Line]:
+    """Messages behind ``start`` of a topic without partitions, or of one partition, up to what was last there now.
+
+    ``follow``: all that come later too. ``schema``: has their schemas by version then. Raises the client's errors.
+    """
+    reader = await client.create_reader(topic, start, schema=schema or RawSchema())
+    try:
+        if follow:
+            async for message in reader:
+                yield line_of(message)
+            return
+        last = await reader.get_last_message_id()
+        while await reader.has_message_available():
+            message = await reader.read_next()
+            # What was published since is the next one's.
+            if message.message_id().ledger_id() > last.ledger_id() or (
+                message.message_id().ledger_id() == last.ledger_id()
+                and message.message_id().entry_id() > last.entry_id()
+            ):
+                return
+            yield line_of(message)
+    finally:
+        await reader.close()
+
+
+# ---- export
+
+
+async def export_messages(
+    client: Client, topic: str, path: str, *, wanted: Filter = ALL, is_resumed: bool = False
+) -> Transfer:
+    """Write what a topic has now to a file, partition after partition.
+
+    ``is_resumed``: go on behind the last whole line that is there; else the file must not be there. Raises LineError,
+    OSError, ConfigurationError, the client's errors.
+    """
+    place = _Written() if not is_resumed else _written(path)
+    if is_resumed and place.topic not in ("", topic):
+        raise ConfigurationError(f"{path} has messages of {place.topic}, and not of {topic}")
+    count = 0
+    with _opened(path, place.end, is_new=not is_resumed) as file:
+        if not place.end:
+            file.write(f"{header_line(Header(topic))}\n".encode())
+        told = set(place.versions)
+        for number, partition in enumerate(await client.get_topic_partitions(topic)):
+            if number < place.partition:
+                continue
+            start = id_of(place.id) if place.id and number == max(0, place.partition) else MessageId.earliest
+            schema = RawSchema()
+            async for line in read_lines(client, partition, start, schema=schema):
+                if not wanted.wants(line):
+                    continue
+                if line.schema_version and line.schema_version not in told:
+                    told.add(line.schema_version)
+                    info = schema.schemas.get(line.schema_version)
+                    if info is not None:
+                        file.write(f"{schema_line(_schema_line(line.schema_version, info))}\n".encode())
+                file.write(f"{message_line(line._replace(partition=_number_of(partition)))}\n".encode())
+                count += 1
+        file.flush()
+        os.fsync(file.fileno())
+    return Transfer(count, place.messages)
+
+
+class _Written(NamedTuple):
+    """What a file has."""
+
+    topic: str = ""
+    end: int = 0
+    messages: int = 0
+    #: Of the last message.
+    id: str = ""
+    partition: int = -1
+    versions: frozenset[bytes] = frozenset()
+
+
+def _opened(path: str, end: int, *, is_new: bool) -> IO[bytes]:
+    """To go on behind ``end``. Raises FileExistsError for a new one that is there."""
+    file = open(path, "xb" if is_new or not os.path.exists(path) else "r+b")  # noqa: SIM115  (closed by who asks)
+    file.seek(end)
+    file.truncate()
+    return file
+
+
+def _written(path: str) -> _Written:
+    """Up to the last whole line: a kill leaves half of one."""
+    found, versions = _Written(), set[bytes]()
+    if not os.path.exists(path):
+        return found
+    with open(path, "rb") as file:
+        for number, text in enumerate(file, 1):
+            if not text.endswith(b"\n"):
+                break
+            line = parse_line(text, number)
+            found = found._replace(end=found.end + len(text))
+            if isinstance(line, Header):
+                found = found._replace(topic=line.topic)
+            elif isinstance(line, SchemaLine):
+                versions.add(line.version)
+            else:
+                found = found._replace(messages=found.messages + 1, id=line.id, partition=line.partition)
+    return found._replace(versions=frozenset(versions))
+
+
+def _schema_line(version: bytes, info: SchemaInfo) -> SchemaLine:
+    return SchemaLine(version, info.name, info.type.name, info.schema, dict(info.properties))
+
+
+def _number_of(topic: str) -> int:
+    _, found, number = topic.rpartition("-partition-")
+    return int(number) if found and number.isdecimal() else -1
+
+
+# ---- import
+
+
+async def import_messages(
+    client: Client, topic: str, path: str, *, is_resumed: bool = False, told: Callable[[int], None] | None = None
+) -> Transfer:
+    """Publish the messages of a file in its order, with their schemas; publish times are new.
+
+    How far it is stands in ``PATH.progress`` while it is under way. ``is_resumed``: go on there; of what was published
+    since it was noted, deduplication of the topic stores nothing twice, and without it some may be. ``told`` hears how
+    many there are. Raises LineError, OSError, ConfigurationError, the client's errors.
+    """
+    progress = _Progress(path, topic)
+    before = progress.begin(is_resumed=is_resumed)
+    publisher = _Publisher(client, topic, progress.producer_name)
+    count = number = 0
+    try:
+        with _to_read(path) as file:
+            for number, text in enumerate(file, 1):
+                line = parse_line(text, number)
+                if number == 1 and not isinstance(line, Header):
+                    raise LineError(f"{path}: the first line is no header")
+                if isinstance(line, SchemaLine):
+                    publisher.learn(line)
+                elif isinstance(line, Line) and number > before:
+                    await publisher.send(line, number)
+                    count += 1
+                    if count % NOTED_EACH == 0:
+                        await publisher.flush()
+                        progress.note(number)
+                        if told is not None:
+                            told(count)
+        await publisher.flush()
+        progress.end()
+    finally:
+        await publisher.close()
+    return Transfer(count, before)
+
+
+def _to_read(path: str) -> IO[bytes]:
+    return open(path, "rb")
+
+
+class _Progress:
+    """A file beside the one that is imported: the topic, the producer's name, and the last line that is stored."""
+
+    def __init__(self, path: str, topic: str) -> None:
+        self._path = f"{path}.progress"
+        self._topic = topic
+        self.producer_name = ""
+
+    def begin(self, *, is_resumed: bool) -> int:
+        """Lines that are stored. Raises ConfigurationError where an import is under way, or another one."""
+        if not os.path.exists(self._path):
+            self.producer_name = f"import-{os.urandom(8).hex()}"
+            self.note(0)
+            return 0
+        if not is_resumed:
+            raise ConfigurationError(f"{self._path} is there: an import did not end; --resume goes on with it")
+        with open(self._path, encoding="utf-8") as file:
+            document = json.load(file)
+        if document["topic"] != self._topic:
+            raise ConfigurationError(f"{self._path}: that import was to {document['topic']}, not to {self._topic}")
+        self.producer_name = document["producer"]
+        return int(document["lines"])
+
+    def note(self, lines: int) -> None:
+        """So many lines are stored."""
+        document = {"topic": self._topic, "producer": self.producer_name, "lines": lines}
+        with open(f"{self._path}.new", "w", encoding="utf-8") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{self._path}.new", self._path)
+
+    def end(self) -> None:
+        """All is stored."""
+        os.unlink(self._path)
+
+
+class _Publisher:
+    """Producers of one name, one at a time: a new one where the schema changes."""
+
+    def __init__(self, client: Client, topic: str, name: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._name = name
+        self._schemas: dict[bytes, SchemaInfo] = {}
+        self._producer: Producer[bytes] | None = None
+        self._version = b""
+
+    def learn(self, line: SchemaLine) -> None:
+        """Messages of that version follow."""
+        kind = SchemaType.__members__.get(line.type)
+        if kind is None:
+            raise LineError(f"{line.type} is no type of schemas")
+        self._schemas[line.version] = SchemaInfo(line.name, kind, line.definition, dict(line.properties))
+
+    async def send(self, line: Line, number: int) -> None:
+        """Hand it over; its sequence id is its line, so that a broker knows what it has."""
+        if self._producer is None or line.schema_version != self._version:
+            await self._begin(line.schema_version)
+        producer = self._producer
+        assert producer is not None
+        while True:
+            try:
+                producer.send_nowait(
+                    line.payload,
+                    partition_key=line.key,
+                    ordering_key=line.ordering_key or None,
+                    properties=line.properties or None,
+                    event_timestamp=line.event_time_ms or None,
+                    sequence_id=number,
+                )
+                return
+            except (ProducerQueueIsFull, MemoryBufferIsFull):
+                await producer.drain()
+
+    async def flush(self) -> None:
+        """All is stored."""
+        if self._producer is not None:
+            await self._producer.flush()
+
+    async def close(self) -> None:
+        """It is no longer needed."""
+        if self._producer is not None:
+            await self._producer.close()
+
+    async def _begin(self, version: bytes) -> None:
+        if self._producer is not None:
+            await self._producer.flush()
+            await self._producer.close()
+        self._producer = await self._client.create_producer(
+            self._topic, schema=RawSchema(self._schemas.get(version)), producer_name=self._name
+        )
+        self._version = version

@@ -1,0 +1,147 @@
+"""Dead letters, sent back to where they came from, each once where the cluster has transactions."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from geminga.app.handles.core.letters import way_back
+from geminga.app.handles.messages import RawSchema
+from geminga.client import (
+    Client,
+    Consumer,
+    InitialPosition,
+    Message,
+    NotAllowedError,
+    Producer,
+    Timeout,
+    Transaction,
+)
+from geminga.model import TopicName
+
+#: The subscription of the letters; what it acknowledged was sent back.
+SUBSCRIPTION: Final = "geminga-redrive"
+#: Letters of one transaction.
+TOGETHER: Final = 100
+#: Seconds after which the broker takes the transaction of a run that was killed for lost.
+TIMEOUT_S: Final = 10.0
+#: Milliseconds without a letter until a run ends: those of a killed run come again when its transaction has timed out.
+QUIET_MS: Final = 12_000
+#: Milliseconds to wait for one more of those that go together.
+MORE_MS: Final = 50
+
+
+class Redriven(NamedTuple):
+    """What a run did."""
+
+    sent: int
+    #: Sent to ``LETTERS-refused``: they name no origin that is allowed.
+    refused: int
+
+
+async def has_transactions(client: Client) -> bool:
+    """Whether the cluster has them."""
+    try:
+        txn = await client.transaction(TIMEOUT_S)
+    except NotAllowedError:
+        return False
+    await txn.abort()
+    return True
+
+
+async def redrive(
+    client: Client, letters: str, *, allowed: str = "", is_exact: bool = True, quiet_ms: int = QUIET_MS
+) -> Redriven:
+    """Send all letters of a topic back; ends when none came for ``quiet_ms``.
+
+    ``allowed``: the beginning of full names of topics that they may go to; empty: those of the letters' namespace.
+    ``is_exact``: what is sent and acknowledged counts together, in transactions; else a letter may be sent back twice.
+    One run at a time: the subscription is exclusive. Raises the client's errors, InvalidTopicNameError.
+    """
+    name = TopicName.parse(letters)
+    schema = RawSchema()
+    consumer = await client.subscribe(str(name), SUBSCRIPTION, schema=schema, initial_position=InitialPosition.Earliest)
+    run = _Run(client, consumer, name, allowed or f"{name.domain}://{name.namespace}/", schema)
+    try:
+        while found := await _some(consumer, quiet_ms):
+            if is_exact:
+                async with client.transaction(TIMEOUT_S) as txn:
+                    await run.send_back(found, txn)
+            else:
+                await run.send_back(found, None)
+            run.count(found)
+        return Redriven(run.sent, run.refused)
+    finally:
+        await run.close()
+
+
+async def _some(consumer: Consumer[bytes], quiet_ms: int) -> list[Message[bytes]]:
+    """Letters that go together; none: there are none."""
+    found: list[Message[bytes]] = []
+    with suppress(Timeout):
+        while len(found) < TOGETHER:
+            found.append(await consumer.receive(MORE_MS if found else quiet_ms))
+    return found
+
+
+class _Run:
+    """Producers by topic and schema version."""
+
+    def __init__(
+        self, client: Client, consumer: Consumer[bytes], letters: TopicName, allowed: str, schema: RawSchema
+    ) -> None:
+        self.sent = self.refused = 0
+        self._client = client
+        self._consumer = consumer
+        self._letters = letters
+        self._allowed = allowed
+        self._schema = schema
+        self._producers: dict[tuple[str, bytes], Producer[bytes]] = {}
+
+    async def send_back(self, found: list[Message[bytes]], txn: Transaction | None) -> None:
+        """All of them stored, and acknowledged."""
+        used = {}
+        for message in found:
+            way = way_back(message.properties(), self._letters, self._allowed)
+            producer = await self._producer(way.topic, message.schema_version())
+            used[id(producer)] = producer
+            fields: dict[str, Any] = {} if txn is None else {"txn": txn}
+            producer.send_nowait(
+                None if message.has_null_value() else message.data(),
+                partition_key=_key(message),
+                ordering_key=message.ordering_key_bytes() or None,
+                properties=way.properties or None,
+                event_timestamp=message.event_timestamp() or None,
+                **fields,
+            )
+        for producer in used.values():
+            await producer.flush()
+        if txn is None:
+            await self._consumer.acknowledge(found)
+        else:
+            await self._consumer.acknowledge(found, txn=txn)
+
+    def count(self, found: list[Message[bytes]]) -> None:
+        """They are sent back for good."""
+        refused = sum(way_back(each.properties(), self._letters, self._allowed).is_refused for each in found)
+        self.refused += refused
+        self.sent += len(found) - refused
+
+    async def close(self) -> None:
+        """No more."""
+        for producer in self._producers.values():
+            await producer.close()
+        await self._consumer.close()
+
+    async def _producer(self, topic: str, version: bytes) -> Producer[bytes]:
+        place = (topic, version)
+        if place not in self._producers:
+            info = self._schema.schemas.get(version) if version else None
+            self._producers[place] = await self._client.create_producer(topic, schema=RawSchema(info))
+        return self._producers[place]
+
+
+def _key(message: Message[Any]) -> str | bytes | None:
+    if not message.has_key():
+        return None
+    return message.key_bytes() if message.has_base64_key() else message.partition_key()

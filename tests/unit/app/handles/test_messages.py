@@ -1,0 +1,173 @@
+"""Messages come back from a file as they were: payloads, keys, properties, times, schemas; after a kill too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+import pytest
+
+from geminga import Standalone
+from geminga.app.handles.core.filters import Filter, json_test
+from geminga.app.handles.messages import export_messages, import_messages, read_lines
+from geminga.client import Client, MessageId, connect
+from geminga.client.schema import StringSchema
+from geminga.model.errors import ConfigurationError
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Standalone() as running:
+        yield running
+
+
+def run(broker: Standalone, scenario) -> None:
+    async def connected() -> None:
+        async with connect(broker.service_url) as client:
+            await scenario(client)
+
+    asyncio.run(connected())
+
+
+async def _lines(client: Client, topic: str) -> list[tuple]:
+    """What an import makes again, message by message."""
+    return [line[1:5] + (line.event_time_ms,) async for line in read_lines(client, topic)]
+
+
+async def _fill(client: Client, topic: str) -> int:
+    async with await client.create_producer(topic) as producer:
+        waiting = [
+            producer.send(b"text"),
+            producer.send(bytes(range(256)), partition_key="k", properties={"a": "b", "ü": "\n"}),
+            producer.send(b"", partition_key=b"\x00\xff", event_timestamp=5),
+            producer.send(None, partition_key="gone"),
+            producer.send("größer\u2028".encode(), ordering_key=b"\xff"),
+        ]
+        await asyncio.gather(*waiting)
+    async with await client.create_producer(topic, schema=StringSchema()) as producer:
+        await producer.send("with schema")
+    return 6
+
+
+def test_a_topic_comes_back_equal(broker, tmp_path) -> None:
+    path = str(tmp_path / "t")
+
+    async def scenario(client: Client) -> None:
+        count = await _fill(client, "from")
+        assert await export_messages(client, "from", path) == (count, 0)
+        with pytest.raises(FileExistsError):
+            await export_messages(client, "from", path)
+        assert await import_messages(client, "to", path) == (count, 0)
+        assert await _lines(client, "to") == await _lines(client, "from")
+        # The schema came along, and what had none has none.
+        reader = await client.create_reader("to", MessageId.earliest, schema=StringSchema())
+        values = [message async for message in _all(reader, count)]
+        assert values[-1].value() == "with schema"
+        assert [bool(message.schema_version()) for message in values] == [False] * 5 + [True]
+        await reader.close()
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["t"]
+
+    run(broker, scenario)
+
+
+async def _all(reader, count: int):
+    for _ in range(count):
+        yield await reader.read_next()
+
+
+def test_an_export_goes_on_behind_the_last_whole_line(broker, tmp_path) -> None:
+    path, whole = tmp_path / "cut", tmp_path / "whole"
+
+    async def scenario(client: Client) -> None:
+        count = await _fill(client, "resumed")
+        await export_messages(client, "resumed", str(whole))
+        data = whole.read_bytes()
+        # Wherever the kill came.
+        for cut in (0, 10, len(data) // 2, len(data) - 1, len(data)):
+            path.write_bytes(data[:cut])
+            done = await export_messages(client, "resumed", str(path), is_resumed=True)
+            assert done.messages + done.resumed == count
+            assert path.read_bytes() == data
+        with pytest.raises(ConfigurationError, match="has messages of resumed, and not of other"):
+            await export_messages(client, "other", str(path), is_resumed=True)
+
+    run(broker, scenario)
+
+
+def test_an_import_goes_on_where_it_was_noted(broker, tmp_path) -> None:
+    path = tmp_path / "file"
+
+    async def scenario(client: Client) -> None:
+        count = await _fill(client, "again")
+        await export_messages(client, "again", str(path))
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) - 3])  # a torn line ends it
+        with pytest.raises(Exception, match=f"line {len(data.splitlines())} is no JSON"):
+            await import_messages(client, "half", str(path))
+        path.write_bytes(data)
+        with pytest.raises(ConfigurationError, match="an import did not end; --resume goes on with it"):
+            await import_messages(client, "half", str(path))
+        with pytest.raises(ConfigurationError, match="was to half, not to elsewhere"):
+            await import_messages(client, "elsewhere", str(path), is_resumed=True)
+        progress = tmp_path / "file.progress"
+        document = json.loads(progress.read_text())
+        assert document["lines"] == 0
+        # As if the first three messages had been noted.
+        progress.write_text(json.dumps(document | {"lines": 4, "topic": "rest"}))
+        assert (await import_messages(client, "rest", str(path), is_resumed=True)).messages == count - 3
+        assert await _lines(client, "rest") == (await _lines(client, "again"))[3:]
+        assert not progress.exists()
+
+    run(broker, scenario)
+
+
+def test_an_export_takes_what_is_wanted(broker, tmp_path) -> None:
+    path = tmp_path / "p"
+
+    async def scenario(client: Client) -> None:
+        async with await client.create_producer("json") as producer:
+            for number in range(6):
+                await producer.send(b'{"a": [{"id": %d}]}' % number, properties={"n": str(number % 2)})
+            await producer.send(b"no json")
+        wanted = Filter(properties={"n": "1"}, tests=[json_test("a[0].id=3")])
+        assert (await export_messages(client, "json", str(path), wanted=wanted)).messages == 1
+        (line,) = [json.loads(text) for text in path.read_text().splitlines()[1:]]
+        assert line["payload"] == '{"a": [{"id": 3}]}'
+
+    run(broker, scenario)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_million_messages_come_back_equal(broker, tmp_path) -> None:
+    path, again = tmp_path / "million", tmp_path / "again"
+    count = int(os.environ.get("GEMINGA_MESSAGES", "1000000"))
+
+    async def scenario(client: Client) -> None:
+        async with await client.create_producer("million") as producer:
+            for number in range(count):
+                if number % 500 == 0:
+                    await producer.drain()
+                producer.send_nowait(
+                    b"%d \xff" % number if number % 3 else b"text %d" % number,
+                    partition_key=f"k{number % 100}",
+                    properties={"n": str(number)},
+                    event_timestamp=number + 1,
+                )
+                if number % 500 == 499:
+                    await producer.flush()
+        assert (await export_messages(client, "million", str(path))).messages == count
+        assert (await import_messages(client, "million-2", str(path))).messages == count
+        assert (await export_messages(client, "million-2", str(again))).messages == count
+
+    run(broker, scenario)
+    differing = 0
+    with path.open() as first, again.open() as second:
+        for before, after in zip(first, second, strict=True):
+            one, other = json.loads(before), json.loads(after)
+            for name in ("id", "publishTime", "topic"):
+                one.pop(name, None)
+                other.pop(name, None)
+            differing += one != other
+    assert differing == 0

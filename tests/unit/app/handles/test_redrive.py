@@ -1,0 +1,133 @@
+"""Dead letters go back to where they came from, each once, whenever the run is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+
+import pytest
+
+from geminga import Standalone
+from geminga.app.handles import redrive as redriving
+from geminga.app.handles.core.letters import way_back
+from geminga.app.handles.redrive import Redriven, has_transactions, redrive
+from geminga.client import Client, InitialPosition, Timeout, connect
+from geminga.model import TopicName
+
+LETTERS, ORIGIN = "orders-billing-DLQ", "persistent://public/default/orders"
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Standalone(config={"brokerDeduplicationEnabled": True}) as running:
+        yield running
+
+
+def run(broker: Standalone, scenario) -> None:
+    async def connected() -> None:
+        async with connect(broker.service_url) as client:
+            await scenario(client)
+
+    asyncio.run(connected())
+
+
+async def _publish(client: Client, letters: str, origin: str, numbers: range) -> None:
+    async with await client.create_producer(letters) as producer:
+        for number in numbers:
+            producer.send_nowait(
+                b"%d" % number,
+                partition_key=f"k{number}",
+                event_timestamp=number + 1,
+                properties={"REAL_TOPIC": origin, "REAL_SUBSCRIPTION": "billing", "own": "x"},
+            )
+        await producer.flush()
+
+
+async def _received(consumer, wait_ms: int = 100) -> Counter[bytes]:
+    found: Counter[bytes] = Counter()
+    while True:
+        try:
+            message = await consumer.receive(wait_ms)
+        except Timeout:
+            return found
+        assert message.properties() == {"own": "x"}
+        assert message.partition_key() == f"k{int(message.data())}"
+        assert message.event_timestamp() == int(message.data()) + 1
+        found[message.data()] += 1
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_letters_go_back_as_they_were_and_others_aside(broker, is_exact: bool) -> None:
+    async def scenario(client: Client) -> None:
+        letters, origin = f"l-{is_exact}", f"{ORIGIN}-{is_exact}"
+        consumer = await client.subscribe(origin, "s", initial_position=InitialPosition.Earliest)
+        await _publish(client, letters, f"{origin}-partition-3", range(250))
+        await _publish(client, letters, "persistent://public/other/orders", range(2))
+        assert await has_transactions(client)
+        assert await redrive(client, letters, is_exact=is_exact, quiet_ms=100) == Redriven(250, 2)
+        assert await _received(consumer) == Counter(b"%d" % number for number in range(250))
+        assert await redrive(client, letters, is_exact=is_exact, quiet_ms=50) == Redriven(0, 0)
+
+    run(broker, scenario)
+
+
+def test_each_goes_back_once_though_runs_are_cut_off(broker, monkeypatch) -> None:
+    monkeypatch.setattr(redriving, "TOGETHER", 5)
+
+    async def scenario(client: Client) -> None:
+        consumer = await client.subscribe(f"{ORIGIN}-cut", "s", initial_position=InitialPosition.Earliest)
+        await _publish(client, "cut-letters", f"{ORIGIN}-cut", range(60))
+        found: Counter[bytes] = Counter()
+        for _ in range(5):
+            async with connect(broker.service_url) as other:
+                cut = asyncio.ensure_future(redrive(other, "cut-letters", quiet_ms=100))
+                found[(await consumer.receive(5_000)).data()] += 1
+                cut.cancel()
+                await asyncio.gather(cut, return_exceptions=True)
+        await redrive(client, "cut-letters", quiet_ms=300)
+        found += await _received(consumer)
+        assert found == Counter(b"%d" % number for number in range(60))
+
+    run(broker, scenario)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "persistent://other/default/orders",
+        "persistent://public/default-2/orders",
+        "persistent://public/default/orders-billing-DLQ",
+        "persistent://public/default/orders-billing-DLQ-refused",
+        "persistent://public/default/__transaction_buffer_snapshot",
+        "non-persistent://public/default/orders",
+        "",
+        "://",
+    ],
+)
+def test_what_names_no_origin_that_is_allowed_goes_aside(origin: str) -> None:
+    letters = TopicName.parse(LETTERS)
+    given = {"REAL_TOPIC": origin}
+    way = way_back(given, letters, "persistent://public/default/")
+    assert way == (f"persistent://public/default/{LETTERS}-refused", given, True)
+
+
+@pytest.mark.long
+def test_each_goes_back_once_though_its_process_is_killed_twenty_times(broker) -> None:
+    words = ["-m", "geminga", "dead-letters", "redrive", "killed-letters", "--url", broker.service_url]
+
+    async def scenario(client: Client) -> None:
+        consumer = await client.subscribe(f"{ORIGIN}-killed", "s", initial_position=InitialPosition.Earliest)
+        found: Counter[bytes] = Counter()
+        for number in range(20):
+            await _publish(client, "killed-letters", f"{ORIGIN}-killed", range(number * 500, number * 500 + 500))
+            process = await asyncio.create_subprocess_exec(sys.executable, *words)
+            found[(await consumer.receive(60_000)).data()] += 1
+            process.kill()
+            await process.wait()
+        last = await asyncio.create_subprocess_exec(sys.executable, *words)
+        assert await last.wait() == 0
+        found += await _received(consumer, 2_000)
+        assert found == Counter(b"%d" % number for number in range(10_000))
+
+    run(broker, scenario)

@@ -1,0 +1,34 @@
+"""``geminga dead-letters``: what is shown, and that at least once is asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from geminga import Standalone
+from geminga.app.commands.cli import app_for
+from geminga.client import blocking
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Standalone(config={"transactionCoordinatorEnabled": False}) as running:
+        yield running
+
+
+def _run(broker: Standalone, *words: str):
+    return CliRunner().invoke(app_for(["dead-letters"]), ["dead-letters", *words, "--url", broker.service_url])
+
+
+def test_without_transactions_it_is_said_before_anything_is_sent(broker) -> None:
+    with blocking.connect(broker.service_url) as client, client.create_producer("t-s-DLQ") as producer:
+        producer.send(b"bad", properties={"REAL_TOPIC": "t", "REAL_SUBSCRIPTION": "s", "ORIGIN_MESSAGE_ID": "1:2:-1"})
+    found = _run(broker, "list", "t-s-DLQ")
+    assert found.stdout.endswith(" of t s 1:2:-1] bad\n")
+    found = _run(broker, "redrive", "t-s-DLQ", "--wait", "0.1")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "--at-least-once" in found.stderr
+    found = _run(broker, "redrive", "t-s-DLQ", "--wait", "0.1", "--at-least-once", "--json")
+    assert json.loads(found.stdout) == {"sent": 1, "refused": 0}
