@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from typing import IO, Any, Final, NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.app.handles.core.filters import Filter
 from geminga.app.handles.core.message_lines import (
@@ -25,6 +25,9 @@ from geminga.app.handles.core.message_lines import (
 from geminga.client import Client, MemoryBufferIsFull, Message, MessageId, Producer, ProducerQueueIsFull
 from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource, SchemaType
 from geminga.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from geminga.admin._subscriptions import Subscriptions
 
 #: Messages between two looks at how far an import is.
 NOTED_EACH: Final = 10_000
@@ -132,7 +135,7 @@ async def read_lines(
     *,
     follow: bool = False,
     schema: RawSchema | None = None,
-) -> AsyncIterator[Line]:
+) -> AsyncGenerator[Line, None]:
     """Messages behind ``start`` of a topic without partitions, or of one partition, up to what was last there now.
 
     ``follow``: all that come later too. ``schema``: has their schemas by version then. Raises the client's errors.
@@ -155,6 +158,36 @@ async def read_lines(
             yield line_of(message)
     finally:
         await reader.close()
+
+
+async def unacknowledged_lines(
+    client: Client, subscriptions: Subscriptions, topic: str, subscription: str
+) -> AsyncIterator[Line]:
+    """Messages that a subscription has not acknowledged, of a batch those alone; a topic without partitions, or one.
+
+    ``subscriptions`` of an admin client says which; what is delayed, or held by a consumer, is one of them. Raises
+    AdminError, the client's errors.
+    """
+    start: str | None = None
+    while True:
+        page = await subscriptions.analyze_backlog(topic, subscription, positions=True, start=start)
+        if "positions" not in page:
+            raise ConfigurationError("the broker does not tell where a backlog is: only Geminga's does")
+        wanted = {each["id"]: each.get("indexes") for each in page["positions"]}
+        if wanted:
+            first, last = id_of(next(iter(wanted))), id_of(next(reversed(wanted)))
+            before = MessageId(-1, first.ledger_id(), first.entry_id() - 1)
+            async with aclosing(read_lines(client, topic, before)) as lines:
+                async for line in lines:
+                    ledger, entry, *index = line.id.split(":")
+                    if (int(ledger), int(entry)) > (last.ledger_id(), last.entry_id()):
+                        break
+                    indexes = wanted.get(f"{ledger}:{entry}", ())
+                    if indexes is None or (index and int(index[0]) in indexes):
+                        yield line
+        start = page.get("nextMessageId")
+        if start is None:
+            return
 
 
 # ---- export
