@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from geminga.app.handles.core.filters import Filter
-    from geminga.app.handles.core.message_lines import Line
+    from geminga.app.handles.core.message_lines import MessageLine
     from geminga.app.handles.messages import Transfer
     from geminga.client import Client
 
@@ -87,7 +87,7 @@ def browse(
     run_client(url, token, work)
 
 
-async def _backlog(client: Client, admin_url: str, topic: str, subscription: str) -> AsyncIterator[Line]:
+async def _backlog(client: Client, admin_url: str, topic: str, subscription: str) -> AsyncIterator[MessageLine]:
     """Of one subscription. Raises UnavailableError with what the admin REST says."""
     import geminga.admin
     from geminga.app.handles.messages import unacknowledged_lines
@@ -172,7 +172,7 @@ def _time_ms(option: str, text: str) -> int:
     return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _text(line: Line) -> str:
+def _text(line: MessageLine) -> str:
     parts = [line.id]
     if line.key is not None:
         parts.append(f"key={line.key if isinstance(line.key, str) else line.key.hex()}")

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 from geminga.app.handles.core.filters import Filter
 from geminga.app.handles.core.message_lines import (
     Header,
-    Line,
     LineError,
+    MessageLine,
     SchemaLine,
     header_line,
     message_line,
@@ -106,7 +106,7 @@ def id_of(text: str) -> MessageId:
     return MessageId(-1, numbers[0], numbers[1], numbers[2] if len(numbers) == 3 else -1)
 
 
-def line_of(message: Message[Any]) -> Line:
+def line_of(message: Message[Any]) -> MessageLine:
     """A message as a line."""
     key: str | bytes | None = None
     if message.has_key():
@@ -115,7 +115,7 @@ def line_of(message: Message[Any]) -> Line:
             with suppress(UnicodeDecodeError):
                 key = key.decode()
     message_id = message.message_id()
-    return Line(
+    return MessageLine(
         id_text(message_id),
         None if message.has_null_value() else message.data(),
         key,
@@ -135,7 +135,7 @@ async def read_lines(
     *,
     follow: bool = False,
     schema: RawSchema | None = None,
-) -> AsyncGenerator[Line, None]:
+) -> AsyncGenerator[MessageLine, None]:
     """Messages behind ``start`` of a topic without partitions, or of one partition, up to what was last there now.
 
     ``follow``: all that come later too. ``schema``: has their schemas by version then. Raises the client's errors.
@@ -162,7 +162,7 @@ async def read_lines(
 
 async def unacknowledged_lines(
     client: Client, subscriptions: Subscriptions, topic: str, subscription: str
-) -> AsyncIterator[Line]:
+) -> AsyncIterator[MessageLine]:
     """Messages that a subscription has not acknowledged, of a batch those alone; a topic without partitions, or one.
 
     ``subscriptions`` of an admin client says which; what is delayed, or held by a consumer, is one of them. Raises
@@ -302,7 +302,7 @@ async def import_messages(
                     raise LineError(f"{path}: the first line is no header")
                 if isinstance(line, SchemaLine):
                     publisher.learn(line)
-                elif isinstance(line, Line) and number > before:
+                elif isinstance(line, MessageLine) and number > before:
                     await publisher.send(line, number)
                     count += 1
                     if count % NOTED_EACH == 0:
@@ -376,7 +376,7 @@ class _Publisher:
             raise LineError(f"{line.type} is no type of schemas")
         self._schemas[line.version] = SchemaInfo(line.name, kind, line.definition, dict(line.properties))
 
-    async def send(self, line: Line, number: int) -> None:
+    async def send(self, line: MessageLine, number: int) -> None:
         """Hand it over; its sequence id is its line, so that a broker knows what it has."""
         if self._producer is None or line.schema_version != self._version:
             await self._begin(line.schema_version)
