@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.handles.core.causes import TopicFacts, findings_of
+from geminga.app.handles.core.causes import DoctorFacts, findings_of
 
 _COUNTS = st.integers(-1, 3)
 _TOPIC = "persistent://public/default/t"
@@ -71,7 +71,7 @@ _TRANSACTIONS = st.dictionaries(
     _documents(maxReadPosition=st.sampled_from(["2:0", "3:4"])),
 )
 def test_any_statistics_are_read(stats, internal, quotas, transactions, buffer) -> None:
-    facts = TopicFacts(_TOPIC, 1 << 40, stats, "why", internal, quotas, transactions, buffer)
+    facts = DoctorFacts(_TOPIC, 1 << 40, stats, "why", internal, quotas, transactions, buffer)
     found = findings_of(facts)
     # One sentence a cause and subject; a transaction holds what was published, and what was acknowledged.
     assert len({(each.cause, each.subscription, each.sentence) for each in found}) == len(found)
@@ -100,4 +100,4 @@ def test_who_gets_on_has_nothing(backlog: int, permits: int, unacked: list[int])
         "geminga": {"bookies": {"available": 1, "ensembleSize": 1}},
     }
     quotas = {"destination_storage": {"limitSize": 11, "limitTime": -1, "policy": "producer_exception"}}
-    assert findings_of(TopicFacts("t", 0, stats, "", internal, quotas)) == []
+    assert findings_of(DoctorFacts("t", 0, stats, "", internal, quotas)) == []

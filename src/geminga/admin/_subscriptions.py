@@ -135,12 +135,19 @@ class Subscriptions(AsyncCalls):
             )
         )
 
-    async def analyze_backlog(self, topic: str, subscription: str) -> Document:
-        """Count what it has to read. Raises AdminError."""
+    async def analyze_backlog(
+        self, topic: str, subscription: str, *, positions: bool = False, start: str | None = None
+    ) -> Document:
+        """Count what it has to read. Raises AdminError.
+
+        ``positions``: also where it is, as far as it was looked.
+        ``start``: ``ledger:entry`` to begin with.
+        """
         found: Document = await self._ask(
             Request(
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/analyzeBacklog",
+                query={"positions": positions, "start": start},
             )
         )
         return found

@@ -237,6 +237,10 @@ SUBSCRIPTIONS: Final = Noun(
             _SUBSCRIPTION + "/analyzeBacklog",
             "Count what it has to read.",
             _DOC,
+            query=(
+                Argument("positions", _BOOL, "positions", "also where it is, as far as it was looked", default=False),
+                Argument("start", _TEXT, "start", "``ledger:entry`` to begin with"),
+            ),
         ),
         get("replicated_status", _SUBSCRIPTION + "/replicatedSubscriptionStatus", "Whether it is replicated.", _DOC),
         Call(

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geminga.app.commands.client_security import add_security
+from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl
+from geminga.app.commands.client_security import add_security, said_security
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
 from geminga.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from geminga.app.handles.core.filters import Filter
-    from geminga.app.handles.core.message_lines import Line
+    from geminga.app.handles.core.message_lines import MessageLine
     from geminga.app.handles.messages import Transfer
     from geminga.client import Client
 
@@ -47,8 +50,12 @@ def browse(
     tests: Tests = None,
     since: Since = "",
     until: Until = "",
+    unacknowledged: Annotated[
+        str, typer.Option("--not-acknowledged-by", metavar="SUB", help="Only the backlog of this subscription.")
+    ] = "",
     url: Url = DEFAULT_URL,
     token: Token = "",
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
     json_line: Json = False,
 ) -> None:
     """Show messages; no subscription is left behind, and nothing is acknowledged."""
@@ -58,12 +65,19 @@ def browse(
         from geminga.app.handles.core.message_lines import message_line
         from geminga.app.handles.messages import id_of, read_lines
 
+        if unacknowledged and (follow or start != "earliest"):
+            raise ConfigurationError("--not-acknowledged-by: expected without --follow and --from")
         partitions = await client.get_topic_partitions(topic)
         if len(partitions) > 1 and (follow or start != "earliest"):
             raise ConfigurationError(f"{topic} has {len(partitions)} partitions: name one for --follow and --from")
         shown = 0
         for partition in partitions:
-            async for line in read_lines(client, partition, id_of(start), follow=follow):
+            lines = (
+                _backlog(client, admin_url, partition, unacknowledged)
+                if unacknowledged
+                else read_lines(client, partition, id_of(start), follow=follow)
+            )
+            async for line in lines:
                 if wanted.wants(line):
                     print(message_line(line) if json_line else _text(line), flush=follow)
                     shown += 1
@@ -71,6 +85,21 @@ def browse(
                         return
 
     run_client(url, token, work)
+
+
+async def _backlog(client: Client, admin_url: str, topic: str, subscription: str) -> AsyncIterator[MessageLine]:
+    """Of one subscription. Raises UnavailableError with what the admin REST says."""
+    import geminga.admin
+    from geminga.app.handles.messages import unacknowledged_lines
+    from geminga.model.errors import UnavailableError
+
+    headers, context = said_security().http(admin_url)
+    try:
+        async with geminga.admin.connect(admin_url, headers=lambda: headers, tls=context) as admin:
+            async for line in unacknowledged_lines(client, admin.subscriptions, topic, subscription):
+                yield line
+    except geminga.admin.AdminError as error:
+        raise UnavailableError(str(error)) from error
 
 
 @commands.command("export")
@@ -143,7 +172,7 @@ def _time_ms(option: str, text: str) -> int:
     return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _text(line: Line) -> str:
+def _text(line: MessageLine) -> str:
     parts = [line.id]
     if line.key is not None:
         parts.append(f"key={line.key if isinstance(line.key, str) else line.key.hex()}")

@@ -16,7 +16,7 @@ from geminga.admin.errors import (
     PreconditionFailedError,
     UnauthorizedError,
 )
-from geminga.app.handles.core.causes import Finding, TopicFacts, findings_of
+from geminga.app.handles.core.causes import DoctorFacts, Finding, findings_of
 from geminga.model import TopicName
 
 #: What a broker without transactions, or towards who has fewer rights, answers to a question about them.
@@ -62,12 +62,12 @@ async def examine(admin: Asked, topic: str, subscription: str = "", *, now_ms: i
     return found
 
 
-async def facts_of(admin: Asked, topic: str, *, now_ms: int) -> TopicFacts:
+async def facts_of(admin: Asked, topic: str, *, now_ms: int) -> DoctorFacts:
     """What is known of a topic without partitions, or of one partition. Raises AdminError."""
     try:
         stats = await admin.topics.stats(topic, precise_backlog=True)
     except NotAvailableError as error:
-        return TopicFacts(topic, now_ms, unserved=error.reason)
+        return DoctorFacts(topic, now_ms, unserved=error.reason)
     place = topic.partition("://")[2]
     internal, quotas, transactions, buffer = await asyncio.gather(
         _known(admin.topics.internal_stats(topic)),
@@ -75,7 +75,7 @@ async def facts_of(admin: Asked, topic: str, *, now_ms: int) -> TopicFacts:
         _known(admin.transactions.slow(0)),
         _known(admin.transactions.buffer_stats(place)),
     )
-    return TopicFacts(
+    return DoctorFacts(
         topic,
         now_ms,
         stats,

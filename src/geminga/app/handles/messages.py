@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from typing import IO, Any, Final, NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.app.handles.core.filters import Filter
 from geminga.app.handles.core.message_lines import (
     Header,
-    Line,
     LineError,
+    MessageLine,
     SchemaLine,
     header_line,
     message_line,
@@ -25,6 +25,9 @@ from geminga.app.handles.core.message_lines import (
 from geminga.client import Client, MemoryBufferIsFull, Message, MessageId, Producer, ProducerQueueIsFull
 from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource, SchemaType
 from geminga.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from geminga.admin._subscriptions import Subscriptions
 
 #: Messages between two looks at how far an import is.
 NOTED_EACH: Final = 10_000
@@ -103,7 +106,7 @@ def id_of(text: str) -> MessageId:
     return MessageId(-1, numbers[0], numbers[1], numbers[2] if len(numbers) == 3 else -1)
 
 
-def line_of(message: Message[Any]) -> Line:
+def line_of(message: Message[Any]) -> MessageLine:
     """A message as a line."""
     key: str | bytes | None = None
     if message.has_key():
@@ -112,7 +115,7 @@ def line_of(message: Message[Any]) -> Line:
             with suppress(UnicodeDecodeError):
                 key = key.decode()
     message_id = message.message_id()
-    return Line(
+    return MessageLine(
         id_text(message_id),
         None if message.has_null_value() else message.data(),
         key,
@@ -132,7 +135,7 @@ async def read_lines(
     *,
     follow: bool = False,
     schema: RawSchema | None = None,
-) -> AsyncIterator[Line]:
+) -> AsyncGenerator[MessageLine, None]:
     """Messages behind ``start`` of a topic without partitions, or of one partition, up to what was last there now.
 
     ``follow``: all that come later too. ``schema``: has their schemas by version then. Raises the client's errors.
@@ -155,6 +158,36 @@ async def read_lines(
             yield line_of(message)
     finally:
         await reader.close()
+
+
+async def unacknowledged_lines(
+    client: Client, subscriptions: Subscriptions, topic: str, subscription: str
+) -> AsyncIterator[MessageLine]:
+    """Messages that a subscription has not acknowledged, of a batch those alone; a topic without partitions, or one.
+
+    ``subscriptions`` of an admin client says which; what is delayed, or held by a consumer, is one of them. Raises
+    AdminError, the client's errors.
+    """
+    start: str | None = None
+    while True:
+        page = await subscriptions.analyze_backlog(topic, subscription, positions=True, start=start)
+        if "positions" not in page:
+            raise ConfigurationError("the broker does not tell where a backlog is: only Geminga's does")
+        wanted = {each["id"]: each.get("indexes") for each in page["positions"]}
+        if wanted:
+            first, last = id_of(next(iter(wanted))), id_of(next(reversed(wanted)))
+            before = MessageId(-1, first.ledger_id(), first.entry_id() - 1)
+            async with aclosing(read_lines(client, topic, before)) as lines:
+                async for line in lines:
+                    ledger, entry, *index = line.id.split(":")
+                    if (int(ledger), int(entry)) > (last.ledger_id(), last.entry_id()):
+                        break
+                    indexes = wanted.get(f"{ledger}:{entry}", ())
+                    if indexes is None or (index and int(index[0]) in indexes):
+                        yield line
+        start = page.get("nextMessageId")
+        if start is None:
+            return
 
 
 # ---- export
@@ -269,7 +302,7 @@ async def import_messages(
                     raise LineError(f"{path}: the first line is no header")
                 if isinstance(line, SchemaLine):
                     publisher.learn(line)
-                elif isinstance(line, Line) and number > before:
+                elif isinstance(line, MessageLine) and number > before:
                     await publisher.send(line, number)
                     count += 1
                     if count % NOTED_EACH == 0:
@@ -343,7 +376,7 @@ class _Publisher:
             raise LineError(f"{line.type} is no type of schemas")
         self._schemas[line.version] = SchemaInfo(line.name, kind, line.definition, dict(line.properties))
 
-    async def send(self, line: Line, number: int) -> None:
+    async def send(self, line: MessageLine, number: int) -> None:
         """Hand it over; its sequence id is its line, so that a broker knows what it has."""
         if self._producer is None or line.schema_version != self._version:
             await self._begin(line.schema_version)

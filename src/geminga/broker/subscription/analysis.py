@@ -29,8 +29,12 @@ class BacklogAnalysis(NamedTuple):
     #: Of the entries looked at, markers too; None: there was none.
     first: Position | None = None
     last: Position | None = None
-    #: A limit was reached, and more entries lie behind.
+    #: A limit was reached, and more entries lie behind, from ``further`` on.
     is_aborted: bool = False
+    further: Position | None = None
+    #: Where they are, of a batch with the bit set of the messages that are not acknowledged by themselves, 0: all are
+    #: not; as far as it was asked for.
+    places: tuple[tuple[Position, int], ...] = ()
 
     def with_more(self, entries: Sequence[Entry]) -> BacklogAnalysis:
         """These entries too, which lie behind."""
@@ -47,8 +51,16 @@ class BacklogAnalysis(NamedTuple):
         return self._replace(entries=count, messages=messages, markers=markers, first=first, last=last)
 
 
-async def analyze(subscription: Subscription, start: Position | None = None) -> BacklogAnalysis:
-    """Count what is not acknowledged, from ``start`` on; None: all of it. Raises StorageError."""
+def _is_message(entry: Entry) -> bool:
+    metadata = peek_metadata(entry.data)
+    return metadata is not None and not metadata.marker_type
+
+
+async def analyze(
+    subscription: Subscription, start: Position | None = None, *, places: bool = False
+) -> BacklogAnalysis:
+    """Count what is not acknowledged, from ``start`` on; None: all of it. ``places``: tell where it is. Raises
+    StorageError."""
     config, clock = subscription.services.config, subscription.services.runtime.clock
     cursor, ledger = subscription.cursor, subscription.topic.ledger
     found = BacklogAnalysis()
@@ -58,7 +70,7 @@ async def analyze(subscription: Subscription, start: Position | None = None) -> 
         position = max(position, start)
     while ledger.ledgers.count_between(position, ledger.extent.readable_position):
         if left <= 0 or clock.monotonic() > ends_s:
-            return found._replace(is_aborted=True)
+            return found._replace(is_aborted=True, further=position)
         most = min(left, config.dispatcher_max_read_batch_size)
         entries = await ledger.reader.read_range(position, most, config.dispatcher_max_read_size_bytes)
         if not entries:
@@ -66,6 +78,10 @@ async def analyze(subscription: Subscription, start: Position | None = None) -> 
         # Those that are acknowledged in between count for the time alone, as in Pulsar.
         waiting = await cursor.unacknowledged(entries)
         found = found.with_more(waiting)
+        if places:
+            batches = cursor.state.batches
+            here = [(entry.position, batches.get(*entry.position)) for entry in waiting if _is_message(entry)]
+            found = found._replace(places=(*found.places, *here))
         left -= len(waiting)
         position = ledger.ledgers.next_position(entries[-1].position)
         await next_turn()  # what is in memory is read within the call

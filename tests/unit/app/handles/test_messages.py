@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from datetime import timedelta
 
 import pytest
 
+import geminga.admin
 from geminga import Standalone
 from geminga.app.handles.core.filters import Filter, json_test
-from geminga.app.handles.messages import export_messages, import_messages, read_lines
-from geminga.client import Client, MessageId, connect
+from geminga.app.handles.messages import export_messages, import_messages, read_lines, unacknowledged_lines
+from geminga.client import Client, ConsumerType, MessageId, connect
 from geminga.client.schema import StringSchema
 from geminga.model.errors import ConfigurationError
 
 
 @pytest.fixture(scope="module")
 def broker():
-    with Standalone() as running:
+    # Backlogs are told in parts of two entries.
+    with Standalone(config={"subscriptionBacklogScanMaxEntries": 2}) as running:
         yield running
 
 
@@ -134,6 +137,39 @@ def test_an_export_takes_what_is_wanted(broker, tmp_path) -> None:
         assert (await export_messages(client, "json", str(path), wanted=wanted)).messages == 1
         (line,) = [json.loads(text) for text in path.read_text().splitlines()[1:]]
         assert line["payload"] == '{"a": [{"id": 3}]}'
+
+    run(broker, scenario)
+
+
+def test_the_backlog_of_a_subscription_is_exactly_what_it_has_to_get(broker) -> None:
+    async def scenario(client: Client) -> None:
+        consumer = await client.subscribe(
+            "held", "s", consumer_type=ConsumerType.Shared, batch_index_ack_enabled=True, receiver_queue_size=1
+        )
+        async with await client.create_producer("held") as producer:
+            await asyncio.gather(*(producer.send(b"batch %d" % number) for number in range(5)))
+            await producer.send(b"whole")
+            await producer.send(b"late", deliver_after=timedelta(hours=1))
+            await producer.send(b"last")
+        got = [await consumer.receive() for _ in range(7)]
+        done = [message for message in got if message.data() in (b"batch 1", b"batch 3", b"whole")]
+        await consumer.acknowledge(done)
+        expected = [b"batch 0", b"batch 2", b"batch 4", b"late", b"last"]
+        async with geminga.admin.connect(broker.web_service_url) as admin:
+            calls = admin.subscriptions
+            assert [line.payload async for line in unacknowledged_lines(client, calls, "held", "s")] == expected
+            with pytest.raises(geminga.admin.NotFoundError):
+                [line async for line in unacknowledged_lines(client, calls, "held", "nobody")]
+            # Told part by part.
+            whole = await calls.analyze_backlog("held", "s", positions=True)
+            assert whole["positions"][0]["indexes"] == [0, 2, 4]
+            rest = await calls.analyze_backlog("held", "s", positions=True, start=whole["positions"][1]["id"])
+            assert len(whole["positions"]) == len(rest["positions"]) == 2
+            assert rest["positions"][0] == whole["positions"][1]
+            assert whole["nextMessageId"] == rest["positions"][1]["id"]
+            assert "nextMessageId" not in rest
+            with pytest.raises(geminga.admin.PreconditionFailedError, match="expected ledger:entry"):
+                await calls.analyze_backlog("held", "s", start="first")
 
     run(broker, scenario)
 

@@ -59,7 +59,7 @@ class Finding(NamedTuple):
     mends: str
 
 
-class TopicFacts(NamedTuple):
+class DoctorFacts(NamedTuple):
     """What was asked about a topic without partitions, or one partition."""
 
     topic: str
@@ -86,7 +86,7 @@ _SHARED: Final = frozenset({"Shared", "Key_Shared"})
 _NAMED_MAX: Final = 3
 
 
-def findings_of(facts: TopicFacts, subscription: str = "") -> list[Finding]:
+def findings_of(facts: DoctorFacts, subscription: str = "") -> list[Finding]:
     """Causes, those of the topic first; ``subscription``: of the others only its own."""
     if facts.stats is None:
         return [
@@ -119,7 +119,7 @@ def time_text(time_ms: int) -> str:
 # ---- the topic
 
 
-def _of_topic(facts: TopicFacts, stats: Document) -> Iterator[Finding]:
+def _of_topic(facts: DoctorFacts, stats: Document) -> Iterator[Finding]:
     state = facts.internal.get("state")
     if state == "Terminated":
         yield Finding(
@@ -162,7 +162,7 @@ def _quotas(quotas: Document, stats: Document) -> Iterator[Finding]:
             )
 
 
-def _missing_bookies(facts: TopicFacts) -> Iterator[Finding]:
+def _missing_bookies(facts: DoctorFacts) -> Iterator[Finding]:
     told = facts.internal.get("geminga", {}).get("bookies", {})
     there, ensemble = told.get("available", 0), told.get("ensembleSize", 0)
     if there >= ensemble:
@@ -180,7 +180,7 @@ def _missing_bookies(facts: TopicFacts) -> Iterator[Finding]:
 # ---- a subscription
 
 
-def _of_subscription(facts: TopicFacts, name: str, stats: Document) -> Iterator[Finding]:
+def _of_subscription(facts: DoctorFacts, name: str, stats: Document) -> Iterator[Finding]:
     yield from _unreadable(facts, name, stats)
     yield from _transactions(facts, name, stats)
     backlog = stats.get("msgBacklog", 0)
@@ -215,7 +215,7 @@ def _of_subscription(facts: TopicFacts, name: str, stats: Document) -> Iterator[
         )
 
 
-def _unreadable(facts: TopicFacts, name: str, stats: Document) -> Iterator[Finding]:
+def _unreadable(facts: DoctorFacts, name: str, stats: Document) -> Iterator[Finding]:
     error = stats.get("readError")
     if not error:
         return
@@ -244,7 +244,7 @@ def _unreadable(facts: TopicFacts, name: str, stats: Document) -> Iterator[Findi
         )
 
 
-def _transactions(facts: TopicFacts, name: str, stats: Document) -> Iterator[Finding]:
+def _transactions(facts: DoctorFacts, name: str, stats: Document) -> Iterator[Finding]:
     producing, acking = _open_here(facts, name)
     if not producing and not acking:
         return
@@ -268,7 +268,7 @@ def _transactions(facts: TopicFacts, name: str, stats: Document) -> Iterator[Fin
         )
 
 
-def _open_here(facts: TopicFacts, name: str) -> tuple[dict[str, Document], dict[str, Document]]:
+def _open_here(facts: DoctorFacts, name: str) -> tuple[dict[str, Document], dict[str, Document]]:
     """Transactions that published to the topic, and that acknowledged in the subscription."""
     producing: dict[str, Document] = {}
     acking: dict[str, Document] = {}
@@ -280,13 +280,13 @@ def _open_here(facts: TopicFacts, name: str) -> tuple[dict[str, Document], dict[
     return producing, acking
 
 
-def _is_hidden(facts: TopicFacts) -> bool:
+def _is_hidden(facts: DoctorFacts) -> bool:
     """Whether something is stored that may not be read yet."""
     limit, last = facts.buffer.get("maxReadPosition"), facts.internal.get("lastConfirmedEntry")
     return bool(limit and last) and position_of(str(limit)) < position_of(str(last))
 
 
-def _told_transactions(found: Mapping[str, Document], facts: TopicFacts) -> str:
+def _told_transactions(found: Mapping[str, Document], facts: DoctorFacts) -> str:
     oldest = sorted(found.items(), key=lambda item: item[1].get("openTimestamp", 0))
     texts = []
     for txn_id, document in oldest[:_NAMED_MAX]:
@@ -298,7 +298,7 @@ def _told_transactions(found: Mapping[str, Document], facts: TopicFacts) -> str:
     return _listed(texts, len(oldest))
 
 
-def _delayed(facts: TopicFacts, name: str, stats: Document, delayed: int, backlog: int) -> Finding:
+def _delayed(facts: DoctorFacts, name: str, stats: Document, delayed: int, backlog: int) -> Finding:
     due_ms = stats.get("nextDueTimestamp")
     until = f", the first until {time_text(due_ms)}" if due_ms else ""
     left_ms = due_ms - facts.now_ms if due_ms else 0
@@ -356,7 +356,7 @@ def _blocked_keys(name: str, consumers: Sequence[Document]) -> Iterator[Finding]
         )
 
 
-def _is_anything_to_send(facts: TopicFacts, name: str, stats: Document) -> bool:
+def _is_anything_to_send(facts: DoctorFacts, name: str, stats: Document) -> bool:
     """Whether an entry waits to be sent: one to send again, or one that was not read."""
     if stats.get("readError"):
         return False

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from geminga.app.handles.core.message_lines import Line
+from geminga.app.handles.core.message_lines import MessageLine
 from geminga.model.errors import ConfigurationError
 
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -30,7 +30,7 @@ class Filter(NamedTuple):
     since_ms: int = 0
     until_ms: int = 0
 
-    def wants(self, line: Line) -> bool:
+    def wants(self, line: MessageLine) -> bool:
         """Whether all holds."""
         if self.key is not None and line.key not in (self.key, self.key.encode()):
             return False

@@ -18,7 +18,7 @@ class LineError(LocalError):
     """A line is not as the format says."""
 
 
-class Line(NamedTuple):
+class MessageLine(NamedTuple):
     """A message, as far as an import makes it again, and where it lay."""
 
     #: ``ledger:entry``, or ``ledger:entry:index`` in a batch.
@@ -75,7 +75,7 @@ def schema_line(schema: SchemaLine) -> str:
     )
 
 
-def message_line(line: Line) -> str:
+def message_line(line: MessageLine) -> str:
     """Without its end."""
     document: dict[str, Any] = {"id": line.id}
     if line.partition >= 0:
@@ -97,7 +97,7 @@ def message_line(line: Line) -> str:
     return _dumped(document)
 
 
-def parse_line(text: str | bytes, number: int) -> Header | SchemaLine | Line:
+def parse_line(text: str | bytes, number: int) -> Header | SchemaLine | MessageLine:
     """What a line says; ``number`` counts from 1. Raises LineError, which names it."""
     try:
         document = json.loads(text)
@@ -135,14 +135,14 @@ def _schema(document: Mapping[str, Any]) -> SchemaLine:
     )
 
 
-def _message(document: Mapping[str, Any]) -> Line:
+def _message(document: Mapping[str, Any]) -> MessageLine:
     key = document.get("key")
     if "keyBase64" in document:
         key = _unbase64(document, "keyBase64")
     elif key is not None:
         key = _typed(document, "key", str)
     is_null = "payload" in document and document["payload"] is None
-    return Line(
+    return MessageLine(
         _typed(document, "id", str),
         None if is_null else _bytes_of(document, "payload"),
         key,

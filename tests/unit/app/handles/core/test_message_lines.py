@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from geminga.app.handles.core.message_lines import (
     Header,
-    Line,
     LineError,
+    MessageLine,
     SchemaLine,
     header_line,
     message_line,
@@ -19,7 +19,7 @@ from geminga.app.handles.core.message_lines import (
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _LINES = st.builds(
-    Line,
+    MessageLine,
     st.just("5:3:1"),
     st.none() | st.binary(max_size=16),
     st.none() | _TEXT | st.binary(max_size=8),
@@ -33,7 +33,7 @@ _LINES = st.builds(
 
 
 @given(_LINES)
-def test_a_message_comes_back_equal(line: Line) -> None:
+def test_a_message_comes_back_equal(line: MessageLine) -> None:
     text = message_line(line)
     assert "\n" not in text
     assert parse_line(text.encode(), 1) == line
