@@ -60,11 +60,14 @@ class Secured:
         return quiet_client(url, self.directory, tls_trust_certs_file_path=trust, tls_validate_hostname=True, **own)
 
     def get(self, url: str, *, shows_certificate: bool = False) -> object:
+        return json.loads(self.text(url, shows_certificate=shows_certificate))
+
+    def text(self, url: str, *, shows_certificate: bool = False) -> str:
         context = ssl.create_default_context(cafile=self.authority.certificate)
         if shows_certificate:
             context.load_cert_chain(self.client)
         with urllib.request.urlopen(url, context=context, timeout=20) as answer:
-            return json.load(answer)
+            return str(answer.read().decode())
 
 
 def served(url: str) -> str:
@@ -183,6 +186,9 @@ def test_ports_with_tls_stand_instead_of_the_plain_ones(secured) -> None:
         client.close()
         found = secured.get(f"{broker.web_service_url}/lookup/v2/topic/persistent/public/default/t")
         assert "brokerUrl" not in found
+        # It told load balancers and operators that it was stopping: it has no plain address.
+        for path in ("brokers/ready", "brokers/health"):
+            assert secured.text(f"{broker.web_service_url}/admin/v2/{path}") == "ok"
         # Looked at with each new connection.
         fourth = secured.exchange("fourth")
         assert served(broker.service_url) == fourth

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import socket
-import threading  # noqa: TID251  # a server that answers beside the test
 from pathlib import Path
 
 import pytest
@@ -59,19 +59,18 @@ def test_who_hangs_up_or_has_told_no_port_is_not_ready() -> None:
 )
 def test_a_broker_that_asks_who_wants_to_know_is_ready(kind: MemberKind, name: str, status: int, expected: bool):
     """A cluster with authentication was ended after the whole timeout: each look was answered with 401."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def answer() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(f"HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n".encode())
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
 
-        thread = threading.Thread(target=answer)
-        thread.start()
-        member = LocalMember("m", kind, 2, "s", {name: listener.getsockname()[1]})
-        assert is_ready(member) is expected
-        thread.join(10)
+    async def main() -> bool:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await asyncio.to_thread(is_ready, LocalMember("m", kind, 2, "s", {name: port}))
+
+    assert asyncio.run(main()) is expected
 
 
 def statuses(*states: MemberState) -> list[MemberStatus]:

@@ -155,7 +155,8 @@ async def metrics(request: Request) -> Response:
 
 
 def _require_ready(status: BrokerStatus) -> None:
-    if status.is_closing or not status.endpoints.default.broker_url:
+    default = status.endpoints.default
+    if status.is_closing or not (default.broker_url or default.broker_url_tls):
         raise UnavailableError("the broker is stopping")
 
 

@@ -1,0 +1,71 @@
+"""docs/security.md, run as it stands: a cluster with TLS, tokens and roles from nothing, and all of it exchanged."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tools.interop.apache_standalone import free_ports
+
+from support.house.page_blocks import blocks_of, program_of
+from support.house.source_tree import ROOT
+
+# Six processes, one of them a JVM; that each block is run is held in tests/tidy.
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
+
+#: Of the page. They do not occur in it as anything else.
+PORTS = ("6650", "6651", "6652", "8080", "8443", "8444", "2181")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """Where the page is run; what it left running is ended with the test."""
+    yield tmp_path
+    command = [sys.executable, "-m", "geminga", "cluster", "down", "--dir", str(tmp_path / "cluster"), "--timeout", "5"]
+    subprocess.run(command, capture_output=True, timeout=60, check=False)
+    second = tmp_path / "second.pid"
+    if second.exists():
+        try:
+            os.kill(int(second.read_text()), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def test_the_page_on_security_runs_as_it_stands(directory: Path) -> None:
+    ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    program = program_of(blocks_of(page), ports)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with (directory / "said").open("w+") as output:
+        done = subprocess.run(
+            ["bash", "-c", program],
+            cwd=directory,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            timeout=280,
+            check=False,
+        )
+        output.seek(0)
+        said = output.read()
+    assert done.returncode == 0, said[-4000:]
+    assert said.rstrip().endswith("== the end")
+    assert "one coffee" in said
+    lines = [json.loads(line) for line in (directory / "audit.log").read_text().splitlines()]
+    assert [(line["role"], line["method"], line["status"]) for line in lines] == [
+        ("admin", "PUT", 204),
+        ("admin", "PUT", 204),
+        ("admin", "POST", 204),
+        ("admin", "POST", 204),
+    ]
+    # What the page hides, it has shown nobody.
+    secrets = [path.read_text().strip() for path in directory.glob("*.token")]
+    for path in [directory / "said", *directory.glob("*.log"), *directory.glob("cluster/logs/*.log")]:
+        text = path.read_text(errors="replace")
+        assert not [secret for secret in secrets if secret in text], path
