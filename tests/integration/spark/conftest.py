@@ -68,15 +68,19 @@ def spark_session(tmp_path_factory) -> Iterator[SparkSession]:
     )
     spark.sparkContext.setLogLevel("ERROR")
     yield spark
-    started = children_of([os.getpid()]) - before
+    # Brokers and ZooKeepers of other session fixtures, which end after this one, are not waited for.
+    started = {pid for pid in children_of([os.getpid()]) - before if is_spark(command_of(pid))}
     for query in spark.streams.active:
         query.stop()
     spark.stop()
     stop_jvm()
     left = {pid: command_of(pid) for pid in wait_gone(started, 20.0)}
-    # Brokers of other session fixtures may have been started after the JVM, and end after it.
-    left = {pid: command for pid, command in left.items() if "pyspark" in command or "java" in command}
     assert not left, left
+
+
+def is_spark(command: str) -> bool:
+    """Whether a command is that of a JVM of Spark or of one of its Python workers."""
+    return "pyspark" in command or "org.apache.spark" in command
 
 
 def stop_jvm() -> None:
