@@ -168,8 +168,8 @@ conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=it
 interop: $(STAMP) ## our client and our REST against Apache Pulsar's own broker; needs Java 17 and Maven (PULSAR=version)
 	@$(BIN)/python -m tools.interop --pulsar "$(PULSAR)" $(INTEROP_ARGS)
 
-peers: $(STAMP) ## programs of our own on the official Go and Java clients; needs Go, Java 17 and Maven (PEERS_ARGS="go -k seek")
-	@$(BIN)/python -m tools.peers $(PEERS_ARGS)
+peers: $(STAMP) ## programs of our own on the official Go and Java clients; needs Go, Java 17 and Maven (PEERS_ARGS="go -k seek" SECURITY=token|tls|consume-only)
+	@$(BIN)/python -m tools.peers $(if $(SECURITY),--security $(SECURITY)) $(PEERS_ARGS)
 
 image-files: $(STAMP) ## build/image: what container/Dockerfile copies (needs a package index)
 	@$(BIN)/python -m tools.image.files

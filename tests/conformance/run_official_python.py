@@ -21,6 +21,7 @@ import tempfile
 import time
 import tomllib
 import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +37,10 @@ from geminga.security.token_rules import create_token  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 BROKER_PORT, WEB_PORT = 6650, 8080
-#: Whose token the suite reads, and the user whose password it knows.
-TOKEN_ROLE = "token-principal"
+REQUEST_LIMIT_S = 30.0
+#: Whose token the suite reads, and who sets the broker up: a super-user of python.conf.
+TOKEN_ROLE, SETS_UP = "token-principal", "superUser"
+#: The file with the user whose password the suite knows.
 PASSWORD_FILE = ".htpasswd"
 
 
@@ -86,18 +89,22 @@ def certificates(folder: Path) -> dict[str, str]:
     return {**found, "GEMINGA_brokerServicePortTls": "6651", "GEMINGA_webServicePortTls": "8443"}
 
 
-def credentials(folder: Path) -> list[str]:
+def credentials(folder: Path, secret: bytes) -> list[str]:
     """A token where the suite reads it; options of a broker that verifies it, and the suite's own user."""
-    secret = os.urandom(32)
-    token = create_token(secret_key(secret), "HS256", {"sub": TOKEN_ROLE}, {})
-    (folder / ".test-token.txt").write_text(token, encoding="utf-8")
+    (folder / ".test-token.txt").write_text(token_of(TOKEN_ROLE, secret), encoding="utf-8")
     users = folder / "test-conf" / PASSWORD_FILE
     texts = [f"tokenSecretKey=data:;base64,{base64.b64encode(secret).decode()}", f"basicAuthConf={users}"]
+    texts.append(f"brokerClientAuthenticationParameters=token:{token_of(SETS_UP, secret)}")
     return [word for text in texts for word in ("--set", text)]
 
 
-def provision(broker: StandaloneProcess) -> list[str]:
-    """Tenants, namespaces and permissions as the suite expects them; what the broker would not do."""
+def token_of(role: str, secret: bytes) -> str:
+    """A token of that role that never expires."""
+    return create_token(secret_key(secret), "HS256", {"sub": role}, {})
+
+
+def provision(broker: StandaloneProcess, token: str) -> list[str]:
+    """Tenants, namespaces and permissions as the suite expects them, by a super-user; what the broker would not do."""
     tenant_public = {"adminRoles": ["anonymous"], "allowedClusters": ["standalone"]}
     calls = [
         ("POST", "/admin/v2/tenants/public", tenant_public),
@@ -110,8 +117,10 @@ def provision(broker: StandaloneProcess) -> list[str]:
     ]
     refused = []
     for method, path, body in calls:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(broker.web_url + path, json.dumps(body).encode(), headers, method=method)
         try:
-            broker.request(method, path, body)
+            urllib.request.urlopen(request, timeout=REQUEST_LIMIT_S).close()
         except urllib.error.HTTPError as error:
             refused.append(f"{method} {path}: {error.code} {error.read().decode(errors='replace')[:200]}")
     return refused
@@ -217,10 +226,11 @@ def main() -> int:
     folder = scratch / "tests"
     shutil.copytree(source, folder)
     brokers = ["--brokers", str(options.brokers)] if options.brokers > 1 else []
+    secret = os.urandom(32)
     broker = StandaloneProcess(
         scratch / "data",
         log=scratch / "broker.log",
-        arguments=["--config", str(HERE / "python.conf"), *credentials(folder), *brokers],
+        arguments=["--config", str(HERE / "python.conf"), *credentials(folder, secret), *brokers],
         broker_port=BROKER_PORT,
         web_port=WEB_PORT,
         environment=certificates(folder),
@@ -228,7 +238,7 @@ def main() -> int:
     outcomes: list[Outcome] = []
     try:
         broker.start()
-        for refusal in provision(broker):
+        for refusal in provision(broker, token_of(SETS_UP, secret)):
             console.print(f"[yellow]not provisioned[/] {refusal}")
         known = find_tests(folder)
         for rung, name in chosen:

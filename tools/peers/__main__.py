@@ -4,6 +4,8 @@ Each program (``tests/peers/go``, ``tests/peers/java``) holds checks of what the
 starts the broker, runs the programs, stops and starts the broker when a check asks for it, and prints what came out.
 ``--apache`` runs the same programs against Apache Pulsar's own broker, to see what is expected of a broker and what is
 the client's own. ``--mapped`` runs the broker where nothing but mapped ports can be reached, as in a container.
+``--security`` asks for credentials and rights: ``token`` and ``tls`` with a role that administers its tenant,
+``consume-only`` with one that may only consume: what wants more must then end with the authorization error.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from rich.table import Table
 from tools.interop.apache_standalone import ApacheStandalone, free_ports
 from tools.interop.artifacts import ToolError, java
 from tools.mapped_ports import MappedStandalone, why_not_permitted
+from tools.peers.security import KINDS, Security, prepare
 from tools.standalone_process import StandaloneProcess
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -91,9 +94,12 @@ def _build(command: list[str], folder: Path) -> None:
         raise ToolError(f"{folder.name} does not build:\n{(done.stdout + done.stderr)[-4000:]}")
 
 
-def run(command: list[str], broker: StandaloneProcess, log: Path, console: Console) -> list[Verdict]:
+def run(
+    command: list[str], broker: StandaloneProcess, log: Path, console: Console, security: Security | None = None
+) -> list[Verdict]:
     """Run a program to its end, do what it asks, and collect its verdicts."""
-    arguments = ["-url", broker.service_url, "-web", broker.web_url, "-log", str(log)]
+    url, web = security.urls(broker.service_url, broker.web_url) if security else (broker.service_url, broker.web_url)
+    arguments = ["-url", url, "-web", web, "-log", str(log), *(security.arguments if security else [])]
     with log.with_suffix(".err").open("w", encoding="utf-8") as errors:
         program = subprocess.Popen(
             [*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -111,13 +117,15 @@ def run(command: list[str], broker: StandaloneProcess, log: Path, console: Conso
             if not line.startswith("{"):
                 continue
             found = json.loads(line)
-            verdict = Verdict(found["check"], found["ms"] / 1000, found.get("problem", ""))
+            problem = found.get("problem", "")
+            is_refused = security is not None and security.excuses(problem)
+            verdict = Verdict(found["check"], found["ms"] / 1000, "" if is_refused else problem)
             verdicts.append(verdict)
-            mark = "[red]FAILED[/red]" if verdict.problem else "passed"
+            mark = "refused, as expected" if is_refused else "[red]FAILED[/red]" if verdict.problem else "passed"
             console.print(f"{mark} {verdict.seconds:6.1f} s  ", end="")
             console.print(verdict.check, markup=False, highlight=False)
-            if verdict.problem:
-                console.print("    " + verdict.problem[:PROBLEM_MAX], markup=False, highlight=False)
+            if problem:
+                console.print("    " + problem[:PROBLEM_MAX], markup=False, highlight=False)
         code = program.wait(10.0)
         if code:
             verdicts.append(Verdict("the program's end", 0.0, f"exit code {code}; see {log.with_suffix('.err')}"))
@@ -160,7 +168,10 @@ def main() -> int:
     parser.add_argument("-k", default="", metavar="TEXT", help="the checks whose name contains this")
     parser.add_argument("--apache", action="store_true", help="against Apache Pulsar's own broker")
     parser.add_argument("--mapped", action="store_true", help="of the broker nothing but mapped ports can be reached")
+    parser.add_argument("--security", choices=KINDS, help="credentials and rights of the clients; default: none")
     options = parser.parse_args()
+    if options.security and (options.apache or options.mapped):
+        parser.error("--security is of the plain run: neither --apache nor --mapped goes with it")
     console = Console(width=160)
     BUILD.mkdir(parents=True, exist_ok=True)
     results = {}
@@ -178,6 +189,7 @@ def main() -> int:
             log = BUILD / f"{name}-{judge}-broker.log"
             log.unlink(missing_ok=True)
             broker: StandaloneProcess
+            security = prepare(options.security, Path(data), free_ports(2)) if options.security else None
             if options.apache:
                 broker = ApacheStandalone(Path(data), log=log, settings=SETTINGS)
             elif options.mapped:
@@ -185,14 +197,19 @@ def main() -> int:
                 settings = {**SETTINGS, "bindAddress": "0.0.0.0", "gemingaAllowOpen": "true"}
                 broker = MappedStandalone(Path(data), log=log, settings=settings, ports=free_ports(2))
             else:
-                broker = StandaloneProcess(Path(data), log=log, settings=SETTINGS)
+                settings = {**SETTINGS, **(security.settings if security else {})}
+                broker = StandaloneProcess(Path(data) / "broker", log=log, settings=settings)
             broker.start(120.0)
+            if security:
+                security.provision(broker.web_url)
             started = time.monotonic()
             try:
                 results[name] = (
-                    run(command, broker, BUILD / f"{name}-{judge}-client.log", console),
+                    run(command, broker, BUILD / f"{name}-{judge}-client.log", console, security),
                     time.monotonic() - started,
                 )
+                if security and (published := security.published(broker.web_url)):
+                    results[name][0].append(Verdict("nothing is published", 0.0, published))
             finally:
                 broker.kill()
                 if isinstance(broker, MappedStandalone):

@@ -10,6 +10,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -36,6 +38,12 @@ const checkLimit = 60 * time.Second
 var (
 	serviceURL = flag.String("url", "pulsar://127.0.0.1:6650", "binary service URL")
 	webURL     = flag.String("web", "http://127.0.0.1:8080", "HTTP service URL")
+	token      = flag.String("token", "", "the clients' token")
+	operator   = flag.String("admin", "", "the token of who administers")
+	consumer   = flag.String("consumer", "", "a role that may consume in namespaces of the checks")
+	trust      = flag.String("trust", "", "PEM file of the authority that is trusted")
+	certFile   = flag.String("cert", "", "PEM file of the clients' certificate")
+	keyFile    = flag.String("key", "", "PEM file of its key")
 	only       = flag.String("k", "", "run the checks whose name contains this")
 	parallel   = flag.Int("parallel", 6, "checks at a time")
 	logFile    = flag.String("log", "", "the client's own log")
@@ -141,6 +149,13 @@ func (t *T) tryClient(o pulsar.ClientOptions) (pulsar.Client, error) {
 	}
 	if o.OperationTimeout == 0 {
 		o.OperationTimeout = 20 * time.Second
+	}
+	o.TLSTrustCertsFilePath = *trust
+	o.TLSValidateHostname = *trust != ""
+	if *token != "" {
+		o.Authentication = pulsar.NewAuthenticationToken(*token)
+	} else if *certFile != "" {
+		o.Authentication = pulsar.NewAuthenticationTLS(*certFile, *keyFile)
 	}
 	o.Logger = t.logger
 	o.MetricsCardinality = pulsar.MetricsCardinalityNone
@@ -311,6 +326,20 @@ func sorted(in []string) []string {
 	return out
 }
 
+// web is the HTTP client of admin requests, which trusts the authority of the run.
+var web = sync.OnceValue(func() *http.Client {
+	if *trust == "" {
+		return http.DefaultClient
+	}
+	pem, err := os.ReadFile(*trust)
+	if err != nil {
+		panic(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+})
+
 // rest does an admin request; path begins behind /admin/v2/.
 func (t *T) rest(method, path string, body any) (int, []byte) {
 	var content io.Reader
@@ -321,7 +350,10 @@ func (t *T) rest(method, path string, body any) (int, []byte) {
 	request, err := http.NewRequest(method, *webURL+"/admin/v2/"+path, content)
 	t.no(err, "request")
 	request.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(request)
+	if *operator != "" {
+		request.Header.Set("Authorization", "Bearer "+*operator)
+	}
+	answer, err := web().Do(request)
 	t.no(err, method+" "+path)
 	defer answer.Body.Close()
 	b, _ := io.ReadAll(answer.Body)
@@ -348,6 +380,9 @@ func (t *T) stats(topic string) map[string]any {
 func (t *T) namespace() string {
 	name := fmt.Sprintf("public/go-%s-%d-%d", t.name, os.Getpid(), t.sequence.Add(1))
 	t.admin("PUT", "namespaces/"+name, nil)
+	if *consumer != "" {
+		t.admin("POST", "namespaces/"+name+"/permissions/"+*consumer, []string{"consume"})
+	}
 	return name
 }
 

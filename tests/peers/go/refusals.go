@@ -83,7 +83,7 @@ func init() {
 	add("service URLs: http, several hosts, several connections", func(t *T) {
 		topic := t.topic()
 		for _, o := range []pulsar.ClientOptions{
-			{URL: *webURL}, {URL: strings.Replace(*serviceURL, "127.0.0.1", "localhost", 1) + "," + strings.TrimPrefix(*serviceURL, "pulsar://")},
+			{URL: *webURL}, {URL: strings.Replace(*serviceURL, "127.0.0.1", "localhost", 1) + "," + (*serviceURL)[strings.Index(*serviceURL, "://")+3:]},
 			{MaxConnectionsPerBroker: 4}, {Description: "described"}, {LookupProperties: map[string]string{"a": "b"}},
 		} {
 			client := t.newClient(o)

@@ -82,21 +82,29 @@ def test_refused_and_failed_ones_have_their_line(method: str, path: str, who: di
     run_with_broker(scenario, access=ACCESS, **SETTINGS)
 
 
-def test_every_row_that_changes_has_one_line_and_who_looks_has_none() -> None:
+@pytest.mark.parametrize("role", ["", "jane", "root"])
+def test_every_row_that_changes_has_one_line_and_who_looks_has_none(role: str) -> None:
+    """Of nobody, of who is refused, and of who may do everything: with the status that was answered."""
     lines = Lines()
     rows = [route for route in all_rows() if not isinstance(route.needs, Anyone)]
     assert len(rows) > 200
+    told = 0
 
     async def scenario(world: BrokerWorld) -> None:
+        nonlocal told
         application = audited(world, lines)
         for route in rows:
             lines.entries.clear()
-            await ask(application, method_of(route), path_of(route), body_of(route), role="jane")
+            answer = await ask(application, method_of(route), path_of(route), body_of(route), role=role)
             is_kept = method_of(route) != "GET" or route.needs is TopicOperation.PEEK_MESSAGES
-            expected = [(method_of(route), "jane")] if is_kept else []
-            assert [(entry["method"], entry["role"]) for entry in lines.entries] == expected, route.path
+            expected = [(method_of(route), role, answer.status)] if is_kept else []
+            if expected:
+                assert (answer.status in (401, 403)) == (role != "root"), (route.path, answer)
+            assert [(each["method"], each["role"], each["status"]) for each in lines.entries] == expected, route.path
+            told += len(expected)
 
     run_with_broker(scenario, access=ACCESS, **SETTINGS)
+    assert told > 150
 
 
 def test_body_is_not_kept_and_texts_have_a_bound() -> None:

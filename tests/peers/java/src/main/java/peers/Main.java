@@ -111,6 +111,7 @@ public final class Main {
             options.put(arguments[i], arguments[i + 1]);
         }
         System.setProperty("org.slf4j.simpleLogger.logFile", options.getOrDefault("-log", "System.err"));
+        World.secure(options);
         Producing.declare();
         Consuming.declare();
         Reading.declare();

@@ -259,7 +259,7 @@ final class Producing {
                 sent.add(p.sendAsync(new byte[10]));
             }
             expect(sent.stream().anyMatch(CompletableFuture::isCompletedExceptionally), "no send was refused");
-            PulsarClient small = w.other(PulsarClient.builder().serviceUrl(w.url).memoryLimit(100, SizeUnit.KILO_BYTES).build());
+            PulsarClient small = w.other(World.builder().serviceUrl(w.url).memoryLimit(100, SizeUnit.KILO_BYTES).build());
             Producer<byte[]> q = small.newProducer().topic(w.topic()).batchingMaxPublishDelay(1, TimeUnit.SECONDS).create();
             List<CompletableFuture<MessageId>> more = new ArrayList<>();
             for (int i = 0; i < 20; i++) {
@@ -271,9 +271,9 @@ final class Producing {
         });
         add("service URLs: http, several connections, keep-alive, a dead host first", w -> {
             String topic = w.topic();
-            for (ClientBuilder b : List.of(PulsarClient.builder().serviceUrl(w.web), PulsarClient.builder().serviceUrl(w.url).connectionsPerBroker(4),
-                    PulsarClient.builder().serviceUrl(w.url).keepAliveInterval(1, TimeUnit.SECONDS).description("d"),
-                    PulsarClient.builder().serviceUrl(w.url.replace("pulsar://", "pulsar://127.0.0.1:1,")))) {
+            for (ClientBuilder b : List.of(World.builder().serviceUrl(w.web), World.builder().serviceUrl(w.url).connectionsPerBroker(4),
+                    World.builder().serviceUrl(w.url).keepAliveInterval(1, TimeUnit.SECONDS).description("d"),
+                    World.builder().serviceUrl(w.url.replace("://", "://127.0.0.1:1,")))) {
                 PulsarClient client = w.other(b.build());
                 Consumer<String> c = client.newConsumer(Schema.STRING).topic(topic).subscriptionName("s").subscribe();
                 Producer<String> p = client.newProducer(Schema.STRING).topic(topic).create();

@@ -368,7 +368,7 @@ final class TransactedMessages {
             String topic = w.topic();
             Consumer<String> c = w.consumer(topic).subscribe();
             send(w.producer(topic), "m", 0, 2);
-            PulsarClient gone = PulsarClient.builder().serviceUrl(w.url).enableTransaction(true).build();
+            PulsarClient gone = World.builder().serviceUrl(w.url).enableTransaction(true).build();
             Transaction txn = gone.newTransaction().withTransactionTimeout(3, TimeUnit.SECONDS).build().get(20, TimeUnit.SECONDS);
             Producer<String> p = gone.newProducer(Schema.STRING).topic(topic).create();
             Txn.send(txn, p, "lost", 0, 5);

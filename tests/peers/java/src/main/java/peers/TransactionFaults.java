@@ -256,7 +256,7 @@ final class TransactionFaults {
             try {
                 long start = System.nanoTime();
                 refused(() -> {
-                    PulsarClient t = w.other(PulsarClient.builder().serviceUrl(w.url).enableTransaction(true).operationTimeout(10, TimeUnit.SECONDS).build());
+                    PulsarClient t = w.other(World.builder().serviceUrl(w.url).enableTransaction(true).operationTimeout(10, TimeUnit.SECONDS).build());
                     t.newTransaction().withTransactionTimeout(1, TimeUnit.MINUTES).build().get(15, TimeUnit.SECONDS);
                 }, PulsarClientException.class, TransactionCoordinatorClientException.class);
                 // The client looks for coordinators for as long as an operation may take, twice.

@@ -1,18 +1,28 @@
 package peers;
 
+import java.io.InputStream;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.KeyStore;
+import java.security.cert.CertificateFactory;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BooleanSupplier;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.TrustManagerFactory;
+import org.apache.pulsar.client.api.AuthenticationFactory;
+import org.apache.pulsar.client.api.ClientBuilder;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.Message;
@@ -23,7 +33,9 @@ import org.apache.pulsar.client.api.Schema;
 
 /** The world of one check: a client, names of its own, and what checks say often. */
 final class World implements AutoCloseable {
-    private static final HttpClient HTTP = HttpClient.newHttpClient();
+    /** Credentials of the run by the names of the program's options; empty without. */
+    private static Map<String, String> access = Map.of();
+    private static HttpClient http = HttpClient.newHttpClient();
     private static final AtomicInteger NUMBERS = new AtomicInteger();
     private static final long RUN = ProcessHandle.current().pid();
 
@@ -35,7 +47,38 @@ final class World implements AutoCloseable {
     World(String url, String web, boolean transacting) throws Exception {
         this.url = url;
         this.web = web;
-        this.client = PulsarClient.builder().serviceUrl(url).operationTimeout(20, TimeUnit.SECONDS).enableTransaction(transacting).build();
+        this.client = World.builder().serviceUrl(url).operationTimeout(20, TimeUnit.SECONDS).enableTransaction(transacting).build();
+    }
+
+    /** The credentials of every client, and of who administers. */
+    static void secure(Map<String, String> options) throws Exception {
+        access = options;
+        if (options.containsKey("-trust")) {
+            KeyStore trusted = KeyStore.getInstance(KeyStore.getDefaultType());
+            trusted.load(null, null);
+            try (InputStream pem = Files.newInputStream(Path.of(options.get("-trust")))) {
+                trusted.setCertificateEntry("authority", CertificateFactory.getInstance("X.509").generateCertificate(pem));
+            }
+            TrustManagerFactory trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+            trust.init(trusted);
+            SSLContext context = SSLContext.getInstance("TLS");
+            context.init(null, trust.getTrustManagers(), null);
+            http = HttpClient.newBuilder().sslContext(context).build();
+        }
+    }
+
+    /** Of a client with the credentials of the run. */
+    static ClientBuilder builder() {
+        ClientBuilder builder = PulsarClient.builder();
+        if (access.containsKey("-trust")) {
+            builder.tlsTrustCertsFilePath(access.get("-trust")).enableTlsHostnameVerification(true);
+        }
+        if (access.containsKey("-token")) {
+            builder.authentication(AuthenticationFactory.token(access.get("-token")));
+        } else if (access.containsKey("-cert")) {
+            builder.authentication(AuthenticationFactory.TLS(access.get("-cert"), access.get("-key")));
+        }
+        return builder;
     }
 
     /** An expectation that was not met. */
@@ -92,6 +135,9 @@ final class World implements AutoCloseable {
     String namespace() throws Exception {
         String name = "public/java-" + RUN + "-" + NUMBERS.incrementAndGet();
         admin("PUT", "namespaces/" + name, null);
+        if (access.containsKey("-consumer")) {
+            admin("POST", "namespaces/" + name + "/permissions/" + access.get("-consumer"), "[\"consume\"]");
+        }
         return name;
     }
 
@@ -180,9 +226,12 @@ final class World implements AutoCloseable {
     HttpResponse<String> rest(String method, String path, String json) throws Exception {
         HttpRequest.BodyPublisher body =
                 json == null ? HttpRequest.BodyPublishers.noBody() : HttpRequest.BodyPublishers.ofString(json);
-        HttpRequest request = HttpRequest.newBuilder(URI.create(web + "/admin/v2/" + path))
-                .header("Content-Type", "application/json").method(method, body).build();
-        return HTTP.send(request, HttpResponse.BodyHandlers.ofString());
+        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(web + "/admin/v2/" + path))
+                .header("Content-Type", "application/json").method(method, body);
+        if (access.containsKey("-admin")) {
+            request.header("Authorization", "Bearer " + access.get("-admin"));
+        }
+        return http.send(request.build(), HttpResponse.BodyHandlers.ofString());
     }
 
     String admin(String method, String path, String json) throws Exception {
