@@ -25,8 +25,10 @@ from geminga.broker.rest.families import all_rows
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.house.deciding import TakenAtTheirWord
+from support.house.signing import OTHER_SECRET, token_of
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, run_with_broker
 from support.worlds.rest_world import ask, rest_application
+from unit.broker.authentication import test_connections as connections
 from unit.broker.handlers import test_rows as commands
 from unit.broker.rest.test_doors import action_of, body_of, method_of, nodes_below, path_of
 
@@ -183,6 +185,44 @@ def test_refused_request_is_answered_as_in_pulsar_and_leaves_nothing() -> None:
 
     run_with_broker(scenario, access=ACCESS, **SETTINGS)
     assert cells > 5000
+
+
+#: Tokens of super-users that prove nothing: signed by another, or of a time that has passed.
+WORTHLESS = {"wrong": {"secret": OTHER_SECRET}, "expired": {"exp": 1}}
+
+
+@pytest.mark.parametrize("kind", sorted(WORTHLESS))
+def test_worthless_token_of_a_super_user_opens_no_route_and_no_connection(kind: str) -> None:
+    """Directly and as a proxy; the same token, good, opens both."""
+    cells = 0
+
+    async def scenario(world: BrokerWorld) -> None:
+        nonlocal cells
+        verified = await connections.access_of(world.runtime, connections.config(proxy_roles=PROXIES))
+        world.access = verified
+        await world.restart()
+        await with_rights(world)
+        application = rest_application(world.broker)
+        before = state(world)
+        for who in (Who("root"), Who("proxy-root", "root")):
+            headers = {"x-original-principal": who.original} if who.original else {}
+            worthless = token_of(who.role, **WORTHLESS[kind])
+            headers["authorization"] = f"Bearer {worthless.decode()}"
+            for route in BEHIND_THE_DOOR:
+                for method in methods_of(route):
+                    answer = await ask(application, method, path_of(route), body_of(route), headers)
+                    assert answer.status == 401, (who, route.path, method, answer)
+                    cells += 1
+            client = Client(world.broker)
+            client.send(connections.connect(worthless, original_principal=who.original))
+            assert (await client.error()).error == pb.AuthenticationError
+            headers["authorization"] = f"Bearer {token_of(who.role).decode()}"
+            good = await ask(application, "GET", "/admin/v2/tenants", b"", headers)
+            assert good.status == 200, good
+        assert state(world) == before
+
+    run_with_broker(scenario, **SETTINGS)
+    assert cells > 1000
 
 
 @pytest.mark.parametrize("method", ["GET", "others"])
