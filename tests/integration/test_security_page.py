@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -64,8 +65,19 @@ def test_the_page_on_security_runs_as_it_stands(directory: Path) -> None:
         ("admin", "POST", 204),
         ("admin", "POST", 204),
     ]
-    # What the page hides, it has shown nobody.
-    secrets = [path.read_text().strip() for path in directory.glob("*.token")]
-    for path in [directory / "said", *directory.glob("*.log"), *directory.glob("cluster/logs/*.log")]:
-        text = path.read_text(errors="replace")
-        assert not [secret for secret in secrets if secret in text], path
+    # What the page hides is in no output and no file of any process: logs, journals, metadata, cluster.json.
+    known = [path.read_bytes().strip() for path in [*directory.glob("*.token"), *directory.glob("*.former")]]
+    known += [form for path in directory.glob("*.key") for form in forms_of(path.read_bytes())]
+    looked_at = [directory / "said", *directory.glob("*.log"), *directory.glob("*.conf")]
+    looked_at += [path for path in directory.glob("cluster/**/*") if path.is_file()]
+    assert len(looked_at) > 20
+    for path in looked_at:
+        text = path.read_bytes()
+        assert not [secret for secret in known if secret in text], path
+
+
+def forms_of(key: bytes) -> list[bytes]:
+    """A key as bytes, as base64 and as hexadecimal digits; of PEM its first line of base64."""
+    if key.startswith(b"-----BEGIN"):
+        return [key.splitlines()[1]]
+    return [key, base64.b64encode(key), base64.urlsafe_b64encode(key).rstrip(b"="), key.hex().encode()]
