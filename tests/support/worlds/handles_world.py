@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from geminga.admin._calling import Lanes, Request
 from geminga.admin._namespaces import Namespaces
 from geminga.admin._subscriptions import Subscriptions
+from geminga.admin._tenants import Tenants
 from geminga.admin._topics import Topics
 from geminga.admin._transactions import Transactions
 from geminga.admin.errors import error_of
@@ -39,6 +40,7 @@ class SimAdmin:
 
     def __init__(self, application: ASGIApp) -> None:
         lanes = _Lanes(application)
+        self.tenants = Tenants(lanes)
         self.topics = Topics(lanes)
         self.transactions = Transactions(lanes)
         self.namespaces = Namespaces(lanes)
