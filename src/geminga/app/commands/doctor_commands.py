@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl, AsJson, Topic
-from geminga.app.commands.client_security import said_security
+from geminga.app.commands.credentials import ClientSecurity
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,14 +18,36 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
 
-def run_admin(admin_url: str, work: Callable[[AdminClient], Awaitable[R]]) -> R:
+AuthPlugin = Annotated[
+    str,
+    typer.Option("--auth-plugin", envvar="GEMINGA_AUTH_PLUGIN", metavar="CLASS", help="token, tls, basic, oauth2."),
+]
+AuthParams = Annotated[
+    str, typer.Option("--auth-params", envvar="GEMINGA_AUTH_PARAMS", metavar="TEXT", help="Its parameters.")
+]
+Trust = Annotated[
+    str,
+    typer.Option(
+        "--tls-trust-cert-path",
+        envvar="GEMINGA_TLS_TRUST_CERT_PATH",
+        metavar="FILE",
+        help="PEM: whose certificates of brokers to trust.",
+    ),
+]
+
+
+def run_admin(admin_url: str, security: ClientSecurity, work: Callable[[AdminClient], Awaitable[R]]) -> R:
     """Carry out ``work`` with a client of the admin REST; what a broker refuses is one paragraph."""
     import asyncio
 
     import geminga.admin
     from geminga.app.commands.cli import fail
+    from geminga.model.errors import GemingaError
 
-    headers, context = said_security().http(admin_url)
+    try:
+        headers, context = security.http(admin_url)
+    except (OSError, ValueError, GemingaError) as error:
+        fail(str(error))
 
     async def connected() -> R:
         async with geminga.admin.connect(admin_url, headers=lambda: headers, tls=context) as admin:
@@ -41,6 +63,9 @@ def doctor(
     topic: Topic,
     subscription: Annotated[str, typer.Argument(help="Only this subscription, and the topic itself.")] = "",
     admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    auth_plugin: AuthPlugin = "",
+    auth_params: AuthParams = "",
+    trust: Trust = "",
     is_json: AsJson = False,
 ) -> None:
     """Say in sentences why nothing moves in a topic, and what would mend it. Ends with 1 where something is found."""
@@ -49,7 +74,9 @@ def doctor(
 
     from geminga.app.handles.doctor import examine
 
-    found = run_admin(admin_url, lambda admin: examine(admin, topic, subscription, now_ms=time.time_ns() // 1_000_000))
+    security = ClientSecurity(auth_plugin, auth_params, trust)
+    now_ms = time.time_ns() // 1_000_000
+    found = run_admin(admin_url, security, lambda admin: examine(admin, topic, subscription, now_ms=now_ms))
     if is_json:
         print(json.dumps({name: [each._asdict() for each in findings] for name, findings in found.items()}, indent=2))
     else:
@@ -66,13 +93,17 @@ def backlog(
     count: Annotated[int, typer.Option("-n", min=1, help="The largest so many.")] = 20,
     watch: Annotated[float, typer.Option("--watch", metavar="SECONDS", min=0, help="Look again and again.")] = 0,
     admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    auth_plugin: AuthPlugin = "",
+    auth_params: AuthParams = "",
+    trust: Trust = "",
     is_json: AsJson = False,
 ) -> None:
     """Show who holds what: entries not acknowledged by subscription, their age, and with --watch their growth."""
     from contextlib import suppress
 
     with suppress(KeyboardInterrupt):
-        run_admin(admin_url, lambda admin: _show_backlogs(admin, namespace, count, watch, is_json))
+        security = ClientSecurity(auth_plugin, auth_params, trust)
+        run_admin(admin_url, security, lambda admin: _show_backlogs(admin, namespace, count, watch, is_json))
 
 
 async def _show_backlogs(admin: AdminClient, namespace: str, count: int, watch: float, is_json: bool) -> None:
