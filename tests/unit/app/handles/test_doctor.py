@@ -11,12 +11,14 @@ from geminga.admin.errors import NotFoundError
 from geminga.app.handles.core.causes import Cause, Finding, Severity
 from geminga.app.handles.doctor import examine
 from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import Transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.handles_world import SimAdmin
 from support.worlds.hole_world import BOOKIE_LEDGERS, LAKE_LEDGERS, Ground, HoleBroker, run_lives
+from support.worlds.other_cluster import join, replicate
 from support.worlds.ownership import OwnershipTable
 from support.worlds.policy_levels import seconds, set_namespace, topic_of
 from support.worlds.rest_world import rest_application
@@ -194,6 +196,25 @@ def test_a_transaction_is_told_with_its_time_and_a_delay_with_its_end() -> None:
         assert "(in 357" in by_cause[Cause.DELAYED].sentence
 
     in_ward(scenario)
+
+
+def test_a_cluster_that_lacks_messages_is_told_with_the_reason() -> None:
+    async def main(world: BrokerWorld) -> None:
+        other = join(world)
+        other.away = UnavailableError("no route to west")
+        await replicate(world, "standalone", "west")
+        client = await world.client()
+        await client.create_producer()
+        admin = SimAdmin(rest_application(world.broker))
+        await seconds(1)
+        assert [*(await examine(admin, TOPIC, "", now_ms=0)).values()] == [[]]
+        await client.publish(0)
+        ((found,),) = (await examine(admin, TOPIC, "", now_ms=0)).values()
+        assert (found.cause, found.severity) == (Cause.REPLICATION, Severity.HOLDS)
+        assert found.sentence == "Nothing is copied to cluster west, which lacks 1 entries: no route to west."
+        assert "set-replication-clusters" in found.mends
+
+    run_with_broker(main)
 
 
 def test_acknowledged_in_an_open_transaction() -> None:

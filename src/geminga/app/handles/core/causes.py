@@ -46,6 +46,7 @@ class Cause(StrEnum):
     DELAYED = "delayed"
     TRANSACTION = "transaction-open"
     RATE = "rate-limit"
+    REPLICATION = "not-replicated"
 
 
 class Finding(NamedTuple):
@@ -95,7 +96,7 @@ def findings_of(facts: DoctorFacts, subscription: str = "") -> list[Finding]:
                 Severity.STOPS,
                 "",
                 f"No broker serves {facts.topic}: {facts.unserved.rstrip('.')}.",
-                "See that a broker of the cluster runs and has its bundle: geminga admin brokers, lookup.",
+                "See that a broker of the cluster runs and has its bundle: geminga admin brokers list, topics lookup.",
             )
         ]
     found = list(_of_topic(facts, facts.stats))
@@ -139,6 +140,18 @@ def _of_topic(facts: DoctorFacts, stats: Document) -> Iterator[Finding]:
         )
     yield from _quotas(facts.quotas, stats)
     yield from _missing_bookies(facts)
+    for cluster, document in stats.get("replication", {}).items():
+        backlog = document.get("replicationBacklog", 0)
+        if document.get("disconnectedReason") and backlog:
+            yield Finding(
+                Cause.REPLICATION,
+                Severity.HOLDS,
+                "",
+                f"Nothing is copied to cluster {cluster}, which lacks {backlog} entries: "
+                f"{document['disconnectedReason'].rstrip('.')}.",
+                f"Mend what that says, or take {cluster} out (geminga admin topics set-replication-clusters); "
+                "the copying goes on by itself.",
+            )
 
 
 def _quotas(quotas: Document, stats: Document) -> Iterator[Finding]:
@@ -231,7 +244,7 @@ def _unreadable(facts: DoctorFacts, name: str, stats: Document) -> Iterator[Find
             Severity.STOPS,
             name,
             f"{told} It is in the lake alone, and its file is away or does not answer.",
-            "Bring the lake or the file back: geminga lake files names it; if it is lost: geminga lake skip-hole.",
+            "Bring the lake or the file back: geminga lake list names it; if it is lost: geminga lake skip-hole.",
         )
     else:
         lost = "Its bookies do not have it any more" if error.get("isLost") else "Its bookies do not answer"
@@ -255,7 +268,7 @@ def _transactions(facts: DoctorFacts, name: str, stats: Document) -> Iterator[Fi
             Severity.STOPS if not stats.get("msgBacklog", 0) else Severity.HOLDS,
             name,
             f"Messages behind {last} are shown once open transactions end: {_told_transactions(producing, facts)}.",
-            "Have their owners commit or abort, or abort them: geminga admin transactions abort.",
+            "Have their owners commit or abort, or abort them: geminga admin transactions abort-transaction.",
         )
     if acking:
         yield Finding(
@@ -264,7 +277,7 @@ def _transactions(facts: DoctorFacts, name: str, stats: Document) -> Iterator[Fi
             name,
             f"Messages of {name} are acknowledged in open transactions, and neither done nor sent again until they "
             f"end: {_told_transactions(acking, facts)}.",
-            "Have their owners commit or abort, or abort them: geminga admin transactions abort.",
+            "Have their owners commit or abort, or abort them: geminga admin transactions abort-transaction.",
         )
 
 
