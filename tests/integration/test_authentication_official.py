@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-import shlex
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -27,7 +22,6 @@ from geminga.security.key_pairs import new_key_pair
 from geminga.security.keys import private_key
 from geminga.security.token_rules import create_token
 from support.house.signing import OTHER_SECRET, SECRET, in_text, token_of, web_key
-from support.house.source_tree import ROOT
 from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
@@ -206,27 +200,3 @@ def test_start_with_a_key_that_is_not_there_says_which(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigurationError, match=r"tokenSecretKey: .*/none\.key: there is no such file"):
         geminga.Standalone(tmp_path / "data", config=config).start()
-
-
-def test_page_is_followed_from_nothing_to_a_message(tmp_path: Path) -> None:
-    """The commands of docs/security.md, in a directory of their own; the broker on free ports."""
-    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    begun = page.partition("From nothing to a broker that asks for tokens:\n\n```\n")[2]
-    block = begun.partition("```")[0].replace("\\\n", "").replace("/path/to", str(tmp_path))
-    secret, token, standalone, produce = block.strip().split("\n")
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-
-    def run(command: str, **more: str) -> str:
-        done = subprocess.run(
-            command, shell=True, cwd=tmp_path, env={**environment, **more}, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    run(secret)
-    run(token)
-    words = shlex.split(standalone)
-    assert words[:2] == ["geminga", "standalone"]
-    config = dict(text.split("=", 1) for option, text in itertools.pairwise(words) if option == "--set")
-    with geminga.Standalone(tmp_path / "data", config=config) as running:
-        assert "1 message sent" in run(produce, GEMINGA_SERVICE_URL=running.service_url)

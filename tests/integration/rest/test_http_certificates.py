@@ -16,7 +16,13 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from geminga.broker.rest.calls.core.timeouts import RequestTimeouts, TimeoutLimits
-from geminga.broker.rest.http.http_connection import CERTIFICATE_IN_STATE, HttpConnection, Shared, UnreadResponses
+from geminga.broker.rest.http.http_connection import (
+    CERTIFICATE_IN_STATE,
+    HttpConnection,
+    Shared,
+    StrangersLog,
+    UnreadResponses,
+)
 from geminga.runtime.frame_room import FrameRoom
 
 pytestmark = pytest.mark.integration
@@ -92,7 +98,7 @@ def test_certificate_changes_under_load_and_nobody_is_cut_off(tmp_path) -> None:
         config = Config(_application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
-        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20))
+        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20), StrangersLog(lambda *_: None))
 
         def connection() -> HttpConnection:
             timeouts = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())
@@ -142,7 +148,7 @@ def test_request_knows_the_certificate_that_its_client_showed_and_none_where_the
         config = Config(application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
-        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20))
+        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20), StrangersLog(lambda *_: None))
 
         def connection() -> HttpConnection:
             patience = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())

@@ -31,8 +31,8 @@ def test_keys_are_those_of_a_bookies_file() -> None:
     assert config.replication.replication_rate_by_bytes == 5000
     assert config.http is None
     for keys, place in (
-        (["httpServerEnabled=true", "httpServerPort=5"], ("127.0.0.1", 5, "httpServerPort")),
-        (["statsProviderClass=org.x.PrometheusMetricsProvider"], ("127.0.0.1", 8000, "prometheusStatsHttpPort")),
+        (["httpServerEnabled=true", "httpServerPort=5"], ("127.0.0.1", 5, "httpServerPort", None)),
+        (["statsProviderClass=org.x.PrometheusMetricsProvider"], ("127.0.0.1", 8000, "prometheusStatsHttpPort", None)),
     ):
         assert load_autorecovery_config((), {}, [*overrides, *keys]).http == place
     assert len(config.warnings) == 1

@@ -143,8 +143,9 @@ def test_an_export_takes_what_is_wanted(broker, tmp_path) -> None:
 
 def test_the_backlog_of_a_subscription_is_exactly_what_it_has_to_get(broker) -> None:
     async def scenario(client: Client) -> None:
+        options: dict[str, bool] = {"batch_index_ack_enabled": True, "ack_receipt_enabled": True}
         consumer = await client.subscribe(
-            "held", "s", consumer_type=ConsumerType.Shared, batch_index_ack_enabled=True, receiver_queue_size=1
+            "held", "s", consumer_type=ConsumerType.Shared, receiver_queue_size=1, **options
         )
         async with await client.create_producer("held") as producer:
             await asyncio.gather(*(producer.send(b"batch %d" % number) for number in range(5)))
