@@ -104,8 +104,10 @@ def _clusters_around(topic: PartTopic) -> RemoteClusters:
 
 
 def _clusters_of(topic: PartTopic) -> frozenset[str]:
+    """None where this one is not named: what is said there is of a cluster that had another name."""
     named: tuple[str, ...] = topic.rules[REPLICATION]
-    return frozenset(named) - {_clusters_around(topic).local}
+    local = _clusters_around(topic).local
+    return frozenset(named) - {local} if local in named else frozenset()
 
 
 async def _ended(stopped: Sequence[asyncio.Task[None] | None]) -> None:

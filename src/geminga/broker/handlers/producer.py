@@ -6,6 +6,7 @@ from typing import Final
 
 from geminga.broker.access.core.actions import Anyone, Resource, TopicOperation, of_topic
 from geminga.broker.connection.connection import Connection
+from geminga.broker.core.dedup_source import cluster_of
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.handlers.rows import Asks, CommandRow, SettledBy
 from geminga.broker.handlers.services import CommandServices
@@ -112,6 +113,10 @@ async def _new_producer(
     services: CommandServices, topic: Topic, connection: Connection, request: pb.CommandProducer
 ) -> Producer:
     name = request.producer_name or await services.name_producer()
+    if cluster_of(name) == services.config.cluster_name:
+        raise NotAllowedError(
+            f"{name} is a replicator of this cluster itself: the address of the cluster it copies to leads back here"
+        )
     return Producer(
         topic,
         connection,

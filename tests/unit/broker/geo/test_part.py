@@ -168,3 +168,14 @@ def test_the_broker_s_own_topics_stay_here() -> None:
         assert other.tries == 1
 
     run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_a_cluster_that_had_another_name_copies_nothing_to_its_old_one() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        await replicate(world, "its old name")
+        await published(world)
+        await moment(1)
+        assert (cursors(world), other.tries) == (set(), 0)
+
+    run_with_broker(scenario, delete_inactive_topics=False)

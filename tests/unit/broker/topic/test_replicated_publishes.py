@@ -146,6 +146,19 @@ def test_a_resend_of_what_is_being_written_ends_the_judging() -> None:
     run_with_broker(scenario, deduplication=True)
 
 
+def test_a_cluster_is_not_copied_to_itself() -> None:
+    """The address of another cluster leads back here, by mistake: each message would be there twice."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        client.request_producer(producer_name="pulsar.repl.standalone-->west")
+        error = await client.error()
+        assert error.error == pb.NotAllowedError
+        assert "leads back here" in error.message
+
+    run_with_broker(scenario)
+
+
 def test_where_a_replicator_is_is_never_forgotten() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await replicator(world)
