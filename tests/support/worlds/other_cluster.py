@@ -44,6 +44,8 @@ class OtherTopic:
 
     def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
         cluster = self.cluster
+        if payload in cluster.unsendable:
+            raise UnavailableError(f"{payload.decode()} is too large")
         if payload in cluster.refused or any(link is self for link in cluster.broken):
             if not cluster.overtakes and not any(link is self for link in cluster.broken):
                 cluster.broken.append(self)
@@ -72,6 +74,8 @@ class OtherCluster:
         self.stored: list[tuple[pb.MessageMetadata, bytes]] = []
         #: Payloads, and types of schemas, that it does not take.
         self.refused: set[bytes] = set()
+        #: Payloads that can not even be sent.
+        self.unsendable: set[bytes] = set()
         self.refused_schemas: set[str] = set()
         #: Why it can not be reached; None: it can.
         self.away: GemingaError | None = None

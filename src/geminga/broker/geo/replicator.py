@@ -243,10 +243,10 @@ class Replicator:
             copy.metadata.schema_version = await self._version_of(remote, copy.metadata.schema_version, position)
             self._check()
         sent = self._sent
-        sent.add(position, len(entry.data))
-        remote.send(
-            copy.metadata, copy.payload, position, partial(self._answered, sent, copy.messages, len(entry.data))
-        )
+        answered = partial(self._answered, sent, copy.messages, len(entry.data))
+        remote.send(copy.metadata, copy.payload, position, answered)
+        # Not before: for what could not be sent no answer comes, and :meth:`_answers` would wait for it.
+        sent.add(position, len(entry.data), copy.metadata.publish_time)
 
     async def _version_of(self, remote: RemoteTopic, version: bytes, position: Position) -> bytes:
         known = self._versions.get(version)

@@ -170,6 +170,34 @@ def test_nothing_overtakes_what_is_refused() -> None:
     run_with_broker(scenario, keep_alive_interval_s=100_000)
 
 
+def test_what_can_not_be_sent_keeps_all_behind_it_and_is_tried_again() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        other.unsendable.add(b"1")
+        for number in range(3):
+            client.send_message(number, b"%d" % number)
+        await moment(5)
+        assert other.payloads == [b"0"]
+        assert (replicator_of(world).backlog, replicator_of(world).reason) == (2, "1 is too large")
+        other.unsendable.clear()
+        await moment(60)
+        assert other.payloads == [b"0", b"1", b"2"]
+
+    run_with_broker(scenario)
+
+
+def test_the_delay_is_the_age_of_the_oldest_on_its_way() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        other.is_silent = True
+        now_ms = world.runtime.clock.wall_ms()
+        client.send_bytes(send_frame(0, b"0", metadata={"publish_time": now_ms}))
+        await moment(3)
+        assert 2.5 < replicator_of(world).delay_s < 3.5
+
+    run_with_broker(scenario)
+
+
 def test_what_is_stored_behind_a_refused_message_does_not_count() -> None:
     """Another make of broker may take it; it is sent again with the refused one before it."""
 
