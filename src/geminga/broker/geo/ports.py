@@ -11,7 +11,8 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo
 
-#: Told once of an entry, in a later turn of the loop: None, it is stored over there; or why it and all behind it is not.
+#: Told once of an entry, in a later turn of the loop: None, it is stored over there; or why it, and all behind it, is
+#: not.
 CopyDone = Callable[[GemingaError | None], None]
 
 
