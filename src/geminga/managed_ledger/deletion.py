@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from geminga.managed_ledger.cursor.cursor_store import CursorStore
 from geminga.managed_ledger.log.stored_list import StoredList
+from geminga.managed_ledger.rules.attached import attached_ids
 from geminga.managed_ledger.shared import crash_points as points
 from geminga.managed_ledger.shared.services import StorageServices
 from geminga.runtime import crash_point
@@ -52,6 +53,7 @@ async def delete_nodes(
 
         noted = await lake_files.note(services, log.name, stored.created_ms, stored.ledgers.infos)
     ledger_ids = [info.ledger_id for info in stored.ledgers.infos]
+    ledger_ids += attached_ids(stored.properties)
     for cursor in cursors:
         store = cursor.store
         if store is not None:

@@ -38,6 +38,7 @@ from geminga.runtime import Rng, crash_point, get_logger, spawn
 from geminga.wire.managed_ledger import ManagedLedgerRecord
 
 if TYPE_CHECKING:
+    from geminga.managed_ledger.log.attached import AttachedLedgers
     from geminga.managed_ledger.log.list_watch import ListWatch
     from geminga.managed_ledger.offload.offloading import FindAborted, FindSchema, Offloading
 
@@ -249,6 +250,12 @@ class ManagedLedger:
         from geminga.managed_ledger.offload.offloading import Offloading
 
         return Offloading(self, self._services, rng, find_aborted=find_aborted, find_schema=find_schema)
+
+    def attached(self) -> AttachedLedgers:
+        """Ledgers that belong to it beside its list."""
+        from geminga.managed_ledger.log.attached import AttachedLedgers
+
+        return AttachedLedgers(self.stored, self._services)
 
     # ---- cursors
 

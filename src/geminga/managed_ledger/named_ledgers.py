@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from geminga.managed_ledger.rules.attached import attached_ids
 from geminga.managed_ledger.shared.metadata_io import ROOT
 from geminga.metadata.ports import MetadataStore
 from geminga.wire.managed_ledger import decode_cursor_info, decode_managed_ledger_info
@@ -23,7 +24,9 @@ async def named_ledgers(metadata: MetadataStore, name: str) -> set[int]:
     found: set[int] = set()
     node = await metadata.get(path)
     if node is not None:
-        found.update(item.ledger_id for item in decode_managed_ledger_info(node.value).ledgers)
+        record = decode_managed_ledger_info(node.value)
+        found.update(item.ledger_id for item in record.ledgers)
+        found.update(attached_ids(record.properties))
     for child in await metadata.children(path):
         cursor = await metadata.get(f"{path}/{child}")
         if cursor is not None:

@@ -40,11 +40,11 @@ TRANSACTION_LOG_CURSOR: Final = "transaction.subscription"
 DEDUP_CURSOR: Final = "pulsar.dedup"
 EVENTS_CURSOR: Final = "pulsar.topic-policies"
 SNAPSHOTS_CURSOR: Final = "pulsar.transaction-snapshots"
-_INTERNAL_CURSORS: Final = frozenset((DEDUP_CURSOR, EVENTS_CURSOR, SNAPSHOTS_CURSOR))
+#: ... and of whoever compacts a topic, whose properties say where the compacted messages are (Pulsar's name).
+COMPACTION_CURSOR: Final = "__compaction"
+_INTERNAL_CURSORS: Final = frozenset((DEDUP_CURSOR, EVENTS_CURSOR, SNAPSHOTS_CURSOR, COMPACTION_CURSOR))
 #: Begins the names of replicators: of their cursors here, of their producers over there. A cluster's name follows.
 REPLICATOR_PREFIX: Final = "pulsar.repl."
-#: The cursor of whoever compacts a topic, whose properties say where the compacted messages are (Pulsar's name).
-COMPACTION_CURSOR: Final = "__compaction"
 
 
 def encode_name(name: str) -> str:

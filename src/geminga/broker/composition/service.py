@@ -208,6 +208,7 @@ class Broker:
     @cached_property
     def topic_services(self) -> TopicServices:
         """What topics use of the broker; made with the first of them."""
+        from geminga.broker.compaction.part import TopicCompaction
         from geminga.broker.geo.part import GeoReplication
         from geminga.broker.topic.registered_parts import PARTS
         from geminga.broker.topic.services import TopicServices
@@ -217,7 +218,7 @@ class Broker:
             config=self.config,
             metadata=self.metadata,
             ledgers=self.ledgers,
-            parts=PARTS if self.other_clusters is None else (*PARTS, GeoReplication),
+            parts=(*PARTS, TopicCompaction, *(() if self.other_clusters is None else (GeoReplication,))),
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,

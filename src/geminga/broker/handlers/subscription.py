@@ -279,7 +279,9 @@ async def _get_last_message_id(
         connection.send_error(request_id, NotAllowedError("a non-persistent topic has no last message id"))
         return
     try:
-        position, batch_index = await last_message_id(subscription.topic.ledger, subscription.topic.hides)
+        topic = subscription.topic
+        compacted = topic.compacted if consumer.reads_compacted else None
+        position, batch_index = await last_message_id(topic.ledger, topic.hides, compacted)
     except GemingaError as error:
         connection.send_error(request_id, error)
         return

@@ -32,6 +32,22 @@ class PolicyConfig(SubscriptionConfig):
         "subscriptionExpiryCheckIntervalInMinutes", 5, "minutes > 0", minimum=1
     )
 
+    #: Where it is behind as many bytes, a topic is compacted; 0: only when somebody asks for it.
+    compaction_threshold_bytes: int = setting(
+        "brokerServiceCompactionThresholdInBytes", 0, "bytes >= 0; 0: on demand only", minimum=0
+    )
+    compaction_monitor_interval_s: int = setting(
+        "brokerServiceCompactionMonitorIntervalInSeconds", 60, "seconds > 0", minimum=1
+    )
+    #: No read of a compaction may take longer.
+    compaction_read_s: int = setting("brokerServiceCompactionPhaseOneLoopTimeInSeconds", 30, "seconds > 0", minimum=1)
+    compaction_retains_null_keys: bool = setting("topicCompactionRetainNullKey", False, "true or false")
+    #: What the keys of one compaction may take in memory; more go to a temporary file.
+    compaction_keys_mb: int = setting("gemingaCompactionKeysSizeMB", 128, "MiB > 0", minimum=1)
+    compaction_directory: str = setting(
+        "gemingaCompactionDirectory", "", "a directory for temporary files; empty: the system's"
+    )
+
     backlog_quota_check: bool = setting("backlogQuotaCheckEnabled", True, "true or false")
     #: A safety net: quotas are looked at when messages are published and when the oldest one comes of age.
     backlog_quota_check_interval_s: int = setting("backlogQuotaCheckIntervalInSeconds", 60, "seconds > 0", minimum=1)

@@ -141,8 +141,8 @@ def _topics() -> Sequence[Route]:
     from geminga.broker.rest.calls.owners import at_owner, at_owner_of
     from geminga.broker.rest.namespace_routes import replication
     from geminga.broker.rest.topic_routes import (
+        compaction,
         holes,
-        known_answers,
         lake,
         messages,
         partitions,
@@ -156,12 +156,12 @@ def _topics() -> Sequence[Route]:
     return [
         *at_owner(lake.ROUTES, topic_of, _ownership),
         *at_owner(holes.ROUTES, topic_of, _ownership),
+        *at_owner(over_partitions(compaction.ROUTES), topic_of, _ownership),
         *at_owner(over_partitions(subscriptions.ROUTES), topic_of, _ownership),
         *at_owner(over_partitions(messages.ROUTES), topic_of, _ownership),
         *partitions.ROUTES,
         *at_owner_of(topic_policies.ROUTES, topic_policies.whose, _ownership),
         *replication.OF_TOPICS,
-        *known_answers.OF_TOPICS,
         *permissions.ROUTES,
         *topics.LISTS,
         *at_owner(over_partitions(topics.ROUTES), topic_of, _ownership),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
+from geminga.broker.compaction.part import TopicCompaction
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.statistics.replication import own_publishers, replication_stats
@@ -126,7 +127,7 @@ class TopicStatistics:
             "waitingPublishers": waiting,
             "subscriptions": {**subscriptions},
             "replication": {**replication},
-            "compaction": {**NO_COMPACTION},
+            "compaction": compaction_stats(topic),
             "ownerBroker": self._status.web_url.partition("://")[2],
             "topicCreationTimeStamp": topic.created_ms,
             "lastPublishTimeStamp": topic.publishing.last_published_ms,
@@ -155,6 +156,19 @@ class TopicStatistics:
             # Only for want of permits is anything dropped, which is the subscriptions' to tell.
             stats["msgDropRate"] = 0.0
         return stats
+
+
+def compaction_stats(topic: Topic) -> Document:
+    """What the last compaction since the topic was loaded came to."""
+    part = topic.parts.find(TopicCompaction) if isinstance(topic, PersistentTopic) else None
+    if part is None:
+        return {**NO_COMPACTION}
+    return {
+        "lastCompactionRemovedEventCount": part.removed,
+        "lastCompactionSucceedTimestamp": part.succeeded_ms,
+        "lastCompactionFailedTimestamp": part.failed_ms,
+        "lastCompactionDurationTimeInMills": part.duration_ms,
+    }
 
 
 def _transactions(topic: Topic) -> Document:

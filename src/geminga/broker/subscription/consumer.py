@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dispatch.consumer_state import ConsumerState
 from geminga.broker.core.dispatch.shared import Candidate
+from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
-from geminga.model import Position
+from geminga.model import EARLIEST, Position
 from geminga.runtime import Buffer, Contained, Part
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -170,6 +171,7 @@ class Consumer(ConsumerState):
         "_output",
         "bytes_out",
         "chunks_out",
+        "compacted_from",
         "connected_since_ms",
         "connection",
         "consumer_id",
@@ -189,6 +191,7 @@ class Consumer(ConsumerState):
         "metadata",
         "partition",
         "rates",
+        "reads_compacted",
         "subscription",
         "type",
     )
@@ -223,6 +226,10 @@ class Consumer(ConsumerState):
         self.is_counting = (
             self.metadata.get(HEADS_PROPERTY) == HEADS_WANTED and not request.durable and self.type == Exclusive
         )
+        #: It wants the newest message of each key only, as far as the topic was compacted.
+        self.reads_compacted = request.read_compacted and self.type in (Exclusive, Failover)
+        #: Where such a reader asked to begin, which may be before all that the log has; None: it did not say.
+        self.compacted_from = _start_of(request) if self.reads_compacted and not request.durable else None
         self.connected_since_ms = now_ms
         self.is_closed = False
         self.messages_out = 0
@@ -393,3 +400,11 @@ class Consumer(ConsumerState):
         self._is_waiting = False
         if not self.is_closed:
             self.subscription.wake()
+
+
+def _start_of(request: pb.CommandSubscribe) -> Position | None:
+    if request.start_message_rollback_duration_sec > 0:
+        return None
+    if request.HasField("start_message_id"):
+        return position_from(request.start_message_id)
+    return EARLIEST if request.initialPosition == pb.CommandSubscribe.Earliest else None

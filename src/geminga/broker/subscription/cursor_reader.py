@@ -17,6 +17,7 @@ from geminga.model.errors import StorageError
 from geminga.runtime import Contained, Part, get_logger, spawn
 
 if TYPE_CHECKING:
+    from geminga.broker.subscription.compacted_reads import CompactedReads
     from geminga.broker.subscription.config import SubscriptionConfig
     from geminga.managed_ledger import Entry, ManagedCursor, ManagedLedger
 
@@ -42,11 +43,22 @@ class CursorReader:
         #: Whether a read is under way, wanted or not.
         self.is_busy = False
 
-    def read(self, entries_max: int, bytes_max: int, done: ReadResult, *, max_position: Position = LATEST) -> None:
+    def read(
+        self,
+        entries_max: int,
+        bytes_max: int,
+        done: ReadResult,
+        *,
+        max_position: Position = LATEST,
+        compacted: CompactedReads | None = None,
+    ) -> None:
         """Read on, not past ``max_position``; ``done`` may be called within this call, and is not called if the read is
-        called off."""
+        called off. ``compacted``: what was compacted comes before the log; then there is no other limit."""
         self.is_busy = True
         self._done = done
+        if compacted is not None:
+            compacted.read(entries_max, bytes_max, self._on_read)
+            return
         self.cursor.reading.read_entries(entries_max, bytes_max, self._on_read, max_position=max_position)
 
     def rewind(self) -> None:

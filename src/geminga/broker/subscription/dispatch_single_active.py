@@ -17,6 +17,7 @@ from geminga.runtime import Contained
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
+    from geminga.broker.subscription.compacted_reads import CompactedReads
     from geminga.broker.subscription.given_back import GivenBack
     from geminga.managed_ledger import Entry
     from geminga.transaction.core.pending_acks import Released
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class SingleActiveDispatch(Dispatch):
     """See the module."""
 
-    __slots__ = ("_core", "_given_back", "_pause", "_ranges", "_seen")
+    __slots__ = ("_compacted", "_core", "_given_back", "_pause", "_ranges", "_seen")
 
     def __init__(self, subscription: DispatchedSubscription, consumer: Consumer) -> None:
         super().__init__(subscription, consumer.type)
@@ -43,6 +44,8 @@ class SingleActiveDispatch(Dispatch):
         self._ranges: StickyRanges | None = None
         #: The last entry that was sent, or passed over, since the log was read anew; None: none was.
         self._seen: Position | None = None
+        #: Of an active consumer that reads what was compacted; None: the active one does not.
+        self._compacted: CompactedReads | None = None
         #: While what aborted transactions gave back is sent again; None: nothing is.
         self._given_back: GivenBack | None = None
 
@@ -96,6 +99,12 @@ class SingleActiveDispatch(Dispatch):
         """From the first entry that is not acknowledged, all of it."""
         self._seen = self._given_back = None
         self.reader.rewind()
+        active = self._core.active
+        self._compacted = None
+        if active is not None and active.reads_compacted:
+            from geminga.broker.subscription.compacted_reads import CompactedReads
+
+            self._compacted = CompactedReads(self.subscription.topic, self.reader.cursor, active)
 
     def held(self, consumer: Consumer, entries: Iterable[tuple[Position, int]]) -> None:
         """What is sent is not counted here."""
@@ -141,7 +150,8 @@ class SingleActiveDispatch(Dispatch):
             if not wanted or (self._nothing_read and not self._is_woken):
                 break
             self._is_woken = self._nothing_read = False
-            if not self.reader.cursor.reading.has_more_entries:
+            compacted = self._compacted
+            if not self.reader.cursor.reading.has_more_entries and not (compacted is not None and compacted.has_more):
                 self._at_end()
                 break
             if rounds == ROUNDS_MAX:
@@ -154,7 +164,7 @@ class SingleActiveDispatch(Dispatch):
                 if not wanted:
                     break
                 self._turns.reserve(wanted)
-            self.reader.read(wanted, bytes_max, self._on_read)
+            self.reader.read(wanted, bytes_max, self._on_read, compacted=compacted)
         self._is_waking = False
 
     def _on_read(self, result: Sequence[Entry] | StorageError) -> None:
@@ -169,6 +179,8 @@ class SingleActiveDispatch(Dispatch):
         if result and active.connection.output.is_held:
             # It was read before the shortage, and is read again when there is room: that wakes the consumer.
             self.reader.cursor.reading.go_back_to(result[0].position)
+            if self._compacted is not None:
+                self._compacted.go_back_to(result[0].position)
             if active.can_receive():
                 self.wake_later()
             return
@@ -179,7 +191,8 @@ class SingleActiveDispatch(Dispatch):
             cursor = self.reader.cursor
             ranges = self._ranges
             hashes = sticky_hash_of if ranges is not None else None
-            recent = self.subscription.recent_candidates()
+            # What was compacted may be another entry than the one that others got there.
+            recent = self.subscription.recent_candidates() if self._compacted is None else None
             entries = filter_entries(
                 result,
                 cursor,

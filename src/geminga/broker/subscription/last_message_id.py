@@ -11,6 +11,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
+    from geminga.broker.subscription.ports import CompactedMessages
     from geminga.managed_ledger import ManagedLedger
 
 #: What parts of the topic say of entries that no reader is to see.
@@ -19,8 +20,29 @@ Hides = Sequence[Callable[[Position, pb.MessageMetadata], bool]]
 NO_MESSAGE: Final = Position(-1, -1)
 
 
-async def last_message_id(ledger: ManagedLedger, hides: Hides = ()) -> tuple[Position, int]:
-    """(position, index of the last message in its batch or -1); (NO_MESSAGE, -1) if the topic has none."""
+async def last_message_id(
+    ledger: ManagedLedger, hides: Hides = (), compacted: CompactedMessages | None = None
+) -> tuple[Position, int]:
+    """(position, index of the last message in its batch or -1); (NO_MESSAGE, -1) if the topic has none.
+
+    ``compacted``: of what a consumer of compacted messages gets: up to the horizon the log does not count.
+    """
+    if compacted is not None and ledger.extent.readable_position <= compacted.horizon:
+        return await _last_compacted(compacted)
+    found = await _last_of_log(ledger, hides)
+    if compacted is not None and found[0] <= compacted.horizon:
+        return await _last_compacted(compacted)
+    return found
+
+
+async def _last_compacted(compacted: CompactedMessages) -> tuple[Position, int]:
+    from geminga.broker.core.compaction.entry_messages import last_index_of
+
+    entry = await compacted.last()
+    return (NO_MESSAGE, -1) if entry is None else (entry.position, last_index_of(entry.data))
+
+
+async def _last_of_log(ledger: ManagedLedger, hides: Hides) -> tuple[Position, int]:
     position = ledger.extent.readable_position
     first = ledger.ledgers.first_position
     # Each step is one entry of the log: it ends at its beginning.

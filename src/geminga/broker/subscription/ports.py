@@ -19,7 +19,8 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.core.departure import Farewell, Leaving
-    from geminga.managed_ledger import ManagedLedger
+    from geminga.managed_ledger import Entry, ManagedLedger
+    from geminga.model.errors import StorageError
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 
 
@@ -168,6 +169,25 @@ class SubscriptionTopic(Protocol):
         ...
 
 
+class CompactedMessages(Protocol):
+    """The newest messages of a topic's keys, up to where it was compacted."""
+
+    @property
+    def horizon(self) -> Position:
+        """Up to here: what lies behind is read from the log."""
+        ...
+
+    def read(
+        self, first: Position, entries_max: int, bytes_max: int, done: Callable[[Sequence[Entry] | StorageError], None]
+    ) -> None:
+        """Entries at or behind ``first``, as they lie in the topic but for what was left out; none: there are none."""
+        ...
+
+    async def last(self) -> Entry | None:
+        """The newest entry; None: nothing was kept. Raises StorageError."""
+        ...
+
+
 class DispatchedTopic(SubscriptionTopic, Protocol):
     """A topic with a managed ledger, as dispatch sees it."""
 
@@ -194,6 +214,11 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
     @property
     def hides(self) -> Sequence[Callable[[Position, pb.MessageMetadata], bool]]:
         """Whether an entry is never to be seen by readers, of whom it concerns; mostly of nobody."""
+        ...
+
+    @property
+    def compacted(self) -> CompactedMessages | None:
+        """What was compacted of it; None: it never was."""
         ...
 
     def delays(self) -> TopicDelays | None:

@@ -18,7 +18,7 @@ from geminga.model.errors import (
     SubscriptionNotFoundError,
     UnavailableError,
 )
-from geminga.model.topic_name import COMPACTION_CURSOR, TopicName, encode_name, is_internal_cursor
+from geminga.model.topic_name import TopicName, encode_name, is_internal_cursor
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 #: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
@@ -105,11 +105,8 @@ def check_consumer_limit(topic: SubscriptionTopic, subscriptions: Collection[Con
 
 
 def check_subscription_name(topic: TopicName, name: str) -> None:
-    """Raise NotAllowedError for a cursor of the broker's own: who acknowledged on one would let go of what it keeps.
-
-    On a topic of the broker's own that of compaction is one, too: its properties say what is read in place of messages.
-    """
-    if is_internal_cursor(name) or (topic.is_system and name == COMPACTION_CURSOR):
+    """Raise NotAllowedError for a cursor of the broker's own: who acknowledged on one would let go of what it keeps."""
+    if is_internal_cursor(name):
         raise NotAllowedError(f"Subscription with reserved subscription name attempted: {name} on {topic}")
 
 

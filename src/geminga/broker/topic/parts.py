@@ -27,6 +27,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.policies.config import PolicyConfig
+    from geminga.broker.subscription.ports import CompactedMessages
     from geminga.broker.subscription.subscription import Subscription
     from geminga.broker.topic.producer import Producer
     from geminga.broker.topic.services import TopicServices
@@ -50,6 +51,9 @@ class LogAppends(Protocol):
 
 class PartTopic(Protocol):
     """The topic, as its parts use it."""
+
+    #: What was compacted of it, for whoever reads that; None: it never was.
+    compacted: CompactedMessages | None
 
     @property
     def name(self) -> TopicName:

@@ -30,17 +30,20 @@ from geminga.broker.topic.transacting import TopicTransactions
 from geminga.managed_ledger import ManagedLedger
 from geminga.model.errors import ConflictError, NotAllowedError
 from geminga.model.position import Position
-from geminga.model.topic_name import DEDUP_CURSOR, TopicName, decode_name, is_internal_cursor
+from geminga.model.topic_name import COMPACTION_CURSOR, DEDUP_CURSOR, TopicName, decode_name, is_internal_cursor
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
+    from geminga.broker.subscription.ports import CompactedMessages
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
 __all__ = ["PersistentTopic", "Topic"]
 
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+#: Cursors of the broker's own that keep no topic from being removed as inactive.
+OWN_CURSORS: Final = (DEDUP_CURSOR, COMPACTION_CURSOR)
 
 
 class KeptByLedger:
@@ -70,7 +73,7 @@ class KeptByLedger:
 class PersistentTopic(Topic):
     """A topic whose messages are stored."""
 
-    __slots__ = ("_remove_tail_listener", "_subscriptions", "ledger", "parts", "storage_rates")
+    __slots__ = ("_remove_tail_listener", "_subscriptions", "compacted", "ledger", "parts", "storage_rates")
 
     publishing: LogPublishing
     transactions: TopicTransactions | None
@@ -78,6 +81,8 @@ class PersistentTopic(Topic):
     def __init__(self, services: TopicServices, name: TopicName, ledger: ManagedLedger) -> None:
         """``ledger`` is open; :meth:`load` makes the topic ready."""
         self.ledger = ledger
+        #: What was compacted of it; None: it never was.
+        self.compacted: CompactedMessages | None = None
         #: What it has beside its log.
         self.parts = Parts(self, services.parts)
         life = TopicLife(name, services.runtime.clock)
@@ -282,8 +287,8 @@ class PersistentTopic(Topic):
                 backlog=max(
                     (c.backlog_count for name, c in cursors.items() if not is_internal_cursor(name)), default=0
                 ),
-                # Deduplication's own snapshot is worth nothing without the messages.
-                internal_backlog=max((c.backlog_count for c in internal if c.name != DEDUP_CURSOR), default=0),
+                # Deduplication's snapshot, and what was compacted, are worth nothing without somebody who reads.
+                internal_backlog=max((c.backlog_count for c in internal if c.name not in OWN_CURSORS), default=0),
             )
         )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.publishing.rates import NO_THROTTLES, BrokerThrottles
 
@@ -27,6 +28,21 @@ if TYPE_CHECKING:
     from geminga.runtime import Part, Runtime
     from geminga.transaction.ports import BufferSnapshots, HoldsBack, Registrations
     from geminga.wire._generated import pulsar_api_pb2 as pb
+
+
+#: Topics of a broker that are compacted at the same time; others wait for their turn.
+COMPACTIONS_AT_ONCE: Final = 2
+
+
+class Compactions:
+    """What the compactions of a broker's topics have in common."""
+
+    __slots__ = ("asked", "turns")
+
+    def __init__(self) -> None:
+        #: Topics that somebody asked to be compacted now.
+        self.asked: set[TopicName] = set()
+        self.turns = asyncio.Semaphore(COMPACTIONS_AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +100,8 @@ class TopicServices:
     unacked_budget: UnackedBudget | None
     #: A dispatcher was thrown away as it was.
     recount_unacked: Callable[[], None]
+    #: Which are compacted, and how many at once.
+    compactions: Compactions = field(default_factory=Compactions)
     #: Rates of all topics together, as they are now.
     throttles: Callable[[], BrokerThrottles] = lambda: NO_THROTTLES
 

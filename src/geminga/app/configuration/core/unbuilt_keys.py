@@ -127,7 +127,6 @@ GROUPS: Final = (
             "gcsManagedLedgerOffloadServiceAccountKeyFile"
         ),
     ),
-    Unbuilt("Compaction", "topics are not compacted", _keys("brokerServiceCompactionThresholdInBytes")),
     Unbuilt(
         "Replication and migration between clusters",
         "nothing is replicated",

@@ -127,7 +127,7 @@ COMPACTION_THRESHOLD: Final = PolicyRow(
     read=long_of,
     otherwise=0,
     check=limit_check("Invalid value for compactionThreshold", LONG_MAX),
-    of_broker=lambda: 0,
+    keys=("brokerServiceCompactionThresholdInBytes",),
     namespace=NamespaceLevel(
         "compaction_threshold",
         Rest(
@@ -140,7 +140,7 @@ COMPACTION_THRESHOLD: Final = PolicyRow(
     topic=TopicLevel(
         {"compactionThreshold": optional("long")}, Rest("compactionThreshold", nothing=Nothing.IS_REFUSED)
     ),
-    unbuilt="compaction",
+    followed_by=("compaction/part.py",),
     text="Bytes that may come between two compactions; 0: only on demand.",
 )
 OFFLOAD_POLICIES: Final[PolicyRow[Any]] = PolicyRow(

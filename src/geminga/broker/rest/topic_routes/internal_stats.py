@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
+from geminga.broker.compaction.part import TopicCompaction
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
@@ -46,7 +47,7 @@ NO_LEDGER: Final[Mapping[str, Json]] = {
     "waitingCursorsCount": 0,
     "pendingAddEntriesCount": 0,
 }
-#: The ledger that compaction would have written.
+#: Where nothing was compacted.
 NO_COMPACTED_LEDGER: Final[Mapping[str, Json]] = {
     "ledgerId": -1,
     "entries": -1,
@@ -65,6 +66,10 @@ async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
     # As in Pulsar, where to load a topic for this question is to open a ledger.
     await topic.ledger.open_ledger()
     await _look_up_creation(topic)
+    part = topic.parts.find(TopicCompaction)
+    if part is not None and part.served is not None:
+        with suppress(StorageError):  # what is not known of it is -1
+            await part.served.open()
     stats = log_stats(topic)
     stats["schemaLedgers"] = [
         {
@@ -104,8 +109,19 @@ def log_stats(topic: PersistentTopic) -> Document:
     stats["waitingCursorsCount"] = waiting
     parts = {name: cast("Document", dict(found)) for name, found in topic.parts.stats().items() if found}
     stats["geminga"] = {**parts, **{name: section(topic) for name, section in INTERNAL_SECTIONS.items()}}
-    stats["compactedLedger"] = {**NO_COMPACTED_LEDGER}
+    stats["compactedLedger"] = {**NO_COMPACTED_LEDGER, **_compacted_ledger(topic)}
     return stats
+
+
+def _compacted_ledger(topic: PersistentTopic) -> Document:
+    part = topic.parts.find(TopicCompaction)
+    ledger = part.served if part is not None else None
+    if ledger is None:
+        return {}
+    found: Document = {"ledgerId": ledger.ledger_id}
+    if ledger.info is not None:
+        found["entries"], found["size"] = ledger.info.entries, ledger.info.size_bytes
+    return found
 
 
 async def _look_up_creation(topic: PersistentTopic) -> None:

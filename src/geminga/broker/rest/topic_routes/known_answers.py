@@ -1,4 +1,4 @@
-"""Looks at what is not built whose answer is known all the same: nothing was ever compacted, migrated or grouped.
+"""Looks at what is not built whose answer is known all the same: nothing was ever migrated or grouped.
 
 What can not be done there is refused by ``core/unbuilt.py``.
 """
@@ -14,26 +14,17 @@ from geminga.broker.access.core.actions import (
     ClusterOperation,
     PolicyName,
     SuperUser,
-    TopicOperation,
     reading,
     writing,
 )
 from geminga.broker.policies.core.row import NO_POLICIES
 from geminga.broker.resources.documents import Document
-from geminga.broker.rest.calls.requests import context_of, json_response, nothing_set, path_text, topic_of
-from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
-from geminga.broker.rest.calls.targets import is_partitioned
+from geminga.broker.rest.calls.requests import context_of, json_response, nothing_set, path_text
+from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
-from geminga.model.errors import NotFoundError, TopicNotFoundError
-from geminga.model.topic_name import TopicName
+from geminga.model.errors import NotFoundError
 
 _GROUP: Final = "resource_group_name"
-
-
-async def compaction_status(request: Request) -> Response:
-    """That of a topic which was never compacted."""
-    await _require_topic(request)
-    return json_response({"status": "NOT_RUN", "lastError": ""})
 
 
 async def cluster_migration(request: Request) -> Response:
@@ -73,20 +64,9 @@ async def remove_group(request: Request) -> Response:
     return await change_policy(request, change, NO_POLICIES)
 
 
-async def _require_topic(request: Request) -> TopicName:
-    """The topic of the path; TopicNotFoundError, also where its namespace is not there, as in Pulsar here."""
-    topics, name = context_of(request).topics, topic_of(request)
-    if not await topics.registry.exists(name) and not await is_partitioned(topics, name):
-        raise TopicNotFoundError(f"Topic {name} not found")
-    return name
-
-
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _GROUPS: Final = "/admin/v2/resourcegroups"
 
-OF_TOPICS: Final = [
-    Route(f"{TOPIC_PATH}/compaction", compaction_status, methods=["GET"], needs=TopicOperation.COMPACT),
-]
 OF_NAMESPACES: Final = [
     Route(f"{_NAMESPACE}/resourcegroup", get_group, methods=["GET"], needs=reading(PolicyName.RESOURCEGROUP)),
     Route(f"{_NAMESPACE}/resourcegroup", remove_group, methods=["DELETE"], needs=writing(PolicyName.RESOURCEGROUP)),

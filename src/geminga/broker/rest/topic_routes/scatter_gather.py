@@ -28,7 +28,7 @@ from geminga.broker.rest.calls.requests import (
 )
 from geminga.broker.rest.calls.routing import Handler, Route
 from geminga.broker.rest.calls.targets import UNUSED_LOADED_MAX
-from geminga.broker.rest.topic_routes import messages, subscriptions, topics
+from geminga.broker.rest.topic_routes import compaction, messages, subscriptions, topics
 from geminga.broker.statistics.partitioned import merged_stats, partitioned_metadata
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
@@ -238,6 +238,10 @@ def _backlog(request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     )
 
 
+def _compaction(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
+    return json_response(compaction.joined(one.document for one in answers))
+
+
 _MISSING: Final = frozenset({404})
 #: By handler.
 GATHERED: Final[dict[Handler, ScatterGather]] = {
@@ -250,6 +254,9 @@ GATHERED: Final[dict[Handler, ScatterGather]] = {
     subscriptions.reset_to_time: ScatterGather(_done, passed_over=_MISSING),
     subscriptions.get_properties: ScatterGather(_first, passed_over=_MISSING),
     subscriptions.set_properties: ScatterGather(_done, passed_over=_MISSING),
+    compaction.trigger: ScatterGather(_done, nothing=_MISSING),
+    compaction.status: ScatterGather(_compaction, nothing=_MISSING),
+    compaction.forget: ScatterGather(_done, nothing=_MISSING),
     messages.backlog: ScatterGather(_backlog, passed_over=_MISSING),
     topics.get_partitioned_stats: ScatterGather(_stats, nothing=_MISSING, rest="/stats"),
     topics.get_partitioned_internal_stats: ScatterGather(_internal_stats, nothing=_MISSING, rest="/internalStats"),

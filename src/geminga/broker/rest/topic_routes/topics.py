@@ -48,6 +48,7 @@ from geminga.broker.statistics.topics import add_stored
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import EPOCH_PROPERTY, PersistentTopic
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
+from geminga.managed_ledger.rules.attached import ATTACHED_PROPERTY, COMPACTED_PROPERTY
 from geminga.managed_ledger.rules.unreadable import SKIPPED_PROPERTY
 from geminga.model.errors import (
     ConflictError,
@@ -61,7 +62,7 @@ from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
 #: What is a number to Pulsar behind the name of a partitioned topic.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 #: Properties of a topic that are the broker's own and are neither shown nor changed here.
-INTERNAL_PROPERTIES = (EPOCH_PROPERTY, TRANSACTIONS_PROPERTY, SKIPPED_PROPERTY)
+INTERNAL_PROPERTIES = (EPOCH_PROPERTY, TRANSACTIONS_PROPERTY, SKIPPED_PROPERTY, ATTACHED_PROPERTY, COMPACTED_PROPERTY)
 
 
 async def list_topics(request: Request) -> Response:
@@ -254,7 +255,7 @@ async def truncate(request: Request) -> Response:
         raise PreconditionFailedError("unsupport truncate")
     if name.is_system:
         raise NotAllowedError(f"{name} is the broker's own: what it stores is in force, and can not be truncated")
-    async for topic in _each_stored(request, "Truncate"):
+    async for topic in each_stored(request, "Truncate"):
         await topic.truncate()
     return no_content()
 
@@ -263,14 +264,14 @@ async def trim(request: Request) -> Response:
     """Delete what all subscriptions have acknowledged and retention does not hold, now rather than soon; of every
     partition."""
     try:
-        async for topic in _each_stored(request, "Trim"):
+        async for topic in each_stored(request, "Trim"):
             await topic.ledger.trimmer.trim()
     except NotFoundError as error:
         raise TopicNotFoundError(f"Topic {topic_of(request)} not found") from error
     return nothing_set()
 
 
-async def _each_stored(request: Request, what: str) -> AsyncIterator[PersistentTopic]:
+async def each_stored(request: Request, what: str) -> AsyncIterator[PersistentTopic]:
     """The topic, or the partitions that are there; raises as :func:`persistent_topic`."""
     topics, name = context_of(request).topics, topic_of(request)
     if not name.is_persistent:

@@ -132,10 +132,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         "POST /admin/v2/metadata/migration/start",
     ),
     *_routes(
-        "compaction",
-        f"PUT {_TOPIC}/compaction",
-    ),
-    *_routes(
         "a list of what is offloaded of a whole namespace",
         f"GET {_NAMESPACE}/scanOffloadedLedgers",
     ),

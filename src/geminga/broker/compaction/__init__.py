@@ -1,0 +1,1 @@
+"""Compaction of topics: the newest message of each key, in a ledger of its own."""

@@ -1,0 +1,1 @@
+"""Which messages a compacted topic keeps: pure."""

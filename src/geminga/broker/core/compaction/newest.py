@@ -1,0 +1,225 @@
+"""Which messages of a log are the newest of their keys: exact, in bounded memory.
+
+Messages are numbered as they come. The newest number of each key is kept in a table; when that would take more than
+it may, what it has and all that comes goes to runs of keys elsewhere (:class:`Spill`), which are judged one by one in
+the end. What is left is a bit for each message: kept, or not.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from struct import Struct, unpack_from
+from typing import Final, Protocol
+
+from geminga.broker.core.compaction.entry_messages import ChunkPart, EntryMessages, Key
+
+#: What a key takes in the table beside its own bytes: a text, a number, a slot of a dictionary that grows.
+KEY_BYTES: Final = 200
+#: Messages in parts whose other parts did not come yet; the oldest are kept without being anybody's newest.
+OPEN_CHUNKS_MAX: Final = 10_000
+#: Runs of keys that a table is divided into: a run of 50,000,000 keys has 200,000 of them.
+RUNS: Final = 256
+#: Keys judged between two looks at the clock.
+STEP_KEYS: Final = 2000
+#: Of a record in a run: bytes of the key, how many numbers, and whether the key is text.
+_HEAD: Final = Struct(">IIB")
+_NUMBER: Final = Struct(">Q")
+
+
+class Spill(Protocol):
+    """Where runs of keys are while the table is too large."""
+
+    def write(self, run: int, record: bytes) -> None:
+        """Behind all that was written to this run. Raises StorageError."""
+        ...
+
+    def read(self, run: int) -> bytes:
+        """All that was written to it. Raises StorageError."""
+        ...
+
+    def close(self) -> None:
+        """Nothing of it is needed any more."""
+        ...
+
+
+class KeptMessages:
+    """A bit for each message, by its number."""
+
+    __slots__ = ("_bits",)
+
+    def __init__(self) -> None:
+        self._bits = bytearray()
+
+    def add(self, number: int) -> None:
+        """It is kept."""
+        index = number >> 3
+        bits = self._bits
+        if index >= len(bits):
+            bits.extend(bytes(index + 1 - len(bits) + (len(bits) >> 3)))
+        bits[index] |= 1 << (number & 7)
+
+    def __len__(self) -> int:
+        return int.from_bytes(self._bits, "big").bit_count()
+
+    def __contains__(self, number: int) -> bool:
+        index = number >> 3
+        return index < len(self._bits) and bool(self._bits[index] >> (number & 7) & 1)
+
+
+#: The numbers of a key's newest message: one, or those of its parts; none: the key was deleted.
+_Numbers = int | Sequence[int]
+_DELETED: Final[Sequence[int]] = ()
+
+
+class NewestMessages:
+    """See the module."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_keeps_null_keys",
+        "_new_spill",
+        "_open",
+        "_spill",
+        "_table",
+        "_table_bytes",
+        "count",
+        "kept",
+        "total_keys",
+    )
+
+    def __init__(self, *, keeps_null_keys: bool, bytes_max: int, new_spill: Callable[[], Spill]) -> None:
+        """``keeps_null_keys``: messages without a key stay. ``bytes_max``: what the table of keys may take."""
+        self._keeps_null_keys = keeps_null_keys
+        self._bytes_max = bytes_max
+        self._new_spill = new_spill
+        self._table: dict[str | bytes, _Numbers] = {}
+        self._table_bytes = 0
+        self._spill: Spill | None = None
+        #: Messages in parts that are not complete, by series.
+        self._open: dict[str, array[int]] = {}
+        #: Messages that came.
+        self.count = 0
+        #: Those that are kept: complete after :meth:`settle`.
+        self.kept = KeptMessages()
+        #: Keys with a value, after :meth:`settle`.
+        self.total_keys = 0
+
+    def add(self, entry: EntryMessages) -> None:
+        """The next entry of the log. May raise StorageError."""
+        if entry.is_whole:
+            for _ in entry.messages:
+                self.kept.add(self.count)
+                self.count += 1
+        elif entry.chunk is not None:
+            self._add_chunk(entry.messages[0].key, entry.chunk)
+        else:
+            for key, is_null, is_gone in entry.messages:
+                if not is_gone:
+                    self._newest(key, _DELETED if is_null else self.count)
+                self.count += 1
+
+    def settle(self) -> Iterator[None]:
+        """Judge all keys; yields now and then, so that others have their turn. May raise StorageError."""
+        for series in self._open.values():
+            # Its other parts may come: nothing of it goes, and it is nobody's newest yet.
+            self._keep(series)
+        self._open.clear()
+        if self._spill is None:
+            yield from self._judge(self._table)
+            self._table = {}
+            return
+        for run in range(RUNS):
+            yield from self._judge(_replayed(self._spill.read(run)))
+            yield
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is elsewhere."""
+        if self._spill is not None:
+            self._spill.close()
+            self._spill = None
+        self._table = {}
+
+    def _judge(self, table: dict[str | bytes, _Numbers]) -> Iterator[None]:
+        for step, numbers in enumerate(table.values()):
+            self.total_keys += 1
+            self._keep((numbers,) if isinstance(numbers, int) else numbers)
+            if not step % STEP_KEYS:
+                yield
+
+    def _keep(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self.kept.add(number)
+
+    def _add_chunk(self, key: Key, part: ChunkPart) -> None:
+        number = self.count
+        self.count += 1
+        series = self._open.pop(part.series, None)
+        if part.chunk_id == 0:
+            if series is not None:
+                self._keep(series)
+            if len(self._open) >= OPEN_CHUNKS_MAX:
+                self._keep(self._open.pop(next(iter(self._open))))
+            series = array("Q", (number,))
+        elif series is None or len(series) != part.chunk_id:
+            # A part that was sent twice, or whose first ones are gone: left as it is.
+            self.kept.add(number)
+        else:
+            series.append(number)
+            if len(series) == part.chunks:
+                self._newest(key, series)
+                return
+        if series is not None:
+            self._open[part.series] = series
+
+    def _newest(self, key: Key, numbers: _Numbers) -> None:
+        if key is None:
+            if self._keeps_null_keys and numbers is not _DELETED:
+                self._keep((numbers,) if isinstance(numbers, int) else numbers)
+            return
+        if self._spill is not None:
+            self._spill.write(*_record(key, numbers))
+            return
+        table = self._table
+        if key not in table:
+            if numbers is _DELETED:
+                return
+            self._table_bytes += KEY_BYTES + len(key)
+        elif numbers is _DELETED:
+            del table[key]
+            self._table_bytes -= KEY_BYTES + len(key)
+            return
+        table[key] = numbers
+        if self._table_bytes > self._bytes_max:
+            spill = self._spill = self._new_spill()
+            for each, found in table.items():
+                spill.write(*_record(each, found))
+            self._table = {}
+
+
+def _record(key: str | bytes, numbers: _Numbers) -> tuple[int, bytes]:
+    """The run that a key is in, and what is written there."""
+    is_text = isinstance(key, str)
+    raw = key.encode() if isinstance(key, str) else key
+    values: Sequence[int] = (numbers,) if isinstance(numbers, int) else numbers
+    head = _HEAD.pack(len(raw), len(values), is_text)
+    return hash(raw) % RUNS, b"".join((head, raw, *map(_NUMBER.pack, values)))
+
+
+def _replayed(data: bytes) -> dict[str | bytes, _Numbers]:
+    table: dict[str | bytes, _Numbers] = {}
+    position = 0
+    while position < len(data):
+        size, count, is_text = _HEAD.unpack_from(data, position)
+        position += _HEAD.size
+        raw = data[position : position + size]
+        position += size
+        key: str | bytes = raw.decode() if is_text else raw
+        if count:
+            numbers = unpack_from(f">{count}Q", data, position)
+            position += count * _NUMBER.size
+            table[key] = numbers[0] if count == 1 else numbers
+        else:
+            table.pop(key, None)
+    return table

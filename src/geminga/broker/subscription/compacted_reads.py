@@ -1,0 +1,109 @@
+"""Reads of a consumer that asked for what was compacted: first the newest messages of keys, then the log.
+
+Each read begins at the cursor's read position and goes to whichever has the entry: what was compacted up to the
+horizon of now, the log behind it. A reader may begin before the first entry that the log still has: where it asked to
+begin counts then. Loaded by the first such consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from geminga.model import EARLIEST, LATEST, Position
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.consumer import Consumer
+    from geminga.broker.subscription.ports import DispatchedTopic
+    from geminga.managed_ledger import Entry, ManagedCursor
+    from geminga.model.errors import StorageError
+
+Done = Callable[["Sequence[Entry] | StorageError"], None]
+
+
+class CompactedReads:
+    """Of the active consumer of one subscription, from one rewind to the next."""
+
+    __slots__ = ("_cursor", "_early", "_has_begun", "_start", "_topic")
+
+    def __init__(self, topic: DispatchedTopic, cursor: ManagedCursor, consumer: Consumer) -> None:
+        self._topic = topic
+        self._cursor = cursor
+        #: Where it asked to begin; None: at the end, or where its cursor stands.
+        self._start = consumer.compacted_from
+        #: The next entry, where it lies before all that the log has; None: the cursor says it.
+        self._early: Position | None = None
+        self._has_begun = False
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the next read is of what was compacted."""
+        compacted = self._topic.compacted
+        return compacted is not None and self._next() <= compacted.horizon
+
+    def read(self, entries_max: int, bytes_max: int, done: Done) -> None:
+        """Read on; ``done`` as of the cursor's reads."""
+        compacted = self._topic.compacted
+        reading = self._cursor.reading
+        if compacted is None or (position := self._next()) > compacted.horizon:
+            reading.read_entries(entries_max, bytes_max, done)
+            return
+
+        def got(result: Sequence[Entry] | StorageError) -> None:
+            if not isinstance(result, Sequence):
+                done(result)
+            elif result:
+                ledger_id, entry_id = result[-1].position
+                self._passed(Position(ledger_id, entry_id + 1))
+
+                def give() -> None:
+                    entries = self._unacknowledged(result)
+                    if entries:
+                        done(entries)
+                    else:
+                        self.read(entries_max, bytes_max, done)
+
+                self._cursor.when_loaded({entry.ledger_id for entry in result}, give, done)
+            elif self._cursor.is_closed or self._topic.compacted is None:
+                reading.read_entries(entries_max, bytes_max, done)
+            else:
+                self._passed(Position(compacted.horizon.ledger_id, compacted.horizon.entry_id + 1))
+                self.read(entries_max, bytes_max, done)
+
+        compacted.read(position, entries_max, bytes_max, got)
+
+    def go_back_to(self, position: Position) -> None:
+        """What was read from ``position`` on was not used."""
+        self._early = position
+
+    def _next(self) -> Position:
+        read = self._cursor.read_position
+        if not self._has_begun:
+            self._has_begun = True
+            start = self._start
+            if not self._cursor.is_durable:
+                wanted = start
+            else:
+                # It never acknowledged anything of the log, and began at its beginning.
+                wanted = EARLIEST if self._cursor.mark_delete_position.entry_id < 0 else None
+            if wanted is not None and wanted != LATEST and self._is_before_log(wanted, read):
+                self._early = wanted
+        if self._early is not None and self._early >= read:
+            self._early = None
+        return read if self._early is None else self._early
+
+    def _is_before_log(self, wanted: Position, read: Position) -> bool:
+        """Whether the log has no entry at or behind ``wanted`` that comes before ``read``: it was trimmed."""
+        ledgers = self._topic.ledger.ledgers
+        return wanted < read and (not ledgers.entry_count or ledgers.at_or_after(wanted) >= read)
+
+    def _passed(self, position: Position) -> None:
+        self._early = position
+        self._cursor.reading.skip_to(position)
+
+    def _unacknowledged(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Without those that were acknowledged one by one."""
+        state, marked = self._cursor.state, self._cursor.mark_delete_position
+        if not state.acked.count:
+            return entries
+        return [entry for entry in entries if entry.position <= marked or not state.is_acknowledged(entry.position)]
