@@ -7,18 +7,30 @@ compacted when it read, and all behind that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple
 
+from geminga.bookkeeper.memory import MemoryBookie
+from geminga.broker.compaction import run
 from geminga.broker.compaction.part import RUNNING, TopicCompaction, compact
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.managed_ledger.log import attached
+from geminga.managed_ledger.named_ledgers import all_named_ledgers
 from geminga.managed_ledger.rules.catch_up_share import WAIT_MAX_S
-from geminga.model.position import Position
+from geminga.managed_ledger.shared import crash_points as ml_points
+from geminga.metadata.memory import MemoryMetadata
+from geminga.model.errors import GemingaError
+from geminga.model.position import EARLIEST, Position
+from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_batch, single_message_head
-from geminga.wire.pulsar.compression import compress, decompress
+from geminga.wire.pulsar.compression import LZ4, NONE, ZLIB, compress, decompress
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
-from support.worlds.broker_world import BrokerWorld, Client, Type
-from support.worlds.policy_levels import seconds, topic_of
+from support.worlds.broker_world import ENDPOINTS, BrokerWorld, Client, Type
+from support.worlds.policy_levels import seconds, set_topic, topic_of
 from support.worlds.subscriptions import settle
 
 #: Virtual seconds that a compaction may take.
@@ -55,6 +67,11 @@ class CompactionStory:
         self._sequence_id = 0
         self._consumers = 0
         self._client: Client | None = None
+
+    async def hold(self, threshold: int = 1 << 40) -> None:
+        """From now on nothing is trimmed that was not compacted: the topic has a threshold, which nothing reaches."""
+        await self.topic()
+        await set_topic(self.world, "compactionThreshold", threshold)
 
     async def publish(
         self,
@@ -203,3 +220,150 @@ def messages_of(message_id: pb.MessageIdData, entry: bytes) -> list[Got]:
         for index, (one, value) in enumerate(decode_batch(payload, metadata.num_messages_in_batch))
         if not one.compacted_out
     ]
+
+
+#: Moments of a compaction, of trimming and of the cursor's writes.
+POINTS: Final = (
+    attached.MADE,
+    attached.NAMED,
+    attached.FORGOTTEN,
+    run.BEGUN,
+    run.WRITTEN,
+    run.NAMED,
+    ml_points.TRIM_FLUSHED,
+    ml_points.TRIM_LISTED,
+    ml_points.CURSOR_CREATED,
+    ml_points.CURSOR_LEDGER_CREATED,
+    ml_points.CURSOR_MARKER_APPENDED,
+    ml_points.CURSOR_MARKER_DURABLE,
+    ml_points.CURSOR_LEDGER_NAMED,
+)
+LIVES: Final = 6
+STEPS: Final = 14
+KEYS: Final = 7
+
+
+class CompactionLives:
+    """Some lives of a broker over one storage, each with any steps; most end in a crash while something is compacted."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self.world = world
+        self.rng = world.rng("compaction")
+        self.node = world.node("broker")
+        self.server = MemoryMetadata()
+        self.bookie = MemoryBookie()
+        self.sent: list[Sent] = []
+        self.compacted = 0
+        self.value = 0
+
+    async def run(self) -> None:
+        """All lives; the last one has no crash."""
+        for life in range(LIVES):
+            is_last = life == LIVES - 1
+            if not is_last and self.rng.random() < 0.8:
+                self.world.crash_at(self.rng.choice(POINTS), self.rng.choice((1, 1, 2, 3)), node=self.node)
+            while True:
+                self.node.start()
+                try:
+                    await self.node.run(partial(self.live, is_first=not life, is_last=is_last))
+                except NodeCrashedError:
+                    continue
+                break
+            self.world.crash(self.node, reason="end of life")
+
+    async def live(self, node: SimNode, *, is_first: bool, is_last: bool) -> None:
+        """One life."""
+        config = BrokerConfig(
+            keep_alive_interval_s=1_000_000, delete_inactive_topics=False, compaction_threshold_bytes=1 << 40
+        )
+        ledgers = ManagedLedgerConfig(max_entries_per_ledger=self.rng.choice((2, 5, 50)), min_rollover_minutes=0)
+        world = BrokerWorld(node.runtime, config, ledgers, server=self.server, bookie=self.bookie)
+        if is_first and not self.sent:
+            await world.start()
+        else:
+            await world.broker.start(ENDPOINTS)
+        story = CompactionStory(world)
+        story.sent, story.compacted = self.sent, self.compacted
+        await self.learn(story)
+        await self.check(story)
+        for _ in range(STEPS):
+            await self.step(story)
+        await self.check(story)
+        if is_last:
+            await story.compact()
+            await self.check(story)
+            await self.check_ledgers(story)
+        if is_last or self.rng.random() < 0.5:
+            await world.stop()
+
+    async def learn(self, story: CompactionStory) -> None:
+        """What was being published when the last life ended may be stored, and nobody was told."""
+        last = self.sent[-1].position if self.sent else EARLIEST
+        self.sent += [Sent(*got) for got in await story.read(read_compacted=False) if got.position > last]
+
+    async def step(self, story: CompactionStory) -> None:
+        """Anything."""
+        roll = self.rng.random()
+        if roll < 0.5:
+            await self.publish(story)
+        elif roll < 0.75:
+            with suppress(GemingaError):  # of a run that is under way
+                await story.compact()
+            await self.check(story)
+        elif roll < 0.85:
+            await story.trim()
+        elif roll < 0.93:
+            await (await story.topic()).ledger.roll()
+        else:
+            await self.check(story)
+
+    async def publish(self, story: CompactionStory) -> None:
+        """Some messages of few keys, in one of the ways that clients have."""
+        messages: list[tuple[str | None, str]] = []
+        for _ in range(self.rng.randint(1, 5)):
+            key = None if self.rng.random() < 0.05 else f"k{self.rng.randrange(KEYS)}"
+            self.value += 1
+            messages.append((key, "" if self.rng.random() < 0.2 else f"v{self.value}"))
+        await story.publish(
+            *messages, batched=self.rng.random() < 0.5, compression=self.rng.choice((NONE, NONE, LZ4, ZLIB))
+        )
+
+    async def check(self, story: CompactionStory) -> None:
+        """Readers get what the model says, from the beginning and from anywhere; what was compacted stays so."""
+        part = await story.part()
+        if part is not None:
+            horizon = part.horizon
+            compacted = sum(message.position <= horizon for message in self.sent)
+            assert compacted >= self.compacted, f"compacted up to {self.compacted} before, now up to {compacted}"
+            self.compacted = story.compacted = compacted
+        got, wanted = await story.read(), story.expected()
+        assert got == wanted, f"a reader got {got}, wanted {wanted}, compacted up to {story.compacted}"
+        if self.sent:
+            start = self.rng.randrange(len(self.sent))
+            position = self.sent[start].position
+            while start and self.sent[start - 1].position == position:
+                start -= 1
+            at = pb.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id)
+            got, wanted = await story.read(start_message_id=at), story.expected(start)
+            assert got == wanted, f"a reader from {start} got {got}, wanted {wanted}"
+
+    async def check_ledgers(self, story: CompactionStory) -> None:
+        """One ledger of what was compacted, and none that nobody names but those of a crash before they were named."""
+        topic, part = await story.topic(), await story.part()
+        assert part is not None
+        assert part.served is not None
+        assert topic.ledger.attached().ids == (part.served.ledger_id,)
+        bookkeeper, stray = story.world.ledgers.bookkeeper, []
+        named = await all_named_ledgers(story.world.metadata)
+        for ledger_id in set(await bookkeeper.ledger_ids()) - named:
+            about = (await bookkeeper.read_ledger(ledger_id)).metadata.custom_metadata
+            if about.get("component") == b"compacted-topic":
+                stray.append(ledger_id)
+        # Those are orphans, which are collected.
+        cut_off = self.world.points.crashes[attached.MADE] + self.world.points.crashes[attached.FORGOTTEN]
+        assert len(stray) <= cut_off, f"nobody names {stray}, and {cut_off} crashes came before one was named, or deleted"
+
+
+async def compaction_lives(world: SimWorld) -> None:
+    """The story of one seed."""
+    await CompactionLives(world).run()

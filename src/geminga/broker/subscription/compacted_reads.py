@@ -24,15 +24,15 @@ Done = Callable[["Sequence[Entry] | StorageError"], None]
 class CompactedReads:
     """Of the active consumer of one subscription, from one rewind to the next."""
 
-    __slots__ = ("_cursor", "_early", "_has_begun", "_start", "_topic")
+    __slots__ = ("_at", "_cursor", "_has_begun", "_start", "_topic")
 
     def __init__(self, topic: DispatchedTopic, cursor: ManagedCursor, consumer: Consumer) -> None:
         self._topic = topic
         self._cursor = cursor
         #: Where it asked to begin; None: at the end, or where its cursor stands.
         self._start = consumer.compacted_from
-        #: The next entry, where it lies before all that the log has; None: the cursor says it.
-        self._early: Position | None = None
+        #: The next entry; None: the cursor says it.
+        self._at: Position | None = None
         self._has_begun = False
 
     @property
@@ -44,9 +44,8 @@ class CompactedReads:
     def read(self, entries_max: int, bytes_max: int, done: Done) -> None:
         """Read on; ``done`` as of the cursor's reads."""
         compacted = self._topic.compacted
-        reading = self._cursor.reading
         if compacted is None or (position := self._next()) > compacted.horizon:
-            reading.read_entries(entries_max, bytes_max, done)
+            self._read_log(entries_max, bytes_max, done)
             return
 
         def got(result: Sequence[Entry] | StorageError) -> None:
@@ -54,7 +53,7 @@ class CompactedReads:
                 done(result)
             elif result:
                 ledger_id, entry_id = result[-1].position
-                self._passed(Position(ledger_id, entry_id + 1))
+                self._at = Position(ledger_id, entry_id + 1)
 
                 def give() -> None:
                     entries = self._unacknowledged(result)
@@ -64,42 +63,40 @@ class CompactedReads:
                         self.read(entries_max, bytes_max, done)
 
                 self._cursor.when_loaded({entry.ledger_id for entry in result}, give, done)
-            elif self._cursor.is_closed or self._topic.compacted is None:
-                reading.read_entries(entries_max, bytes_max, done)
             else:
-                self._passed(Position(compacted.horizon.ledger_id, compacted.horizon.entry_id + 1))
+                self._at = Position(compacted.horizon.ledger_id, compacted.horizon.entry_id + 1)
                 self.read(entries_max, bytes_max, done)
 
         compacted.read(position, entries_max, bytes_max, got)
 
     def go_back_to(self, position: Position) -> None:
         """What was read from ``position`` on was not used."""
-        self._early = position
+        self._at = position
+
+    def _read_log(self, entries_max: int, bytes_max: int, done: Done) -> None:
+        at, self._at = self._at, None
+        reading = self._cursor.reading
+        if at is not None:
+            reading.skip_to(at)
+        reading.read_entries(entries_max, bytes_max, done)
 
     def _next(self) -> Position:
+        """Where the next read begins."""
         read = self._cursor.read_position
         if not self._has_begun:
             self._has_begun = True
-            start = self._start
-            if not self._cursor.is_durable:
-                wanted = start
-            else:
+            wanted = self._start
+            if self._cursor.is_durable and self._cursor.mark_delete_position.entry_id < 0:
                 # It never acknowledged anything of the log, and began at its beginning.
-                wanted = EARLIEST if self._cursor.mark_delete_position.entry_id < 0 else None
-            if wanted is not None and wanted != LATEST and self._is_before_log(wanted, read):
-                self._early = wanted
-        if self._early is not None and self._early >= read:
-            self._early = None
-        return read if self._early is None else self._early
+                wanted = EARLIEST
+            if wanted is not None and wanted != LATEST and self._are_neighbours(wanted, read):
+                self._at = wanted
+        return read if self._at is None else self._at
 
-    def _is_before_log(self, wanted: Position, read: Position) -> bool:
-        """Whether the log has no entry at or behind ``wanted`` that comes before ``read``: it was trimmed."""
+    def _are_neighbours(self, one: Position, other: Position) -> bool:
+        """Whether the log has no entry between: what was there was trimmed."""
         ledgers = self._topic.ledger.ledgers
-        return wanted < read and (not ledgers.entry_count or ledgers.at_or_after(wanted) >= read)
-
-    def _passed(self, position: Position) -> None:
-        self._early = position
-        self._cursor.reading.skip_to(position)
+        return not ledgers.entry_count or ledgers.at_or_after(min(one, other)) >= max(one, other)
 
     def _unacknowledged(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Without those that were acknowledged one by one."""

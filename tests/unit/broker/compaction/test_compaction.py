@@ -31,6 +31,7 @@ def test_readers_get_the_newest_message_of_each_key_and_all_that_came_later() ->
 def test_keys_whose_messages_are_trimmed_are_there(restarts: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         story = CompactionStory(world)
+        await story.hold()
         for turn in range(6):
             await story.publish(*((f"k{number}", f"{turn}") for number in range(turn, 6)))
         await story.compact()
