@@ -45,7 +45,6 @@ REASONS: Mapping[str, str] = {
     "transaction/logs.py MemoryRecordLog": _MEMORY,
     "wire/bookkeeper/under_replication.py decode_lock": _INVERSE,
     "wire/bookkeeper/under_replication.py decode_vote": _INVERSE,
-    "wire/pulsar/compacted.py encode_compacted": _INVERSE,
     "wire/pulsar/frame.py encode_frame_head": _INVERSE,
     "wire/pulsar/transaction_log.py encode_pending_ack_records": _INVERSE,
     "wire/pulsar/transaction_log.py encode_transaction_records": _INVERSE,

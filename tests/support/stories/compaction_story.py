@@ -244,7 +244,7 @@ KEYS: Final = 7
 
 
 class CompactionLives:
-    """Some lives of a broker over one storage, each with any steps; most end in a crash while something is compacted."""
+    """Some lives of a broker over one storage, of any steps; most end in a crash while something is compacted."""
 
     def __init__(self, world: SimWorld) -> None:
         self.world = world
@@ -361,7 +361,9 @@ class CompactionLives:
                 stray.append(ledger_id)
         # Those are orphans, which are collected.
         cut_off = self.world.points.crashes[attached.MADE] + self.world.points.crashes[attached.FORGOTTEN]
-        assert len(stray) <= cut_off, f"nobody names {stray}, and {cut_off} crashes came before one was named, or deleted"
+        assert len(stray) <= cut_off, (
+            f"nobody names {stray}, and {cut_off} crashes came before one was named, or deleted"
+        )
 
 
 async def compaction_lives(world: SimWorld) -> None:

@@ -178,7 +178,8 @@ class RecordedTopic:
             tick_ms=self.delivery_tick_ms, is_strict=config.is_delayed_delivery_deliver_at_time_strict
         )
         self.hides = ()
-        self.parts = SimpleNamespace(stats=dict)
+        self.parts = SimpleNamespace(stats=dict, find=lambda _: None)
+        self.compacted = None
         #: Set by :func:`with_topic`.
         self.bookie = MemoryBookie()
         self.cache = EntryCache(0)

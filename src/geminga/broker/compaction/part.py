@@ -180,6 +180,19 @@ class TopicCompaction(TopicPart):
 
         spawn(run(), name=f"read what was compacted of {self._topic.name}", part=self._topic)
 
+    async def check(self) -> None:
+        """As :meth:`CompactedMessages.check`."""
+        try:
+            await self._read(CompactedLedger.open)
+        except LedgerClosedError:
+            raise
+        except StorageError as error:
+            ledger_id = self._ledger.ledger_id if self._ledger is not None else -1
+            raise StorageError(
+                f"what was compacted of {self._topic.name} can not be read: ledger {ledger_id}: {error}. Messages are "
+                "in no other place, unless the log has them still: DELETE .../compaction gives it up"
+            ) from error
+
     async def last(self) -> Entry | None:
         """As :meth:`CompactedMessages.last`."""
         return await self._read(CompactedLedger.last)

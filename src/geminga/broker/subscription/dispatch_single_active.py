@@ -17,7 +17,7 @@ from geminga.runtime import Contained
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
-    from geminga.broker.subscription.compacted_reads import CompactedReads
+    from geminga.broker.core.dispatch.compacted_reads import CompactedReads
     from geminga.broker.subscription.given_back import GivenBack
     from geminga.managed_ledger import Entry
     from geminga.transaction.core.pending_acks import Released
@@ -102,9 +102,9 @@ class SingleActiveDispatch(Dispatch):
         active = self._core.active
         self._compacted = None
         if active is not None and active.reads_compacted:
-            from geminga.broker.subscription.compacted_reads import CompactedReads
+            from geminga.broker.core.dispatch.compacted_reads import CompactedReads
 
-            self._compacted = CompactedReads(self.subscription.topic, self.reader.cursor, active)
+            self._compacted = CompactedReads(self.subscription.topic, self.reader.cursor, active.compacted_from)
 
     def held(self, consumer: Consumer, entries: Iterable[tuple[Position, int]]) -> None:
         """What is sent is not counted here."""

@@ -19,8 +19,8 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.core.departure import Farewell, Leaving
-    from geminga.managed_ledger import Entry, ManagedLedger
-    from geminga.model.errors import StorageError
+    from geminga.broker.core.dispatch.compacted_reads import CompactedMessages
+    from geminga.managed_ledger import ManagedLedger
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 
 
@@ -166,25 +166,6 @@ class SubscriptionTopic(Protocol):
 
     def broke(self, what: str, error: BaseException) -> None:
         """It can not be trusted any more."""
-        ...
-
-
-class CompactedMessages(Protocol):
-    """The newest messages of a topic's keys, up to where it was compacted."""
-
-    @property
-    def horizon(self) -> Position:
-        """Up to here: what lies behind is read from the log."""
-        ...
-
-    def read(
-        self, first: Position, entries_max: int, bytes_max: int, done: Callable[[Sequence[Entry] | StorageError], None]
-    ) -> None:
-        """Entries at or behind ``first``, as they lie in the topic but for what was left out; none: there are none."""
-        ...
-
-    async def last(self) -> Entry | None:
-        """The newest entry; None: nothing was kept. Raises StorageError."""
         ...
 
 

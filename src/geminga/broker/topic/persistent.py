@@ -34,8 +34,8 @@ from geminga.model.topic_name import COMPACTION_CURSOR, DEDUP_CURSOR, TopicName,
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.core.dispatch.compacted_reads import CompactedMessages
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
-    from geminga.broker.subscription.ports import CompactedMessages
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
 __all__ = ["PersistentTopic", "Topic"]
@@ -156,6 +156,8 @@ class PersistentTopic(Topic):
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         allow_creation = await self.check_may_subscribe(request)
         self.throttles.check_subscribe(connection.peer, request.consumer_name, request.consumer_id)
+        if request.read_compacted and self.compacted is not None:
+            await self.compacted.check()
         consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
         self.life.touch()
         if self.life.is_closing:

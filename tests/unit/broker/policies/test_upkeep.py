@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 
+from geminga.broker.compaction.part import TopicCompaction
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.policies.core.deletion_rows import MESSAGE_TTL
@@ -156,8 +157,8 @@ def test_kinds_that_ask_for_upkeep_are_registered_from_the_beginning() -> None:
     importlib.import_module("geminga.broker.topic.transaction_buffer")
     kinds = [kind for kind in TopicPart.__subclasses__() if kind.__module__.startswith("geminga.")]
     keeping = {kind for kind in kinds if "upkeep_s" in vars(kind)}
-    assert keeping == {TopicDeduplication, BacklogQuotas, Offload}
-    assert keeping <= set(PARTS)
+    assert keeping == {TopicDeduplication, BacklogQuotas, Offload, TopicCompaction}
+    assert keeping <= {*PARTS, TopicCompaction}
     assert keeping == {kind for kind in kinds if "upkeep" in vars(kind)}
 
 

@@ -8,17 +8,50 @@ begin counts then. Loaded by the first such consumer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from geminga.model import EARLIEST, LATEST, Position
 
 if TYPE_CHECKING:
-    from geminga.broker.subscription.consumer import Consumer
-    from geminga.broker.subscription.ports import DispatchedTopic
-    from geminga.managed_ledger import Entry, ManagedCursor
+    from geminga.managed_ledger import Entry, ManagedCursor, ManagedLedger
     from geminga.model.errors import StorageError
 
 Done = Callable[["Sequence[Entry] | StorageError"], None]
+
+
+class CompactedMessages(Protocol):
+    """The newest messages of a topic's keys, up to where it was compacted."""
+
+    @property
+    def horizon(self) -> Position:
+        """Up to here: what lies behind is read from the log."""
+        ...
+
+    def read(self, first: Position, entries_max: int, bytes_max: int, done: Done) -> None:
+        """Entries at or behind ``first``, as they lie in the topic but for what was left out; none: there are none."""
+        ...
+
+    async def check(self) -> None:
+        """Raise StorageError if it can not be read."""
+        ...
+
+    async def last(self) -> Entry | None:
+        """The newest entry; None: nothing was kept. Raises StorageError."""
+        ...
+
+
+class CompactedTopic(Protocol):
+    """A topic that may be compacted."""
+
+    @property
+    def compacted(self) -> CompactedMessages | None:
+        """What was compacted of it; None: it never was."""
+        ...
+
+    @property
+    def ledger(self) -> ManagedLedger:
+        """Its log."""
+        ...
 
 
 class CompactedReads:
@@ -26,11 +59,11 @@ class CompactedReads:
 
     __slots__ = ("_at", "_cursor", "_has_begun", "_start", "_topic")
 
-    def __init__(self, topic: DispatchedTopic, cursor: ManagedCursor, consumer: Consumer) -> None:
+    def __init__(self, topic: CompactedTopic, cursor: ManagedCursor, start: Position | None) -> None:
+        """``start``: where a reader asked to begin; None: at the end, or where its cursor stands."""
         self._topic = topic
         self._cursor = cursor
-        #: Where it asked to begin; None: at the end, or where its cursor stands.
-        self._start = consumer.compacted_from
+        self._start = start
         #: The next entry; None: the cursor says it.
         self._at: Position | None = None
         self._has_begun = False

@@ -1,0 +1,133 @@
+"""What an entry means to compaction, and entries with some of their messages left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.core.compaction.entry_messages import (
+    NOTHING,
+    ChunkPart,
+    KeyedMessage,
+    kept_of,
+    last_index_of,
+    messages_of,
+)
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.batch import decode_batch, single_message_head
+from geminga.wire.pulsar.compression import LZ4, NONE, SNAPPY, ZLIB, ZSTD, compress, decompress
+from geminga.wire.pulsar.metadata import (
+    broker_entry_metadata,
+    checksum_matches,
+    encode_broker_entry_metadata,
+    encode_entry,
+    message_offset,
+    split_entry,
+)
+
+COMPRESSIONS = [NONE, LZ4, ZLIB, ZSTD, SNAPPY]
+
+
+def metadata_of(**fields: object) -> pb.MessageMetadata:
+    return pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, **fields)
+
+
+def single(value: bytes, compression: int = NONE, *, encrypted: bool = False, **fields: object) -> bytes:
+    metadata = metadata_of(uncompressed_size=len(value), compression=compression, **fields)
+    payload = compress(compression, value)
+    if encrypted:
+        metadata.encryption_keys.add(key="k", value=b"v")
+        payload = b"sixteen bytes or" + payload  # encrypted, nothing has no length
+    return encode_entry(metadata, payload)
+
+
+def batch(*messages: tuple[str | None, bytes], compression: int = NONE, encrypted: bool = False) -> bytes:
+    payload = b"".join(
+        single_message_head(len(value), index, partition_key=key) + value for index, (key, value) in enumerate(messages)
+    )
+    metadata = metadata_of(uncompressed_size=len(payload), compression=compression, num_messages_in_batch=len(messages))
+    if encrypted:
+        metadata.encryption_keys.add(key="k", value=b"v")
+    return encode_entry(metadata, compress(compression, payload))
+
+
+def values_in(entry: bytes) -> list[bytes | None]:
+    """Of a batch; None: left out."""
+    metadata, start = split_entry(entry)
+    assert metadata is not None
+    assert checksum_matches(entry[message_offset(entry) :])
+    payload = decompress(metadata.compression, entry[start:], metadata.uncompressed_size)
+    return [
+        None if one.compacted_out else value for one, value in decode_batch(payload, metadata.num_messages_in_batch)
+    ]
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_an_empty_value_deletes_its_key_also_compressed_and_encrypted(compression: int, encrypted: bool) -> None:
+    # Pulsar counted the bytes of the header (PR 25817), and an encrypted nothing has a length.
+    for value, is_null in ((b"", True), (b"x", False)):
+        entry = single(value, compression, encrypted=encrypted, partition_key="k")
+        assert messages_of(entry).messages == (KeyedMessage("k", is_null),)
+    assert messages_of(single(b"x", partition_key="k", null_value=True)).messages == (KeyedMessage("k", True),)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_one_empty_value_in_a_batch_deletes_its_own_key_alone(compression: int) -> None:
+    entry = batch(("a", b"1"), ("b", b""), (None, b"3"), compression=compression)
+    found = messages_of(entry)
+    assert list(found.messages) == [KeyedMessage("a"), KeyedMessage("b", True), KeyedMessage(None)]
+    assert not found.is_whole
+
+
+def test_what_can_not_be_judged_stays_whole() -> None:
+    encrypted = messages_of(batch(("a", b"1"), ("b", b""), encrypted=True))
+    assert (encrypted.is_whole, len(encrypted.messages)) == (True, 2)
+    torn = batch(("a", b"1"), ("b", b"22"))[:-3]
+    assert messages_of(torn).is_whole
+    assert messages_of(b"no entry").is_whole
+    for entry in (batch(("a", b"1"), ("b", b""), encrypted=True), torn, b"no entry"):
+        assert kept_of(entry, lambda _: True)[1] == entry
+
+
+def test_a_marker_is_nothing() -> None:
+    marker = encode_entry(metadata_of(marker_type=21), b"")
+    assert messages_of(marker) == NOTHING
+    assert kept_of(marker, lambda _: True) == (0, None)
+
+
+def test_a_part_of_a_message_says_which() -> None:
+    entry = single(b"part", partition_key="k", uuid="u", chunk_id=1, num_chunks_from_msg=3)
+    assert messages_of(entry).chunk == ChunkPart("u", 1, 3)
+    # The last part may be empty; it deletes nothing.
+    assert messages_of(single(b"", partition_key="k", uuid="u", num_chunks_from_msg=3)).messages[0].is_null is False
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_batch_is_packed_again_without_what_is_left_out(compression: int) -> None:
+    entry = batch(("a", b"1"), ("b", b"22"), ("c", b"333"), compression=compression)
+    count, data = kept_of(entry, lambda index: index == 1)
+    assert count == 3
+    assert data is not None
+    assert values_in(data) == [None, b"22", None]
+    # Those that were left out once stay so.
+    assert [one.is_gone for one in messages_of(data).messages] == [True, False, True]
+    assert last_index_of(data) == 1
+    assert kept_of(entry, lambda _: True) == (3, entry)
+    assert kept_of(entry, lambda _: False) == (3, None)
+
+
+def test_what_the_broker_put_in_front_of_a_batch_stays_there() -> None:
+    head = encode_broker_entry_metadata(broker_timestamp_ms=7, index=9)
+    _, data = kept_of(head + batch(("a", b"1"), ("b", b"2")), lambda index: index == 0)
+    assert data is not None
+    assert values_in(data) == [b"1", None]
+    found = broker_entry_metadata(data)
+    assert found is not None
+    assert found.index == 9
+
+
+def test_one_message_is_kept_or_not() -> None:
+    entry = single(b"x", partition_key="k")
+    assert kept_of(entry, lambda _: True) == (1, entry)
+    assert kept_of(entry, lambda _: False) == (1, None)
+    assert last_index_of(entry) == -1
