@@ -283,6 +283,12 @@ class StorageError(GemingaError):
     server_error = ServerError.PERSISTENCE_ERROR
 
 
+class CompactedUnreadableError(StorageError):
+    """The ledger of what was compacted of a topic is gone, or can not be read."""
+
+    public_text = "What was compacted of this topic can not be read; DELETE .../compaction gives it up"
+
+
 class NoSuchLedgerError(StorageError):
     """The bookie knows for certain that it never had this ledger, or that it was deleted."""
 

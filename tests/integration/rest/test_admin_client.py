@@ -116,8 +116,8 @@ def test_topics_subscriptions_and_what_is_in_them(admin, broker, namespace) -> N
         admin.topics.stats(topic)
     assert error.value.status == 404
     assert "not found" in error.value.reason.lower()
-    with pytest.raises(geminga.admin.NotBuiltError, match="compaction"):
-        admin.namespace_policies.compaction_threshold.set(namespace, 1000)
+    with pytest.raises(geminga.admin.NotBuiltError, match="encryption"):
+        admin.namespace_policies.encryption_required.set(namespace, True)
 
 
 def test_many_ask_at_once(broker, admin, namespace) -> None:

@@ -20,7 +20,6 @@ REFUSED = [key for group in GROUPS if group.is_refused for key in group.keys]
 #: What Apache Pulsar's broker.conf says about each key of the table that it gives a value other than false or 0.
 PULSAR_DEFAULTS = {
     "managedLedgerReadEntryTimeoutSeconds": "0",
-    "brokerServiceCompactionThresholdInBytes": "0",
 }
 
 

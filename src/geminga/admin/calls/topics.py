@@ -140,6 +140,14 @@ TOPICS: Final = Noun(
         do("DELETE", "revoke_permission", "{topic}/permissions/{role}", "Let it do nothing more."),
         get("lookup", "/lookup/v2/topic/{topic}", "The URLs of the broker that serves it.", _DOC),
         get("bundle_range", "/lookup/v2/topic/{topic}/bundle", "The bundle that it is in.", _TEXT),
+        do("PUT", "compact", "{topic}/compaction", "Keep the newest message of each key for who reads that."),
+        do(
+            "DELETE",
+            "forget_compacted",
+            "{topic}/compaction",
+            "Give up what was compacted: readers of it have the log, as far as it is there (Geminga's own).",
+            destroys=True,
+        ),
         get("compaction_status", "{topic}/compaction", "How far compaction is.", _DOC),
         get("backlog_quotas", "{topic}/backlogQuotaMap", "Limits of its backlogs, by kind.", _DOC, APPLIED),
         Call(

@@ -18,6 +18,7 @@ from geminga.broker.policies.core.storage_rows import COMPACTION_THRESHOLD
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.managed_ledger.rules.attached import COMPACTED_PROPERTY
 from geminga.model.errors import (
+    CompactedUnreadableError,
     ConflictError,
     CorruptionError,
     GemingaError,
@@ -188,9 +189,8 @@ class TopicCompaction(TopicPart):
             raise
         except StorageError as error:
             ledger_id = self._ledger.ledger_id if self._ledger is not None else -1
-            raise StorageError(
-                f"what was compacted of {self._topic.name} can not be read: ledger {ledger_id}: {error}. Messages are "
-                "in no other place, unless the log has them still: DELETE .../compaction gives it up"
+            raise CompactedUnreadableError(
+                f"what was compacted of {self._topic.name} can not be read: ledger {ledger_id}: {error}"
             ) from error
 
     async def last(self) -> Entry | None:

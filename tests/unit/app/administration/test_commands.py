@@ -261,12 +261,10 @@ UNKNOWN: Final = frozenset(
         "namespaces list-cluster",
         "namespaces set-resource-group",
         "namespaces update-migration-state",
-        "persistent compact",
         "proxy-stats connections",
         "proxy-stats topics",
         "resourcegroups create",
         "resourcegroups update",
-        "topics compact",
     }
 )
 

@@ -50,7 +50,6 @@ VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
         ["x", {"c": 5}],
     ),
     "latency_stats_sample_rate": ([{}, {"c": 0}, {"c": -1}], [{"c": 1}], [5, {"c": "x"}]),
-    "compaction_threshold": ([0, "0", 0.0], [1, 1 << 40], ["x", {}]),
     "allowed_topic_property_keys_for_metrics": ([[], [""], [" "]], [["team"], ["", "team"]], ["x", {}]),
     "resource_group_name": ([""], ["group"], [[], {}]),
     "migrated": ([False, "false"], [True], ["x"]),
