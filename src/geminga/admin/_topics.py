@@ -289,7 +289,7 @@ class Topics(AsyncCalls):
         await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     async def forget_compacted(self, topic: str) -> None:
-        """Give up what was compacted: readers of it have the log, as far as it is there (Geminga's own). Raises AdminError."""
+        """Give up what was compacted: its readers have what is left of the log (Geminga's own). Raises AdminError."""
         await self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     async def compaction_status(self, topic: str) -> Document:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.integration
 VALUES: dict[str, Any] = {
     "retention": {"retentionTimeInMinutes": 60, "retentionSizeInMB": 100},
     "persistence": {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1},
+    "compaction_threshold": 1 << 40,
     "delayed_delivery": {"active": True, "tickTime": 2000},
     "inactive_topics": {
         "deleteWhileInactive": True,
@@ -46,7 +47,7 @@ VALUES: dict[str, Any] = {
 #: Their features are not built, what they need is not here, or they are told in other words.
 LEFT_OUT = {
     "entry_filters", "dispatcher_pause_on_ack_state_persistent", "replicator_dispatch_rate", "offload",
-    "bookie_affinity_group", "encryption_required", "subscription_auth_mode", "compaction_threshold",
+    "bookie_affinity_group", "encryption_required", "subscription_auth_mode",
     "topic_property_keys_for_metrics", "offload_threshold", "offload_threshold_s", "offload_deletion_lag_ms",
     "schema_auto_update_compatibility_strategy",
 }  # fmt: skip

@@ -27,9 +27,7 @@ PUBLISH_RATE_TEST = (
     "unit/broker/publishing/test_publish_throttle.py::"
     "test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level"
 )
-COMPACTION_TEST = (
-    "unit/broker/compaction/test_part.py::test_a_threshold_of_the_namespace_and_of_the_broker_count_too"
-)
+COMPACTION_TEST = "unit/broker/compaction/test_part.py::test_a_threshold_of_the_namespace_and_of_the_broker_count_too"
 PERSISTENCE_TEST = (
     "unit/broker/topic/test_persistence.py::test_quorums_and_rate_of_each_level_hold_for_the_next_ledgers"
 )

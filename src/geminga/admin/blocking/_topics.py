@@ -287,7 +287,7 @@ class Topics(BlockingCalls):
         self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     def forget_compacted(self, topic: str) -> None:
-        """Give up what was compacted: readers of it have the log, as far as it is there (Geminga's own). Raises AdminError."""
+        """Give up what was compacted: its readers have what is left of the log (Geminga's own). Raises AdminError."""
         self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     def compaction_status(self, topic: str) -> Document:

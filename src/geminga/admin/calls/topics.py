@@ -145,7 +145,7 @@ TOPICS: Final = Noun(
             "DELETE",
             "forget_compacted",
             "{topic}/compaction",
-            "Give up what was compacted: readers of it have the log, as far as it is there (Geminga's own).",
+            "Give up what was compacted: its readers have what is left of the log (Geminga's own).",
             destroys=True,
         ),
         get("compaction_status", "{topic}/compaction", "How far compaction is.", _DOC),

@@ -290,6 +290,9 @@ async def _get_last_message_id(
     marked = subscription.cursor.mark_delete_position
     if position.entry_id >= 0:
         marked = min(marked, position)
+        if consumer.begins_at_end and seek.is_behind_compacted(topic):
+            # The log is empty, and says nothing of where the cursor stands.
+            marked = position
     answer = pb.CommandGetLastMessageIdResponse(
         last_message_id=message_id_data(position, partition=consumer.partition, batch_index=batch_index),
         request_id=request_id,

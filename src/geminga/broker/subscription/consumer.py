@@ -16,7 +16,7 @@ from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
-from geminga.model import EARLIEST, Position
+from geminga.model import EARLIEST, LATEST, Position
 from geminga.runtime import Buffer, Contained, Part
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -181,6 +181,7 @@ class Consumer(ConsumerState):
         "is_auto_consume",
         "is_closed",
         "is_counting",
+        "is_durable",
         "key_shared_meta",
         "last_acked_ms",
         "last_consumed_ms",
@@ -229,6 +230,7 @@ class Consumer(ConsumerState):
         #: It wants the newest message of each key only, as far as the topic was compacted.
         self.reads_compacted = request.read_compacted and self.type in (Exclusive, Failover)
         #: Where such a reader asked to begin, which may be before all that the log has; None: it did not say.
+        self.is_durable: bool = request.durable
         self.compacted_from = _start_of(request) if self.reads_compacted and not request.durable else None
         self.connected_since_ms = now_ms
         self.is_closed = False
@@ -253,6 +255,11 @@ class Consumer(ConsumerState):
         self._is_known = False
         #: Until it may be told: whether it is active, and when it is told at the latest.
         self._first_change: tuple[bool, asyncio.TimerHandle] | None = None
+
+    @property
+    def begins_at_end(self) -> bool:
+        """Whether a reader of compacted messages wants what comes from now on."""
+        return self.reads_compacted and not self.is_durable and self.compacted_from in (None, LATEST)
 
     def can_receive(self) -> bool:
         """Whether it has permits, is not blocked, and its connection takes more; else dispatch resumes by itself."""

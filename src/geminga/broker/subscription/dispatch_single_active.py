@@ -10,7 +10,7 @@ from geminga.broker.core.dispatch.hash_ranges import StickyRanges, sticky_hash_o
 from geminga.broker.core.dispatch.single_active import SingleActiveDispatcher
 from geminga.broker.subscription.consumer import NO_EPOCH, Consumer, Exclusive, Failover
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch, DispatchedSubscription
-from geminga.broker.subscription.entry_filter import filter_entries
+from geminga.broker.subscription.entry_filter import filter_entries, without_left_out
 from geminga.model import Position
 from geminga.model.errors import StorageError
 from geminga.runtime import Contained
@@ -204,6 +204,8 @@ class SingleActiveDispatch(Dispatch):
                 held=self.subscription.transactions.held,
             )
             last = result[-1].position
+            if self._compacted is not None:
+                entries = without_left_out(entries)
             if self._given_back is not None:
                 entries = self._given_back.taken_from(entries)
                 if self._given_back.is_over(last):

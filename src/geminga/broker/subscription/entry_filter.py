@@ -126,3 +126,23 @@ def filter_entries(
         if recent is not None and ack_set is None and not metadata.deliver_at_time:
             recent.keep(candidate)
     return candidates
+
+
+def without_left_out(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Of a compacted batch what was left out counts as acknowledged, too: clients that do not know of compaction (the
+    C++ and Python ones) pass nothing empty on."""
+    return [_without(candidate) for candidate in candidates]
+
+
+def _without(candidate: Candidate) -> Candidate:
+    metadata = peek_metadata(candidate.data)
+    if metadata is None or not metadata.compacted_batch_indexes:
+        return candidate
+    bits = (1 << batch_size(metadata, len(candidate.data))) - 1
+    if candidate.ack_set is not None:
+        bits &= bits_of_words(candidate.ack_set)
+    for index in metadata.compacted_batch_indexes:
+        bits &= ~(1 << index)
+    # What a client acknowledged of the rest leaves none: then the entry was acknowledged, and is not read.
+    position, data, is_chunk = candidate.position, candidate.data, candidate.is_chunk
+    return Candidate(position, data, bits.bit_count() or 1, candidate.sticky_hash, words_of_bits(bits), is_chunk)

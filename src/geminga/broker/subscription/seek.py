@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.core.dispatch.compacted_reads import BEHIND_COMPACTED
 from geminga.broker.core.expiry import ExpiryWalk
 from geminga.broker.subscription.ack_sets import fitting
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
@@ -18,6 +19,7 @@ from geminga.model.errors import StorageError
 from geminga.runtime import Contained, get_logger, next_turn
 
 if TYPE_CHECKING:
+    from geminga.broker.subscription.ports import DispatchedTopic
     from geminga.broker.subscription.subscription import Subscription
     from geminga.managed_ledger import Entry, ManagedLedger
 
@@ -44,10 +46,19 @@ async def seek(subscription: Subscription, position: Position, ack_set: Sequence
     try:
         cursor = subscription.cursor
         await cursor.reset(position)
+        is_behind = position == LATEST and is_behind_compacted(subscription.topic)
+        if is_behind != (BEHIND_COMPACTED in cursor.properties):
+            others = {name: value for name, value in cursor.properties.items() if name != BEHIND_COMPACTED}
+            await cursor.set_properties({**others, BEHIND_COMPACTED: 1} if is_behind else others)
         if ack_set:
             cursor.acknowledge([position], [ack_set])
     finally:
         subscription.unfence()
+
+
+def is_behind_compacted(topic: DispatchedTopic) -> bool:
+    """Whether the end of the topic is that of what was compacted: its log is empty."""
+    return topic.compacted is not None and not topic.ledger.ledgers.entry_count
 
 
 async def seek_to_time(subscription: Subscription, timestamp_ms: int) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from geminga.broker.core.dispatch.compacted_reads import BEHIND_COMPACTED
 from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, ConsumerSubscription, Exclusive
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionTopic
-from geminga.broker.subscription.seek import position_at_time
+from geminga.broker.subscription.seek import is_behind_compacted, position_at_time
 from geminga.broker.subscription.subscription import PersistentSubscriptionTopic, Subscription
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import (
@@ -70,7 +71,13 @@ async def create_subscription(
     if existing is not None:
         return existing
     check_subscription_limit(topic, len(topic.subscriptions))
-    cursor = await topic.ledger.open_cursor(encode_name(name), initial=position, cursor_properties=properties or {})
+    is_behind = position == LATEST and is_behind_compacted(topic)
+    cursor = await topic.ledger.open_cursor(
+        encode_name(name),
+        initial=position,
+        properties={BEHIND_COMPACTED: 1} if is_behind else {},
+        cursor_properties=properties or {},
+    )
     existing = topic.subscriptions.get(name)
     if existing is not None:
         return existing

@@ -102,6 +102,8 @@ def kept_of(entry: bytes, keeps: Callable[[int], bool]) -> tuple[int, bytes | No
             parts.append(payload)
     batch = b"".join(parts)
     metadata.uncompressed_size = len(batch)
+    metadata.ClearField("compacted_batch_indexes")
+    metadata.compacted_batch_indexes.extend(index for index, is_kept in enumerate(kept) if not is_kept)
     # What the broker put in front of it stays there: the index of its last message counts those that were left out.
     packed = encode_entry(metadata, compress(metadata.compression, batch))
     return count, entry[: message_offset(entry)] + packed

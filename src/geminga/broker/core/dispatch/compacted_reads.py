@@ -8,7 +8,7 @@ begin counts then. Loaded by the first such consumer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.model import EARLIEST, LATEST, Position
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from geminga.model.errors import StorageError
 
 Done = Callable[["Sequence[Entry] | StorageError"], None]
+
+
+#: Saved with the position of a subscription that begins at the end of a topic whose log is empty, all of it compacted and
+#: trimmed: its position says nothing.
+BEHIND_COMPACTED: Final = "geminga.behind-compacted"
 
 
 class CompactedMessages(Protocol):
@@ -115,16 +120,26 @@ class CompactedReads:
 
     def _next(self) -> Position:
         """Where the next read begins."""
-        read = self._cursor.read_position
         if not self._has_begun:
             self._has_begun = True
-            wanted = self._start
-            if self._cursor.is_durable and self._cursor.mark_delete_position.entry_id < 0:
-                # It never acknowledged anything of the log, and began at its beginning.
-                wanted = EARLIEST
-            if wanted is not None and wanted != LATEST and self._are_neighbours(wanted, read):
-                self._at = wanted
-        return read if self._at is None else self._at
+            self._at = self._begin()
+        return self._cursor.read_position if self._at is None else self._at
+
+    def _begin(self) -> Position | None:
+        """Where the first read begins, where the cursor does not say it: before, or behind, all that the log has."""
+        cursor, compacted, ledgers = self._cursor, self._topic.compacted, self._topic.ledger.ledgers
+        wanted = self._start
+        if cursor.is_durable:
+            # It never acknowledged anything of the log.
+            is_new = cursor.mark_delete_position.entry_id < 0
+            wanted = None if not is_new else LATEST if BEHIND_COMPACTED in cursor.properties else EARLIEST
+        elif wanted is None:
+            wanted = LATEST
+        if wanted == LATEST:
+            if compacted is None or ledgers.entry_count:
+                return None
+            return Position(compacted.horizon.ledger_id, compacted.horizon.entry_id + 1)
+        return wanted if wanted is not None and self._are_neighbours(wanted, cursor.read_position) else None
 
     def _are_neighbours(self, one: Position, other: Position) -> bool:
         """Whether the log has no entry between: what was there was trimmed."""
