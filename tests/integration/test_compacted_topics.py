@@ -45,7 +45,7 @@ def compact(admin, topic: str) -> None:
         status = admin.topics.compaction_status(topic)
         if status["status"] != "RUNNING":
             break
-        time.sleep(0.05)  # noqa: TID251 - a status is asked for
+        time.sleep(0.05)
     assert status == {"status": "SUCCESS", "lastError": ""}
 
 

@@ -294,17 +294,26 @@ def test_what_one_make_stored_is_a_duplicate_at_the_other(
         consumer.receive(QUIET_MS)
 
 
-def test_what_apaches_broker_compacted_is_there_when_it_comes_back(
-    cluster: MixedCluster, namespace: str, client: pulsar.Client
+@pytest.mark.parametrize("first", MAKES)
+@pytest.mark.parametrize("batched", [False, True])
+def test_what_one_make_compacted_the_other_reads_and_compacts_on(
+    cluster: MixedCluster, namespace: str, client: pulsar.Client, first: Make, batched: bool
 ) -> None:
-    topic = placed(cluster, namespace, "apache")
+    topic = placed(cluster, namespace, first, f"compacted-{batched}")
     name = f"persistent://{topic}"
-    producer = client.create_producer(name, batching_enabled=False)
-    for number in range(30):
-        producer.send(b"%d" % number, partition_key=str(number % 3))
-    rest = cluster.rest("apache")
-    assert rest.put(f"persistent/{topic}/compaction").status == 204
-    eventually(lambda: rest.get(f"persistent/{topic}/compaction").json["status"], "SUCCESS")
+    producer = client.create_producer(name, batching_enabled=batched, batching_max_publish_delay_ms=50)
+
+    def publish(numbers: range, *deleted: str) -> None:
+        for number in numbers:
+            producer.send_async(b"%d" % number, lambda *_: None, partition_key=str(number % 3))
+        producer.flush()
+        for key in deleted:
+            producer.send(b"", partition_key=key)
+
+    def compact(make: Make) -> None:
+        rest = cluster.rest(make)
+        assert rest.put(f"persistent/{topic}/compaction").status == 204
+        eventually(lambda: rest.get(f"persistent/{topic}/compaction").json["status"], "SUCCESS")
 
     def compacted() -> list[bytes]:
         consumer = client.subscribe(
@@ -319,17 +328,25 @@ def test_what_apaches_broker_compacted_is_there_when_it_comes_back(
                 found.append(consumer.receive(QUIET_MS).data())
         except pulsar.Timeout:
             consumer.unsubscribe()
-        return found
+        # The official client passes on what Apache's broker left out of a batch, empty.
+        return [one for one in found if one]
 
+    other = MAKES[first == MAKES[0]]
+    publish(range(30))
+    compact(first)
+    # Apache's says that it is done a moment before it serves what it did.
+    eventually(compacted, [b"27", b"28", b"29"])
+    cluster.move(topic, other)
     assert compacted() == [b"27", b"28", b"29"]
-    cluster.move(topic, "geminga")
-    producer.send(b"30", partition_key="0")
-    # A row of docs/compatibility.md: a reader of what is compacted gets every message that is there.
-    at_geminga = compacted()
-    assert at_geminga[-1] == b"30"
-    cluster.move(topic, "apache")
-    assert compacted() == [b"27", b"28", b"29", b"30"]
-    print(f"\nread compacted at geminga: {len(at_geminga)}")
+    publish(range(30, 31), "2")
+    compact(other)
+    assert compacted() == [b"28", b"30"]
+    cluster.move(topic, first)
+    assert compacted() == [b"28", b"30"]
+    publish(range(31, 33))
+    assert compacted() == [b"28", b"30", b"31", b"32"]
+    compact(first)
+    assert compacted() == [b"30", b"31", b"32"]
 
 
 # ---- transactions

@@ -138,10 +138,10 @@ def test_usual_batches_are_all_read_in_columns():
         check(encoded, count, columns, start)
 
 
-def entry_of(kinds, *, is_laid_out, entry_id=1, removed=()):
+def entry_of(kinds, *, is_laid_out, entry_id=1, kept=()):
     encoded, count = batch(kinds)
     metadata = pb.MessageMetadata(
-        producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=count, compacted_batch_indexes=removed
+        producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=count, compacted_batch_indexes=kept
     )
     return EntryBatch(b"head" + encoded, 4, metadata, 7, entry_id, is_laid_out=is_laid_out)
 
@@ -150,9 +150,10 @@ def entry_of(kinds, *, is_laid_out, entry_id=1, removed=()):
 def test_rows_of_pieces_are_the_messages_of_their_range_that_compaction_left(many):
     pieces, expected = [], []
     for number, (kinds, first, last, is_whole) in enumerate(many):
-        removed = (1,) if number % 2 else ()
-        whole = entry_of(kinds, is_laid_out=True, entry_id=number, removed=removed)
-        lazy = entry_of(kinds, is_laid_out=False, entry_id=number, removed=removed)
+        # Of those that were kept; which were not is said by each message.
+        kept = (1,) if number % 2 else ()
+        whole = entry_of(kinds, is_laid_out=True, entry_id=number, kept=kept)
+        lazy = entry_of(kinds, is_laid_out=False, entry_id=number, kept=kept)
         pieces.append(Piece(lazy) if is_whole else Piece(lazy, first, last))
         wanted = [index for index in whole.order if is_whole or first <= index < last]
         expected += [(number, index, whole.payload(index), whole.key_as_sent(index)) for index in wanted]

@@ -87,7 +87,10 @@ def test_broker_entry_metadata_gives_each_message_its_index() -> None:
 
 
 def test_compacted_messages_are_left_out_and_do_not_hold_the_batch_back() -> None:
-    entry = batch([b"a", b"b", b"c"], compacted_batch_indexes=[1])
+    left_out = pb.SingleMessageMetadata(payload_size=0, compacted_out=True).SerializeToString()
+    # The indexes of a compacted batch are those that were kept (Pulsar's PIP-429); each message says it, too.
+    head = len(left_out).to_bytes(4, "big") + left_out
+    entry = batch([b"a", b"", b"c"], {1: head}, compacted_batch_indexes=[0, 2])
     entry.keep_unacknowledged((), None)
     assert list(entry.order) == [0, 2]
     assert entry.acker is not None

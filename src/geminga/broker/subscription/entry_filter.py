@@ -138,11 +138,11 @@ def _without(candidate: Candidate) -> Candidate:
     metadata = peek_metadata(candidate.data)
     if metadata is None or not metadata.compacted_batch_indexes:
         return candidate
-    bits = (1 << batch_size(metadata, len(candidate.data))) - 1
+    size, bits = batch_size(metadata, len(candidate.data)), 0
+    for index in metadata.compacted_batch_indexes:  # of those that were kept
+        bits |= 1 << index if 0 <= index < size else 0
     if candidate.ack_set is not None:
         bits &= bits_of_words(candidate.ack_set)
-    for index in metadata.compacted_batch_indexes:
-        bits &= ~(1 << index)
     # What a client acknowledged of the rest leaves none: then the entry was acknowledged, and is not read.
     position, data, is_chunk = candidate.position, candidate.data, candidate.is_chunk
     return Candidate(position, data, bits.bit_count() or 1, candidate.sticky_hash, words_of_bits(bits), is_chunk)

@@ -137,7 +137,6 @@ class EntryBatch:
 
     def lay_out(self) -> None:
         """Find where the messages of a batch lie; raises BatchFormatError. Harmless twice."""
-        metadata = self.metadata
         self._own_data()
         layout = layouts.batch_layout(self.data, self.payload_start, self.batch_size)
         self._metadata_starts: Sequence[int] = layout.metadata_starts
@@ -148,10 +147,9 @@ class EntryBatch:
         self._key_ends: Sequence[int] | None = layout.key_ends
         #: One byte a message: 1 base64 key, 2 null value, 4 removed by compaction, 8 has a key.
         self.flags = layout.flags
-        if layout.has_compacted_out or metadata.compacted_batch_indexes:
-            gone = set(metadata.compacted_batch_indexes)
+        if layout.has_compacted_out:
             flags = layout.flags
-            self.order = [i for i in self.order if not flags[i] & layouts.IS_COMPACTED_OUT and i not in gone]
+            self.order = [i for i in self.order if not flags[i] & layouts.IS_COMPACTED_OUT]
 
     def _own_data(self) -> None:
         """What is borrowed (an entry stream that borrows) is copied for what looks at single bytes."""

@@ -145,13 +145,12 @@ class EntryRows:
         is_gone = (columns.flags & IS_COMPACTED_OUT) != 0
         if is_gone.any():
             kept = ~is_gone
-        for number, (entry, first, last) in enumerate(self.pieces):
-            gone = entry.metadata.compacted_batch_indexes if entry.is_batch else ()
-            if not first and last is None and not gone:
+        for number, (_, first, last) in enumerate(self.pieces):
+            if not first and last is None:
                 continue
             rows = self.piece_of == number
             indexes = self.index[rows]
-            fits = (indexes >= first) & ~np.isin(indexes, np.array(gone, np.int64))
+            fits = indexes >= first
             if last is not None:
                 fits &= indexes < last
             kept = np.ones(len(self.index), np.bool_) if kept is None else kept

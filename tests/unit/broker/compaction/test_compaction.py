@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.compaction import run
+from geminga.broker.compaction.part import compact
+from geminga.broker.core.compaction import newest
+from geminga.broker.subscription import seek
+from geminga.model.position import EARLIEST, LATEST, Position
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.stories.compaction_story import CompactionStory
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly
@@ -49,3 +55,118 @@ def test_keys_whose_messages_are_trimmed_are_there(restarts: bool) -> None:
         assert [one.key for one in story.expected()] == ["k1", "k2", "k3", "k4", "k5", "k9"]
 
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+def test_more_than_one_read_of_each_is_taken_in_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(*((f"k{number}", "1") for number in range(7)))
+        await story.compact()
+        await story.publish(*((f"k{number}", "2") for number in range(5, 12)))
+        await story.compact()
+        assert await story.read() == story.expected()
+        assert len(story.expected()) == 12
+
+    monkeypatch.setattr(run, "READ_ENTRIES", 2)
+    run_quietly(scenario)
+
+
+def test_what_is_published_while_it_runs_stays_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Phase two ran past phase one's last message in Pulsar, and dropped what came meanwhile (20988).
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(*((f"k{number}", "1") for number in range(6)))
+        before = len(story.sent)
+        await compact(await story.topic())
+        await story.publish(("k0", "2"), ("k9", "2"))
+        await story.over()
+        story.compacted = before
+        assert await story.read() == story.expected()
+
+    monkeypatch.setattr(run, "ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr(run, "READ_ENTRIES", 4)
+    run_quietly(scenario)
+
+
+def test_keys_that_do_not_fit_into_memory_go_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(*((f"k{number % 40}", f"{number}") for number in range(100)))
+        await story.compact()
+        assert await story.read() == story.expected()
+
+    monkeypatch.setattr(newest, "KEY_BYTES", 1 << 16)
+    run_quietly(scenario, compaction_keys_mb=1)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_messages_without_a_key_go_unless_they_are_wanted(keeps: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish((None, "1"), ("a", "2"), (None, "3"))
+        await story.publish((None, "4"), ("a", "5"), batched=True)
+        await story.compact()
+        wanted = ["1", "3", "4", "5"] if keeps else ["5"]
+        assert [one.value for one in await story.read()] == wanted
+
+    run_quietly(scenario, compaction_retains_null_keys=keeps)
+
+
+def test_consumers_acknowledge_and_go_on_after_a_restart() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await (await story.topic()).create_subscription("sub", EARLIEST)
+        await story.publish(*((f"k{number % 4}", f"{number}") for number in range(12)))
+        await story.compact()
+        durable = {"subscription": "sub", "durable": True}
+        assert await story.read(**durable) == story.expected()
+        cursor = (await story.topic()).subscriptions["sub"].cursor
+        cursor.acknowledge([story.sent[9].position])
+        await cursor.flush()
+        await story.restart()
+        assert [one.value for one in await story.read(**durable)] == ["8", "10", "11"]
+        cursor = (await story.topic()).subscriptions["sub"].cursor
+        cursor.acknowledge_cumulative(story.sent[10].position)
+        await cursor.flush()
+        assert [one.value for one in await story.read(**durable)] == ["11"]
+        # Shared consumers are sent everything, as Pulsar's.
+        await story.publish(("k0", "12"))
+        shared = await story.read(**durable, subType=pb.CommandSubscribe.Shared, read_compacted=False)
+        assert [one.value for one in shared] == ["11", "12"]
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("position", [EARLIEST, LATEST])
+def test_a_subscription_made_when_the_log_is_empty_begins_where_it_asked_to(position: Position) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold()
+        await story.publish(("a", "1"), ("b", "2"))
+        await story.compact()
+        assert await story.trim() == 0
+        await (await story.topic()).create_subscription("sub", position)
+        await story.restart()
+        durable = {"subscription": "sub", "durable": True}
+        wanted = ["1", "2"] if position == EARLIEST else []
+        assert [one.value for one in await story.read(**durable)] == wanted
+        subscription = (await story.topic()).subscriptions["sub"]
+        for target, values in ((LATEST, []), (EARLIEST, ["1", "2"]), (LATEST, [])):
+            await seek.seek(subscription, target)
+            assert [one.value for one in await story.read(**durable)] == values
+        await story.publish(("c", "3"))
+        assert [one.value for one in await story.read(**durable)] == ["3"]
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+def test_an_encrypted_batch_stays_whole_and_encrypted_nothing_deletes_its_key() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(("a", "1"), ("b", "2"))
+        await story.publish(("a", "3"), ("c", ""), batched=True, encrypted=True)
+        await story.publish(("b", ""), encrypted=True)
+        await story.compact()
+        assert [(one.key, one.value) for one in await story.read()] == [("a", "1"), ("a", "3"), ("c", "")]
+
+    run_quietly(scenario)

@@ -103,7 +103,7 @@ def kept_of(entry: bytes, keeps: Callable[[int], bool]) -> tuple[int, bytes | No
     batch = b"".join(parts)
     metadata.uncompressed_size = len(batch)
     metadata.ClearField("compacted_batch_indexes")
-    metadata.compacted_batch_indexes.extend(index for index, is_kept in enumerate(kept) if not is_kept)
+    metadata.compacted_batch_indexes.extend(index for index, is_kept in enumerate(kept) if is_kept)
     # What the broker put in front of it stays there: the index of its last message counts those that were left out.
     packed = encode_entry(metadata, compress(metadata.compression, batch))
     return count, entry[: message_offset(entry)] + packed
@@ -114,6 +114,8 @@ def last_index_of(entry: bytes) -> int:
     metadata, offset = split_entry(entry)
     if metadata is None or not metadata.HasField("num_messages_in_batch"):
         return -1
+    if metadata.compacted_batch_indexes:
+        return int(metadata.compacted_batch_indexes[-1])
     singles = None if metadata.encryption_keys else _singles(metadata, entry, offset)
     if singles is None:
         return batch_size(metadata, len(entry)) - 1

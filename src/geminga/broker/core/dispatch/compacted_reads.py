@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Done = Callable[["Sequence[Entry] | StorageError"], None]
 
 
-#: Saved with the position of a subscription that begins at the end of a topic whose log is empty, all of it compacted and
-#: trimmed: its position says nothing.
+#: Saved with the position of a subscription that begins at the end of a topic whose log is empty, for all of it was
+#: compacted and trimmed: the position says nothing.
 BEHIND_COMPACTED: Final = "geminga.behind-compacted"
 
 
