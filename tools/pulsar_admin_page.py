@@ -18,7 +18,6 @@ from tools.interop.admin.recorded import recorded
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md"
 #: Commands whose broker answers 501, with what is not built; a test asks a broker for each.
-_COMPACTION: Final = "compaction"
 _REPLICATION: Final = "rates of replication"
 _PAUSE: Final = "pausing dispatch while acknowledgments are written"
 _GROUPS: Final = "resource groups"
@@ -29,26 +28,21 @@ _MIGRATION: Final = "migration to another cluster"
 REFUSED: Final[dict[str, str]] = {
     "clusters update-cluster-migration": _MIGRATION,
     "namespaces list-cluster": "a path of Pulsar 1",
-    "namespaces set-compaction-threshold": _COMPACTION,
     "namespaces set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
     "namespaces set-encryption-required": "refusing what is not encrypted",
     "namespaces set-entry-filters": _FILTERS,
     "namespaces set-replicator-dispatch-rate": _REPLICATION,
     "namespaces set-resource-group": _GROUPS,
     "namespaces update-migration-state": _MIGRATION,
-    "persistent compact": _COMPACTION,
     "proxy-stats connections": _PROXY,
     "proxy-stats topics": _PROXY,
     "resourcegroups create": _GROUPS,
     "resourcegroups update": _GROUPS,
     "schemas extract": "runs a class of Java",
-    "topicPolicies set-compaction-threshold": _COMPACTION,
     "topicPolicies set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
     "topicPolicies set-entry-filters-per-topic": _FILTERS,
     "topicPolicies set-replicator-dispatch-rate": _REPLICATION,
-    "topics compact": _COMPACTION,
     "topics create-shadow-topic": _SHADOW,
-    "topics set-compaction-threshold": _COMPACTION,
     "topics set-replicator-dispatch-rate": _REPLICATION,
     "topics set-shadow-topics": _SHADOW,
 }

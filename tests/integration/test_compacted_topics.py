@@ -40,9 +40,9 @@ def admin(broker):
 
 def compact(admin, topic: str) -> None:
     """Until it is done."""
-    admin.topics.compact(topic)
+    admin.compaction.start(topic)
     for _ in range(200):
-        status = admin.topics.compaction_status(topic)
+        status = admin.compaction.status(topic)
         if status["status"] != "RUNNING":
             break
         time.sleep(0.05)
@@ -163,11 +163,11 @@ def test_partitions_are_compacted_together(official, admin, fresh_topic) -> None
 
 def test_what_is_refused_says_why(official, admin, fresh_topic) -> None:
     with pytest.raises(geminga.admin.NotFoundError, match="not found"):
-        admin.topics.compact(fresh_topic)
+        admin.compaction.start(fresh_topic)
     official.create_producer(fresh_topic)
     with pytest.raises(pulsar.PulsarException):
         official.subscribe(fresh_topic, "__compaction")
     with pytest.raises(geminga.admin.AdminError, match="non-persistent"):
-        admin.topics.compact(fresh_topic.replace("persistent://", "non-persistent://"))
-    admin.topics.forget_compacted(fresh_topic)
-    assert admin.topics.compaction_status(fresh_topic) == {"status": "NOT_RUN", "lastError": ""}
+        admin.compaction.start(fresh_topic.replace("persistent://", "non-persistent://"))
+    admin.compaction.forget(fresh_topic)
+    assert admin.compaction.status(fresh_topic) == {"status": "NOT_RUN", "lastError": ""}

@@ -9,6 +9,7 @@ from geminga.admin._bookies import Bookies
 from geminga.admin._brokers import Brokers
 from geminga.admin._calling import AsyncConnection
 from geminga.admin._clusters import Clusters
+from geminga.admin._compaction import Compaction
 from geminga.admin._lake import Lake
 from geminga.admin._messages import Messages
 from geminga.admin._namespace_policies import NamespacePolicies
@@ -30,6 +31,7 @@ class AdminClient(AsyncConnection):
         "bookies",
         "brokers",
         "clusters",
+        "compaction",
         "lake",
         "messages",
         "namespace_policies",
@@ -71,6 +73,8 @@ class AdminClient(AsyncConnection):
         self.schemas = Schemas(self._caller)
         #: Transactions, their coordinators and buffers.
         self.transactions = Transactions(self._caller)
+        #: The newest message of each key, for who reads that.
+        self.compaction = Compaction(self._caller)
         #: What was moved to the lake, and what can not be read.
         self.lake = Lake(self._caller)
         #: Quotas of bundles, and resource groups.

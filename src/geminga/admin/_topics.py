@@ -284,19 +284,6 @@ class Topics(AsyncCalls):
         found: str = await self._ask(Request("GET", f"/lookup/v2/topic/{_paths.topic(topic)}/bundle", is_text=True))
         return found
 
-    async def compact(self, topic: str) -> None:
-        """Keep the newest message of each key for who reads that. Raises AdminError."""
-        await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
-
-    async def forget_compacted(self, topic: str) -> None:
-        """Give up what was compacted: its readers have what is left of the log (Geminga's own). Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/compaction"))
-
-    async def compaction_status(self, topic: str) -> Document:
-        """How far compaction is. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/compaction"))
-        return found
-
     async def backlog_quotas(self, topic: str, *, applied: bool = False) -> Document:
         """Limits of its backlogs, by kind. Raises AdminError.
 

@@ -72,6 +72,7 @@ FLOORS: Final = (
     "broker.load_rules",
     "broker.load",
     "broker.schema",
+    "broker.compacted",
     "broker.subscription",
     "broker.policies",
     "broker.configuration",

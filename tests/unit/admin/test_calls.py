@@ -17,6 +17,7 @@ from geminga.admin import (
     _brokers,
     _client,
     _clusters,
+    _compaction,
     _lake,
     _messages,
     _namespace_policies,
@@ -39,6 +40,7 @@ from geminga.admin.blocking import _bookies as _blocking_bookies
 from geminga.admin.blocking import _brokers as _blocking_brokers
 from geminga.admin.blocking import _client as _blocking_client
 from geminga.admin.blocking import _clusters as _blocking_clusters
+from geminga.admin.blocking import _compaction as _blocking_compaction
 from geminga.admin.blocking import _lake as _blocking_lake
 from geminga.admin.blocking import _messages as _blocking_messages
 from geminga.admin.blocking import _namespace_policies as _blocking_namespace_policies
@@ -65,6 +67,7 @@ BLOCKING: Final = (
     _blocking_bookies,
     _blocking_brokers,
     _blocking_clusters,
+    _blocking_compaction,
     _blocking_lake,
     _blocking_messages,
     _blocking_namespace_policies,
@@ -225,6 +228,7 @@ def test_asynchronous_and_blocking_calls_are_the_same() -> None:
         _bookies,
         _brokers,
         _clusters,
+        _compaction,
         _lake,
         _messages,
         _namespaces,

@@ -9,6 +9,7 @@ from geminga.admin._calling import BlockingConnection
 from geminga.admin.blocking._bookies import Bookies
 from geminga.admin.blocking._brokers import Brokers
 from geminga.admin.blocking._clusters import Clusters
+from geminga.admin.blocking._compaction import Compaction
 from geminga.admin.blocking._lake import Lake
 from geminga.admin.blocking._messages import Messages
 from geminga.admin.blocking._namespace_policies import NamespacePolicies
@@ -30,6 +31,7 @@ class AdminClient(BlockingConnection):
         "bookies",
         "brokers",
         "clusters",
+        "compaction",
         "lake",
         "messages",
         "namespace_policies",
@@ -71,6 +73,8 @@ class AdminClient(BlockingConnection):
         self.schemas = Schemas(self._caller)
         #: Transactions, their coordinators and buffers.
         self.transactions = Transactions(self._caller)
+        #: The newest message of each key, for who reads that.
+        self.compaction = Compaction(self._caller)
         #: What was moved to the lake, and what can not be read.
         self.lake = Lake(self._caller)
         #: Quotas of bundles, and resource groups.

@@ -282,19 +282,6 @@ class Topics(BlockingCalls):
         found: str = self._ask(Request("GET", f"/lookup/v2/topic/{_paths.topic(topic)}/bundle", is_text=True))
         return found
 
-    def compact(self, topic: str) -> None:
-        """Keep the newest message of each key for who reads that. Raises AdminError."""
-        self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
-
-    def forget_compacted(self, topic: str) -> None:
-        """Give up what was compacted: its readers have what is left of the log (Geminga's own). Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/compaction"))
-
-    def compaction_status(self, topic: str) -> Document:
-        """How far compaction is. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/compaction"))
-        return found
-
     def backlog_quotas(self, topic: str, *, applied: bool = False) -> Document:
         """Limits of its backlogs, by kind. Raises AdminError.
 

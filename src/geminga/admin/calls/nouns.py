@@ -7,7 +7,7 @@ from typing import Final
 from geminga.admin.calls.cluster import BOOKIES, BROKERS, CLUSTERS, RESOURCES, SCHEMAS, TENANTS, TRANSACTIONS
 from geminga.admin.calls.namespaces import NAMESPACES, PERMISSIONS
 from geminga.admin.calls.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
-from geminga.admin.calls.topics import LAKE, MESSAGES, SUBSCRIPTIONS, TOPICS
+from geminga.admin.calls.topics import COMPACTION, LAKE, MESSAGES, SUBSCRIPTIONS, TOPICS
 
 NOUNS: Final = (
     TOPICS,
@@ -21,6 +21,7 @@ NOUNS: Final = (
     BOOKIES,
     SCHEMAS,
     TRANSACTIONS,
+    COMPACTION,
     LAKE,
     RESOURCES,
 )

@@ -140,15 +140,6 @@ TOPICS: Final = Noun(
         do("DELETE", "revoke_permission", "{topic}/permissions/{role}", "Let it do nothing more."),
         get("lookup", "/lookup/v2/topic/{topic}", "The URLs of the broker that serves it.", _DOC),
         get("bundle_range", "/lookup/v2/topic/{topic}/bundle", "The bundle that it is in.", _TEXT),
-        do("PUT", "compact", "{topic}/compaction", "Keep the newest message of each key for who reads that."),
-        do(
-            "DELETE",
-            "forget_compacted",
-            "{topic}/compaction",
-            "Give up what was compacted: its readers have what is left of the log (Geminga's own).",
-            destroys=True,
-        ),
-        get("compaction_status", "{topic}/compaction", "How far compaction is.", _DOC),
         get("backlog_quotas", "{topic}/backlogQuotaMap", "Limits of its backlogs, by kind.", _DOC, APPLIED),
         Call(
             "set_backlog_quota",
@@ -322,6 +313,21 @@ MESSAGES: Final = Noun(
     ),
 )
 
+COMPACTION: Final = Noun(
+    "compaction",
+    "The newest message of each key, for who reads that.",
+    (
+        do("PUT", "start", "{topic}/compaction", "Begin; goes on in the background."),
+        get("status", "{topic}/compaction", "How far the last run is.", _DOC),
+        do(
+            "DELETE",
+            "forget",
+            "{topic}/compaction",
+            "Give up what was compacted: its readers have what is left of the log (Geminga's own).",
+            destroys=True,
+        ),
+    ),
+)
 LAKE: Final = Noun(
     "lake",
     "What was moved to the lake, and what can not be read.",

@@ -90,8 +90,7 @@ class TopicCompaction(TopicPart):
     @classmethod
     def is_wanted(cls, topic: PartTopic) -> bool:
         """Where it is to be compacted by itself, somebody asked for it, or it was."""
-        is_asked = topic.name in topic.services.compactions.asked
-        return is_asked or _threshold(topic) > 0 or COMPACTION_CURSOR in topic.ledger.cursors
+        return _is_asked(topic) or _threshold(topic) > 0 or COMPACTION_CURSOR in topic.ledger.cursors
 
     @classmethod
     async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
@@ -110,7 +109,7 @@ class TopicCompaction(TopicPart):
             and not _threshold(self._topic)
             and self._ledger is None
             and not self.is_running
-            and not self._is_asked
+            and not _is_asked(self._topic)
         ):
             spawn(self._let_go(), name=f"forget compaction of {self._topic.name}", part=self._topic)
 
@@ -122,7 +121,10 @@ class TopicCompaction(TopicPart):
     def upkeep(self) -> None:
         """Compact if the threshold is passed, whether anybody subscribed or not."""
         threshold = _threshold(self._topic)
-        if threshold > 0 and not self.is_running and not self._topic.is_closing and self._bytes_behind() > threshold:
+        if threshold <= 0 or self.is_running or self._topic.is_closing:
+            return
+        cursor = self._cursor
+        if _bytes_behind(self._topic, cursor.mark_delete_position if cursor is not None else EARLIEST) > threshold:
             self.start()
 
     async def close(self) -> None:
@@ -365,21 +367,18 @@ class TopicCompaction(TopicPart):
     def _cursor(self) -> ManagedCursor | None:
         return self._topic.ledger.cursors.get(COMPACTION_CURSOR)
 
-    @property
-    def _is_asked(self) -> bool:
-        return self._topic.name in self._topic.services.compactions.asked
 
-    def _bytes_behind(self) -> int:
-        """Of the log behind what was compacted, by the mean entry of the ledger that it begins in."""
-        cursor = self._cursor
-        marked = cursor.mark_delete_position if cursor is not None else EARLIEST
-        size_bytes = 0
-        for info in reversed(self._topic.ledger.extent.readable.infos):
-            if info.ledger_id < marked.ledger_id or not info.entries:
-                break
-            left = info.entries - marked.entry_id - 1 if info.ledger_id == marked.ledger_id else info.entries
-            size_bytes += info.size_bytes * max(0, left) // info.entries
-        return size_bytes
+def _bytes_behind(topic: PartTopic, marked: Position) -> int:
+    """Of the log behind ``marked``, by the mean entry of the ledger that it lies in."""
+    size_bytes = 0
+    for info in reversed(topic.ledger.extent.readable.infos):
+        if info.ledger_id < marked.ledger_id:
+            break
+        if not info.entries:
+            continue
+        left = info.entries - marked.entry_id - 1 if info.ledger_id == marked.ledger_id else info.entries
+        size_bytes += info.size_bytes * max(0, left) // info.entries
+    return size_bytes
 
 
 async def compact(topic: PartTopic) -> None:
@@ -399,6 +398,10 @@ async def compact(topic: PartTopic) -> None:
         if part is None or not part.is_running:
             asked.discard(topic.name)
         raise
+
+
+def _is_asked(topic: PartTopic) -> bool:
+    return topic.name in topic.services.compactions.asked
 
 
 def _noted(properties: Mapping[str, str]) -> tuple[int, Position] | None:

@@ -17,7 +17,7 @@ from geminga.model.errors import StorageError
 from geminga.runtime import Contained, Part, get_logger, spawn
 
 if TYPE_CHECKING:
-    from geminga.broker.core.dispatch.compacted_reads import CompactedReads
+    from geminga.broker.compacted.reads import CompactedReads
     from geminga.broker.subscription.config import SubscriptionConfig
     from geminga.managed_ledger import Entry, ManagedCursor, ManagedLedger
 

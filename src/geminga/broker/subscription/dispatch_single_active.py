@@ -17,7 +17,7 @@ from geminga.runtime import Contained
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
-    from geminga.broker.core.dispatch.compacted_reads import CompactedReads
+    from geminga.broker.compacted.reads import CompactedReads
     from geminga.broker.subscription.given_back import GivenBack
     from geminga.managed_ledger import Entry
     from geminga.transaction.core.pending_acks import Released
@@ -102,7 +102,7 @@ class SingleActiveDispatch(Dispatch):
         active = self._core.active
         self._compacted = None
         if active is not None and active.reads_compacted:
-            from geminga.broker.core.dispatch.compacted_reads import CompactedReads
+            from geminga.broker.compacted.reads import CompactedReads
 
             self._compacted = CompactedReads(self.subscription.topic, self.reader.cursor, active.compacted_from)
 

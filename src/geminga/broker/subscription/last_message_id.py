@@ -11,7 +11,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
-    from geminga.broker.core.dispatch.compacted_reads import CompactedMessages
+    from geminga.broker.compacted.reads import CompactedMessages
     from geminga.managed_ledger import ManagedLedger
 
 #: What parts of the topic say of entries that no reader is to see.

@@ -18,8 +18,8 @@ from geminga.runtime import Part, Runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.core.departure import Farewell, Leaving
-    from geminga.broker.core.dispatch.compacted_reads import CompactedMessages
     from geminga.managed_ledger import ManagedLedger
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.dispatch.compacted_reads import BEHIND_COMPACTED
+from geminga.broker.compacted.reads import BEHIND_COMPACTED
 from geminga.broker.core.expiry import ExpiryWalk
 from geminga.broker.subscription.ack_sets import fitting
 from geminga.broker.subscription.dispatch_shared import SharedDispatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from geminga.broker.core.dispatch.compacted_reads import BEHIND_COMPACTED
+from geminga.broker.compacted.reads import BEHIND_COMPACTED
 from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, ConsumerSubscription, Exclusive
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.messages import position_from

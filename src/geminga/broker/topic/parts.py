@@ -26,7 +26,7 @@ from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.core.dispatch.compacted_reads import CompactedMessages
+    from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.policies.config import PolicyConfig
     from geminga.broker.subscription.subscription import Subscription
     from geminga.broker.topic.producer import Producer

@@ -34,7 +34,7 @@ from geminga.model.topic_name import COMPACTION_CURSOR, DEDUP_CURSOR, TopicName,
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.core.dispatch.compacted_reads import CompactedMessages
+    from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
 

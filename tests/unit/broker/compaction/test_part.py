@@ -46,8 +46,15 @@ def test_the_threshold_compacts_without_any_subscription() -> None:
         assert await story.read() == story.expected()
         # What is behind the horizon counts anew.
         runs = part.succeeded_count
+        await (await story.topic()).ledger.roll()
+        await (await story.topic()).ledger.open_ledger()  # with nothing in it
         await seconds(200)
         assert part.succeeded_count == runs == 1
+        await story.publish(*(("a", "x" * 100) for _ in range(6)))
+        await (await story.topic()).ledger.roll()
+        await (await story.topic()).ledger.open_ledger()
+        await seconds(61)
+        assert (await story.over()).succeeded_count == 2
 
     run_quietly(scenario)
 

@@ -92,6 +92,9 @@ def test_parts_of_a_message_are_together_the_newest_when_the_last_is_there(bytes
     # It began anew, or a part came twice: what was there of it is left alone.
     assert judged([part("a", "x", 0, 2), part("a", "x", 0, 2), part("a", "x", 1, 2)], bytes_max=bytes_max) == [0, 1, 2]
     assert judged([part("a", "x", 1, 2), one("a")], bytes_max=bytes_max) == [0, 1]
+    twice = [one("a"), part("a", "x", 0, 3), part("a", "x", 1, 3), part("a", "x", 1, 3)]
+    assert judged(twice, bytes_max=bytes_max) == [0, 1, 2, 3]
+    assert judged([*twice, part("a", "x", 2, 3)], bytes_max=bytes_max) == [1, 2, 3, 4]
 
 
 def test_unfinished_parts_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

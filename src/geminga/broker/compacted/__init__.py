@@ -1,0 +1,1 @@
+"""Reading what was compacted of a topic, below the subscriptions that do."""

@@ -1,0 +1,51 @@
+"""Reads of a consumer that asked for what was compacted: from the right place, be it in the log or only compacted."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.compacted.reads import BEHIND_COMPACTED, CompactedReads
+from geminga.model.position import EARLIEST, LATEST, Position
+from support.stories.compaction_story import CompactionStory
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly
+
+
+@pytest.mark.parametrize(("start", "begins"), [(EARLIEST, 0), (None, 9), (LATEST, 9), (3, 3), (8, 8)])
+def test_a_reader_begins_where_it_asked_to_also_in_what_was_trimmed(start: Position | int | None, begins: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold()
+        await story.publish(*((f"k{number}", "v") for number in range(9)))
+        await story.compact()
+        assert await story.trim() == 0
+        topic = await story.topic()
+        wanted = story.sent[start].position if isinstance(start, int) else start
+        cursor = topic.ledger.new_non_durable_cursor("r", LATEST if wanted is None else wanted)
+        reads = CompactedReads(topic, cursor, wanted)
+        assert reads.has_more is (begins < 9)
+        found: list[Position] = []
+        reads.read(100, 1 << 20, lambda entries: found.extend(entry.position for entry in entries))  # type: ignore[union-attr]
+        await story.read()  # lets it come
+        assert found == [one.position for one in story.sent[begins:]]
+        assert not reads.has_more
+        await cursor.close()
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+def test_a_durable_one_that_acknowledged_goes_on_from_there_and_not_from_the_beginning() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        topic = await story.topic()
+        cursor = await topic.ledger.open_cursor("sub", initial=EARLIEST)
+        await story.publish(*((f"k{number}", "v") for number in range(4)))
+        await story.compact()
+        cursor.acknowledge_cumulative(story.sent[1].position)
+        cursor.reading.rewind()
+        assert CompactedReads(topic, cursor, None)._next() == story.sent[2].position
+        new = await topic.ledger.open_cursor("new", initial=EARLIEST)
+        assert CompactedReads(topic, new, None)._next() == EARLIEST
+        assert BEHIND_COMPACTED not in new.properties
+
+    run_quietly(scenario)
