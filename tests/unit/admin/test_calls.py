@@ -58,7 +58,7 @@ from geminga.admin.calls.namespaces import NAMESPACES, PERMISSIONS
 from geminga.admin.calls.nouns import NOUNS, POLICY_SETS
 from geminga.admin.calls.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
 from geminga.admin.calls.row import Kind
-from geminga.admin.calls.topics import LAKE, MESSAGES, SUBSCRIPTIONS, TOPICS
+from geminga.admin.calls.topics import COMPACTION, LAKE, MESSAGES, SUBSCRIPTIONS, TOPICS
 from geminga.broker.rest.calls.routing import Route, distinct
 from geminga.broker.rest.families import all_rows
 from geminga.model.errors import InvalidTopicNameError
@@ -238,7 +238,19 @@ def test_asynchronous_and_blocking_calls_are_the_same() -> None:
         _subscriptions,
     ]
     modules += [_subscriptions, _tenants, _topics, _transactions]
-    rows = [BOOKIES, BROKERS, CLUSTERS, LAKE, MESSAGES, NAMESPACES, PERMISSIONS, RESOURCES, SCHEMAS, SUBSCRIPTIONS]
+    rows = [
+        BOOKIES,
+        BROKERS,
+        CLUSTERS,
+        COMPACTION,
+        LAKE,
+        MESSAGES,
+        NAMESPACES,
+        PERMISSIONS,
+        RESOURCES,
+        SCHEMAS,
+        SUBSCRIPTIONS,
+    ]
     rows += [TENANTS, TOPICS, TRANSACTIONS]
     assert {one.__name__.rsplit("._")[-1] for one in modules} == {one.name for one in rows} == {n.name for n in NOUNS}
     for noun in NOUNS:

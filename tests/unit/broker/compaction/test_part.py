@@ -324,7 +324,7 @@ def test_places_are_remembered_for_those_who_go_on_and_no_more_than_a_limit(monk
         monkeypatch.setattr(compacted_ledger, "PLACES_MAX", 3)
         ledger = (await served(story)).served
         assert ledger is not None
-        for number in range(0, 20, 2):
+        for number in (0, 2, 4, 14, 8, 18, 11, 6):
             first = story.sent[number].position
             entries = await ledger.read(first, 2, 1 << 20)
             assert [entry.position for entry in entries] == [one.position for one in story.sent[number : number + 2]]
