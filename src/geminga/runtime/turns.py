@@ -16,13 +16,14 @@ TURN_STEPS_MAX: Final = 2000
 class Turns:
     """Asked before every step: ``if turns.is_over(): await turns.next()``."""
 
-    __slots__ = ("_clock", "_ends_s", "_steps", "_steps_max", "count")
+    __slots__ = ("_clock", "_ends_s", "_steps", "_steps_max", "_turn_s", "count")
 
-    def __init__(self, clock: Clock, *, steps_max: int = TURN_STEPS_MAX) -> None:
+    def __init__(self, clock: Clock, *, steps_max: int = TURN_STEPS_MAX, turn_s: float = TURN_S_MAX) -> None:
         self._clock = clock
         self._steps_max = steps_max
+        self._turn_s = turn_s
         self._steps = 0
-        self._ends_s = clock.monotonic() + TURN_S_MAX
+        self._ends_s = clock.monotonic() + turn_s
         #: Turns begun.
         self.count = 1
 
@@ -36,4 +37,4 @@ class Turns:
         await next_turn()
         self.count += 1
         self._steps = 1
-        self._ends_s = self._clock.monotonic() + TURN_S_MAX
+        self._ends_s = self._clock.monotonic() + self._turn_s

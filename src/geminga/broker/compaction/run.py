@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedCursor
 
 #: One read.
-READ_ENTRIES: Final = 500
-READ_BYTES: Final = 4 << 20
+READ_ENTRIES: Final = 100
+READ_BYTES: Final = 1 << 20
 #: Entries that are handled before others get their turn.
 ENTRIES_PER_TURN: Final = 50
+#: ... and seconds: it lasts long, and every publish meanwhile waits for some of its turns.
+TURN_S: Final = 0.001
 #: Written and not confirmed: more waits.
 WINDOW_BYTES: Final = 4 << 20
 
@@ -81,7 +83,7 @@ class CompactionRun:
         ledger = await topic.ledger.attached().create(topic.ledger.persistence, self._metadata())
         crash_point(BEGUN)
         writer = _Writer(ledger)
-        turns = Turns(topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN)
+        turns = Turns(topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN, turn_s=TURN_S)
         number = 0
         async for entries in self._read():
             kept: list[bytes] = []
@@ -105,7 +107,7 @@ class CompactionRun:
         newest = NewestMessages(
             keeps_null_keys=self._keeps_null_keys, bytes_max=self._bytes_max, new_spill=self._new_spill
         )
-        turns = Turns(self._topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN)
+        turns = Turns(self._topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN, turn_s=TURN_S)
         try:
             async for entries in self._read():
                 for entry in entries:
