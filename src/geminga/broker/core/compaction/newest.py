@@ -21,7 +21,9 @@ OPEN_CHUNKS_MAX: Final = 10_000
 #: Runs of keys that a table is divided into: a run of 50,000,000 keys has 200,000 of them.
 RUNS: Final = 256
 #: Keys judged between two looks at the clock.
-STEP_KEYS: Final = 2000
+STEP_KEYS: Final = 500
+#: Keys of a full table that go elsewhere with each message that comes.
+PUT_AWAY_KEYS: Final = 4
 #: Of a record in a run: bytes of the key, how many numbers, and whether the key is text.
 _HEAD: Final = Struct(">IIB")
 _NUMBER: Final = Struct(">Q")
@@ -129,9 +131,13 @@ class NewestMessages:
             yield from self._judge(self._table)
             self._table = {}
             return
-        for run in range(RUNS):
-            yield from self._judge(_replayed(self._spill.read(run)))
+        while self._table:
+            self._put_away(STEP_KEYS)
             yield
+        for run in range(RUNS):
+            table: dict[str | bytes, _Numbers] = {}
+            yield from _replay(self._spill.read(run), table)
+            yield from self._judge(table)
         self.close()
 
     def close(self) -> None:
@@ -178,10 +184,15 @@ class NewestMessages:
             if self._keeps_null_keys and numbers is not _DELETED:
                 self._keep((numbers,) if isinstance(numbers, int) else numbers)
             return
-        if self._spill is not None:
-            self._spill.write(*_record(key, numbers))
-            return
         table = self._table
+        if self._spill is not None:
+            # What was known of it before goes first.
+            before = table.pop(key, None)
+            if before is not None:
+                self._spill.write(*_record(key, before))
+            self._spill.write(*_record(key, numbers))
+            self._put_away(PUT_AWAY_KEYS)
+            return
         if key not in table:
             if numbers is _DELETED:
                 return
@@ -192,10 +203,15 @@ class NewestMessages:
             return
         table[key] = numbers
         if self._table_bytes > self._bytes_max:
-            spill = self._spill = self._new_spill()
-            for each, found in table.items():
-                spill.write(*_record(each, found))
-            self._table = {}
+            # The table goes there bit by bit, with what comes.
+            self._spill = self._new_spill()
+
+    def _put_away(self, keys: int) -> None:
+        """The next so many of the table go where the rest is."""
+        table, spill = self._table, self._spill
+        assert spill is not None
+        for _ in range(min(keys, len(table))):
+            spill.write(*_record(*table.popitem()))
 
 
 def _record(key: str | bytes, numbers: _Numbers) -> tuple[int, bytes]:
@@ -207,9 +223,9 @@ def _record(key: str | bytes, numbers: _Numbers) -> tuple[int, bytes]:
     return hash(raw) % RUNS, b"".join((head, raw, *map(_NUMBER.pack, values)))
 
 
-def _replayed(data: bytes) -> dict[str | bytes, _Numbers]:
-    table: dict[str | bytes, _Numbers] = {}
-    position = 0
+def _replay(data: bytes, table: dict[str | bytes, _Numbers]) -> Iterator[None]:
+    """What a run came to, into ``table``; yields now and then."""
+    position = step = 0
     while position < len(data):
         size, count, is_text = _HEAD.unpack_from(data, position)
         position += _HEAD.size
@@ -222,4 +238,6 @@ def _replayed(data: bytes) -> dict[str | bytes, _Numbers]:
             table[key] = numbers[0] if count == 1 else numbers
         else:
             table.pop(key, None)
-    return table
+        step += 1
+        if not step % STEP_KEYS:
+            yield

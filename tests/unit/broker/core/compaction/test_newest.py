@@ -109,3 +109,10 @@ def test_what_nobody_can_judge_and_what_was_left_out_before() -> None:
     gone = EntryMessages((KeyedMessage(None, False, True), KeyedMessage("a")))
     assert judged([whole, gone]) == [0, 1, 3]
     assert judged([whole, gone], keeps_null_keys=True) == [0, 1, 3]
+
+
+def test_a_full_table_goes_elsewhere_in_steps_and_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest, "STEP_KEYS", 2)
+    monkeypatch.setattr(newest, "PUT_AWAY_KEYS", 0)
+    entries = [one(f"k{number}") for number in range(9)]
+    assert judged([*entries, one("k3"), one("k4", null=True)], bytes_max=9 * 200) == [0, 1, 2, 5, 6, 7, 8, 9]
