@@ -10,6 +10,7 @@ from pulsar import CompressionType
 
 import geminga
 import geminga.admin.blocking
+import geminga.client as gc
 from geminga.client import blocking
 from support.processes.official import quiet_client
 
@@ -171,3 +172,36 @@ def test_what_is_refused_says_why(official, admin, fresh_topic) -> None:
         admin.compaction.start(fresh_topic.replace("persistent://", "non-persistent://"))
     admin.compaction.forget(fresh_topic)
     assert admin.compaction.status(fresh_topic) == {"status": "NOT_RUN", "lastError": ""}
+
+
+def test_of_transactions_only_what_is_committed_is_compacted(broker, admin, fresh_topic) -> None:
+    with blocking.connect(broker.service_url) as client:
+        producer = client.create_producer(fresh_topic)
+        producer.send(b"1", partition_key="a")
+        producer.send(b"1", partition_key="b")
+        with client.transaction() as committed:
+            producer.send(b"2", partition_key="a", txn=committed)
+        aborted = client.transaction()
+        producer.send(b"3", partition_key="b", txn=aborted)
+        producer.send(b"", partition_key="a", txn=aborted)
+        aborted.abort()
+        compact(admin, fresh_topic)
+        opened = client.transaction()
+        producer.send(b"4", partition_key="a", txn=opened)
+        producer.send(b"5", partition_key="c")
+
+        def values() -> dict[str, bytes]:
+            reader = client.create_reader(fresh_topic, gc.MessageId.earliest, is_read_compacted=True)
+            found = {}
+            while reader.has_message_available():
+                message = reader.read_next()
+                found[message.partition_key()] = message.data()
+            reader.close()
+            return found
+
+        assert values() == {"a": b"2", "b": b"1"}
+        compact(admin, fresh_topic)
+        assert values() == {"a": b"2", "b": b"1"}
+        opened.commit()
+        compact(admin, fresh_topic)
+        assert values() == {"a": b"4", "b": b"1", "c": b"5"}

@@ -237,9 +237,12 @@ class TopicCompaction(TopicPart):
             self._task.cancel()
             await asyncio.wait((self._task,))
         topic = self._topic
+        attached = topic.ledger.attached()
+        # Cut off before the cursor is gone, all is as it was; later, the next run deletes the ledger, or the topic's end.
+        await attached.note(attached.ids, {COMPACTED_PROPERTY: ""})
         await topic.ledger.delete_cursor(COMPACTION_CURSOR)
         self._ledger = topic.compacted = None
-        await topic.ledger.attached().note((), {COMPACTED_PROPERTY: ""})
+        await attached.note(())
         self.status, self.last_error = NOT_RUN, ""
         if _threshold(topic):
             await topic.ledger.open_cursor(COMPACTION_CURSOR, initial=EARLIEST)

@@ -9,7 +9,10 @@ import pytest
 from geminga.broker.compaction import ledger as compacted_ledger
 from geminga.broker.compaction import run
 from geminga.broker.compaction.part import COMPACTED_PROPERTY, TopicCompaction, compact
+from geminga.managed_ledger.cursor import cursor_set
+from geminga.managed_ledger.log import attached
 from geminga.managed_ledger.rules.attached import ATTACHED_PROPERTY
+from geminga.managed_ledger.shared import crash_points as points
 from geminga.model.errors import ConflictError, CorruptionError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import COMPACTION_CURSOR
@@ -333,5 +336,33 @@ def test_places_are_remembered_for_those_who_go_on_and_no_more_than_a_limit(monk
         last = await ledger.last()
         assert last is not None
         assert last.position == story.sent[-1].position
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("point", [attached.FORGOTTEN, points.CURSOR_DELETED])
+def test_what_is_given_up_comes_back_whole_or_not_at_all(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(("a", "1"), ("a", "2"))
+        await story.compact()
+        ledger_id = (await served(story)).served.ledger_id  # type: ignore[union-attr]
+
+        def cut_off(label: str) -> None:
+            if label == point:
+                raise asyncio.CancelledError
+
+        for module in (attached, cursor_set):
+            monkeypatch.setattr(module, "crash_point", cut_off)
+        with pytest.raises(asyncio.CancelledError):
+            await (await served(story)).forget()
+        monkeypatch.undo()
+        await story.restart()
+        is_there = point == attached.FORGOTTEN
+        assert [one.value for one in await story.read()] == (["2"] if is_there else ["1", "2"])
+        await story.publish(("a", "3"))
+        await story.compact()
+        assert [one.value for one in await story.read()] == ["3"]
+        assert ledger_id not in await world.ledgers.bookkeeper.ledger_ids()
 
     run_quietly(scenario)
