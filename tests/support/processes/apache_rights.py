@@ -16,6 +16,8 @@ from tools.interop.artifacts import BUILD
 
 KEY = b"0123456789abcdef0123456789abcdef"
 ANSWER_LIMIT_S = 2.0
+#: Of what has to be there first.
+SETUP_LIMIT_S = 60.0
 
 
 def token(role: str, key: bytes = KEY, **claims: object) -> str:
@@ -31,8 +33,17 @@ def token(role: str, key: bytes = KEY, **claims: object) -> str:
 class Asked(ApacheStandalone):
     """Apache's standalone with authentication and authorization."""
 
-    def ask(self, method: str, path: str, body: bytes | None = None, *, role: str = "root", original: str = ""):
-        connection = http.client.HTTPConnection("127.0.0.1", self.web_port, timeout=ANSWER_LIMIT_S)
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        role: str = "root",
+        original: str = "",
+        limit_s: float = ANSWER_LIMIT_S,
+    ):
+        connection = http.client.HTTPConnection("127.0.0.1", self.web_port, timeout=limit_s)
         headers = {"Authorization": f"Bearer {token(role)}"} if role else {}
         headers |= {"X-Original-Principal": original} if original else {}
         headers |= {} if body is None else {"Content-Type": "application/json"}
@@ -47,7 +58,9 @@ class Asked(ApacheStandalone):
             connection.close()
 
     def must(self, method: str, path: str, body: object = None) -> bytes:
-        status, text = self.ask(method, f"/admin/v2{path}", None if body is None else json.dumps(body).encode())
+        status, text = self.ask(
+            method, f"/admin/v2{path}", None if body is None else json.dumps(body).encode(), limit_s=SETUP_LIMIT_S
+        )
         assert status in (200, 204), (method, path, status, text)
         return text
 
