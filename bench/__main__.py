@@ -36,6 +36,7 @@ from bench.measure import DURABLE, Row
 from bench.metadata import metadata
 from bench.peers.run import peers
 from bench.peers.verdict import FAILED, is_red
+from bench.secure import secure
 from bench.servers import Bench, BenchError
 from bench.spark import spark as measure_spark
 from bench.transactions import transactions
@@ -167,6 +168,12 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "receipt of an acknowledgement is durable too",
         lambda b, o: peers(b, o),
     ),
+    "secure": (
+        "TLS, a token, both, beside plain and beside Apache Pulsar with the same, by the official Go client; "
+        "times: above 1 is better; CPU us: the server's a message or connection",
+        "both servers sync their journal before each receipt, on the same disk",
+        lambda b, o: secure(b, o),
+    ),
     "transactions": (
         "in transactions and without (x plain), beside Apache Pulsar, our client for both; times: above 1 is better",
         "both servers sync their journal before each answer, on the same disk",
@@ -241,12 +248,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="publish: turns of floor and product, medians are shown")
     parser.add_argument("--rate", type=int, default=2_000, help="latency: sends per second")
     parser.add_argument("--count", type=int, default=10_000, help="topics: how many")
-    parser.add_argument("--turns", type=int, default=3, help="peers, transactions: of each server in each row")
+    parser.add_argument("--turns", type=int, default=3, help="peers, secure, transactions: of each server in each row")
     parser.add_argument(
         "-k",
         default="",
         metavar="TEXT",
-        help='peers, transactions, isolation: rows whose name contains this, or "a or b"; spark: queries, the same way',
+        help='peers, secure, transactions, isolation: rows whose name contains this, or "a or b"; spark: queries, too',
     )
     parser.add_argument(
         "--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default); entries: 4"
@@ -262,7 +269,7 @@ def main() -> int:
     if unknown := [name for name in names if name not in MEASUREMENTS]:
         parser.error(f"unknown: {', '.join(unknown)}; known: all, bookies, {', '.join(MEASUREMENTS)}")
     console = Console(stderr=options.json)
-    console.width = max(console.width, 190 if {"peers", "transactions"} & set(names) else 130)
+    console.width = max(console.width, 190 if {"peers", "secure", "transactions"} & set(names) else 130)
     # Not the system's temporary folder, which may be memory: a durable figure needs a disk.
     base = Path(options.dir) if options.dir else Path(__file__).resolve().parents[1] / "build"
     base.mkdir(parents=True, exist_ok=True)

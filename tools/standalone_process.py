@@ -73,6 +73,8 @@ class StandaloneProcess:
         self.web_port = web_port
         self.before_exec = before_exec
         self.environment = dict(environment or {})
+        #: What each request to the web service says besides: a token, where somebody asks.
+        self.headers: dict[str, str] = {}
         self.process: Process | None = None
         #: The last ready line.
         self.ready: dict[str, object] = {}
@@ -208,7 +210,8 @@ class StandaloneProcess:
         """One HTTP request to the web service; raises ``urllib.error.HTTPError``."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.web_url + path, data=data, method=method)
-        request.add_header("Content-Type", "application/json")
+        for name, value in {"Content-Type": "application/json", **self.headers}.items():
+            request.add_header(name, value)
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             content: bytes = answer.read()
             return content

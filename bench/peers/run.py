@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -48,11 +48,11 @@ LOAD_LIMIT_S: Final = 90.0
 class Contest:
     """The servers of one run, and what they answered."""
 
-    def __init__(self, bench: Bench, options: argparse.Namespace) -> None:
+    def __init__(self, bench: Bench, options: argparse.Namespace, rows: list[PeerRow]) -> None:
         self.bench = bench
         self.turns: int = options.turns
         self.console = Console(stderr=True, soft_wrap=True)
-        self.rows = selected(options.k)
+        self.rows = rows
         if not self.rows:
             raise BenchError(f"no row's name contains {options.k!r}")
         self.load = build_load()
@@ -80,9 +80,10 @@ class Contest:
         directory = Path(tempfile.mkdtemp(prefix=f"{kind.name}-", dir=self.bench.scratch))
         samples = directory / "samples"
         environment = sampling(self.bench, samples) if self.profile else None
-        server = kind.make(self.bench, directory / "server", environment)
+        server = self.made(kind, directory / "server", environment)
         try:
             server.start(START_LIMIT_S)
+            self.prepare(kind, server)
             yield server
             if self.profile and kind.name == GEMINGA:
                 os.kill(server.pid, signal.SIGCONT)
@@ -93,6 +94,17 @@ class Contest:
         finally:
             server.kill()
             shutil.rmtree(directory, ignore_errors=True)
+
+    def made(self, kind: Kind, directory: Path, environment: Mapping[str, str] | None = None) -> StandaloneProcess:
+        """A server of that kind, not started."""
+        return kind.make(self.bench, directory, environment)
+
+    def prepare(self, kind: Kind, server: StandaloneProcess) -> None:
+        """What one that is ready is told before any load."""
+
+    def way(self, row: PeerRow, server: StandaloneProcess) -> dict[str, Any]:
+        """How the load's program reaches a server for a row: its URLs, and what it shows."""
+        return {"url": server.service_url, "web": server.web_url}
 
     def run(self) -> list[dict[str, Any]]:
         """All turns; the table."""
@@ -161,7 +173,7 @@ class Contest:
     def start_again(self, name: str) -> Answer:
         """Another one of its kind on an empty directory: from exec until a message is durable."""
         directory = Path(tempfile.mkdtemp(prefix="start-", dir=self.bench.scratch))
-        server = self.kinds[name].make(self.bench, directory / "server")
+        server = self.made(self.kinds[name], directory / "server")
         try:
             server.launch()
             deadline = time.monotonic() + START_LIMIT_S
@@ -194,8 +206,8 @@ class Contest:
             spec[key] *= share
         if "count" in spec:
             spec["count"] = max(1, int(spec["count"] * share))
-        spec |= {"kind": PULSAR if name == GEMINGA else name, "url": server.service_url, "pid": server.pid}
-        spec |= {"topic": self.topic(row, spec["kind"]), "web": server.web_url, "limit_s": LOAD_LIMIT_S}
+        spec |= {"kind": PULSAR if name == GEMINGA else name, "pid": server.pid, **self.way(row, server)}
+        spec |= {"topic": self.topic(row, spec["kind"]), "limit_s": LOAD_LIMIT_S}
         process = subprocess.run(
             [str(self.load), json.dumps(spec)],
             capture_output=True,
@@ -250,7 +262,7 @@ class Contest:
 def peers(bench: Bench, options: argparse.Namespace) -> list[dict[str, Any]]:
     """The table of the rows that ``-k`` names."""
     started = time.monotonic()
-    contest = Contest(bench, options)
+    contest = Contest(bench, options, selected(options.k))
     contest.say(machine())
     table = contest.run()
     seconds = time.monotonic() - started

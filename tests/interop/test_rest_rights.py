@@ -6,21 +6,13 @@ would change what others may do, or end the broker, is asked for by those alone 
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import http.client
-import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from tools.interop.apache_standalone import ApacheStandalone
-from tools.interop.artifacts import BUILD
 
 from geminga.broker.rest.calls.routing import Route
-from support.worlds.broker_world import TOPIC
+from support.processes.apache_rights import Asked, running_asked
 from unit.broker.access.test_decision_table import (
     BUILT,
     GRANTS,
@@ -32,14 +24,11 @@ from unit.broker.access.test_decision_table import (
     refusals,
     shown,
 )
-from unit.broker.access.test_decision_table import commands as known_commands
 from unit.broker.rest.test_doors import body_of, path_of
 
 pytestmark = pytest.mark.integration
 
-KEY = b"0123456789abcdef0123456789abcdef"
 CELLS_MIN = 7000
-ANSWER_LIMIT_S = 2.0
 #: Geminga's own, and pages for which nobody is asked.
 OURS = ("/lake", "/holes", "/standings/", "/bufferSnapshot/", "/status.html", "/metrics")
 #: Bodies of which one is of the type that a path takes: Apache's broker reads the body before it asks who sends it.
@@ -74,76 +63,12 @@ DIFFERENT: dict[str, str] = {
 OF_ADMINISTRATORS = r"\w+ /admin/v2/(namespaces/{n}/propert.*|schemas/.*/compatibility|{t}/permissions.*)"
 
 
-def token(role: str) -> str:
-    """A token of that role, signed with :data:`KEY`."""
-
-    def encoded(part: bytes) -> str:
-        return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
-
-    text = f"{encoded(json.dumps({'alg': 'HS256'}).encode())}.{encoded(json.dumps({'sub': role}).encode())}"
-    return f"{text}.{encoded(hmac.new(KEY, text.encode(), hashlib.sha256).digest())}"
-
-
-class Asked(ApacheStandalone):
-    """Apache's standalone with authentication and authorization."""
-
-    def ask(self, method: str, path: str, body: bytes | None = None, *, role: str = "root", original: str = ""):
-        connection = http.client.HTTPConnection("127.0.0.1", self.web_port, timeout=ANSWER_LIMIT_S)
-        headers = {"Authorization": f"Bearer {token(role)}"} if role else {}
-        headers |= {"X-Original-Principal": original} if original else {}
-        headers |= {} if body is None else {"Content-Type": "application/json"}
-        try:
-            connection.request(method, path, body=body, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except TimeoutError:
-            # It was let in, and does something.
-            return 0, b""
-        finally:
-            connection.close()
-
-    def must(self, method: str, path: str, body: object = None) -> bytes:
-        status, text = self.ask(method, f"/admin/v2{path}", None if body is None else json.dumps(body).encode())
-        assert status in (200, 204), (method, path, status, text)
-        return text
-
-    def _is_healthy(self) -> bool:
-        try:
-            health = self.ask("GET", "/admin/v2/brokers/health")
-            return health[0] == 200 and b"public/default" in self.ask("GET", "/admin/v2/namespaces/public")[1]
-        except (OSError, http.client.HTTPException):
-            return False
-
-
 @pytest.fixture(scope="module")
-def apache(judge_is_apache: bool, tmp_path_factory) -> Iterator[Asked]:
+def apache(judge_is_apache: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     if not judge_is_apache:
         pytest.skip("Apache's broker is asked")
-    classes = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
-    settings = {
-        "authenticationEnabled": "true",
-        "authenticationProviders": classes,
-        "tokenSecretKey": f"data:;base64,{base64.b64encode(KEY).decode()}",
-        "authorizationEnabled": "true",
-        "superUserRoles": "root,proxy-root",
-        "proxyRoles": ",".join(PROXIES),
-        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-        "brokerClientAuthenticationParameters": f"token:{token('root')}",
-        "transactionCoordinatorEnabled": "true",
-    }
-    data: Path = tmp_path_factory.mktemp("rights")
-    with Asked(data / "apache", log=BUILD / "rights-apache.log", settings=settings) as broker:
-        clusters = {"allowedClusters": ["standalone"]}
-        broker.must("POST", "/tenants/public", {**clusters, "adminRoles": ["owner"]})
-        broker.must("PUT", "/tenants/elsewhere", {**clusters, "adminRoles": ["other-admin"]})
-        for role, actions in GRANTS["namespace_auth"].items():
-            broker.must("POST", f"/namespaces/public/default/permissions/{role}", actions)
-        for name in (TOPIC, known_commands.OTHER):
-            path = f"/{name.replace('://', '/')}"
-            broker.must("PUT", path)
-            broker.must("PUT", f"{path}/subscription/sub", {"ledgerId": -1, "entryId": -1})
-            for role, actions in GRANTS["destination_auth"][name].items():
-                broker.must("POST", f"{path}/permissions/{role}", actions)
+    given = {"topics": GRANTS["destination_auth"], "of_namespace": GRANTS["namespace_auth"]}
+    with running_asked(tmp_path_factory.mktemp("rights"), proxies=PROXIES, **given) as broker:
         yield broker
 
 

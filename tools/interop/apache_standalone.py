@@ -75,8 +75,12 @@ class ApacheStandalone(StandaloneProcess):
         """Java with what Pulsar needs, and the class that it runs."""
         opens = [part for name in OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")]
         properties = [f"-D{name}={value}" for name, value in _SYSTEM_PROPERTIES.items()]
-        program = [java(), *self.memory, *opens, *properties, "-cp", class_path(self.version)]
+        program = [java(), *self.memory, *opens, *properties, "-cp", self.class_path()]
         return [*program, "org.apache.pulsar.PulsarStandaloneStarter"]
+
+    def class_path(self) -> str:
+        """Of its version."""
+        return class_path(self.version)
 
     def command(self) -> list[str]:
         """The command line."""

@@ -17,6 +17,8 @@ HERE: Final = Path(__file__).resolve().parent
 POM: Final = HERE / "pom.xml"
 #: Of ``pulsar-admin``, of a version of its own: not each of Pulsar's has it as an artifact.
 ADMIN_POM: Final = HERE / "admin-pom.xml"
+#: Of the pinned broker with the provider of OpenID Connect, which is no part of it.
+OIDC_POM: Final = HERE / "oidc-pom.xml"
 #: Where everything that is made lies; ignored by git.
 BUILD: Final = HERE.parents[1] / "build" / "interop"
 #: Maven fetches some 250 MB the first time.
@@ -61,6 +63,12 @@ def admin_class_path() -> str:
     """That of ``pulsar-admin``; raises ToolError."""
     version = pinned_version(ADMIN_POM)
     return _resolved(ADMIN_POM, version, BUILD / f"classpath-admin-{version}.txt")
+
+
+def oidc_class_path() -> str:
+    """That of the pinned broker with its provider of OpenID Connect; raises ToolError."""
+    version = pinned_version(OIDC_POM)
+    return _resolved(OIDC_POM, version, BUILD / f"classpath-oidc-{version}.txt")
 
 
 def _resolved(pom: Path, version: str, answer: Path) -> str:

@@ -38,7 +38,11 @@ class Security:
     settings: dict[str, str]
     arguments: list[str]
     operator: str
+    #: The token of whose the clients are.
+    token: str
     tls_ports: tuple[int, int] | None
+    #: File of the authority that signed the broker's certificate, where there is one.
+    trust: Path | None = None
 
     def provision(self, web_url: str) -> None:
         """Who runs the checks administers ``public``, or may only consume in its default namespace."""
@@ -94,7 +98,7 @@ def prepare(kind: str, directory: Path, ports: list[int]) -> Security:
     arguments = ["-admin", operator]
     if kind != "tls":
         consumes = ["-consumer", ROLE] if kind == "consume-only" else []
-        return Security(kind, settings, [*arguments, "-token", role, *consumes], operator, None)
+        return Security(kind, settings, [*arguments, "-token", role, *consumes], operator, role, None)
     trust, own, peer = certificates(directory)
     settings |= {
         "brokerServicePortTls": str(ports[0]),
@@ -104,7 +108,7 @@ def prepare(kind: str, directory: Path, ports: list[int]) -> Security:
         "tlsTrustCertsFilePath": str(trust),
     }
     arguments += ["-trust", str(trust), "-cert", f"{peer}.cert.pem", "-key", f"{peer}.key.pem"]
-    return Security(kind, settings, arguments, operator, (ports[0], ports[1]))
+    return Security(kind, settings, arguments, operator, role, (ports[0], ports[1]), trust)
 
 
 def certificates(directory: Path) -> tuple[Path, Path, Path]:

@@ -25,7 +25,7 @@ import (
 
 // spec says what to do. Counts that are zero are one, but for Consumers.
 type spec struct {
-	Mode string `json:"mode"` // publish, serial, paced, stream, drain
+	Mode string `json:"mode"` // publish, serial, paced, stream, drain, connect
 	Kind string `json:"kind"` // pulsar, redis, nats
 	URL  string `json:"url"`
 	Web  string `json:"web"`
@@ -54,6 +54,9 @@ type spec struct {
 	Slow          bool    `json:"slow"`          // one more consumer that takes 20 a second
 	Churn         bool    `json:"churn"`         // one more consumer that goes after 50 messages, without a word, and comes again
 	LimitS        float64 `json:"limit_s"`       // the whole run
+
+	Trust string `json:"trust"` // file of the authorities of the server's certificate; the URL says whether TLS is spoken
+	Token string `json:"token"` // what a client shows; "": nothing
 }
 
 // answer is what is printed; absent figures are absent.
@@ -164,9 +167,16 @@ var subscriptionTypes = map[string]pulsar.SubscriptionType{
 
 func newClient(s *spec) pulsar.Client {
 	logger := plog.NewLoggerWithSlog(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	c, err := pulsar.NewClient(pulsar.ClientOptions{
+	o := pulsar.ClientOptions{
 		URL: s.URL, OperationTimeout: 30 * time.Second, Logger: logger, MetricsCardinality: pulsar.MetricsCardinalityNone,
-	})
+	}
+	if s.Trust != "" {
+		o.TLSTrustCertsFilePath, o.TLSValidateHostname = s.Trust, true
+	}
+	if s.Token != "" {
+		o.Authentication = pulsar.NewAuthenticationToken(s.Token)
+	}
+	c, err := pulsar.NewClient(o)
 	if err != nil {
 		fail("client: %v", err)
 	}
@@ -181,6 +191,7 @@ func main() {
 	time.AfterFunc(time.Duration(s.LimitS*1e9), func() { fail("%s did not end within %v s", s.Mode, s.LimitS) })
 	modes := map[string]func(*spec) answer{
 		"publish": publish, "serial": serial, "paced": paced, "stream": stream, "drain": drain,
+		"connect": connect,
 	}
 	run, ok := modes[s.Mode]
 	if !ok {

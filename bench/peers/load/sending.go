@@ -118,3 +118,39 @@ func paced(s *spec) answer {
 	}
 	return a
 }
+
+// connect opens a connection, asks one question over it (a topic's partitions) and closes it, Connections at a time, as
+// fast as they are answered: what is counted is connections.
+func connect(s *spec) answer {
+	var answered atomic.Int64
+	stop := make(chan struct{})
+	for range s.Connections {
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c := newClient(s)
+				if _, err := c.TopicPartitions(s.Topic); err != nil {
+					fail("connect: %v", err)
+				}
+				c.Close()
+				answered.Add(1)
+			}
+		}()
+	}
+	time.Sleep(time.Duration(s.Warmup * 1e9))
+	cpu, at, before := cpuOf(s.Pid), time.Now(), answered.Load()
+	time.Sleep(time.Duration(s.Seconds * 1e9))
+	count, seconds := answered.Load()-before, time.Since(at).Seconds()
+	cpu = cpuOf(s.Pid) - cpu
+	close(stop)
+	if count == 0 {
+		fail("no connection was answered in %v s", s.Seconds)
+	}
+	a := answer{"rate": float64(count) / seconds}
+	a.spent(cpu, int(count))
+	return a
+}

@@ -238,7 +238,7 @@ class TopicCompaction(TopicPart):
             await asyncio.wait((self._task,))
         topic = self._topic
         attached = topic.ledger.attached()
-        # Cut off before the cursor is gone, all is as it was; later, the next run or the end of the topic deletes the ledger.
+        # Cut off before the cursor is gone, all is as it was; later, the ledger goes with the next run or the topic.
         await attached.note(attached.ids, {COMPACTED_PROPERTY: ""})
         await topic.ledger.delete_cursor(COMPACTION_CURSOR)
         self._ledger = topic.compacted = None
