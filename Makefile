@@ -58,8 +58,8 @@ $(STAMP): requirements.lock pyproject.toml tools/make_environment.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/make_environment.sh
 	@touch $(STAMP)
 
-demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png MODE=update); TXN=1: moved in transactions; BOOKIES=3 BROKERS=2: a broker and a bookie of a cluster are killed, and replaced
-	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" MODE="$(MODE)" TXN="$(TXN)" JSON="$(JSON)" BOOKIES="$(if $(filter command line environment,$(origin BOOKIES)),$(BOOKIES))" BROKERS="$(BROKERS)" KILLS="$(if $(filter command line environment,$(origin KILLS)),$(KILLS))" $(BIN)/python -m demo
+demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png MODE=update); TXN=1: moved in transactions; BOOKIES=3 BROKERS=2: a broker and a bookie of a cluster are killed, and replaced; CLUSTERS=3: clusters that copy to each other
+	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" MODE="$(MODE)" TXN="$(TXN)" JSON="$(JSON)" BOOKIES="$(if $(filter command line environment,$(origin BOOKIES)),$(BOOKIES))" BROKERS="$(BROKERS)" CLUSTERS="$(CLUSTERS)" KILLS="$(if $(filter command line environment,$(origin KILLS)),$(KILLS))" $(BIN)/python -m demo
 
 kills: $(STAMP) ## the example of transactions, killed 200 times with its broker: each result once (KILLS=number SEED=number)
 	@$(BIN)/python -m tools.join_kills --kills $(KILLS) --seed $(or $(DRAW),1)

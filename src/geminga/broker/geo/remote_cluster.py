@@ -257,6 +257,8 @@ def _arguments(document: Mapping[str, Json], links: PeerLinks) -> ClientArgument
         found["tls_private_key_file_path"] = private_key
     if document.get("tlsAllowInsecureConnection") is True:
         found["tls_allow_insecure_connection"] = True
+    if listener := _text(document, "listenerName"):
+        found["listener_name"] = listener
     return found
 
 

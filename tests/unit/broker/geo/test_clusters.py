@@ -9,7 +9,10 @@ import pytest
 
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.core.coercion import Json
 from geminga.broker.geo.clusters import BYTES_MAX, LOOK_S, OtherClusters, OutgoingBytes
+from geminga.broker.geo.remote_cluster import _arguments
+from geminga.broker.peers.links import PLAIN
 from geminga.broker.resources import Resources
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
@@ -65,6 +68,11 @@ def test_what_is_stored_of_a_cluster_is_used_when_it_changes() -> None:
         assert await refusal(clusters) == "there is no cluster west"
 
     run_with(scenario)
+
+
+@pytest.mark.parametrize(("document", "wanted"), [({"listenerName": " outside "}, "outside"), ({}, None)])
+def test_brokers_of_a_cluster_are_asked_for_by_its_listener(document: dict[str, Json], wanted: str | None) -> None:
+    assert _arguments(document, PLAIN).get("listener_name") == wanted
 
 
 def test_nothing_is_opened_when_the_broker_closes() -> None:
