@@ -58,14 +58,14 @@ $(STAMP): requirements.lock pyproject.toml tools/make_environment.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/make_environment.sh
 	@touch $(STAMP)
 
-demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png MODE=update); TXN=1: moved in transactions; BOOKIES=3 BROKERS=2: a broker and a bookie of a cluster are killed, and replaced
-	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" MODE="$(MODE)" TXN="$(TXN)" JSON="$(JSON)" BOOKIES="$(if $(filter command line environment,$(origin BOOKIES)),$(BOOKIES))" BROKERS="$(BROKERS)" KILLS="$(if $(filter command line environment,$(origin KILLS)),$(KILLS))" $(BIN)/python -m demo
+demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png MODE=update); TXN=1: moved in transactions; BOOKIES=3 BROKERS=2: a broker and a bookie of a cluster are killed, and replaced; CLUSTERS=3: clusters that copy to each other
+	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" MODE="$(MODE)" TXN="$(TXN)" JSON="$(JSON)" BOOKIES="$(if $(filter command line environment,$(origin BOOKIES)),$(BOOKIES))" BROKERS="$(BROKERS)" CLUSTERS="$(CLUSTERS)" KILLS="$(if $(filter command line environment,$(origin KILLS)),$(KILLS))" $(BIN)/python -m demo
 
 kills: $(STAMP) ## the example of transactions, killed 200 times with its broker: each result once (KILLS=number SEED=number)
 	@$(BIN)/python -m tools.join_kills --kills $(KILLS) --seed $(or $(DRAW),1)
 
-chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1 ZOOKEEPERS=1 SECURITY=1: TLS and authentication on every link)
-	@PYTHONPATH=tests:. $(BIN)/python -m tools.chaos $(if $(SECURITY),--security) --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json)
+chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5 BROKERS=1 ZOOKEEPERS=1 SECURITY=1: TLS and authentication on every link; CLUSTERS=3 CUTS=50 KILLED=20: clusters that copy to each other)
+	@PYTHONPATH=tests:. $(BIN)/python -m tools.chaos $(if $(CLUSTERS),--clusters $(CLUSTERS) --cuts $(or $(CUTS),50) --kills $(or $(KILLED),20) --seed $(or $(DRAW),1) $(if $(JSON),--json),$(if $(SECURITY),--security) --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json))
 
 hung: $(STAMP) ## each peer hangs under load, by real processes and sockets: memory and rates (HUNG_SECONDS=180 LINK=bookies)
 	@HUNG_S=$(HUNG_SECONDS) $(BIN)/python -m pytest -q -rP tests/integration/test_hung_peers.py $(if $(LINK),-k "$(LINK)") $(PYTEST_ARGS)

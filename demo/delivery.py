@@ -60,16 +60,21 @@ def publish(
     client: pulsar.Client,
     events: Events,
     progress: Progress,
-    halfway: Callable[[Publishing], None],
+    halfway: Callable[[Publishing], None] | None,
     *,
     over_s: float = 0.0,
     at: float = 0.5,
+    name: str = "demo",
+    first: int = 0,
 ) -> Publishing:
-    """Publish everything, ``halfway`` on a thread of its own when ``at`` of it is sent; in ``over_s`` s at least."""
+    """Publish everything, ``halfway`` on a thread of its own when ``at`` of it is sent; in ``over_s`` s at least.
+
+    ``name``: the producer's, also on the screen. ``first``: the number of the first event.
+    """
     rows = events.rows
     producer = client.create_producer(
         TOPIC,
-        producer_name="demo",
+        producer_name=name,
         # Without it, a client that is cut off before its first receipt numbers its next message from 0 again (client
         # 4.2 takes over the broker's last sequence id), and deduplication would rightly take that for a repetition.
         initial_sequence_id=1,
@@ -80,22 +85,22 @@ def publish(
         max_pending_messages=PENDING_MAX,
         message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
     )
-    bar = progress.add_task("publish", total=len(rows))
+    bar = progress.add_task("publish" if name == "demo" else f"publish {name}", total=len(rows))
     state = Publishing(len(rows))
     crash: threading.Thread | None = None
     pause = threading.Event()
     started = time.perf_counter()
     for number, (key, line) in enumerate(rows):
-        if number == int(len(rows) * at):
+        if halfway is not None and number == int(len(rows) * at):
             crash = threading.Thread(target=halfway, args=(state,))
             crash.start()
         if over_s and number % PACED == 0:
             pause.wait(started + over_s * number / len(rows) - time.perf_counter())
         producer.send_async(
             line,
-            lambda result, _, number=number: state.answer(number, result),
+            lambda result, _, number=first + number: state.answer(number, result),
             partition_key=key or None,
-            properties={"n": str(number)},
+            properties={"n": str(first + number)},
             event_timestamp=None,
         )
         state.sent = number + 1
@@ -125,8 +130,19 @@ def kill_and_restart(broker: StandaloneProcess, progress: Progress, state: Publi
     progress.console.print(f"restarted on the same directory, ready after {broker.start_seconds[-1] * 1000:.0f} ms")
 
 
-def consume(client: pulsar.Client, verdict: Verdict, events: Events, progress: Progress) -> float:
-    """Receive until everything acknowledged is here and nothing more comes; seconds to the last message."""
+def consume(
+    client: pulsar.Client,
+    verdict: Verdict,
+    events: Events,
+    progress: Progress,
+    *,
+    name: str = "consume",
+    order_of: Callable[[pulsar.Message, int], str] | None = None,
+) -> float:
+    """Receive until everything acknowledged is here and nothing more comes; seconds to the last message.
+
+    ``order_of``: what an event is in order with; without: those of its key.
+    """
     consumer = client.subscribe(
         TOPIC,
         "demo",
@@ -134,7 +150,7 @@ def consume(client: pulsar.Client, verdict: Verdict, events: Events, progress: P
         initial_position=pulsar.InitialPosition.Earliest,
         receiver_queue_size=2_000,
     )
-    bar = progress.add_task("consume", total=len(verdict.acknowledged))
+    bar = progress.add_task(name, total=len(verdict.acknowledged))
     started = last = time.perf_counter()
     while True:
         try:
@@ -144,7 +160,8 @@ def consume(client: pulsar.Client, verdict: Verdict, events: Events, progress: P
                 break
             continue
         last = time.perf_counter()
-        verdict.see(int(message.properties().get("n", "-1")), message.data(), events.rows)
+        number = int(message.properties().get("n", "-1"))
+        verdict.see(number, message.data(), events.rows, order_of and order_of(message, number))
         consumer.acknowledge_cumulative(message) if verdict.received % 500 == 0 else None
         if verdict.received % 97 == 0:
             progress.update(bar, completed=len(verdict.first_seen))

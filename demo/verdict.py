@@ -21,8 +21,8 @@ class Verdict:
     damaged: list[int] = field(default_factory=list)
     _last_of_key: dict[str, int] = field(default_factory=dict)
 
-    def see(self, number: int, data: bytes, rows: Sequence[tuple[str, bytes]]) -> None:
-        """One delivery, in the order of delivery."""
+    def see(self, number: int, data: bytes, rows: Sequence[tuple[str, bytes]], ordered: str | None = None) -> None:
+        """One delivery, in the order of delivery. ``ordered``: with what, in the place of those of its key."""
         self.received += 1
         if not 0 <= number < len(rows) or rows[number][1] != data:
             self.damaged.append(number)
@@ -31,7 +31,7 @@ class Verdict:
             self.duplicates.append(number)
             return
         self.first_seen.add(number)
-        key = rows[number][0]
+        key = rows[number][0] if ordered is None else ordered
         if number < self._last_of_key.get(key, -1):
             self.out_of_order.append(number)
         self._last_of_key[key] = number

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pulsar
@@ -51,11 +52,9 @@ class Command:
         return {member["name"]: member["state"] for member in members}
 
     def recorded(self) -> set[int]:
-        try:
-            document = json.loads((self.directory / "cluster.json").read_text())
-        except FileNotFoundError:
-            return set()
-        return {member["pid"] for member in document.get("members", ())}
+        paths = [self.directory / "cluster.json", *self.directory.glob("*/cluster.json")]
+        documents = [json.loads(path.read_text()) for path in paths if path.exists()]
+        return {member["pid"] for document in documents for member in document.get("members", ())}
 
     def pid(self, name: str) -> int:
         document = json.loads((self.directory / "cluster.json").read_text())
@@ -98,6 +97,14 @@ def everything(url: object, directory: Path) -> list[bytes]:
         found.append(reader.read_next(timeout_millis=30_000).data())
     client.close()
     return found
+
+
+def until_there(url: object, directory: Path, wanted: list[bytes]) -> None:
+    """Copied from another cluster; in whatever order those of two clusters are."""
+    client = quiet_client(str(url), directory)
+    reader = client.create_reader(TOPIC, pulsar.MessageId.earliest)
+    assert sorted(reader.read_next(timeout_millis=30_000).data() for _ in wanted) == sorted(wanted)
+    client.close()
 
 
 def test_a_cluster_goes_up_keeps_its_data_and_is_removed(command: Command, tmp_path: Path) -> None:
@@ -157,6 +164,45 @@ def test_what_stands_in_the_way_beforehand_is_told_and_nothing_is_made(command: 
     for word in ("up", "status", "down"):
         assert "is damaged" in command.run(word, code=1).stderr
     assert sorted(path.name for path in command.directory.iterdir()) == ["cluster.json", "letters"]
+
+
+@pytest.mark.long
+def test_two_clusters_copy_to_each_other_and_end_together(command: Command, tmp_path: Path) -> None:
+    # Nobody is subscribed: what is copied might go.
+    kept = ("--set", "defaultRetentionTimeInMinutes=-1", "--set", "defaultRetentionSizeInMB=-1")
+    made = command.up("--clusters", "2", "--bookies", "1", "--brokers", "1", *FREE, *kept)
+    east, west = made["clusters"]  # type: ignore[misc]
+    assert (east["clusterName"], west["clusterName"], made["isReady"]) == ("local-1", "local-2", True)
+    produce(east["brokerServiceUrl"], tmp_path, b"one")
+    until_there(west["brokerServiceUrl"], tmp_path, [b"one"])
+    # An operator's own change is no mistake that the next start mends; addresses are.
+    rest = Rest(west["webServiceUrl"])
+    assert rest.post("namespaces/public/default/replication", ["local-2"]).status == 200
+    command.run("down")
+    assert json.loads(command.run("status", "--json", code=1).stdout)["isReady"] is False
+    again = [sys.executable, "-m", "geminga", "cluster", "up", "--dir", str(command.directory), "--foreground"]
+    with (
+        subprocess.Popen([*again, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as staying,
+        ExitStack() as stack,
+    ):
+        stack.callback(staying.kill)
+        assert staying.stdout is not None
+        document = ""
+        while not document.endswith("\n}\n"):
+            line = staying.stdout.readline()
+            assert line, staying.communicate()[1]
+            document += line
+        east, west = json.loads(document)["clusters"]
+        command.pids |= {member["pid"] for one in (east, west) for member in one["members"]}
+        produce(west["brokerServiceUrl"], tmp_path, b"here alone")
+        produce(east["brokerServiceUrl"], tmp_path, b"two")
+        until_there(west["brokerServiceUrl"], tmp_path, [b"one", b"here alone", b"two"])
+        assert everything(east["brokerServiceUrl"], tmp_path) == [b"one", b"two"]
+        staying.send_signal(signal.SIGTERM)
+        assert staying.wait(60) == 0
+    assert command.running() == set()
+    command.run("down", "--delete")
+    assert not command.directory.exists()
 
 
 @pytest.mark.long

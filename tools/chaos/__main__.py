@@ -1,5 +1,7 @@
 """``python -m tools.chaos --rounds 50 --seed 1``: rounds of faults under load, then the history is checked.
 
+``--clusters 3 --cuts 50 --kills 20``: clusters that copy to each other, whose links are cut meanwhile.
+
 Exit code 1 if anything acknowledged was lost, came out of order or twice, or was never delivered.
 """
 
@@ -22,6 +24,8 @@ from rich.console import Console
 from tools.chaos.cluster import Cluster
 from tools.chaos.history import judge, undelivered
 from tools.chaos.load import RATE, Consuming, Moving, Publishing, read_all
+from tools.chaos.mesh import PROMISED as MESH_PROMISED
+from tools.chaos.mesh import Mesh, run_mesh
 from tools.chaos.plan import kind_of, plan
 
 if TYPE_CHECKING:
@@ -174,13 +178,36 @@ def _security(directory: Path, *, is_on: bool) -> Security | None:
     return Security(directory / "keys")
 
 
+def _run_mesh(options: argparse.Namespace, directory: Path, console: Console) -> dict[str, Any]:
+    mesh = Mesh(
+        directory,
+        clusters=options.clusters,
+        bookies=options.bookies or 3,
+        brokers=options.brokers or 2,
+        session_ms=SESSION_MS,
+        settings=SETTINGS,
+    )
+    return run_mesh(
+        mesh,
+        directory,
+        console,
+        seed=options.seed,
+        cuts=options.cuts,
+        kills=options.kills,
+        session_s=SESSION_MS / 1000,
+    )
+
+
 def main() -> int:
     """Read the options, run, print."""
     parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=50, help="faults (50)")
+    parser.add_argument("--clusters", type=int, default=1, choices=range(1, 6), help="that copy to each other (1)")
+    parser.add_argument("--cuts", type=int, default=50, help="of links between clusters (50)")
+    parser.add_argument("--kills", type=int, default=20, help="of brokers and bookies of several clusters (20)")
     parser.add_argument("--seed", type=int, default=1, help="of the plan (1)")
-    parser.add_argument("--bookies", type=int, default=5, choices=range(3, 8), help="3 to 7 (5)")
-    parser.add_argument("--brokers", type=int, default=1, choices=range(1, 6), help="1 to 5 (1)")
+    parser.add_argument("--bookies", type=int, choices=range(3, 8), help="3 to 7 (5; of several clusters each 3)")
+    parser.add_argument("--brokers", type=int, choices=range(1, 6), help="1 to 5 (1; of several clusters each 2)")
     parser.add_argument("--zookeepers", type=int, default=1, choices=(1, 3, 5), help="1, 3 or 5 (1)")
     parser.add_argument("--security", action="store_true", help="TLS and authentication on every link")
     parser.add_argument("--keep", metavar="DIR", help="keep data and logs there")
@@ -189,9 +216,16 @@ def main() -> int:
     console = Console(stderr=True, soft_wrap=True)
     directory = Path(options.keep or tempfile.mkdtemp(prefix="geminga-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
-    sizes = Sizes(options.bookies, options.brokers, options.zookeepers)
-    found = run(options.rounds, options.seed, sizes, directory, console, _security(directory, is_on=options.security))
-    broken = [name for name in PROMISED if found[name]]
+    if options.clusters > 1 and (options.security or options.zookeepers > 1):
+        parser.error("--clusters goes with neither --security nor --zookeepers")
+    if options.clusters > 1:
+        found = _run_mesh(options, directory, console)
+        broken = [name for name in MESH_PROMISED if found[name]]
+    else:
+        sizes = Sizes(options.bookies or 5, options.brokers or 1, options.zookeepers)
+        security = _security(directory, is_on=options.security)
+        found = run(options.rounds, options.seed, sizes, directory, console, security)
+        broken = [name for name in PROMISED if found[name]]
     if options.json:
         print(json.dumps(found))
     else:

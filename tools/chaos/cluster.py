@@ -136,7 +136,7 @@ class Cluster:
     def _broker(self, name: str) -> BrokerProcess:
         settings = dict(self._broker_settings)
         if self._security is not None:
-            web, binary = _free_ports(2)
+            web, binary = free_ports(2)
             settings |= {
                 **self._security.broker_settings(name),
                 "webServicePortTls": web,
@@ -210,6 +210,10 @@ class Cluster:
             process = self._process(fault.who)
             process.launch()
             process.wait_ready(START_S)
+        self.start_gone()
+
+    def start_gone(self) -> None:
+        """Bookies and brokers that are not there."""
         for process in (*self.bookies.values(), *self.brokers.values()):
             if not process.is_running:
                 process.launch()
@@ -247,7 +251,7 @@ class Cluster:
         return self.brokers[who] if who in self.brokers else self.bookies[who]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody has, all different: a broker that is started again keeps its own."""
     taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(server.getsockname()[1]) for server in taken]

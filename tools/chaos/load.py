@@ -37,7 +37,7 @@ class Publishing:
         self._stop = threading.Event()
         self._producer = client.create_producer(
             topic,
-            producer_name=f"chaos-{topic.rsplit('/', 1)[-1]}",
+            producer_name=self.name,
             initial_sequence_id=1,
             send_timeout_millis=0,
             block_if_queue_full=True,
@@ -48,12 +48,23 @@ class Publishing:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    @property
+    def name(self) -> str:
+        """Of the producer."""
+        return f"chaos-{self.topic.rsplit('/', 1)[-1]}"
+
+    def payload(self, number: int) -> bytes:
+        """Of one message."""
+        return b"%d" % number
+
     def _run(self) -> None:
         while not self._stop.is_set():
             for _ in range(STEP):
                 number = self.sent
                 self.sent = number + 1
-                self._producer.send_async(b"%d" % number, lambda result, _, number=number: self._answer(number, result))
+                self._producer.send_async(
+                    self.payload(number), lambda result, _, number=number: self._answer(number, result)
+                )
             self._stop.wait(self._pause_s)
 
     def _answer(self, number: int, result: pulsar.Result) -> None:

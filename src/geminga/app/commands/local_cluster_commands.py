@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from geminga.app.local.core.local_cluster import ClusterState
     from geminga.app.local.local_cluster import LocalCluster, MemberStatus
+    from geminga.app.local.local_mesh import ClusterStatus, LocalMesh
 
 #: Where a cluster keeps everything unless told.
 DIRECTORY: Final = "geminga-cluster"
@@ -31,12 +32,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @commands.command()
 def up(
     directory: Directory = None,
+    clusters: Annotated[
+        int | None,
+        typer.Option("--clusters", help="Clusters that copy to each other, each with all of this (one, alone)."),
+    ] = None,
     bookies: Annotated[int | None, typer.Option("--bookies", help="Bookies (3).")] = None,
     brokers: Annotated[int | None, typer.Option("--brokers", help="Brokers (2).")] = None,
     zookeepers: Annotated[
         int | None, typer.Option("--zookeepers", help="Servers of ZooKeeper: 1, 3 or 5 (1); it stays.")
     ] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", help="clusterName (local); it stays.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", help="clusterName (local); it stays. Of several: what their names begin with."),
+    ] = None,
     broker_port: Annotated[
         int | None, typer.Option("--broker-port", help="Of the first broker's binary protocol (6650); 0: a free one.")
     ] = None,
@@ -61,36 +69,49 @@ def up(
 ) -> None:
     """Start a cluster, or what is missing of it, and return once it is ready. The processes go on.
 
-    What was asked for is kept: without options, up starts the same again, with its data.
+    What was asked for is kept: without options, up starts the same again, with its data. With --clusters each cluster
+    knows the others, namespace public/default lives in all of them, and ports are those of the first; each other
+    cluster has them 10 higher.
     """
     from geminga.app.local.core.local_cluster import OWN_BOOKIE_KEYS, OWN_BROKER_KEYS, settings_from
 
     _end_on_signals()
     made = _cluster(directory, is_default=directory is None)
+    mesh = _mesh(made)
     asked = {
         "bookies": bookies,
         "brokers": brokers,
         "zookeepers": zookeepers,
-        "cluster": cluster,
         "broker_port": broker_port,
         "web_port": web_port,
         "zookeeper_port": zookeeper_port,
         "broker_settings": settings_from("--set", assignments or (), OWN_BROKER_KEYS),
         "bookie_settings": settings_from("--bookie-set", bookie_assignments or (), OWN_BOOKIE_KEYS),
     }
+    known = mesh.load()
     try:
-        _print(made, made.up(asked, within_s=timeout_s), is_json=is_json)
+        if clusters is None and known is None:
+            _print(made, made.up({**asked, "cluster": cluster}, within_s=timeout_s), is_json=is_json)
+        else:
+            _print_all(mesh, mesh.up(clusters, cluster, asked, within_s=timeout_s), is_json=is_json)
     except KeyboardInterrupt:
         _fail("interrupted: what was started has been ended")
     if foreground:
         _wait_for_signal()
-        made.down(within_s=STOP_S, delete=False)
+        _down(made, mesh, within_s=STOP_S, delete=False)
 
 
 @commands.command()
 def status(directory: Directory = None, is_json: AsJson = False) -> None:
     """Tell what each process of the cluster is doing; exit code 1 unless all of them are ready."""
     made = _cluster(directory)
+    mesh = _mesh(made)
+    if (known := mesh.load()) is not None:
+        all_found = mesh.status(known)
+        _print_all(mesh, all_found, is_json=is_json)
+        if len(all_found) < len(known.names) or not all(_is_ready(one.members) for one in all_found):
+            raise typer.Exit(1)
+        return
     state = made.load()
     if state is None:
         raise made.missing()
@@ -110,7 +131,23 @@ def down(
 ) -> None:
     """Stop the cluster: brokers, then bookies, then ZooKeeper. Its data stay for the next up."""
     made = _cluster(directory)
-    made.down(within_s=timeout_s, delete=delete)
+    _down(made, _mesh(made), within_s=timeout_s, delete=delete)
+
+
+def _down(made: LocalCluster, mesh: LocalMesh, *, within_s: float, delete: bool) -> None:
+    known = mesh.load()
+    if known is None:
+        made.down(within_s=within_s, delete=delete)
+    else:
+        mesh.down(known, within_s=within_s, delete=delete)
+
+
+def _mesh(made: LocalCluster) -> LocalMesh:
+    """Of the same directory."""
+    from geminga.app.lifecycle.paragraphs import print_paragraph
+    from geminga.app.local.local_mesh import LocalMesh
+
+    return LocalMesh(made.directory, print_paragraph)
 
 
 def _cluster(directory: str | None, *, is_default: bool = False) -> LocalCluster:
@@ -170,6 +207,32 @@ def _print(made: LocalCluster, found: list[MemberStatus], *, is_json: bool) -> N
     if is_json:
         print(json.dumps(document, indent=2), flush=True)
         return
+    _print_table(made, state, found, document)
+
+
+def _print_all(mesh: LocalMesh, found: list[ClusterStatus], *, is_json: bool) -> None:
+    """Of each cluster as of one, one behind the other."""
+    import json
+
+    documents = []
+    for one in found:
+        state = one.cluster.load()
+        if state is None:
+            raise one.cluster.missing()
+        document = _document(one.cluster, state, one.members)
+        documents.append(document)
+        if not is_json:
+            _print_table(one.cluster, state, one.members, document)
+    if is_json:
+        is_ready = all(document["isReady"] for document in documents)
+        print(
+            json.dumps({"dir": str(mesh.directory), "isReady": is_ready, "clusters": documents}, indent=2), flush=True
+        )
+
+
+def _print_table(
+    made: LocalCluster, state: ClusterState, found: list[MemberStatus], document: dict[str, object]
+) -> None:
     rows = [("NAME", "STATE", "PID", "PORTS", "LOG")]
     for item in found:
         ports = ", ".join(f"{key} {port}" for key, port in item.member.ports.items()) if item.member else ""

@@ -79,6 +79,8 @@ class LocalCluster:
     def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
         self.directory = directory
         self._say = say
+        #: What the last :meth:`up` started.
+        self._started: list[LocalMember] = []
 
     def load(self) -> ClusterState | None:
         """What was started; None if there is no cluster. Raises DataDirectoryError for a damaged or newer one."""
@@ -103,12 +105,11 @@ class LocalCluster:
         Raises GemingaError, OSError, KeyboardInterrupt: then everything that was started by this call has ended.
         """
         # Whatever is wrong already is told before anything is made.
-        state = self._changed(asked)
+        self.check(asked)
         deadline = time.monotonic() + within_s
         start = LocalStart(self.directory, deadline, self._say, self._save)
-        start.check(state)
         make_private_directories(self.directory)
-        with self._locked():
+        with locked(self.directory, LOCK_FILE):
             state = self._changed(asked)
             start.check(state)
             for name in (LOGS, RUN, *member_names(MemberKind.ZOOKEEPER, state.plan.zookeepers)):
@@ -117,10 +118,20 @@ class LocalCluster:
             state = self._without_surplus(state)
             try:
                 state = start.run(state)
-                return await_all(lambda: self.status(state), deadline, self.directory / LOGS)
+                found = await_all(lambda: self.status(state), deadline, self.directory / LOGS)
             except BaseException:
                 self._end(start.started, within_s=UNDO_S)
                 raise
+        self._started = start.started
+        return found
+
+    def check(self, asked: Mapping[str, object]) -> None:
+        """Raise GemingaError for what :meth:`up` would refuse before it starts anything."""
+        LocalStart(self.directory, 0.0, self._say, self._save).check(self._changed(asked))
+
+    def undo(self, *, within_s: float) -> None:
+        """End what the last :meth:`up` started."""
+        self._end(self._started, within_s=within_s)
 
     def _changed(self, asked: Mapping[str, object]) -> ClusterState:
         state = self.load()
@@ -184,7 +195,7 @@ class LocalCluster:
         """
         if self.load() is None:
             raise self.missing()
-        with self._locked():
+        with locked(self.directory, LOCK_FILE):
             state = self.load()
             if state is None:
                 raise self.missing()
@@ -232,22 +243,27 @@ class LocalCluster:
     # ---- its files
 
     def _save(self, state: ClusterState) -> None:
-        path = self.directory / STATE_FILE
-        made = path.with_suffix(".json.tmp")
-        with naming(str(made)), open(made, "w", encoding="utf-8", opener=private) as file:
-            file.write(encode_state(state))
-            file.flush()
-            os.fsync(file.fileno())
-        made.replace(path)
+        write_state(self.directory / STATE_FILE, encode_state(state))
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        path = self.directory / LOCK_FILE
-        with open(path, "ab", opener=private) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UnavailableError(
-                    f"another geminga cluster command is at work in {self.directory}: wait until it has ended"
-                ) from None
-            yield
+
+def write_state(path: Path, text: str) -> None:
+    """The text is all there, or what was there before is. Raises OSError."""
+    made = path.with_suffix(".json.tmp")
+    with naming(str(made)), open(made, "w", encoding="utf-8", opener=private) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    made.replace(path)
+
+
+@contextmanager
+def locked(directory: Path, name: str) -> Iterator[None]:
+    """While nobody else is at work in ``directory``. Raises UnavailableError."""
+    with open(directory / name, "ab", opener=private) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UnavailableError(
+                f"another geminga cluster command is at work in {directory}: wait until it has ended"
+            ) from None
+        yield

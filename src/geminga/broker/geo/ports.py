@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from geminga.model.errors import GemingaError
+from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -14,6 +15,15 @@ from geminga.wire.pulsar.schema_info import SchemaInfo
 #: Told once of an entry, in a later turn of the loop: None, it is stored over there; or why it, and all behind it, is
 #: not.
 CopyDone = Callable[[GemingaError | None], None]
+
+
+class AwayError(UnavailableError):
+    """What can be over at any moment: nobody answers, or who does is not ready."""
+
+    def __init__(self, text: str, back: asyncio.Future[None]) -> None:
+        """``back`` is done when it is worth another try, however long the pause that is due."""
+        super().__init__(text)
+        self.back = back
 
 
 class RemoteTopic(Protocol):

@@ -14,24 +14,35 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.core.coercion import Json
+from geminga.broker.geo.ports import AwayError
 from geminga.broker.peers.client_tables import EncodedSchema
 from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
 from geminga.broker.peers.links import PeerLinks
 from geminga.broker.peers.topics import topic_path
 from geminga.client import (
+    BrokerMetadataError,
+    BrokerPersistenceError,
     Client,
     ClientArguments,
+    ConnectError,
     EntryProducer,
     InvalidConfiguration,
+    NotConnected,
+    ProducerBusy,
     PulsarException,
+    ReadError,
+    ServiceUnitNotReady,
+    Timeout,
+    TooManyLookupRequestException,
     authentication_from,
     connect,
 )
+from geminga.client import LookupError as FailedLookup
 from geminga.client.producer_rules.encoded_batch import WholeEntry
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName
-from geminga.runtime import Runtime, get_logger, spawn
+from geminga.runtime import Runtime, get_logger, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo
 
@@ -48,6 +59,23 @@ TOPIC_BYTES_MAX: Final = 4 << 20
 CLIENT_BYTES_MAX: Final = 1 << 30
 #: An entry without an answer for so long ends the link, which is then made anew.
 ANSWER_S_MAX: Final = 30
+#: A cluster that is away is asked so often whether it is back, for all topics together.
+PROBE_S: Final = 5.0
+#: Whatever is answered.
+PROBE_PATH: Final = "/admin/v2/clusters"
+#: What is over when a broker over there, or the link, is back; that of a former owner of a topic is ``ProducerBusy``.
+NOT_NOW: Final = (
+    BrokerMetadataError,
+    BrokerPersistenceError,
+    ConnectError,
+    FailedLookup,
+    NotConnected,
+    ProducerBusy,
+    ReadError,
+    ServiceUnitNotReady,
+    Timeout,
+    TooManyLookupRequestException,
+)
 #: How long a link that ends waits for answers that are under way.
 CLOSE_S_MAX: Final = 1.0
 
@@ -55,7 +83,18 @@ CLOSE_S_MAX: Final = 1.0
 class RemoteCluster:
     """See the module."""
 
-    __slots__ = ("_client", "_http", "_local", "_outgoing", "_runtime", "_web_urls", "document", "name")
+    __slots__ = (
+        "_back",
+        "_client",
+        "_http",
+        "_local",
+        "_outgoing",
+        "_probing",
+        "_runtime",
+        "_web_urls",
+        "document",
+        "name",
+    )
 
     def __init__(
         self,
@@ -72,6 +111,9 @@ class RemoteCluster:
         self.document = document
         self._local = local
         self._outgoing = outgoing
+        #: Done when it is back; None: it is not known to be away.
+        self._back: asyncio.Future[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
         uses_tls = document.get("brokerClientTlsEnabled") is True
         url = _text(document, "brokerServiceUrlTls" if uses_tls else "brokerServiceUrl")
         web = _text(document, "serviceUrlTls" if uses_tls else "serviceUrl")
@@ -98,6 +140,8 @@ class RemoteCluster:
                 max_pending_messages=0,
                 send_timeout_millis=ANSWER_S_MAX * 1000,
             )
+        except NOT_NOW as error:
+            raise self._away(f"cluster {self.name}: {error}") from error
         except PulsarException as error:
             raise UnavailableError(f"cluster {self.name}: {error}") from error
         if not isinstance(producer, EntryProducer):
@@ -122,7 +166,35 @@ class RemoteCluster:
 
     async def close(self) -> None:
         """Its links end."""
+        if self._probing is not None:
+            self._probing.cancel()
+        self._is_back()
         await self._client.close()
+
+    # ---- while it is away
+
+    def _away(self, reason: str) -> AwayError:
+        """All that wait try again soon after it is back, and nobody asks until then but one."""
+        if self._back is None:
+            self._back = asyncio.get_running_loop().create_future()
+            self._probing = spawn(self._probe(), name=f"wait for cluster {self.name}")
+        return AwayError(reason, self._back)
+
+    async def _probe(self) -> None:
+        while True:
+            await wait_ms(PROBE_S * 1000)
+            try:
+                async with asyncio.timeout(PROBE_S):
+                    await self._first_answer("GET", PROBE_PATH)
+            except (UnavailableError, TimeoutError):
+                continue
+            break
+        self._is_back()
+
+    def _is_back(self) -> None:
+        back, self._back = self._back, None
+        if back is not None and not back.done():
+            back.set_result(None)
 
     # ---- topics
 
@@ -132,7 +204,7 @@ class RemoteCluster:
         found = await self._ask("GET", f"{path}/partitions?checkAllowAutoCreation=false")
         count = _partitions_in(found) if found.is_good else 0
         if not found.is_good and found.status != HTTPStatus.NOT_FOUND:
-            raise UnavailableError(f"cluster {self.name}: partitions of {whole}: {found.reason}")
+            raise self._refused(found, f": partitions of {whole}")
         if count == 0 and partitions:
             body = str(partitions).encode()
             made = await self._ask("PUT", f"{path}/partitions?createLocalTopicOnly=true", body)
@@ -144,7 +216,7 @@ class RemoteCluster:
         else:
             made = found
         if not made.is_good and made.status != HTTPStatus.CONFLICT:
-            raise UnavailableError(f"cluster {self.name} does not make {whole}: {made.reason}")
+            raise self._refused(made, f" does not make {whole}")
         if made.status == HTTPStatus.CONFLICT and partitions:
             # Made by somebody else at the same time, or there without partitions.
             found = await self._ask("GET", f"{path}/partitions?checkAllowAutoCreation=false")
@@ -156,7 +228,19 @@ class RemoteCluster:
             )
 
     async def _ask(self, method: str, path: str, body: bytes = b"") -> PeerAnswer:
-        """The answer of the first of its addresses that answers."""
+        """The answer of the first of its addresses that answers. Raises AwayError."""
+        try:
+            return await self._first_answer(method, path, body)
+        except UnavailableError as error:
+            raise self._away(f"{error}") from error
+
+    def _refused(self, answer: PeerAnswer, what: str) -> UnavailableError:
+        """For an answer that is not good; that of a broker which is not ready is no refusal."""
+        text = f"cluster {self.name}{what}: {answer.reason}"
+        is_away = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != HTTPStatus.NOT_IMPLEMENTED
+        return self._away(text) if is_away else UnavailableError(text)
+
+    async def _first_answer(self, method: str, path: str, body: bytes = b"") -> PeerAnswer:
         failure: GemingaError | None = None
         for url in self._web_urls:
             try:
@@ -257,6 +341,8 @@ def _arguments(document: Mapping[str, Json], links: PeerLinks) -> ClientArgument
         found["tls_private_key_file_path"] = private_key
     if document.get("tlsAllowInsecureConnection") is True:
         found["tls_allow_insecure_connection"] = True
+    if listener := _text(document, "listenerName"):
+        found["listener_name"] = listener
     return found
 
 

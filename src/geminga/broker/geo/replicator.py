@@ -20,7 +20,7 @@ from typing import Final
 
 from geminga.broker.geo.core.copying import Copy, copy_of
 from geminga.broker.geo.core.sent import Sent
-from geminga.broker.geo.ports import Links, RemoteTopic
+from geminga.broker.geo.ports import AwayError, Links, RemoteTopic
 from geminga.broker.topic.parts import PartTopic
 from geminga.managed_ledger import Entry, ManagedCursor
 from geminga.model.errors import GemingaError, UnavailableError
@@ -148,14 +148,19 @@ class Replicator:
         delay_ms = BACKOFF_FIRST_MS
         while True:
             done_before = self.cursor.mark_delete_position
+            back: asyncio.Future[None] | None = None
             try:
                 await self._connect_and_copy()
             except GemingaError as error:
+                back = error.back if isinstance(error, AwayError) else None
                 self._waits(error)
                 await self._pass_over()
             if self.cursor.mark_delete_position != done_before:
                 delay_ms = BACKOFF_FIRST_MS
-            await wait_ms(delay_ms)
+            if back is None:
+                await wait_ms(delay_ms)
+            else:
+                await asyncio.wait([back], timeout=delay_ms / 1000)
             delay_ms = min(2 * delay_ms, BACKOFF_MAX_MS)
 
     async def _pass_over(self) -> None:

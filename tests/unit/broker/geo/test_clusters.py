@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import ClassVar
 
 import pytest
 
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.core.coercion import Json
 from geminga.broker.geo.clusters import BYTES_MAX, LOOK_S, OtherClusters, OutgoingBytes
+from geminga.broker.geo.ports import AwayError
+from geminga.broker.geo.remote_cluster import PROBE_PATH, PROBE_S, _arguments
+from geminga.broker.peers.links import PLAIN
 from geminga.broker.resources import Resources
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
@@ -65,6 +70,67 @@ def test_what_is_stored_of_a_cluster_is_used_when_it_changes() -> None:
         assert await refusal(clusters) == "there is no cluster west"
 
     run_with(scenario)
+
+
+class Answering(asyncio.Protocol):
+    """A web service that has nothing, or is not ready: ``statuses`` are answered in turn, the last for ever."""
+
+    statuses: ClassVar[list[int]] = []
+    asked: ClassVar[list[str]] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+        self.asked.append(data.split(b" ")[1].decode())
+        assert isinstance(self.transport, asyncio.Transport)
+        self.transport.write(b"HTTP/1.1 %d so\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+        self.transport.close()
+
+
+def test_who_waits_for_a_cluster_is_told_when_it_answers_again() -> None:
+    """One question each five seconds for all that wait; what a broker there is not ready for is no refusal."""
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources = Resources(MemoryMetadataStore(node.runtime))
+            await resources.clusters.create("west", DATA)
+            clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
+            with pytest.raises(AwayError, match="west:8080 does not answer") as caught:
+                await clusters.open("west", TOPIC)
+            with pytest.raises(AwayError) as again:
+                await clusters.open("west", TOPIC)
+            assert again.value.back is caught.value.back
+            await wait_ms(3 * PROBE_S * 1000)
+            assert not caught.value.back.done()
+            west, Answering.statuses, Answering.asked = world.node("west"), [503, 503, 403], []
+            await west.run(lambda there: there.runtime.network.listen(Answering, "0.0.0.0", 8080))
+            await wait_ms(PROBE_S * 1000 + 100)
+            assert (caught.value.back.done(), Answering.asked) == (True, [PROBE_PATH])
+            with pytest.raises(AwayError, match="partitions of persistent://public/default/t: status 503") as busy:
+                await clusters.open("west", TOPIC)
+            assert not busy.value.back.done()
+            await wait_ms(PROBE_S * 1000 + 100)
+            assert busy.value.back.done()
+            with pytest.raises(UnavailableError, match="status 403") as refused:
+                await clusters.open("west", TOPIC)
+            assert not isinstance(refused.value, AwayError)
+            # What is left of the waiting ends with the broker, or with what was stored of the cluster.
+            Answering.statuses = [503]
+            with pytest.raises(AwayError) as last:
+                await clusters.open("west", TOPIC)
+            await clusters.close()
+            assert last.value.back.done()
+
+        await world.node("broker").run(on_node)
+
+    sim.run(main)
+
+
+@pytest.mark.parametrize(("document", "wanted"), [({"listenerName": " outside "}, "outside"), ({}, None)])
+def test_brokers_of_a_cluster_are_asked_for_by_its_listener(document: dict[str, Json], wanted: str | None) -> None:
+    assert _arguments(document, PLAIN).get("listener_name") == wanted
 
 
 def test_nothing_is_opened_when_the_broker_closes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from geminga.broker.core.dedup_source import SOURCE_POSITION
 from geminga.broker.geo import replicator as module
 from geminga.broker.geo.part import GeoReplication
+from geminga.broker.geo.ports import AwayError
 from geminga.broker.geo.replicator import BACKOFF_MAX_MS, State, number_of
 from geminga.model.errors import UnavailableError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -96,6 +98,28 @@ def test_what_is_not_meant_for_a_cluster_is_no_backlog_while_it_is_away() -> Non
         other.away = None
         await moment(60)
         assert (other.payloads, replicator_of(world).backlog) == ([b"1000"], 0)
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_a_cluster_that_is_back_is_copied_to_at_once_however_long_the_pause() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        back = asyncio.get_running_loop().create_future()
+        other.away = AwayError("no route", back)
+        await moment(0.1)
+        await world.broker.registry.unload(topic_of(world).name)
+        await client.create_producer(producer_name="producer", epoch=1)
+        sent = await publish(client, 0, 1)
+        await moment(BACKOFF_MAX_MS / 1000)
+        assert (replicator_of(world).backlog, replicator_of(world).reason) == (2, "no route")
+        # The next try of its own is a minute away.
+        tries, other.away = other.tries, None
+        await moment(0.5)
+        assert (other.tries, other.payloads) == (tries, [])
+        back.set_result(None)
+        await moment(0.1)
+        assert (other.payloads, replicator_of(world).backlog) == (sent, 0)
 
     run_with_broker(scenario, keep_alive_interval_s=100_000)
 
