@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -20,6 +21,8 @@ from geminga.broker.composition.service import Broker
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.geo.clusters import OtherClusters
 from geminga.broker.peers.client_tables import ClientTables
+from geminga.broker.peers.http_client import PeerHttp
+from geminga.broker.peers.topics import PeerTopics
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.topic.parts import RemoteClusters
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
@@ -149,6 +152,7 @@ class MeshCluster:
             version="test",
             ownership=view,
             tables_elsewhere=ClientTables(lambda: client),
+            peers=partial(PeerTopics, PeerHttp(runtime), lambda: client, lambda _: False),
             other_clusters=other_clusters,
         )
         setup = ClusterSetup(
