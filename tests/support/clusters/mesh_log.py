@@ -62,6 +62,8 @@ class StoreLog:
         self._chunks: dict[str, list[bytes]] = {}
         self.messages: dict[str, list[Stored]] = {}
         self.there: set[Said] = set()
+        #: In the order in which they were read here, since somebody took them out.
+        self.news: list[Stored] = []
 
     def read(self) -> None:
         """What was stored since."""
@@ -84,5 +86,6 @@ class StoreLog:
         for one in _messages_of(data, *position, chunks):
             if one.payload.startswith(MARK):
                 found = said(one.payload)
-                self.messages.setdefault(found.topic, []).append(Stored(position, found, origin))
+                self.news.append(Stored(position, found, origin))
+                self.messages.setdefault(found.topic, []).append(self.news[-1])
                 self.there.add(found)

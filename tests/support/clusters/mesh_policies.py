@@ -76,6 +76,28 @@ class MeshPolicies:
                 await self.world.sleep(LOOK_S)
             self._followed(name)
 
+    async def allow(self) -> None:
+        """A namespace may live in those clusters alone in which it does: it is not brought to another one."""
+        namespace = self.rng.choice(NAMESPACES)
+        path = f"namespaces/{namespace}"
+        present = self.of_namespace[namespace]
+        await self._insist(f"{path}/allowedClusters", [self.cluster.name, *sorted(present)])
+        barred = sorted({*self.others} - present)
+        if barred:
+            status = await self.cluster.administer("POST", f"{path}/replication", [self.cluster.name, *barred])
+            assert status in (0, HTTPStatus.FORBIDDEN), f"{barred} are not allowed for {namespace}: {status}"
+            self.world.points.hits["mesh.barred"] += 1
+        await self._insist(f"{path}/allowedClusters", [*self.names])
+
+    async def _insist(self, path: str, value: list[str]) -> None:
+        while await self.cluster.administer("POST", path, value) not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
+            await self.world.sleep(LOOK_S)
+
+    def stored_cursors(self, name: TopicName) -> frozenset[str]:
+        """Clusters that the metadata hold a cursor of a topic for."""
+        names = self.cluster.server.tree.children(f"/managed-ledgers/{name.managed_ledger_name}")
+        return frozenset(one.removeprefix(REPLICATOR_PREFIX) for one in names if one.startswith(REPLICATOR_PREFIX))
+
     async def is_followed(self, name: TopicName) -> bool:
         """Whether the owner has cursors for the clusters that are wanted, and no others."""
 

@@ -18,16 +18,22 @@ from geminga.model.position import Position
 from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName
 from geminga.runtime import spawn
 from geminga.sim import SimWorld
-from support.clusters.mesh_log import Said, StoreLog, Stored
+from support.clusters.mesh_log import Said, Stored, StoreLog
 from support.clusters.mesh_policies import MeshPolicies
 from support.clusters.mesh_traffic import Book, MeshTraffic
 from support.clusters.mesh_world import EXACT, NAMES, Mesh, MeshCluster
 
+#: Topics that deduplicate, as messages name them.
+EXACT_TOPICS: Final = frozenset(name.local_name for name in NAMES if name.namespace == EXACT)
 #: Virtual seconds in which things happen.
-CHANGES_S: Final = 15.0
+CHANGES_S: Final = 10.0
+#: Between two looks at what came to the clusters.
+LOOK_S: Final = 0.5
 #: ... and in which all must be well afterwards: a replicator that failed often waits a minute, then a request has
 #: another.
 HEALED_S: Final = 200.0
+#: Of stories after whose end all brokers of a cluster begin again: what they had stored says the same.
+AGAIN_CHANCE: Final = 0.4
 #: Seconds that clients have to end.
 CLIENTS_S: Final = 100.0
 
@@ -46,6 +52,7 @@ class MeshStory:
             ("policy", self._change_policy),
             ("policy", self._change_policy),
             ("policy", self._change_policy),
+            ("allowed", self._allow),
             ("cut", self._cut),
             ("cut one way", self._cut_one_way),
             ("slow", self._slow),
@@ -57,10 +64,12 @@ class MeshStory:
             ("bookie down", self._bookie),
             ("clock", self._clock),
             ("refused", self._refuse),
+            ("uncertain", self._be_uncertain),
         ]
 
     async def run(self) -> None:
         await self.mesh.start()
+        watching = spawn(self._watch(), name="what is stored where")
         until_s = self.world.now + CHANGES_S
         traffics = [MeshTraffic(cluster, self.book, until_s) for cluster in self.mesh.clusters.values()]
         working = [spawn(traffic.run(), name=f"traffic of {traffic.cluster.name}") for traffic in traffics]
@@ -76,6 +85,11 @@ class MeshStory:
             task.result()
         await self._settle()
         self._check()
+        if self.rng.random() < AGAIN_CHANCE:
+            await self._begin_again()
+            await self._settle()
+            self._check()
+        watching.cancel()
 
     # ---- what happens
 
@@ -89,6 +103,9 @@ class MeshStory:
 
     async def _change_policy(self, cluster: MeshCluster) -> None:
         await self.policies[cluster.name].change()
+
+    async def _allow(self, cluster: MeshCluster) -> None:
+        await self.policies[cluster.name].allow()
 
     def _other(self, cluster: MeshCluster) -> str:
         return self.rng.choice([name for name in self.mesh.names if name != cluster.name])
@@ -163,6 +180,23 @@ class MeshStory:
         while await cluster.administer("DELETE", path) >= 300 or not cluster.applications:
             await self.world.sleep(0.1)
 
+    async def _be_uncertain(self, cluster: MeshCluster) -> None:
+        """What brokers write to the metadata ends without an answer, done or not."""
+        stores = [*cluster.stores.values()]
+        for store in stores:
+            store.faults.unknown_before_percent = store.faults.unknown_after_percent = 10
+        await self.world.sleep(self.rng.uniform(0, 2))
+        for store in stores:
+            store.faults.unknown_before_percent = store.faults.unknown_after_percent = 0
+
+    async def _begin_again(self) -> None:
+        """All brokers of a cluster die and begin again with what is stored."""
+        cluster = self.mesh.clusters[self.rng.choice(self.mesh.names)]
+        for node in cluster.nodes:
+            cluster.crash(node)
+        for node in cluster.nodes:
+            await cluster.boot(node)
+
     # ---- what must hold
 
     async def _cursor(self, cluster: MeshCluster, name: TopicName, other: str) -> tuple[Position, int] | None:
@@ -222,7 +256,7 @@ class MeshStory:
         for origin, cluster in self.mesh.clusters.items():
             policies = self.policies[origin]
             for name in NAMES:
-                if not await policies.is_followed(name):
+                if not await policies.is_followed(name) or policies.stored_cursors(name) != policies.wanted(name):
                     found.append(f"cursors of {name} in {origin} are not for {sorted(policies.wanted(name))}")
                 for other in policies.wanted(name):
                     cursor = await self._cursor(cluster, name, other)
@@ -243,13 +277,24 @@ class MeshStory:
         except GemingaError as error:
             return error
 
+    async def _watch(self) -> None:
+        """Soon, for what goes round never ends."""
+        while True:
+            await self.world.sleep(LOOK_S)
+            self._check_news()
+
+    def _check_news(self) -> None:
+        for name, log in self.logs.items():
+            log.read()
+            for position, one, copied_from in log.news:
+                self._check_here(f"{one} at {position} of {name}", name, one, copied_from)
+            log.news.clear()
+
     def _check(self) -> None:
+        self._check_news()
         for name, log in self.logs.items():
             for topic, messages in log.messages.items():
-                where = f"{topic} of {name}"
-                for position, one, copied_from in messages:
-                    self._check_here(f"{one} at {position} of {where}", name, one, copied_from)
-                self._check_order(where, name, messages, is_exact=topic != NAMES[0].local_name)
+                self._check_order(f"{topic} of {name}", messages, is_exact=topic in EXACT_TOPICS)
 
     def _check_here(self, what: str, name: str, one: Said, copied_from: str) -> None:
         if one.origin == name:
@@ -259,7 +304,7 @@ class MeshStory:
         sending = self.book.sendings[one]
         assert self.policies[one.origin].may_go(one, sending, name), f"{what} is not meant for {name}: {sending}"
 
-    def _check_order(self, where: str, name: str, messages: list[Stored], *, is_exact: bool) -> None:
+    def _check_order(self, where: str, messages: list[Stored], *, is_exact: bool) -> None:
         last: dict[str, list[int]] = {}
         for _, one, _ in messages:
             last.setdefault(one.producer, []).append(one.number)
@@ -274,6 +319,3 @@ class MeshStory:
 async def mesh(world: SimWorld) -> None:
     """One story; raises where a promise was broken."""
     await MeshStory(world).run()
-
-
-__all__ = ["EXACT", "mesh"]

@@ -95,7 +95,7 @@ class MeshTraffic:
                 await self._transact(client, producer, those)
             else:
                 await asyncio.gather(*(self._send(producer, one, kind) for one in those))
-            await self.world.sleep(self.rng.uniform(0, 1.0))
+            await self.world.sleep(self.rng.uniform(0, 1.4))
 
     async def _send(self, producer: gc.Producer[bytes], one: Said, kind: str) -> None:
         sending = self.book.sendings[one] = Sending(self.world.now, self._wanted())

@@ -91,7 +91,7 @@ class MeshCluster:
 
     async def start(self) -> None:
         self.table.owners |= {str(name): self.rng.choice(self.nodes) for name in NAMES}
-        clock = self.rng.choice([0, -3_600_000, 60_000])
+        clock = self.rng.choice([0, -7_200_000, 7_200_000, 60_000])
         for node in self.nodes:
             await self.boot(node, clock_ms=clock)
 
@@ -223,7 +223,7 @@ class Mesh:
     def __init__(self, world: SimWorld) -> None:
         self.world = world
         rng = world.rng("mesh")
-        self.names = CLUSTERS[: rng.choice([2, 2, 3, 3, 4])]
+        self.names = CLUSTERS[: rng.choice([2, 2, 2, 3, 3, 4])]
         #: Logs are whole; else what everybody acknowledged is trimmed.
         self.keeps = rng.random() < 0.6
         self.starts_at = rng.choice(["latest", "latest", "latest", "earliest"])
