@@ -29,6 +29,7 @@ SCENARIOS: Final = {
     "cluster-deletions": ("support.clusters.cluster_deletions", "cluster_deletions"),
     "leaks": ("support.stories.leaks_story", "leaks"),
     "cluster-transactions": ("support.clusters.cluster_transactions", "cluster_transactions"),
+    "mesh": ("support.clusters.mesh_story", "mesh"),
     "cluster-operations": ("support.clusters.cluster_operations", "cluster_operations"),
 }
 #: As lines of the log name transactions, which were there before the others.

@@ -1,0 +1,35 @@
+"""Clusters that carry each other's messages with a defect planted: some seed catches each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from support.clusters.mesh_story import mesh
+from support.house.planted_defects import check_is_caught
+from support.house.weekly_sample import sampled
+
+#: By what ``tools/mutants/packages/geo.toml`` and ``deduplication.toml`` say of them.
+DEFECTS: Final = (
+    "messages go round between clusters for ever",
+    "what a transaction took back is there in the other cluster",
+    "a message goes where its sender did not want it",
+    "the cursor goes past what was not answered for: it is lost when the link ends",
+    "what is passed over behind the last that is sent stays a backlog",
+    "what was to be sent to a cluster that is away is lost",
+    "what was stored behind a refused message moves the cursor past that one",
+    "an answer of a link that ended counts for what another one sends",
+    "each change of a policy throws away what was not copied yet",
+    "a cluster that was taken out is copied to on",
+    "a topic is copied to its own cluster",
+    "a topic that is given away is copied still while its next owner begins",
+    "a cluster that is away is asked ten times a second, for each topic",
+)
+SEEDS = 60
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("why", sampled("planted defects of a mesh", DEFECTS, 1))
+def test_planted_defect_is_caught_by_some_story(why: str) -> None:
+    check_is_caught(mesh, why, SEEDS)
