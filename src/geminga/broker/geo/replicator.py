@@ -21,10 +21,12 @@ from typing import Final
 from geminga.broker.geo.core.copying import Copy, copy_of
 from geminga.broker.geo.core.sent import Sent
 from geminga.broker.geo.ports import Links, RemoteTopic
+from geminga.broker.geo.turns import ClusterTurns, Turn
 from geminga.broker.topic.parts import PartTopic
 from geminga.managed_ledger import Entry, ManagedCursor
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
 from geminga.runtime import Contained, get_logger, spawn, wait_ms
 from geminga.wire.pulsar.schema_info import decode_version
 
@@ -71,6 +73,7 @@ class Replicator:
         "cluster",
         "cursor",
         "reason",
+        "restarts",
     )
 
     def __init__(
@@ -81,7 +84,7 @@ class Replicator:
         links: Links,
         *,
         local: str,
-        turns: asyncio.Semaphore,
+        turns: ClusterTurns,
     ) -> None:
         """``cursor``: what is acknowledged by it is stored in ``cluster``, or not meant for it. ``local``: the name of
         this cluster. ``turns``: held while it reads and sends."""
@@ -94,6 +97,8 @@ class Replicator:
         self._state = State.WAITING
         #: Why nothing is copied; empty: it is.
         self.reason = ""
+        #: How often it began anew because it stood still (:mod:`geminga.broker.geo.watch`).
+        self.restarts = 0
         #: Messages and bytes since it began.
         self._totals = (0, 0)
         self._told = ("", 0.0)
@@ -104,7 +109,7 @@ class Replicator:
         #: Over there, of versions here.
         self._versions: dict[bytes, bytes] = {}
         self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
-        self._task: asyncio.Task[None] | None = spawn(self._run(), name=f"copy {topic.name} to {cluster}", part=topic)
+        self._task: asyncio.Task[None] | None = self._spawned()
 
     # ---- what others see
 
@@ -117,6 +122,21 @@ class Replicator:
     def is_connected(self) -> bool:
         """Whether it copies now."""
         return self._state is State.COPYING
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it copies nothing any more."""
+        return self._state is State.STOPPED
+
+    @property
+    def should_move(self) -> bool:
+        """Whether its cursor has to move now: it is connected, and there is something to copy."""
+        return self._state is State.COPYING and self.cursor.backlog_count > 0
+
+    @property
+    def topic_name(self) -> TopicName:
+        """What it copies."""
+        return self._topic.name
 
     @property
     def backlog(self) -> int:
@@ -142,9 +162,24 @@ class Replicator:
             task.cancel()
         return task
 
+    def restart(self) -> None:
+        """Begin anew, with another link, when the present one is closed."""
+        task = self._task
+        if task is None:
+            return
+        self.restarts += 1
+        task.cancel()
+        self._task = self._spawned(task)
+
     # ---- life
 
-    async def _run(self) -> None:
+    def _spawned(self, before: asyncio.Task[None] | None = None) -> asyncio.Task[None]:
+        name = f"copy {self._topic.name} to {self.cluster}"
+        return spawn(self._run(before), name=name, part=self._topic)
+
+    async def _run(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
         delay_ms = BACKOFF_FIRST_MS
         while True:
             done_before = self.cursor.mark_delete_position
@@ -164,7 +199,7 @@ class Replicator:
         position = ledger.ledgers.next_position(self.cursor.mark_delete_position)
         while True:
             try:
-                async with self._turns:
+                async with self._turns.taken():
                     entries = await ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES)
                 for entry in entries:
                     if self._copy_of(entry) is not None:
@@ -215,11 +250,11 @@ class Replicator:
         while True:
             await remote.room()
             self._more.clear()
-            async with self._turns:
+            async with self._turns.taken() as turn:
                 self._check()
                 entries = await ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES)
                 for entry in entries:
-                    await self._take(remote, entry)
+                    await self._take(remote, entry, turn)
             if entries:
                 position = ledger.ledgers.next_position(entries[-1].position)
             else:
@@ -230,7 +265,7 @@ class Replicator:
         if self._failure is not None:
             raise self._failure
 
-    async def _take(self, remote: RemoteTopic, entry: Entry) -> None:
+    async def _take(self, remote: RemoteTopic, entry: Entry, turn: Turn) -> None:
         self._check()
         position = entry.position
         copy = self._copy_of(entry)
@@ -240,7 +275,7 @@ class Replicator:
                 self.cursor.acknowledge_cumulative(done)
             return
         if copy.metadata.schema_version:
-            copy.metadata.schema_version = await self._version_of(remote, copy.metadata.schema_version, position)
+            copy.metadata.schema_version = await self._version_of(remote, copy.metadata.schema_version, position, turn)
             self._check()
         sent = self._sent
         answered = partial(self._answered, sent, copy.messages, len(entry.data))
@@ -248,7 +283,7 @@ class Replicator:
         # Not before: for what could not be sent no answer comes, and :meth:`_answers` would wait for it.
         sent.add(position, len(entry.data), copy.metadata.publish_time)
 
-    async def _version_of(self, remote: RemoteTopic, version: bytes, position: Position) -> bytes:
+    async def _version_of(self, remote: RemoteTopic, version: bytes, position: Position, turn: Turn) -> bytes:
         known = self._versions.get(version)
         if known is None:
             find, number = self._topic.services.find_schema, number_of(version)
@@ -256,7 +291,8 @@ class Replicator:
             if stored is None:
                 raise UnavailableError(f"the schema of the message at {position} is not in the registry")
             try:
-                known = await remote.version_of(stored.info)
+                async with turn.aside():
+                    known = await remote.version_of(stored.info)
             except GemingaError as error:
                 raise UnavailableError(
                     f"cluster {self.cluster} does not take the schema of the message at {position}: {error}"

@@ -9,7 +9,8 @@ import pytest
 
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
-from geminga.broker.geo.clusters import BYTES_MAX, LOOK_S, OtherClusters, OutgoingBytes
+from geminga.broker.geo.clusters import BYTES_MAX, OtherClusters, OutgoingBytes
+from geminga.broker.geo.watch import LOOK_S
 from geminga.broker.resources import Resources
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
