@@ -80,6 +80,7 @@ NAMESPACE_EFFECTS = {
     "inactive_topic_policies": INACTIVE_TEST,
     "clusterSubscribeRate": "unit/broker/publishing/test_publishing_rates.py"
     "::test_subscribe_rate_of_namespace_and_topic_hold_at_once",
+    "replicatorDispatchRate": "unit/broker/geo/test_rate.py::test_no_more_is_copied_than_the_rate_of_any_level_allows",
     **dict.fromkeys(
         ("topicDispatchRate", "subscriptionDispatchRate"),
         "unit/broker/subscription/test_throttling.py"
@@ -127,6 +128,7 @@ TOPIC_EFFECTS = {
     ),
     "dispatchRate": ("dispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
     "subscriptionDispatchRate": ("subscriptionDispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
+    "replicatorDispatchRate": ("replicatorDispatchRate", NAMESPACE_EFFECTS["replicatorDispatchRate"]),
     "publishRate": ("publishRate", NAMESPACE_EFFECTS["publishMaxMessageRate"]),
     "inactiveTopicPolicies": ("inactiveTopicPolicies", INACTIVE_TEST),
     "maxMessageSize": (
@@ -161,7 +163,6 @@ TOPIC_EFFECTS = {
 #: A value of each unbuilt member that means something.
 SET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
-    "replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
     "latency_stats_sample_rate": {"standalone": 1},
     "encryption_required": True,
     "compaction_threshold": 1,
@@ -176,7 +177,6 @@ SET_VALUES = {
 #: ... and one that means "not set".
 UNSET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1}},
-    "replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1}},
     "latency_stats_sample_rate": {},
     "encryption_required": False,
     "compaction_threshold": 0,
@@ -186,11 +186,9 @@ UNSET_VALUES = {
     "dispatcherPauseOnAckStatePersistentEnabled": False,
     "entryFilters": {"entryFilterNames": ""},
 }
-_NO_RATE = {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1, "relativeToPublishRate": False}
 #: Paths of policies that are not built -> values, and what setting them answers.
 POLICY_VALUES: dict[str, list[tuple[object, int]]] = {
     "encryptionRequired": [(False, 204), ("false", 204), (True, 501), ("x", 400)],
-    "replicatorDispatchRate": [(_NO_RATE, 204), ({}, 204), (None, 204), ({"dispatchThrottlingRateInMsg": 1}, 501)],
     "compactionThreshold": [(0, 204), (5, 501), (-1, 412)],
     # As in Pulsar, where there is a way to remove them.
     "entryFilters": [({"entryFilterNames": ""}, 400), ({"entryFilterNames": "f"}, 501)],

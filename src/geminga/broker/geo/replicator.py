@@ -21,6 +21,7 @@ from typing import Final
 from geminga.broker.geo.core.copying import Copy, copy_of
 from geminga.broker.geo.core.sent import Sent
 from geminga.broker.geo.ports import Links, RemoteTopic
+from geminga.broker.geo.rate import CopyRate
 from geminga.broker.geo.turns import ClusterTurns, Turn
 from geminga.broker.topic.parts import PartTopic
 from geminga.managed_ledger import Entry, ManagedCursor
@@ -58,9 +59,11 @@ class Replicator:
 
     __slots__ = (
         "_failure",
+        "_is_held",
         "_links",
         "_local",
         "_more",
+        "_rate",
         "_remove_listener",
         "_sent",
         "_state",
@@ -102,6 +105,9 @@ class Replicator:
         #: Messages and bytes since it began.
         self._totals = (0, 0)
         self._told = ("", 0.0)
+        self._rate = CopyRate(topic)
+        #: Its rate lets nothing pass now.
+        self._is_held = False
         self._sent = Sent()
         self._failure: GemingaError | None = None
         #: There is something to do.
@@ -130,8 +136,8 @@ class Replicator:
 
     @property
     def should_move(self) -> bool:
-        """Whether its cursor has to move now: it is connected, and there is something to copy."""
-        return self._state is State.COPYING and self.cursor.backlog_count > 0
+        """Whether its cursor has to move now: it is connected, its rate allows it, and there is something to copy."""
+        return self._state is State.COPYING and not self._is_held and self.cursor.backlog_count > 0
 
     @property
     def topic_name(self) -> TopicName:
@@ -224,7 +230,7 @@ class Replicator:
 
     async def _connect_and_copy(self) -> None:
         self._state = State.CONNECTING
-        self._failure, self._sent = None, Sent()
+        self._failure, self._sent, self._is_held = None, Sent(), False
         self._versions.clear()
         remote = await self._links.open(self.cluster, self._topic.name)
         try:
@@ -249,10 +255,11 @@ class Replicator:
         position = ledger.ledgers.next_position(self.cursor.mark_delete_position)
         while True:
             await remote.room()
+            count_max, bytes_max = await self._allowed(READ_ENTRIES, READ_BYTES)
             self._more.clear()
             async with self._turns.taken() as turn:
                 self._check()
-                entries = await ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES)
+                entries = await ledger.reader.read_range(position, count_max, bytes_max)
                 for entry in entries:
                     await self._take(remote, entry, turn)
             if entries:
@@ -260,6 +267,16 @@ class Replicator:
             else:
                 await self._more.wait()
                 self._check()
+
+    async def _allowed(self, entries: int, size_bytes: int) -> tuple[int, int]:
+        """Entries and bytes that may be read, at most those, when any may."""
+        while True:
+            self._check()
+            allowed = self._rate.room(entries, size_bytes)
+            self._is_held = not allowed[0]
+            if allowed[0]:
+                return allowed
+            await wait_ms(self._rate.wait_ms())
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -282,6 +299,7 @@ class Replicator:
         remote.send(copy.metadata, copy.payload, position, answered)
         # Not before: for what could not be sent no answer comes, and :meth:`_answers` would wait for it.
         sent.add(position, len(entry.data), copy.metadata.publish_time)
+        self._rate.sent(len(entry.data))
 
     async def _version_of(self, remote: RemoteTopic, version: bytes, position: Position, turn: Turn) -> bytes:
         known = self._versions.get(version)

@@ -44,6 +44,9 @@ class LogAppends(Protocol):
     #: Batches that are being stored.
     pending_batches: int
 
+    def totals(self) -> tuple[int, int]:
+        """Messages and bytes that were published since the topic was loaded."""
+
     def append_own(self, entries: list[bytes], done: AppendDone) -> None:
         """Store entries of the broker's own, behind all that was published before; ``done`` as of the ledger."""
 

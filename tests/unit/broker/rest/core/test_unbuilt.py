@@ -39,11 +39,6 @@ def test_error_is_501_and_says_what_is_missing() -> None:
 VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "encryption_required": ([False, "false", 0], [True, "true", 1], ["x", [], {}]),
     "subscription_auth_mode": (["None"], ["Prefix"], ["none", 5, []]),
-    "replicatorDispatchRate": (
-        [{}, {"c": {}}, {"c": {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": 0}}],
-        [{"c": {"dispatchThrottlingRateInMsg": 1}}, {"c": {}, "d": {"dispatchThrottlingRateInByte": 5}}],
-        ["x", [], {"c": 5}],
-    ),
     "clusterDispatchRate": (
         [{}, {"c": {"dispatchThrottlingRateInMsg": -1}}],
         [{"c": {"dispatchThrottlingRateInMsg": 1}}],
