@@ -388,21 +388,22 @@ def test_policies_given_at_creation_are_held_to_the_rules_of_their_own_paths(
     assert f"{namespace}-other" not in rest.get("namespaces/public").json
 
 
-def test_namespace_lives_in_this_cluster_and_in_others_but_not_in_others_alone(rest: Rest, namespace: str) -> None:
+def test_namespace_lives_in_this_cluster_and_in_others_or_in_others_alone(rest: Rest, namespace: str) -> None:
     local = rest.get("clusters").json[0]
     assert rest.put("clusters/far", {"serviceUrl": "http://127.0.0.1:1"}).status in (200, 204)
     tenant = f"both-{namespace.partition('/')[2]}"
     assert rest.put(f"tenants/{tenant}", {"allowedClusters": [local, "far"]}).status == 204
-    for key in ("replication_clusters", "allowed_clusters"):
-        refused = rest.put(f"namespaces/{tenant}/n", {key: ["far"]})
-        assert refused.status == 501
-        assert refused.reason.startswith(f"{key} without this cluster")
+    assert rest.put(f"namespaces/{tenant}/alone", {"replication_clusters": ["far"]}).status == 204
+    refused = rest.put(f"persistent/{tenant}/alone/t")
+    assert (refused.status, "missing local cluster name" in refused.reason) == (412, True)
+    assert rest.delete(f"namespaces/{tenant}/alone").status == 204
     assert rest.put(f"namespaces/{tenant}/n").status == 204
     assert rest.get(f"namespaces/{tenant}/n").json["replication_clusters"] == [local]
     assert rest.put(f"namespaces/{tenant}/both", {"replication_clusters": [local, "far"]}).status == 204
     assert rest.get(f"namespaces/{tenant}/both").json["replication_clusters"] == [local, "far"]
     assert rest.delete(f"namespaces/{tenant}/both").status == 204
-    assert rest.post("clusters/far", {"peerClusterNames": [local]}).status == 501
+    assert rest.post("clusters/far", {"serviceUrl": "http://127.0.0.1:1", "peerClusterNames": [local]}).status == 200
+    assert rest.post(f"namespaces/{tenant}/n/replication", [local, "far"]).status == 409
     for path in (f"namespaces/{tenant}/n", f"tenants/{tenant}", "clusters/far"):
         assert rest.delete(path).status in (200, 204)
 

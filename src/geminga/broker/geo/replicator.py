@@ -75,6 +75,7 @@ class Replicator:
         "_versions",
         "cluster",
         "cursor",
+        "expired",
         "reason",
         "restarts",
     )
@@ -102,6 +103,7 @@ class Replicator:
         self.reason = ""
         #: How often it began anew because it stood still (:mod:`geminga.broker.geo.watch`).
         self.restarts = 0
+        self.expired = 0
         #: Messages and bytes since it began.
         self._totals = (0, 0)
         self._told = ("", 0.0)
@@ -259,6 +261,8 @@ class Replicator:
             self._more.clear()
             async with self._turns.taken() as turn:
                 self._check()
+                # It may be further: what is too old, or was skipped by an operator, is not copied.
+                position = max(position, ledger.ledgers.next_position(self.cursor.mark_delete_position))
                 entries = await ledger.reader.read_range(position, count_max, bytes_max)
                 for entry in entries:
                     await self._take(remote, entry, turn)

@@ -244,6 +244,10 @@ class CopiedTopic(Protocol):
         """What is acknowledged by it is over there, or not meant for that cluster."""
         ...
 
+    cluster: str
+    #: Entries that were passed over since the topic was loaded: they were too old.
+    expired: int
+
     @property
     def backlog(self) -> int:
         """Entries that are not copied, or passed over, yet."""
