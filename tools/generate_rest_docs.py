@@ -31,14 +31,12 @@ def tables() -> dict[str, list[str]]:
     fields = {
         "a namespace's policies": unbuilt.NAMESPACE_FIELDS,
         "a delayed delivery policy": unbuilt.DELAY_FIELDS,
-        "a cluster": unbuilt.CLUSTER_FIELDS,
         "a topic's properties": unbuilt.TOPIC_PROPERTIES,
     }
     values = [f"| `{field.key}` of {where} | {field.what} |" for where, rows in fields.items() for field in rows]
     values += [f"| `{name}=true` in a query | {what} |" for name, what in unbuilt.PARAMETERS.items()]
     values += [
         f"| paths of a topic's policies, of a non-persistent topic | {unbuilt.NON_PERSISTENT_POLICIES} |",
-        "| `replication_clusters`, `allowed_clusters` of a namespace's policies: another cluster | geo-replication |",
     ]
     return {
         "unbuilt": ["| What is missing | Paths |", "|---|---|", *_unbuilt_rows()],

@@ -276,6 +276,10 @@ class PreconditionFailedError(RemoteError):
     http_status = 412
 
 
+class NotInThisClusterError(PreconditionFailedError):
+    """The namespace lives in other clusters alone, its policies say."""
+
+
 class StorageError(GemingaError):
     """Entries could not be written or read."""
 

@@ -81,6 +81,7 @@ NAMESPACE_EFFECTS = {
     "inactive_topic_policies": INACTIVE_TEST,
     "clusterSubscribeRate": "unit/broker/publishing/test_publishing_rates.py"
     "::test_subscribe_rate_of_namespace_and_topic_hold_at_once",
+    "replicatorDispatchRate": "unit/broker/geo/test_rate.py::test_no_more_is_copied_than_the_rate_of_any_level_allows",
     **dict.fromkeys(
         ("topicDispatchRate", "subscriptionDispatchRate"),
         "unit/broker/subscription/test_throttling.py"
@@ -129,6 +130,7 @@ TOPIC_EFFECTS = {
     ),
     "dispatchRate": ("dispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
     "subscriptionDispatchRate": ("subscriptionDispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
+    "replicatorDispatchRate": ("replicatorDispatchRate", NAMESPACE_EFFECTS["replicatorDispatchRate"]),
     "publishRate": ("publishRate", NAMESPACE_EFFECTS["publishMaxMessageRate"]),
     "inactiveTopicPolicies": ("inactiveTopicPolicies", INACTIVE_TEST),
     "maxMessageSize": (
@@ -164,7 +166,6 @@ TOPIC_EFFECTS = {
 #: A value of each unbuilt member that means something.
 SET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
-    "replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
     "latency_stats_sample_rate": {"standalone": 1},
     "encryption_required": True,
     "allowed_topic_property_keys_for_metrics": ["team"],
@@ -178,7 +179,6 @@ SET_VALUES = {
 #: ... and one that means "not set".
 UNSET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1}},
-    "replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1}},
     "latency_stats_sample_rate": {},
     "encryption_required": False,
     "allowed_topic_property_keys_for_metrics": [""],
@@ -187,11 +187,9 @@ UNSET_VALUES = {
     "dispatcherPauseOnAckStatePersistentEnabled": False,
     "entryFilters": {"entryFilterNames": ""},
 }
-_NO_RATE = {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": -1, "relativeToPublishRate": False}
 #: Paths of policies that are not built -> values, and what setting them answers.
 POLICY_VALUES: dict[str, list[tuple[object, int]]] = {
     "encryptionRequired": [(False, 204), ("false", 204), (True, 501), ("x", 400)],
-    "replicatorDispatchRate": [(_NO_RATE, 204), ({}, 204), (None, 204), ({"dispatchThrottlingRateInMsg": 1}, 501)],
     # As in Pulsar, where there is a way to remove them.
     "entryFilters": [({"entryFilterNames": ""}, 400), ({"entryFilterNames": "f"}, 501)],
     # Its path takes no body.
@@ -390,21 +388,22 @@ def test_policies_given_at_creation_are_held_to_the_rules_of_their_own_paths(
     assert f"{namespace}-other" not in rest.get("namespaces/public").json
 
 
-def test_namespace_lives_in_this_cluster_and_in_others_but_not_in_others_alone(rest: Rest, namespace: str) -> None:
+def test_namespace_lives_in_this_cluster_and_in_others_or_in_others_alone(rest: Rest, namespace: str) -> None:
     local = rest.get("clusters").json[0]
     assert rest.put("clusters/far", {"serviceUrl": "http://127.0.0.1:1"}).status in (200, 204)
     tenant = f"both-{namespace.partition('/')[2]}"
     assert rest.put(f"tenants/{tenant}", {"allowedClusters": [local, "far"]}).status == 204
-    for key in ("replication_clusters", "allowed_clusters"):
-        refused = rest.put(f"namespaces/{tenant}/n", {key: ["far"]})
-        assert refused.status == 501
-        assert refused.reason.startswith(f"{key} without this cluster")
+    assert rest.put(f"namespaces/{tenant}/alone", {"replication_clusters": ["far"]}).status == 204
+    refused = rest.put(f"persistent/{tenant}/alone/t")
+    assert (refused.status, "missing local cluster name" in refused.reason) == (412, True)
+    assert rest.delete(f"namespaces/{tenant}/alone").status == 204
     assert rest.put(f"namespaces/{tenant}/n").status == 204
     assert rest.get(f"namespaces/{tenant}/n").json["replication_clusters"] == [local]
     assert rest.put(f"namespaces/{tenant}/both", {"replication_clusters": [local, "far"]}).status == 204
     assert rest.get(f"namespaces/{tenant}/both").json["replication_clusters"] == [local, "far"]
     assert rest.delete(f"namespaces/{tenant}/both").status == 204
-    assert rest.post("clusters/far", {"peerClusterNames": [local]}).status == 501
+    assert rest.post("clusters/far", {"serviceUrl": "http://127.0.0.1:1", "peerClusterNames": [local]}).status == 200
+    assert rest.post(f"namespaces/{tenant}/n/replication", [local, "far"]).status == 409
     for path in (f"namespaces/{tenant}/n", f"tenants/{tenant}", "clusters/far"):
         assert rest.delete(path).status in (200, 204)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from geminga.broker.geo.clusters import READS_AT_ONCE
 from geminga.broker.geo.ports import CopyDone
 from geminga.broker.geo.replicator import Replicator
+from geminga.broker.geo.turns import READS_AT_ONCE, ClusterTurns
 from geminga.broker.topic.parts import PartTopic
 from geminga.managed_ledger import ManagedCursor
 from geminga.model.errors import GemingaError, UnavailableError
@@ -38,6 +38,8 @@ class OtherTopic:
             await self.cluster.woken
 
     async def version_of(self, schema: SchemaInfo) -> bytes:
+        if self.name in self.cluster.hanging:
+            await asyncio.Event().wait()
         if schema.type.name in self.cluster.refused_schemas:
             raise UnavailableError("Incompatible schema")
         return b"%s of link %d" % (schema.type.name.encode(), len(self.cluster.topics))
@@ -77,6 +79,8 @@ class OtherCluster:
         #: Payloads that can not even be sent.
         self.unsendable: set[bytes] = set()
         self.refused_schemas: set[str] = set()
+        #: Clusters that do not answer when they are asked for a schema.
+        self.hanging: set[str] = set()
         #: Why it can not be reached; None: it can.
         self.away: GemingaError | None = None
         #: It stores what comes behind what it refused.
@@ -91,7 +95,9 @@ class OtherCluster:
         self.linked: set[str] = set()
         self.tries = 0
         self.woken: asyncio.Future[None] | None = None
-        self._turns = asyncio.Semaphore(READS_AT_ONCE)
+        self.shared_turns = asyncio.Semaphore(READS_AT_ONCE)
+        self._turns: dict[str, ClusterTurns] = {}
+        self.replicators: list[Replicator] = []
 
     @property
     def links(self) -> int:
@@ -102,7 +108,9 @@ class OtherCluster:
         return [payload for _, payload in self.stored]
 
     def copy(self, topic: PartTopic, cluster: str, cursor: ManagedCursor) -> Replicator:
-        return Replicator(topic, cluster, cursor, self, local=self.local, turns=self._turns)
+        turns = self._turns.setdefault(cluster, ClusterTurns(self.shared_turns))
+        self.replicators.append(Replicator(topic, cluster, cursor, self, local=self.local, turns=turns))
+        return self.replicators[-1]
 
     async def open(self, cluster: str, topic: TopicName) -> OtherTopic:
         self.tries += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.access.anonymous import OPEN
@@ -22,13 +22,14 @@ from geminga.broker.connection.request_room import RequestRoom
 from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
+from geminga.broker.geo.residence import PeerClusters
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.policies.rules import broker_levels
 from geminga.broker.publishing.rates import broker_throttles
 from geminga.broker.registry.namespaces import Namespaces
-from geminga.broker.registry.policy_following import PolicyFollowing
+from geminga.broker.registry.policy_following import PolicyFollowing, leave_if_elsewhere
 from geminga.broker.registry.ports import Belongings, PartitionedCalls
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
@@ -135,7 +136,7 @@ class Broker:
         self.access = access if self.authorization is None else self.authorization.access
         self.registry = self._new_registry()
         self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), self._levels(), config.cluster_name)
-        self._following = PolicyFollowing(self.registry.loaded, self.namespaces.forget, self)
+        self._following = self._new_following()
         self.late_transactions = self._new_late_transactions()
 
         # What they need from time to time.
@@ -145,7 +146,7 @@ class Broker:
 
         # Clients.
         #: Where they go for a topic.
-        self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent)
+        self.lookup = self._new_lookup(silent)
         self._topic_watches: TopicWatches | None = None
         self.connections = Connections(config, runtime.clock)
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
@@ -155,6 +156,14 @@ class Broker:
         self.connection_services = self._new_connection_services()
 
     # ---- what it is made of
+
+    def _new_following(self) -> PolicyFollowing:
+        leave = partial(leave_if_elsewhere, self.registry, self.namespaces, self.config.cluster_name)
+        return PolicyFollowing(self.registry.loaded, self.namespaces.forget, self, leave)
+
+    def _new_lookup(self, silent: SilentBrokers | None) -> TopicLookup:
+        peers = PeerClusters(self.resources, self.config.cluster_name, self.namespaces.policies)
+        return TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent, peers)
 
     def _new_registry(self) -> TopicRegistry:
         return TopicRegistry(

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.coercion import Json
+from geminga.broker.geo.turns import READS_AT_ONCE, ClusterTurns
+from geminga.broker.geo.watch import LOOK_S, StandstillWatch
 from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.topic_name import TopicName
@@ -28,10 +30,6 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-#: Between two looks at what is stored of clusters that are copied to.
-LOOK_S: Final = 5.0
-#: Replicators that read and send at the same time.
-READS_AT_ONCE: Final = 16
 #: Bytes that are on their way to all other clusters together.
 BYTES_MAX: Final = 64 << 20
 
@@ -84,7 +82,9 @@ class OtherClusters:
         "_part",
         "_resources",
         "_runtime",
+        "_shared_turns",
         "_turns",
+        "watch",
     )
 
     def __init__(
@@ -106,7 +106,10 @@ class OtherClusters:
         self._opening = asyncio.Lock()
         self._outgoing = OutgoingBytes()
         #: Held by a replicator while it reads and sends: what many have read is not in memory at once.
-        self._turns = asyncio.Semaphore(READS_AT_ONCE)
+        self._shared_turns = asyncio.Semaphore(READS_AT_ONCE)
+        #: By cluster.
+        self._turns: dict[str, ClusterTurns] = {}
+        self.watch = StandstillWatch()
         self._looking: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -124,7 +127,12 @@ class OtherClusters:
         """As of the port."""
         from geminga.broker.geo.replicator import Replicator
 
-        return Replicator(topic, cluster, cursor, self, local=self.local, turns=self._turns)
+        turns = self._turns.get(cluster)
+        if turns is None:
+            turns = self._turns[cluster] = ClusterTurns(self._shared_turns)
+        made = Replicator(topic, cluster, cursor, self, local=self.local, turns=turns)
+        self.watch.add(made, self._runtime.clock.monotonic())
+        return made
 
     async def open(self, cluster: str, topic: TopicName) -> RemoteTopic:
         """As of :class:`geminga.broker.geo.ports.Links`."""
@@ -155,6 +163,7 @@ class OtherClusters:
     async def _look(self) -> None:
         while True:
             await wait_ms(LOOK_S * 1000)
+            self.watch.look(self._runtime.clock.monotonic())
             for cluster, remote in list(self._clusters.items()):
                 try:
                     document: Mapping[str, Json] | None = await self._resources.clusters.find(cluster)

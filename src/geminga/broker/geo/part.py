@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Final
 
 from geminga.broker.policies.core.record_rows import REPLICATION
@@ -61,6 +62,20 @@ class GeoReplication(TopicPart):
         """Copy no more to clusters but these, and return when their links are closed."""
         gone = [self.replicators.pop(cluster) for cluster in [*self.replicators] if cluster not in wanted]
         await _ended([replicator.stop() for replicator in gone])
+
+    async def expire(self, ttl_ms: int) -> None:
+        """Pass over what is older than the time to live, towards each cluster. Raises StorageError."""
+        from geminga.broker.geo import backlog  # with the first that is not copied in time
+
+        topic = self._topic
+        for copied in [*self.replicators.values()]:
+            if copied.backlog:
+                now_ms = topic.services.runtime.clock.wall_ms
+                is_wanted = partial(self._is_still, copied, ttl_ms)
+                await backlog.expire(topic.ledger, copied, ttl_ms, now_ms, is_wanted=is_wanted)
+
+    def _is_still(self, copied: CopiedTopic, ttl_ms: int) -> bool:
+        return self._topic.rules.ttl_ms == ttl_ms and self.replicators.get(copied.cluster) is copied
 
     def policies_changed(self) -> None:
         """Have a replicator for each cluster that is named."""

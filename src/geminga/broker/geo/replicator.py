@@ -21,10 +21,13 @@ from typing import Final
 from geminga.broker.geo.core.copying import Copy, copy_of
 from geminga.broker.geo.core.sent import Sent
 from geminga.broker.geo.ports import AwayError, Links, RemoteTopic
+from geminga.broker.geo.rate import CopyRate
+from geminga.broker.geo.turns import ClusterTurns, Turn
 from geminga.broker.topic.parts import PartTopic
 from geminga.managed_ledger import Entry, ManagedCursor
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
 from geminga.runtime import Contained, get_logger, spawn, wait_ms
 from geminga.wire.pulsar.schema_info import decode_version
 
@@ -56,9 +59,11 @@ class Replicator:
 
     __slots__ = (
         "_failure",
+        "_is_held",
         "_links",
         "_local",
         "_more",
+        "_rate",
         "_remove_listener",
         "_sent",
         "_state",
@@ -70,7 +75,9 @@ class Replicator:
         "_versions",
         "cluster",
         "cursor",
+        "expired",
         "reason",
+        "restarts",
     )
 
     def __init__(
@@ -81,7 +88,7 @@ class Replicator:
         links: Links,
         *,
         local: str,
-        turns: asyncio.Semaphore,
+        turns: ClusterTurns,
     ) -> None:
         """``cursor``: what is acknowledged by it is stored in ``cluster``, or not meant for it. ``local``: the name of
         this cluster. ``turns``: held while it reads and sends."""
@@ -94,9 +101,15 @@ class Replicator:
         self._state = State.WAITING
         #: Why nothing is copied; empty: it is.
         self.reason = ""
+        #: How often it began anew because it stood still (:mod:`geminga.broker.geo.watch`).
+        self.restarts = 0
+        self.expired = 0
         #: Messages and bytes since it began.
         self._totals = (0, 0)
         self._told = ("", 0.0)
+        self._rate = CopyRate(topic)
+        #: Its rate lets nothing pass now.
+        self._is_held = False
         self._sent = Sent()
         self._failure: GemingaError | None = None
         #: There is something to do.
@@ -104,7 +117,7 @@ class Replicator:
         #: Over there, of versions here.
         self._versions: dict[bytes, bytes] = {}
         self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
-        self._task: asyncio.Task[None] | None = spawn(self._run(), name=f"copy {topic.name} to {cluster}", part=topic)
+        self._task: asyncio.Task[None] | None = self._spawned()
 
     # ---- what others see
 
@@ -117,6 +130,21 @@ class Replicator:
     def is_connected(self) -> bool:
         """Whether it copies now."""
         return self._state is State.COPYING
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it copies nothing any more."""
+        return self._state is State.STOPPED
+
+    @property
+    def should_move(self) -> bool:
+        """Whether its cursor has to move now: it is connected, its rate allows it, and there is something to copy."""
+        return self._state is State.COPYING and not self._is_held and self.cursor.backlog_count > 0
+
+    @property
+    def topic_name(self) -> TopicName:
+        """What it copies."""
+        return self._topic.name
 
     @property
     def backlog(self) -> int:
@@ -142,9 +170,24 @@ class Replicator:
             task.cancel()
         return task
 
+    def restart(self) -> None:
+        """Begin anew, with another link, when the present one is closed."""
+        task = self._task
+        if task is None:
+            return
+        self.restarts += 1
+        task.cancel()
+        self._task = self._spawned(task)
+
     # ---- life
 
-    async def _run(self) -> None:
+    def _spawned(self, before: asyncio.Task[None] | None = None) -> asyncio.Task[None]:
+        name = f"copy {self._topic.name} to {self.cluster}"
+        return spawn(self._run(before), name=name, part=self._topic)
+
+    async def _run(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
         delay_ms = BACKOFF_FIRST_MS
         while True:
             done_before = self.cursor.mark_delete_position
@@ -169,7 +212,7 @@ class Replicator:
         position = ledger.ledgers.next_position(self.cursor.mark_delete_position)
         while True:
             try:
-                async with self._turns:
+                async with self._turns.taken():
                     entries = await ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES)
                 for entry in entries:
                     if self._copy_of(entry) is not None:
@@ -194,7 +237,7 @@ class Replicator:
 
     async def _connect_and_copy(self) -> None:
         self._state = State.CONNECTING
-        self._failure, self._sent = None, Sent()
+        self._failure, self._sent, self._is_held = None, Sent(), False
         self._versions.clear()
         remote = await self._links.open(self.cluster, self._topic.name)
         try:
@@ -219,23 +262,36 @@ class Replicator:
         position = ledger.ledgers.next_position(self.cursor.mark_delete_position)
         while True:
             await remote.room()
+            count_max, bytes_max = await self._allowed(READ_ENTRIES, READ_BYTES)
             self._more.clear()
-            async with self._turns:
+            async with self._turns.taken() as turn:
                 self._check()
-                entries = await ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES)
+                # It may be further: what is too old, or was skipped by an operator, is not copied.
+                position = max(position, ledger.ledgers.next_position(self.cursor.mark_delete_position))
+                entries = await ledger.reader.read_range(position, count_max, bytes_max)
                 for entry in entries:
-                    await self._take(remote, entry)
+                    await self._take(remote, entry, turn)
             if entries:
                 position = ledger.ledgers.next_position(entries[-1].position)
             else:
                 await self._more.wait()
                 self._check()
 
+    async def _allowed(self, entries: int, size_bytes: int) -> tuple[int, int]:
+        """Entries and bytes that may be read, at most those, when any may."""
+        while True:
+            self._check()
+            allowed = self._rate.room(entries, size_bytes)
+            self._is_held = not allowed[0]
+            if allowed[0]:
+                return allowed
+            await wait_ms(self._rate.wait_ms())
+
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
-    async def _take(self, remote: RemoteTopic, entry: Entry) -> None:
+    async def _take(self, remote: RemoteTopic, entry: Entry, turn: Turn) -> None:
         self._check()
         position = entry.position
         copy = self._copy_of(entry)
@@ -245,15 +301,16 @@ class Replicator:
                 self.cursor.acknowledge_cumulative(done)
             return
         if copy.metadata.schema_version:
-            copy.metadata.schema_version = await self._version_of(remote, copy.metadata.schema_version, position)
+            copy.metadata.schema_version = await self._version_of(remote, copy.metadata.schema_version, position, turn)
             self._check()
         sent = self._sent
         answered = partial(self._answered, sent, copy.messages, len(entry.data))
         remote.send(copy.metadata, copy.payload, position, answered)
         # Not before: for what could not be sent no answer comes, and :meth:`_answers` would wait for it.
         sent.add(position, len(entry.data), copy.metadata.publish_time)
+        self._rate.sent(len(entry.data))
 
-    async def _version_of(self, remote: RemoteTopic, version: bytes, position: Position) -> bytes:
+    async def _version_of(self, remote: RemoteTopic, version: bytes, position: Position, turn: Turn) -> bytes:
         known = self._versions.get(version)
         if known is None:
             find, number = self._topic.services.find_schema, number_of(version)
@@ -261,7 +318,8 @@ class Replicator:
             if stored is None:
                 raise UnavailableError(f"the schema of the message at {position} is not in the registry")
             try:
-                known = await remote.version_of(stored.info)
+                async with turn.aside():
+                    known = await remote.version_of(stored.info)
             except GemingaError as error:
                 raise UnavailableError(
                     f"cluster {self.cluster} does not take the schema of the message at {position}: {error}"

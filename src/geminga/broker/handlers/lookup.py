@@ -8,7 +8,7 @@ from geminga.broker.access.core.actions import Resource, TopicOperation, of_topi
 from geminga.broker.connection.connection import Connection
 from geminga.broker.handlers.rows import Asks, CommandRow
 from geminga.broker.handlers.services import CommandServices
-from geminga.model.errors import GemingaError, TopicNotFoundError
+from geminga.model.errors import GemingaError, NotInThisClusterError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -63,7 +63,7 @@ async def _partitioned_metadata(
 ) -> None:
     try:
         name = TopicName.parse(request.topic)
-        count = await services.topics.partitioned_count(name, create=request.metadata_auto_creation_enabled)
+        count = await _count(services, name, may_create=request.metadata_auto_creation_enabled)
         if not count and not request.metadata_auto_creation_enabled and not await services.topics.exists(name):
             raise TopicNotFoundError(f"Topic {name} not found")
     except GemingaError as error:
@@ -72,6 +72,17 @@ async def _partitioned_metadata(
         )
         return
     connection.output.write(commands.partitions(request.request_id, count))
+
+
+async def _count(services: CommandServices, name: TopicName, *, may_create: bool) -> int:
+    """Partitions; what lives in a peer cluster is not made here, and looked up over there."""
+    try:
+        return await services.topics.partitioned_count(name, create=may_create)
+    except NotInThisClusterError:
+        count = await services.lookup.partitions_at_peer(name)
+        if count is None:
+            raise
+        return count
 
 
 def _looked_up(connection: Connection, command: pb.BaseCommand) -> Resource:

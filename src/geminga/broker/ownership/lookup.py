@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from geminga.broker.ownership.core.direction import Direction, direct_lookup
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
-from geminga.broker.ownership.ports import Elsewhere, Ownership, Unknown
-from geminga.model.errors import UnavailableError
+from geminga.broker.ownership.ports import Elsewhere, OtherPlaces, Ownership, Unknown
+from geminga.model.errors import NotInThisClusterError, UnavailableError
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 class TopicLookup:
     """See the module."""
 
-    __slots__ = ("_own", "_ownership", "_require_namespace", "_silent")
+    __slots__ = ("_own", "_ownership", "_peers", "_require_namespace", "_silent")
 
     def __init__(
         self,
@@ -38,11 +38,15 @@ class TopicLookup:
         own: Callable[[], Endpoints],
         require_namespace: Callable[[TopicName], Awaitable[object]],
         silent: SilentBrokers | None = None,
+        peers: OtherPlaces | None = None,
     ) -> None:
-        """``own``: this broker's listeners. ``require_namespace`` raises TopicNotFoundError where there is none.
+        """``own``: this broker's listeners. ``require_namespace`` raises TopicNotFoundError where there is none,
+        NotInThisClusterError where it lives in other clusters alone.
 
-        ``silent``: other brokers that were killed; None: there are no others.
+        ``silent``: other brokers that were killed; None: there are no others. ``peers``: clusters that serve what does
+        not live here.
         """
+        self._peers = peers
         self._ownership = ownership
         self._own = own
         self._require_namespace = require_namespace
@@ -51,10 +55,16 @@ class TopicLookup:
     async def find(self, name: TopicName, listener: str = "", *, is_authoritative: bool = False) -> Place:
         """Where to go through ``listener`` (empty: the default); ``is_authoritative``: another broker sent the client.
 
-        Raises TopicNotFoundError without the topic's namespace; UnavailableError where nobody can tell, or there is
-        no such listener; StorageError.
+        Raises TopicNotFoundError without the topic's namespace; NotInThisClusterError where it lives in other clusters
+        alone, none of them a peer; UnavailableError where nobody can tell, or there is no such listener; StorageError.
         """
-        await self._require_namespace(name)
+        try:
+            await self._require_namespace(name)
+        except NotInThisClusterError:
+            peer = await self.peer_for(name)
+            if peer is None:
+                raise
+            return Place(peer, is_to_ask=True)
         owner = await self._ownership.owner_of(name, is_authoritative=is_authoritative)
         direction = direct_lookup(owner, is_authoritative=is_authoritative)
         if direction is Direction.STAY:
@@ -63,6 +73,16 @@ class TopicLookup:
             raise no_owner(name, owner)
         is_to_ask = direction is Direction.ASK_THERE
         return Place(owner.endpoints.find(listener), is_to_ask, owner.is_chosen, owner.endpoints.default)
+
+    async def peer_for(self, name: TopicName) -> Endpoint | None:
+        """The peer cluster that the topic's namespace lives in; None: there is none. Raises as :meth:`find`."""
+        return None if self._peers is None else await self._peers.endpoint_for(name.namespace)
+
+    async def partitions_at_peer(self, name: TopicName) -> int | None:
+        """Of a topic that a peer cluster serves, 0: none; None: no peer does. Raises as :meth:`find`."""
+        if self._peers is None or await self.peer_for(name) is None:
+            return None
+        return await self._peers.partitions(name)
 
     async def wait_for(self, place: Place) -> Awaitable[None] | None:
         """What a client waits for instead of being told of ``place``, and then the topic is looked up once more.

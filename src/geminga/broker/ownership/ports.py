@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from geminga.broker.ownership.endpoints import Endpoints
+from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 
@@ -96,3 +96,18 @@ class Ownership(Protocol):
 
     def listen(self, listener: OwnershipListener) -> None:
         """Tell ``listener`` of what comes and goes, until the end; the one that came last is told first."""
+
+
+class OtherPlaces(Protocol):
+    """Clusters that serve what does not live in this one."""
+
+    async def endpoint_for(self, namespace: str) -> Endpoint | None:
+        """Where a cluster is that the namespace lives in, and that clients are sent to; None: there is none.
+
+        Raises UnavailableError where that one has no address, MetadataError.
+        """
+        ...
+
+    async def partitions(self, name: TopicName) -> int:
+        """Stored of a topic, wherever its namespace lives; 0: none. Nothing is made. Raises MetadataError."""
+        ...

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.geo.residence import require_life_in
 from geminga.broker.resources import Policies, Resources
 from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
 from geminga.metadata.ports import MetadataStore, Notification, Unsubscribe
@@ -115,6 +116,12 @@ class Namespaces:
         if len(self._policies) > NAMESPACES_REMEMBERED_MAX:
             del self._policies[next(iter(self._policies))]
         return found
+
+    async def require_life_in(self, namespace: str, cluster: str) -> None:
+        """Raise NotInThisClusterError if the namespace lives in other clusters alone; MetadataError."""
+        policies = await self.policies(namespace)
+        if policies is not None:
+            require_life_in(policies, namespace, cluster)
 
     async def forget_grants(self, topic: TopicName, *, has_partitions: bool) -> None:
         """What roles were given at a topic goes with it, so that a later one of that name begins with nothing.

@@ -7,13 +7,16 @@ may be newer than what the pass has read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.geo.residence import lives_in
 from geminga.model.errors import GemingaError
 from geminga.runtime import Contained, Part, get_logger, next_turn, spawn
 
 if TYPE_CHECKING:
+    from geminga.broker.registry.namespaces import Namespaces
+    from geminga.broker.registry.topic_registry import TopicRegistry
     from geminga.broker.topic.base import Topic
 
 _log = get_logger(__name__)
@@ -25,13 +28,21 @@ TOPICS_PER_TURN: Final = 64
 class PolicyFollowing:
     """See the module."""
 
-    __slots__ = ("_forget", "_loaded", "_part", "_running", "_waiting")
+    __slots__ = ("_forget", "_leave", "_loaded", "_part", "_running", "_waiting")
 
-    def __init__(self, loaded: Mapping[str, Topic], forget: Callable[[str], None], part: Part) -> None:
+    def __init__(
+        self,
+        loaded: Mapping[str, Topic],
+        forget: Callable[[str], None],
+        part: Part,
+        leave: Callable[[str], Awaitable[bool]],
+    ) -> None:
         """``loaded``: topics by full name. ``forget``: what was remembered of a namespace's policies is read anew.
 
-        ``part``: whose failure it is that is no single topic's.
+        ``part``: whose failure it is that is no single topic's. ``leave``: unloads a namespace that does not live here
+        any more; whether it is so.
         """
+        self._leave = leave
         self._loaded = loaded
         self._forget = forget
         self._part = part
@@ -57,6 +68,8 @@ class PolicyFollowing:
         self._running[namespace] = self._waiting.pop(namespace)
         try:
             self._forget(namespace)
+            if await self._has_left(namespace):
+                return
             topics = [topic for topic in self._loaded.values() if topic.name.namespace == namespace]
             for number, topic in enumerate(topics, 1):
                 if not topic.is_closing:
@@ -69,3 +82,22 @@ class PolicyFollowing:
                     await next_turn()
         finally:
             del self._running[namespace]
+
+    async def _has_left(self, namespace: str) -> bool:
+        try:
+            return await self._leave(namespace)
+        except GemingaError as error:
+            _log.warning("%s: whether it lives in this cluster can not be read now: %s", namespace, error)
+            return False
+
+
+async def leave_if_elsewhere(registry: TopicRegistry, namespaces: Namespaces, cluster: str, namespace: str) -> bool:
+    """Unload a namespace that its policies leave out of this ``cluster``; whether it is so. What is stored stays.
+
+    Raises MetadataError: then nothing is unloaded.
+    """
+    policies = await namespaces.policies(namespace)
+    if policies is None or policies.is_deleted or lives_in(policies, cluster):
+        return False
+    await registry.taken(lambda name: name.namespace == namespace)
+    return True

@@ -1,9 +1,8 @@
 """The topics of this broker: load on demand, create, list, unload, delete; partitioned topics.
 
-Only what this broker owns is opened, and what is taken from it is unloaded.
-
-One load at a time per topic: whoever asks while it is under way waits for the same result. A topic that is being
-unloaded or deleted is gone from the registry only when its ledger is closed, so that the next load starts clean.
+Only what this broker owns is opened, and what is taken from it is unloaded. One load at a time per topic: whoever asks
+while it is under way waits for the same result. A topic that is being unloaded or deleted is gone from the registry
+only when its ledger is closed, so that the next load starts clean.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.core.deletion import Hold
 from geminga.broker.failures import Failures, Kind
+from geminga.broker.geo.residence import require_life_in
 from geminga.broker.ownership.ports import Here, Ownership, Topics
 from geminga.broker.policies.core.limit_rows import AUTO_TOPIC_CREATION, MAX_TOPICS
 from geminga.broker.registry.loaded_topics import LoadedTopics
@@ -150,14 +150,16 @@ class TopicRegistry:
 
         ``is_for_client``: where many are to be loaded it comes before those that are only looked at.
 
-        Raises TopicNotFoundError, UnavailableError, NotAllowedError, StorageError; TopicNotServedError unless it is
-        this broker's.
+        Raises TopicNotFoundError, UnavailableError, NotAllowedError, StorageError, NotInThisClusterError;
+        TopicNotServedError unless it is this broker's.
         """
         topic = self.loaded.get(str(name))
         if topic is not None and not topic.is_closing:
             return topic
         if create:
             create = await self._may_create(name)
+        elif is_for_client:
+            await self._namespaces.require_life_in(name.namespace, self._config.cluster_name)
         return await self._load(name, create=create, is_for_client=is_for_client)
 
     async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
@@ -302,7 +304,7 @@ class TopicRegistry:
     ) -> Topic:
         key = str(name)
         if name.is_of_transactions:
-            # Whoever loads it could acknowledge, unload or delete what its owner has open.
+            # Its owner has it open.
             raise TransactionTopicError(f"Can not create transaction system topic {name}")
         while True:
             while (ending := self._ending.get(key)) is not None:
@@ -485,12 +487,13 @@ class TopicRegistry:
         return self._levels(policies).value(AUTO_TOPIC_CREATION)
 
     async def require_namespace(self, name: TopicName) -> Policies:
-        """The policies of the topic's namespace; raises TopicNotFoundError if there is none."""
+        """The policies of the topic's namespace; raises TopicNotFoundError if there is none, NotInThisClusterError."""
         policies = await self._namespaces.policies(name.namespace)
         if policies is None:
             raise TopicNotFoundError(f"Namespace {name.namespace} of topic {name} does not exist{name.missing_hint}")
         if policies.is_deleted:
             raise TopicNotFoundError(f"Namespace {name.namespace} is being deleted")
+        require_life_in(policies, name.namespace, self._config.cluster_name)
         return policies
 
     async def check_topic_limit(self, name: TopicName, count: int) -> None:

@@ -42,6 +42,11 @@ class Policies(NamedTuple):
         return _strings(self.document.get("replication_clusters"))
 
     @property
+    def allowed_clusters(self) -> tuple[str, ...]:
+        """Clusters it may live in, those that it lives in included; empty: nobody said."""
+        return _strings(self.document.get("allowed_clusters"))
+
+    @property
     def bundle_boundaries(self) -> tuple[str, ...]:
         """Hash boundaries as hex words, ascending, first and last included."""
         bundles = self.document.get("bundles")

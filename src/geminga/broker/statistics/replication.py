@@ -42,7 +42,8 @@ def replication_stats(topic: Topic, clock: Clock) -> dict[str, Document]:
         incoming = [each for each in topic.producers.values() if cluster_of(each.name) == cluster]
         totals_in = sum(each.messages_in for each in incoming), sum(each.bytes_in for each in incoming)
         totals_out = replicator.totals()
-        rates = part.rates.setdefault(cluster, Rates()).update(clock.monotonic(), (*totals_in, *totals_out))
+        totals = (*totals_in, *totals_out, replicator.expired)
+        rates = part.rates.setdefault(cluster, Rates()).update(clock.monotonic(), totals)
         document: Document = {
             "msgRateIn": rates[0],
             "msgInCount": totals_in[0],
@@ -52,8 +53,8 @@ def replication_stats(topic: Topic, clock: Clock) -> dict[str, Document]:
             "msgOutCount": totals_out[0],
             "msgThroughputOut": rates[3],
             "bytesOutCount": totals_out[1],
-            "msgRateExpired": 0.0,
-            "msgExpiredCount": 0,
+            "msgRateExpired": rates[4],
+            "msgExpiredCount": replicator.expired,
             "replicationBacklog": replicator.backlog,
             "connected": replicator.is_connected,
             "replicationDelayInSeconds": int(replicator.delay_s),

@@ -94,6 +94,12 @@ class SubscriptionConfig:
     subscription_dispatch_rate_bytes: int = setting(
         "dispatchThrottlingRatePerSubscriptionInByte", 0, "bytes/s; 0 and less: no limit"
     )
+    replicator_dispatch_rate_messages: int = setting(
+        "dispatchThrottlingRatePerReplicatorInMsg", 0, "messages/s; 0 and less: no limit"
+    )
+    replicator_dispatch_rate_bytes: int = setting(
+        "dispatchThrottlingRatePerReplicatorInByte", 0, "bytes/s; 0 and less: no limit"
+    )
     dispatch_rate_is_relative: bool = setting("dispatchThrottlingRateRelativeToPublishRate", False, "true or false")
     dispatch_throttling_on_non_backlog: bool = setting(
         "dispatchThrottlingOnNonBacklogConsumerEnabled", True, "true or false"

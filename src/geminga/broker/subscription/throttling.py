@@ -72,6 +72,10 @@ class DispatchThrottle:
             self._core.change(rate.messages + int(messages * period_s), rate.size_bytes + int(size * period_s), now_ns)
         return self._core.entries_left(now_ns), *self._core.left(now_ns)
 
+    def wait_ns(self, now_ns: int) -> int:
+        """Nanoseconds until there is room again; 0: now."""
+        return self._core.wait_ns(now_ns)
+
     def reserve(self, entries: int, now_ns: int) -> tuple[int, int]:
         """Take the room of so many entries; what to give back later."""
         return self._core.reserve(entries, now_ns)

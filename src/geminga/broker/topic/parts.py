@@ -45,6 +45,9 @@ class LogAppends(Protocol):
     #: Batches that are being stored.
     pending_batches: int
 
+    def totals(self) -> tuple[int, int]:
+        """Messages and bytes that were published since the topic was loaded."""
+
     def append_own(self, entries: list[bytes], done: AppendDone) -> None:
         """Store entries of the broker's own, behind all that was published before; ``done`` as of the ledger."""
 
@@ -244,6 +247,10 @@ class CopiedTopic(Protocol):
     def cursor(self) -> ManagedCursor:
         """What is acknowledged by it is over there, or not meant for that cluster."""
         ...
+
+    cluster: str
+    #: Entries that were passed over since the topic was loaded: they were too old.
+    expired: int
 
     @property
     def backlog(self) -> int:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.deletion import Hold, SubscriptionFacts, why_subscription_stays
+from geminga.broker.geo.part import GeoReplication
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import oldest_stored_ms
@@ -64,7 +65,10 @@ class PolicyUpkeep:
         self._timers.close()
 
     async def expire_messages(self, topic: PersistentTopic) -> None:
-        """Acknowledge what is older than the topic's time to live, for every subscription. Raises StorageError."""
+        """Acknowledge what is older than the topic's time to live, for every subscription and every other cluster.
+
+        Raises StorageError.
+        """
         ttl_ms = topic.rules.ttl_ms
         if not ttl_ms:
             return
@@ -73,6 +77,9 @@ class PolicyUpkeep:
             oldest_ms = await oldest_stored_ms(subscription)
             if oldest_ms is not None and subscription.now_ms() - oldest_ms > ttl_ms:
                 await seek.expire(subscription, ttl_ms, is_wanted=lambda: topic.rules.ttl_ms == ttl_ms)
+        copied = topic.parts.find(GeoReplication)
+        if copied is not None:
+            await copied.expire(ttl_ms)
 
     async def expire_subscriptions(self, topic: PersistentTopic) -> None:
         """Delete durable subscriptions that nobody used for too long. Raises GemingaError.

@@ -11,9 +11,10 @@ import pytest
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.coercion import Json
-from geminga.broker.geo.clusters import BYTES_MAX, LOOK_S, OtherClusters, OutgoingBytes
+from geminga.broker.geo.clusters import BYTES_MAX, OtherClusters, OutgoingBytes
 from geminga.broker.geo.ports import AwayError
 from geminga.broker.geo.remote_cluster import PROBE_PATH, PROBE_S, _arguments
+from geminga.broker.geo.watch import LOOK_S
 from geminga.broker.peers.links import PLAIN
 from geminga.broker.resources import Resources
 from geminga.metadata.memory import MemoryMetadataStore

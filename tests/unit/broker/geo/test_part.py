@@ -173,6 +173,8 @@ def test_the_broker_s_own_topics_stay_here() -> None:
 def test_a_cluster_that_had_another_name_copies_nothing_to_its_old_one() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = join(world)
+        allowed = ["standalone", "its old name"]
+        await world.resources.namespaces.set_policy("public/default", "allowed_clusters", allowed)
         await replicate(world, "its old name")
         await published(world)
         await moment(1)

@@ -102,12 +102,9 @@ GROUPS: Final = (
         _keys("isolationGroups failureDomainsEnabled"),
     ),
     Unbuilt(
-        "Rate limits of replication and of HTTP",
+        "Rate limits of HTTP",
         "nobody is slowed down",
-        _keys(
-            "dispatchThrottlingRatePerReplicatorInMsg dispatchThrottlingRatePerReplicatorInByte "
-            "httpRequestsLimitEnabled"
-        ),
+        _keys("httpRequestsLimitEnabled"),
     ),
     Unbuilt(
         "Limits",

@@ -157,13 +157,18 @@ REPLICATOR_DISPATCH_RATE: Final = PolicyRow(
     read=dispatch_rate_of,
     otherwise=None,
     check=check_dispatch_rate,
+    keys=(
+        "dispatchThrottlingRatePerReplicatorInMsg",
+        "dispatchThrottlingRatePerReplicatorInByte",
+        "dispatchThrottlingRateRelativeToPublishRate",
+    ),
     of_broker=_dispatch,
     namespace=NamespaceLevel(
         "replicatorDispatchRate", Rest("replicatorDispatchRate", missing=NO_POLICIES), new={}, is_per_cluster=True
     ),
     topic=TopicLevel({"replicatorDispatchRate": _DISPATCH}, Rest("replicatorDispatchRate")),
-    unbuilt=_UNBUILT,
-    text="What goes to another cluster in a period.",
+    followed_by=("geo/rate.py",),
+    text="What goes to each other cluster in a period.",
 )
 SUBSCRIPTION_POLICIES: Final[PolicyRow[Mapping[str, Rate | None]]] = PolicyRow(
     name="policies of single subscriptions",

@@ -75,7 +75,7 @@ REPLICATION: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     namespace=NamespaceLevel("replication_clusters", Rest("replication", is_by_hand=True)),
     topic=REPLICATION_CLUSTERS_LEVEL,
     followed_by=("geo/part.py",),
-    text="Clusters that the namespace, or a topic, lives in, this one among them; messages are copied to the others.",
+    text="Clusters that the namespace, or a topic, lives in; from this one messages are copied to the others.",
 )
 ALLOWED_CLUSTERS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     name="allowedClusters",
@@ -85,7 +85,7 @@ ALLOWED_CLUSTERS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     check=_names,
     namespace=NamespaceLevel("allowed_clusters", Rest("allowedClusters", is_by_hand=True)),
     followed_by=("rest/namespace_routes/namespaces.py",),
-    text="Clusters that the namespace may be moved to. This one is kept, others are refused.",
+    text="Clusters that the namespace may be moved to; empty: all that its tenant may use.",
 )
 BUNDLES: Final[PolicyRow[Any]] = PolicyRow(
     name="bundles",

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import ClusterOperation
 from geminga.broker.core.coercion import boolean_of, object_of, text_of, texts_of
 from geminga.broker.resources.documents import Document
-from geminga.broker.rest.calls.core.unbuilt import CLUSTER_FIELDS, refuse_unbuilt
 from geminga.broker.rest.calls.requests import RestError, context_of, json_body, json_response, no_content, path_text
 from geminga.broker.rest.calls.routing import Route
 
@@ -52,7 +51,6 @@ async def get_cluster(request: Request) -> Response:
 async def create_cluster(request: Request) -> Response:
     """Create."""
     clusters, data = context_of(request).resources.clusters, await _data(request)
-    refuse_unbuilt(data, CLUSTER_FIELDS)
     await clusters.create(path_text(request, "cluster"), data)
     return _done()
 
@@ -62,7 +60,6 @@ async def update_cluster(request: Request) -> Response:
     clusters, cluster = context_of(request).resources.clusters, path_text(request, "cluster")
     data = await _data(request)
     await clusters.get(cluster)
-    refuse_unbuilt(data, CLUSTER_FIELDS)
     await clusters.update(cluster, data)
     return _done()
 
@@ -92,7 +89,10 @@ async def _data(request: Request) -> Document:
     data: Document = {key: text_of(given[key], key) for key in _TEXTS if given.get(key) is not None}
     data |= {key: boolean_of(given[key], key) for key in _FLAGS if given.get(key) is not None}
     if given.get("peerClusterNames") is not None:
-        data["peerClusterNames"] = [*texts_of(given["peerClusterNames"], "peerClusterNames")]
+        # Some tools write [""] for an empty list.
+        data["peerClusterNames"] = [
+            one for one in texts_of(given["peerClusterNames"], "peerClusterNames") if one.strip()
+        ]
     for key, (schemes, what, example) in _URLS.items():
         url = data.get(key)
         if isinstance(url, str) and url and re.fullmatch(schemes + _ADDRESSES, url) is None:

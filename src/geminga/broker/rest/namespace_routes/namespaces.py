@@ -9,7 +9,6 @@ from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, T
 from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document
-from geminga.broker.rest.calls.core.unbuilt import refuse_replication
 from geminga.broker.rest.calls.requests import (
     RestError,
     context_of,
@@ -25,6 +24,7 @@ from geminga.broker.rest.calls.targets import names_response
 from geminga.broker.rest.namespace_routes.bundles import cut_of
 from geminga.broker.rest.namespace_routes.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.broker.rest.namespace_routes.policies import checked_policies
+from geminga.broker.rest.namespace_routes.replication import require_no_peers
 from geminga.model.errors import NotFoundError
 
 #: Pulsar's ``mode`` of a list of topics, and the broker's.
@@ -56,11 +56,13 @@ async def create_namespace(request: Request) -> Response:
     """Create, with policies in the body or with defaults."""
     context, namespace = context_of(request), namespace_of(request)
     given = await object_body(request)
-    tenant = await context.resources.tenants.get(namespace.partition("/")[0])
+    await context.resources.tenants.get(namespace.partition("/")[0])
     policies = checked_policies(given, namespace)
     # As in Pulsar: this cluster, whatever else the tenant may use.
     policies["replication_clusters"] = policies.get("replication_clusters") or [context.cluster]
-    refuse_replication(policies, context.cluster, tenant.get("allowedClusters"))
+    clusters = policies["replication_clusters"]
+    assert isinstance(clusters, list)
+    await require_no_peers(context, [f"{cluster}" for cluster in clusters])
     await context.resources.namespaces.create(namespace, policies)
     return no_content()
 

@@ -1,6 +1,7 @@
-"""Paths of geo-replication: which clusters a namespace lives in, and what is not there of it.
+"""Paths of geo-replication: which clusters a namespace lives in, and which are never together in one.
 
-This cluster is among them, or it is 501, after what is wrong with the request is said in Pulsar's words.
+A namespace that is taken out of this cluster is unloaded before the answer. What is stored of it stays, and is there
+again when the cluster is.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import ClusterOperation, PolicyName, TopicOperation, reading, writing
 from geminga.broker.core.coercion import NotBuiltError, boolean_of, texts_of
+from geminga.broker.geo.residence import PEERS
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.context import RestContext
-from geminga.broker.rest.calls.core.unbuilt import ELSEWHERE_ALONE, GEO_REPLICATION
+from geminga.broker.rest.calls.core.unbuilt import GEO_REPLICATION
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
@@ -32,14 +34,13 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
 from geminga.broker.rest.calls.targets import no_subscription, require_topic
 from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
-from geminga.model.errors import NotAllowedError, PreconditionFailedError
+from geminga.model.errors import ConflictError, NotAllowedError, PreconditionFailedError
 
 #: What is said where no cluster is named.
 NO_CLUSTERS: Final = "ClusterIds should not be null or empty"
 #: Members of a namespace's policies.
 _REPLICATION: Final = "replication_clusters"
 _ALLOWED: Final = "allowed_clusters"
-_PEERS: Final = "peerClusterNames"
 
 
 def clusters_in(body: Json) -> list[str]:
@@ -56,9 +57,13 @@ async def get_clusters(request: Request) -> Response:
 
 
 async def set_clusters(request: Request) -> Response:
-    """This cluster and others, to which the messages of its topics are copied from now on."""
+    """The clusters that the namespace lives in from now on; to all others the messages of its topics are copied.
+
+    Without this one: its topics are unloaded, clients are sent to a peer cluster that is named, or are refused.
+    """
     clusters, context = clusters_in(await json_body(request)), context_of(request)
     await require_known(context, clusters)
+    await require_no_peers(context, clusters)
     await require_usable(context, namespace_of(request), clusters)
     await require_namespace_of(request)
     require_allowed(await _stored(request, _ALLOWED, []), namespace_of(request), clusters)
@@ -101,6 +106,18 @@ async def require_known(context: RestContext, clusters: Sequence[str]) -> None:
             raise RestError(403, f"Invalid cluster id: {cluster}")
 
 
+async def require_no_peers(context: RestContext, clusters: Sequence[str]) -> None:
+    """Raise ConflictError (409) where one of them is a peer of another: a namespace lives in one of the two."""
+    for cluster in clusters:
+        data = await context.resources.clusters.find(cluster)
+        peers = data.get(PEERS) if data is not None else None
+        together = [peer for peer in clusters if isinstance(peers, list) and peer in peers]
+        if together:
+            raise ConflictError(
+                f"{cluster}'s peer-clusters [{', '.join(together)}] can't be part of replication clusters"
+            )
+
+
 def require_allowed(allowed: Sequence[Json], namespace: str, clusters: Sequence[str]) -> None:
     """Raise RestError (403) for a cluster that the namespace's own list, if it has one, leaves out."""
     for cluster in clusters:
@@ -122,9 +139,6 @@ async def require_usable(context: RestContext, namespace: str, clusters: Sequenc
 
 
 async def _set(request: Request, member: str, clusters: list[str]) -> Response:
-    if context_of(request).cluster not in clusters:
-        raise NotBuiltError(ELSEWHERE_ALONE)
-
     def change(document: Document) -> Document:
         return {**document, member: [*clusters]}
 
@@ -135,24 +149,22 @@ async def _set(request: Request, member: str, clusters: list[str]) -> Response:
 
 async def get_peers(request: Request) -> Response:
     """Clusters that are never together with this one in a namespace; no body where nobody said."""
-    peers = (await context_of(request).resources.clusters.get(path_text(request, "cluster"))).get(_PEERS)
+    peers = (await context_of(request).resources.clusters.get(path_text(request, "cluster"))).get(PEERS)
     return nothing_set() if peers is None else json_response(peers)
 
 
 async def set_peers(request: Request) -> Response:
-    """None."""
+    """Clusters that serve what does not live in this one, and are never together with it in a namespace."""
     body = await json_body(request)
-    peers = [peer for peer in ([] if body is None else texts_of(body, "the body")) if peer.strip()]
+    peers: list[Json] = [peer for peer in ([] if body is None else texts_of(body, "the body")) if peer.strip()]
     clusters, cluster = context_of(request).resources.clusters, path_text(request, "cluster")
     data = await clusters.get(cluster)
-    for peer in peers:
+    for peer in map(str, peers):
         if peer == cluster:
             raise PreconditionFailedError(f"{cluster} itself can't be part of peer-list")
         if await clusters.find(peer) is None:
             raise PreconditionFailedError(f"Peer cluster {peer} does not exist")
-    if peers:
-        raise NotBuiltError(GEO_REPLICATION)
-    await clusters.update(cluster, {**data, _PEERS: []})
+    await clusters.update(cluster, {**data, PEERS: peers})
     return no_content()
 
 

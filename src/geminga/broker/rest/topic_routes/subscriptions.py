@@ -41,6 +41,7 @@ from geminga.broker.rest.calls.targets import (
     require_namespace,
     subscription_of,
 )
+from geminga.broker.rest.topic_routes import replicators
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.analysis import analyze
 from geminga.broker.subscription.subscription import Subscription
@@ -168,6 +169,8 @@ async def _each(request: Request, what: str = "") -> list[Subscription]:
 
 async def skip_all(request: Request) -> Response:
     """Acknowledge everything."""
+    if replicators.is_replicators(request):
+        return await replicators.skip_all(request)
     for subscription in await _each(request, "Skip messages"):
         await seek.clear_backlog(subscription)
     return no_content()
@@ -180,12 +183,16 @@ async def skip(request: Request) -> Response:
     count = path_int(request, "count")
     if count < 0:
         raise RestError(412, "the number of messages to skip can not be negative")
+    if replicators.is_replicators(request):
+        return await replicators.skip(request, count)
     await seek.skip(await subscription_of(topics, name, subscription_name(request), "Skip messages"), count)
     return no_content()
 
 
 async def expire_messages(request: Request) -> Response:
     """Acknowledge what was published more than so many seconds ago."""
+    if replicators.is_replicators(request):
+        return await replicators.expire(request)
     seconds = path_int(request, "seconds")
     await _expire(await _each(request, "Expire messages"), seconds)
     return no_content()

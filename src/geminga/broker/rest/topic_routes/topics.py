@@ -54,6 +54,7 @@ from geminga.model.errors import (
     ConflictError,
     NotAllowedError,
     NotFoundError,
+    NotInThisClusterError,
     PreconditionFailedError,
     TopicNotFoundError,
 )
@@ -98,6 +99,8 @@ async def create_topic(request: Request) -> Response:
     if not await topics.registry.exists(name):
         try:
             await topics.registry.check_topic_limit(name, 1)
+        except NotInThisClusterError:
+            raise
         except PreconditionFailedError as error:
             raise ConflictError(error.told) from error
     await topics.registry.create(name, properties)

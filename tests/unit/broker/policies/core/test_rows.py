@@ -53,7 +53,7 @@ def test_the_brokers_own_value_is_one_that_the_policy_could_have(row: PolicyRow)
     told = row.broker_level(SETTINGS)
     if told is not None and row.keys:
         # Rates that limit nothing are none.
-        assert row.read(told) is not None or row.policy is PolicyName.RATE
+        assert row.read(told) is not None or row.policy in (PolicyName.RATE, PolicyName.REPLICATION_RATE)
         assert row.value_of([None, None, told]) == row.read(told)
         assert row.merged([None, None, told]) == told
     assert row.value_of([None, None, None]) == row.otherwise

@@ -11,14 +11,12 @@ from geminga.broker.policies.core.row import PolicyRow
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.rest.calls.core import unbuilt
 from geminga.broker.rest.calls.core.unbuilt import (
-    CLUSTER_FIELDS,
     DELAY_FIELDS,
     NAMESPACE_FIELDS,
     PARAMETERS,
     ROUTES,
     TOPIC_PROPERTIES,
     refuse_parameter,
-    refuse_replication,
     refuse_unbuilt,
 )
 from geminga.model.errors import PreconditionFailedError
@@ -39,11 +37,6 @@ def test_error_is_501_and_says_what_is_missing() -> None:
 VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "encryption_required": ([False, "false", 0], [True, "true", 1], ["x", [], {}]),
     "subscription_auth_mode": (["None"], ["Prefix"], ["none", 5, []]),
-    "replicatorDispatchRate": (
-        [{}, {"c": {}}, {"c": {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": 0}}],
-        [{"c": {"dispatchThrottlingRateInMsg": 1}}, {"c": {}, "d": {"dispatchThrottlingRateInByte": 5}}],
-        ["x", [], {"c": 5}],
-    ),
     "clusterDispatchRate": (
         [{}, {"c": {"dispatchThrottlingRateInMsg": -1}}],
         [{"c": {"dispatchThrottlingRateInMsg": 1}}],
@@ -56,14 +49,11 @@ VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "dispatcherPauseOnAckStatePersistentEnabled": ([False], [True], ["x"]),
     "entryFilters": ([{}, {"entryFilterNames": ""}, {"entryFilterNames": " "}], [{"entryFilterNames": "f"}], ["x", 5]),
     "maxDeliveryDelayInMillis": ([0, -1], [1, "x"], []),
-    "peerClusterNames": ([[], [""], ["", " "]], [["c"], ["", "c"]], []),
     "PULSAR.SHADOW_SOURCE": ([], ["persistent://a/b/c", ""], []),
 }
 
 
-@pytest.mark.parametrize(
-    "field", [*NAMESPACE_FIELDS, *DELAY_FIELDS, *CLUSTER_FIELDS, *TOPIC_PROPERTIES], ids=lambda field: field.key
-)
+@pytest.mark.parametrize("field", [*NAMESPACE_FIELDS, *DELAY_FIELDS, *TOPIC_PROPERTIES], ids=lambda field: field.key)
 def test_field_is_refused_when_it_is_set_and_taken_when_it_is_not(field: unbuilt.UnbuiltField) -> None:
     unset, values, wrong = VALUES[field.key]
     for value in (None, *unset):
@@ -97,13 +87,3 @@ def test_parameter_is_refused_when_it_is_true(name: str) -> None:
     for text in ("true", "TRUE"):
         with pytest.raises(NotBuiltError, match=name):
             refuse_parameter({name: text}, name)
-
-
-@pytest.mark.parametrize("key", ["replication_clusters", "allowed_clusters"])
-def test_namespace_lives_in_this_cluster_too(key: str) -> None:
-    for clusters in (["here"], ["here", "there"], [], None):
-        refuse_replication({key: clusters}, "here", ["here", "there"])
-    # Refused for another reason: its tenant may not use it.
-    refuse_replication({key: ["here", "nowhere"]}, "here", ["here", "there"])
-    with pytest.raises(NotBuiltError, match="live in other clusters alone"):
-        refuse_replication({key: ["there"]}, "here", ["here", "there"])

@@ -17,8 +17,6 @@ from geminga.broker.policies.core.rows import ROWS
 
 #: As an answer names it.
 GEO_REPLICATION: Final = "geo-replication"
-#: A part of it.
-ELSEWHERE_ALONE: Final = "namespaces and topics that live in other clusters alone"
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
@@ -208,8 +206,6 @@ NAMESPACE_FIELDS: Final[tuple[UnbuiltField, ...]] = tuple(
 )
 #: Of a ``DelayedDeliveryPolicies``, a namespace's or a topic's.
 DELAY_FIELDS: Final = (UnbuiltField("a longest delay of messages", "maxDeliveryDelayInMillis", _is_at_most_zero),)
-#: Of a ``ClusterData``.
-CLUSTER_FIELDS: Final = (UnbuiltField("geo-replication", "peerClusterNames", _names_nothing),)
 #: Of a topic's properties: a topic with this one would show another topic's messages.
 TOPIC_PROPERTIES: Final = (UnbuiltField("shadow topics", "PULSAR.SHADOW_SOURCE"),)
 #: What the paths of topics' policies say of non-persistent topics, which follow those of their namespace alone.
@@ -233,15 +229,3 @@ def refuse_parameter(query: Mapping[str, str], name: str) -> None:
     """Raise :class:`NotBuiltError` if the query says ``name=true``, one of :data:`PARAMETERS`."""
     if query.get(name, "").lower() == "true":
         raise NotBuiltError(f"{name} ({PARAMETERS[name]})")
-
-
-def refuse_replication(policies: Mapping[str, object], local: str, allowed: object) -> None:
-    """Raise :class:`NotBuiltError` if a namespace is to live elsewhere than in the cluster ``local``, and not there.
-
-    Of clusters only that its tenant may use, the ``allowed``: others are refused for that.
-    """
-    known = allowed if isinstance(allowed, list) else []
-    for key in ("replication_clusters", "allowed_clusters"):
-        clusters = policies.get(key)
-        if isinstance(clusters, list) and local not in clusters and any(cluster in known for cluster in clusters):
-            raise NotBuiltError(f"{key} without this cluster ({ELSEWHERE_ALONE})")
