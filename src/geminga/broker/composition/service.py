@@ -209,6 +209,7 @@ class Broker:
     def topic_services(self) -> TopicServices:
         """What topics use of the broker; made with the first of them."""
         from geminga.broker.geo.part import GeoReplication
+        from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
         from geminga.broker.topic.registered_parts import PARTS
         from geminga.broker.topic.services import TopicServices
 
@@ -217,7 +218,7 @@ class Broker:
             config=self.config,
             metadata=self.metadata,
             ledgers=self.ledgers,
-            parts=PARTS if self.other_clusters is None else (*PARTS, GeoReplication),
+            parts=PARTS if self.other_clusters is None else (*PARTS, GeoReplication, ReplicatedSubscriptions),
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,

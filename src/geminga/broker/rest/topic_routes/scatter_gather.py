@@ -185,6 +185,10 @@ def _names(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     return json_response([*found])
 
 
+def _together(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
+    return json_response({key: value for one in answers for key, value in one.document.items()})
+
+
 def _first(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     return json_response(answers[0].document)
 
@@ -250,6 +254,8 @@ GATHERED: Final[dict[Handler, ScatterGather]] = {
     subscriptions.reset_to_time: ScatterGather(_done, passed_over=_MISSING),
     subscriptions.get_properties: ScatterGather(_first, passed_over=_MISSING),
     subscriptions.set_properties: ScatterGather(_done, passed_over=_MISSING),
+    subscriptions.get_replicated: ScatterGather(_together, passed_over=_MISSING),
+    subscriptions.set_replicated: ScatterGather(_done, passed_over=_MISSING),
     messages.backlog: ScatterGather(_backlog, passed_over=_MISSING),
     topics.get_partitioned_stats: ScatterGather(_stats, nothing=_MISSING, rest="/stats"),
     topics.get_partitioned_internal_stats: ScatterGather(_internal_stats, nothing=_MISSING, rest="/internalStats"),
