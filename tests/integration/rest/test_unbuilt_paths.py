@@ -408,16 +408,13 @@ def test_namespace_lives_in_this_cluster_and_in_others_or_in_others_alone(rest: 
         assert rest.delete(path).status in (200, 204)
 
 
-def test_policies_for_all_clusters_and_replicated_subscriptions_are_refused(rest: Rest, namespace: str) -> None:
+def test_policies_for_all_clusters_and_longest_delays_are_refused(rest: Rest, namespace: str) -> None:
     topic = f"persistent/{namespace}/t"
     rest.put(topic)
     assert rest.post(
         f"{topic}/retention?isGlobal=true", {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1}
     ).status == (501)
     assert rest.get(f"{topic}/retention?isGlobal=false").status == 200
-    assert rest.put(f"{topic}/subscription/s?replicated=true").status == 501
-    assert rest.get(f"{topic}/subscriptions").json == []
-    assert rest.put(f"{topic}/subscription/s?replicated=false").status == 204
     delay = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 5}
     for path in (f"{topic}/delayedDelivery", f"namespaces/{namespace}/delayedDelivery"):
         assert rest.post(path, delay).status == 501

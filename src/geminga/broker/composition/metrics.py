@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.statistics.replication import REPLICATION_METRICS, replication_stats
+from geminga.broker.statistics.replication import REPLICATION_METRICS, replicated_subscription_counts, replication_stats
 from geminga.broker.statistics.topics import TopicStatistics, backlog_bytes, totals_out
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import non_persistent_subscription_stats, subscription_stats
@@ -223,6 +223,7 @@ class Metrics:
         host = broker.web_url.partition("://")[2].rpartition(":")[0]
         of_broker = (*cluster, ("broker", host), ("metric", "broker_connection"))
         page.add("pulsar_active_connections", of_broker, active)
+        page.add_all(replicated_subscription_counts(), cluster)
         page.add("pulsar_connection_created_total_count", of_broker, opened)
         page.add("pulsar_connection_closed_total_count", of_broker, opened - active)
         for is_system in (False, True):

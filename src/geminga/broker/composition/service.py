@@ -219,6 +219,7 @@ class Broker:
         """What topics use of the broker; made with the first of them."""
         from geminga.broker.compaction.part import TopicCompaction
         from geminga.broker.geo.part import GeoReplication
+        from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
         from geminga.broker.topic.registered_parts import PARTS
         from geminga.broker.topic.services import TopicServices
 
@@ -227,7 +228,11 @@ class Broker:
             config=self.config,
             metadata=self.metadata,
             ledgers=self.ledgers,
-            parts=(*PARTS, TopicCompaction, *(() if self.other_clusters is None else (GeoReplication,))),
+            parts=(
+                *PARTS,
+                TopicCompaction,
+                *(() if self.other_clusters is None else (GeoReplication, ReplicatedSubscriptions)),
+            ),
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,

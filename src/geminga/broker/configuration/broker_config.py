@@ -102,6 +102,16 @@ class BrokerConfig(PolicyConfig):
     replication_start_at: str = setting(
         "replicationStartAt", "latest", "latest or earliest", choices=("latest", "earliest")
     )
+    replicated_subscriptions_snapshot_ms: int = setting(
+        "replicatedSubscriptionsSnapshotFrequencyMillis", 1000, "milliseconds > 0", minimum=1
+    )
+    replicated_subscriptions_timeout_s: int = setting(
+        "replicatedSubscriptionsSnapshotTimeoutSeconds", 30, "seconds > 0", minimum=1
+    )
+    #: Snapshots that a subscription remembers, spread over its backlog.
+    replicated_subscriptions_cached_max: int = setting(
+        "replicatedSubscriptionsSnapshotMaxCachedPerSubscription", 30, "an integer > 0", minimum=1
+    )
     pattern_evaluation: bool = setting("enableBrokerSideSubscriptionPatternEvaluation", True, "true or false")
     pattern_length_max: int = setting("subscriptionPatternMaxLength", 50, "characters >= 0", minimum=0)
     topic_list_watcher: bool = setting("enableBrokerTopicListWatcher", True, "true or false")

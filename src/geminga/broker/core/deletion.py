@@ -54,6 +54,7 @@ class Hold(StrEnum):
     KEPT = "topics that nobody uses are kept here"
     UNKNOWN = "its policies are not known"
     NEVER = "it never expires"
+    REPLICATED = "it is replicated to other clusters"
     MOVING = "its cursor is being moved"
 
 
@@ -149,6 +150,8 @@ class SubscriptionFacts(NamedTuple):
     consumers: int = 0
     #: Somebody seeks, or deletes it.
     is_moving: bool = False
+    #: Another cluster moves it: consumers that come over from there find it.
+    is_replicated: bool = False
 
 
 def why_subscription_stays(facts: SubscriptionFacts, *, expiry_ms: int, settle_ms: int) -> Hold | None:
@@ -158,6 +161,8 @@ def why_subscription_stays(facts: SubscriptionFacts, *, expiry_ms: int, settle_m
     """
     if expiry_ms <= 0 or not facts.is_durable:
         return Hold.NEVER
+    if facts.is_replicated:
+        return Hold.REPLICATED
     if facts.consumers:
         return Hold.CLIENTS
     if facts.is_moving:

@@ -293,6 +293,7 @@ class RemoteLink:
             position.ledger_id,
             position.entry_id,
             is_chunk=metadata.num_chunks_from_msg > 1,
+            is_marker=metadata.marker_type != 0,
         )
         size_bytes = len(entry.metadata) + len(payload)
 

@@ -22,6 +22,7 @@ from geminga.broker.geo.core.copying import Copy, copy_of
 from geminga.broker.geo.core.sent import Sent
 from geminga.broker.geo.ports import AwayError, Links, RemoteTopic
 from geminga.broker.geo.rate import CopyRate
+from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
 from geminga.broker.geo.turns import ClusterTurns, Turn
 from geminga.broker.topic.parts import PartTopic
 from geminga.managed_ledger import Entry, ManagedCursor
@@ -29,6 +30,7 @@ from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Contained, get_logger, spawn, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import decode_version
 
 _log = get_logger(__name__)
@@ -225,7 +227,13 @@ class Replicator:
             position = ledger.ledgers.next_position(entries[-1].position)
 
     def _copy_of(self, entry: Entry) -> Copy | None:
-        return copy_of(entry.data, entry.position, self._local, self.cluster, self._topic.parts.hides)
+        return copy_of(entry.data, entry.position, self._local, self.cluster, self._topic.parts.hides, self._hear)
+
+    def _hear(self, position: Position, metadata: pb.MessageMetadata, payload: bytes) -> None:
+        """Who keeps subscriptions alike hears of markers."""
+        part = self._topic.parts.find(ReplicatedSubscriptions)
+        if part is not None:
+            part.heard(self.cluster, position, metadata, payload)
 
     def _waits(self, error: GemingaError) -> None:
         self._state, self.reason = State.WAITING, f"{error}"

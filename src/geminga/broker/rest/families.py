@@ -139,7 +139,6 @@ def _schemas() -> Sequence[Route]:
 
 def _topics() -> Sequence[Route]:
     from geminga.broker.rest.calls.owners import at_owner, at_owner_of
-    from geminga.broker.rest.namespace_routes import replication
     from geminga.broker.rest.topic_routes import (
         compaction,
         holes,
@@ -161,7 +160,6 @@ def _topics() -> Sequence[Route]:
         *at_owner(over_partitions(messages.ROUTES), topic_of, _ownership),
         *partitions.ROUTES,
         *at_owner_of(topic_policies.ROUTES, topic_policies.whose, _ownership),
-        *replication.OF_TOPICS,
         *permissions.ROUTES,
         *topics.LISTS,
         *at_owner(over_partitions(topics.ROUTES), topic_of, _ownership),

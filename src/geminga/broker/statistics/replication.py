@@ -11,6 +11,7 @@ from typing import Final
 
 from geminga.broker.core.dedup_source import cluster_of
 from geminga.broker.geo.part import GeoReplication
+from geminga.broker.geo.subscriptions import COUNTS
 from geminga.broker.resources.documents import Document
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import iso_time
@@ -65,6 +66,14 @@ def replication_stats(topic: Topic, clock: Clock) -> dict[str, Document]:
             document["inboundConnectedSince"] = iso_time(producer.connected_since_ms)
         found[cluster] = document
     return found
+
+
+def replicated_subscription_counts() -> dict[str, float]:
+    """Snapshots of replicated subscriptions, of all topics of the broker."""
+    return {
+        "pulsar_replicated_subscriptions_pending_snapshots": COUNTS.pending,
+        "pulsar_replicated_subscriptions_timedout_snapshots_total": COUNTS.timed_out,
+    }
 
 
 def own_publishers(topic: Topic, replication: Mapping[str, Document]) -> list[Producer]:

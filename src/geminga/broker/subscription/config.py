@@ -18,6 +18,7 @@ class SubscriptionConfig:
     """Defaults are those of Pulsar 4.2."""
 
     allow_auto_subscription_creation: bool = setting("allowAutoSubscriptionCreation", True, "true or false")
+    replicated_subscriptions_enabled: bool = setting("enableReplicatedSubscriptions", True, "true or false")
     acknowledgment_at_batch_index_level_enabled: bool = setting(
         "acknowledgmentAtBatchIndexLevelEnabled", True, "true or false"
     )

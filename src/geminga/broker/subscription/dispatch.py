@@ -23,6 +23,7 @@ from geminga.runtime import Contained, Part, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:  # what no transaction needs is not loaded
+    from geminga.managed_ledger import Entry
     from geminga.transaction.core.pending_acks import Released
 
 #: Reads in one go before other work of the loop gets its turn.
@@ -33,6 +34,10 @@ _log = get_logger(__name__)
 
 class DispatchedSubscription(Part, Protocol):
     """The subscription that is dispatched."""
+
+    def passed_over(self, entries: Sequence[Entry], positions: Sequence[Position]) -> None:
+        """Of the entries that were read, those at ``positions`` are no messages for consumers."""
+        ...
 
     @property
     def name(self) -> str:

@@ -306,6 +306,7 @@ class SharedDispatch(Dispatch):
         if self._turns is not None:
             self._sent([entry for _, group in groups for entry in group])
         if unwanted:
+            self.subscription.passed_over(result, unwanted)
             self.reader.cursor.acknowledge(unwanted)
         if self._is_waking:
             return

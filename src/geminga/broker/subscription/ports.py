@@ -106,6 +106,18 @@ class SubscriptionServices(Protocol):
         ...
 
 
+class ReadsSnapshots(Protocol):
+    """Who keeps a subscription alike in several clusters."""
+
+    def passed_over(self, data: bytes) -> None:
+        """An entry was read that is no message for consumers: a snapshot perhaps."""
+        ...
+
+    def deleted(self) -> None:
+        """The subscription is deleted."""
+        ...
+
+
 class SendsAway(Protocol):
     """The life of a topic: where its clients are sent."""
 

@@ -122,6 +122,24 @@ def expire_up_to(subscription: Subscription, position: Position | None) -> bool:
     return True
 
 
+def follow(subscription: Subscription, position: Position) -> None:
+    """Another cluster acknowledged everything up to what is ``position`` here; never back, nor past the topic's end."""
+    cursor = subscription.cursor
+    position = min(position, subscription.topic.ledger.extent.readable_position)
+    if position <= cursor.mark_delete_position or subscription.is_moving:
+        return
+
+    def acknowledge() -> None:
+        with Contained(subscription, "following another cluster"):
+            cursor.acknowledge_cumulative(position)
+            _settle(subscription)
+
+    def refuse(error: StorageError) -> None:
+        _log.warning("%s: it does not follow another cluster now: %s", subscription.name, error)
+
+    cursor.when_loaded(cursor.ledgers_around(position), acknowledge, refuse)
+
+
 async def peek(subscription: Subscription, number: int) -> tuple[Entry | None, int]:
     """The ``number``-th (from 1) entry that is not acknowledged, or None, and how many there are up to it.
 

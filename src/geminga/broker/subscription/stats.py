@@ -296,6 +296,7 @@ def _common_stats(
     messages, size_bytes, _, _, _ = totals(subscription)
     consumers = subscription.consumers
     active = subscription.active_consumer
+    is_replicated = isinstance(subscription, Subscription) and subscription.is_replicated
     stats: Json = {
         "msgRateOut": rates[0],
         "msgThroughputOut": rates[1],
@@ -309,8 +310,8 @@ def _common_stats(
         "lastConsumedFlowTimestamp": max([subscription.last_flow_ms, *(c.last_flow_ms for c in consumers)]),
         "lastAckedTimestamp": max([subscription.last_acked_ms, *(c.last_acked_ms for c in consumers)]),
         "consumers": [consumer_stats(consumer, draining.get(consumer, ())) for consumer in consumers],
-        "isReplicated": False,
-        "replicated": False,
+        "isReplicated": is_replicated,
+        "replicated": is_replicated,
         "allowOutOfOrderDelivery": False,
         "earliestMsgPublishTimeInBacklog": 0,
         "consumersAfterMarkDeletePosition": {},

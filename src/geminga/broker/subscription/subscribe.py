@@ -20,7 +20,10 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.topic_name import TopicName, encode_name, is_internal_cursor
+from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
+
+_log = get_logger(__name__)
 
 #: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
 _ATTEMPTS_MAX: Final = 3
@@ -45,6 +48,13 @@ async def subscribe(
         subscription = await _subscription_for(topic, request, allow_creation=allow_creation)
         # It may take a while, and who is refused changes nothing: what is looked at below is as it is when it joins.
         await subscription.transactions.require()
+        if request.replicate_subscription_state and request.durable:
+            if topic.services.config.replicated_subscriptions_enabled:
+                await subscription.set_replicated(True)
+            else:
+                _log.info(
+                    "%s: %s is not replicated: enableReplicatedSubscriptions=false", topic.name, subscription.name
+                )
         consumer = new_consumer(connection, subscription, request)
         await _make_room(subscription, consumer)
         if topic.subscriptions.get(request.subscription) is not subscription:
@@ -64,8 +74,12 @@ async def create_subscription(
     position: Position = LATEST,
     *,
     properties: Mapping[str, str] | None = None,
+    is_replicated: bool = False,
 ) -> Subscription:
-    """The durable subscription ``name``, created at ``position`` (the next entry to read) if it does not exist."""
+    """The durable subscription ``name``, created at ``position`` (the next entry to read) if it does not exist.
+
+    ``is_replicated``: one that is made is alike in other clusters from the beginning.
+    """
     check_subscription_name(topic.name, name)
     existing = topic.subscriptions.get(name)
     if existing is not None:
@@ -83,6 +97,8 @@ async def create_subscription(
         return existing
     subscription = Subscription.create(topic, name, cursor)
     topic.subscriptions[name] = subscription
+    if is_replicated:
+        await subscription.set_replicated(True)
     return subscription
 
 

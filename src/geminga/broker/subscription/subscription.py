@@ -22,10 +22,11 @@ from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.dispatch_single_active import SingleActiveDispatch
 from geminga.broker.subscription.limits import is_reached
-from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
+from geminga.broker.subscription.ports import DispatchedTopic, ReadsSnapshots, SubscriptionServices
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.subscription.transactions import SubscriptionTransactions
+from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
 from geminga.model import Position
 from geminga.model.errors import (
     ConsumerBusyError,
@@ -36,7 +37,7 @@ from geminga.runtime import Contained, get_logger, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger import ManagedCursor
+    from geminga.managed_ledger import Entry, ManagedCursor
 
 _log = get_logger(__name__)
 
@@ -69,6 +70,10 @@ class PersistentSubscriptionTopic(DispatchedTopic, Protocol):
         """Its subscriptions by name."""
         ...
 
+    def subscriptions_changed(self) -> None:
+        """One is replicated now, or no longer."""
+        ...
+
 
 class Subscription:
     """See the module."""
@@ -96,6 +101,7 @@ class Subscription:
         "name",
         "rates",
         "redeliveries",
+        "snapshots",
         "topic",
         "transactions",
         "type",
@@ -131,6 +137,8 @@ class Subscription:
         self._throttled: dict[str, int] | None = None
         #: Its own dispatch rate.
         self._throttle: DispatchThrottle | None = None
+        #: Who remembers its snapshots; None: it is not replicated, or nobody keeps it alike in other clusters.
+        self.snapshots: ReadsSnapshots | None = None
         #: How often entries were sent again.
         self.redeliveries = RedeliveryCounts()
         self._reader: CursorReader | None = None
@@ -150,6 +158,28 @@ class Subscription:
     def services(self) -> SubscriptionServices:
         """What it uses of the broker."""
         return self.topic.services
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether its position is told to other clusters, and is to follow theirs."""
+        return self.is_durable and self.cursor.properties.get(REPLICATED_PROPERTY) == REPLICATED
+
+    async def set_replicated(self, is_replicated: bool) -> None:
+        """Durable on return. Raises StorageError."""
+        if is_replicated != self.is_replicated:
+            properties = {key: value for key, value in self.cursor.properties.items() if key != REPLICATED_PROPERTY}
+            await self.cursor.set_properties(
+                {**properties, REPLICATED_PROPERTY: REPLICATED} if is_replicated else properties
+            )
+            self.topic.subscriptions_changed()
+
+    def passed_over(self, entries: Sequence[Entry], positions: Sequence[Position]) -> None:
+        """Of the entries that were read, those at ``positions`` are no messages for consumers."""
+        if self.snapshots is not None:
+            passed = frozenset(positions)
+            for entry in entries:
+                if entry.position in passed:
+                    self.snapshots.passed_over(entry.data)
 
     # ---- consumers ----
 
@@ -446,4 +476,6 @@ class Subscription:
 
     def _forget(self) -> None:
         if self.topic.subscriptions.get(self.name) is self:
+            if self.snapshots is not None:
+                self.snapshots.deleted()
             del self.topic.subscriptions[self.name]

@@ -170,9 +170,17 @@ class Topic:
         raise AssertionError(f"{type(self).__name__} has no subscriptions")
 
     async def create_subscription(
-        self, name: str, position: Position, properties: Mapping[str, str] | None = None
+        self,
+        name: str,
+        position: Position,
+        properties: Mapping[str, str] | None = None,
+        *,
+        is_replicated: bool = False,
     ) -> AnySubscription:
-        """Create a durable subscription that starts at ``position``; raises ConflictError if it exists."""
+        """Create a durable subscription that starts at ``position``; raises ConflictError if it exists.
+
+        ``is_replicated``: it is alike in all clusters of the topic from the beginning.
+        """
         raise AssertionError(f"{type(self).__name__} has no subscriptions")
 
     async def delete_subscription(self, name: str, *, force: bool = False) -> None:

@@ -93,9 +93,15 @@ class NonPersistentTopic(Topic):
         return consumer
 
     async def create_subscription(
-        self, name: str, position: Position, properties: Mapping[str, str] | None = None
+        self,
+        name: str,
+        position: Position,
+        properties: Mapping[str, str] | None = None,
+        *,
+        is_replicated: bool = False,
     ) -> NonPersistentSubscription:
-        """Create a subscription, which keeps nothing while it has no consumers; raises ConflictError."""
+        """Create a subscription, which keeps nothing while it has no consumers, in no cluster; raises ConflictError."""
+        del is_replicated
         if name in self._subscriptions:
             raise ConflictError(f"Subscription {name} of {self.name} exists already")
         check_subscription_limit(self, len(self._subscriptions))

@@ -94,6 +94,16 @@ class PartTopic(Protocol):
     def publishing(self) -> LogAppends:
         """What is being stored."""
 
+    async def create_subscription(
+        self,
+        name: str,
+        position: Position,
+        properties: Mapping[str, str] | None = None,
+        *,
+        is_replicated: bool = False,
+    ) -> Subscription:
+        """A durable subscription that starts at ``position``. Raises GemingaError, ConflictError if it is there."""
+
     async def save_sequence_ids(self) -> None:
         """Where deduplication is on, a restart replays nothing of what is stored by now. Raises StorageError."""
 
@@ -168,6 +178,9 @@ class TopicPart:
 
     async def delete(self) -> None:
         """The topic is deleted: remove what is stored outside its ledger."""
+
+    def subscriptions_changed(self) -> None:
+        """One is replicated now, or no longer."""
 
     # ---- publishing
 
@@ -409,6 +422,11 @@ class Parts:
         """As :meth:`TopicPart.producer_left`."""
         for part in self._active:
             part.producer_left(producer)
+
+    def subscriptions_changed(self) -> None:
+        """As :meth:`TopicPart.subscriptions_changed`."""
+        for part in self._active:
+            part.subscriptions_changed()
 
     def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
         """As :meth:`TopicPart.transaction_ended`."""

@@ -167,16 +167,27 @@ class PersistentTopic(Topic):
         return consumer
 
     async def create_subscription(
-        self, name: str, position: Position, properties: Mapping[str, str] | None = None
+        self,
+        name: str,
+        position: Position,
+        properties: Mapping[str, str] | None = None,
+        *,
+        is_replicated: bool = False,
     ) -> Subscription:
         """Create a durable subscription that starts at ``position``; raises ConflictError if it exists."""
         if name in self._subscriptions:
             raise ConflictError(f"Subscription {name} of {self.name} exists already")
-        subscription = await create_subscription(self, name, position, properties=properties)
+        subscription = await create_subscription(
+            self, name, position, properties=properties, is_replicated=is_replicated
+        )
         self.life.touch()
         # Nobody is promised a subscription of a topic that may be gone in a moment.
         self.life.check_open()
         return subscription
+
+    def subscriptions_changed(self) -> None:
+        """As of the subscriptions' topic."""
+        self.parts.subscriptions_changed()
 
     @property
     def unacked_limits(self) -> UnackedLimits:

@@ -113,6 +113,7 @@ class PolicyUpkeep:
             is_durable=subscription.is_durable,
             consumers=len(subscription.consumers),
             is_moving=subscription.is_moving,
+            is_replicated=subscription.is_replicated,
         )
         settle_ms = self._broker.config.subscription_expiry_check_minutes * MINUTE_MS
         return why_subscription_stays(facts, expiry_ms=expiry_ms, settle_ms=settle_ms)

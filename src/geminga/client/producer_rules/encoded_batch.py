@@ -50,7 +50,16 @@ class EncodedBatch:
 class WholeEntry:
     """An entry with metadata of its own, which are sent as they are: whoever replicates has rewritten them."""
 
-    __slots__ = ("highest_sequence_id", "is_chunk", "messages", "metadata", "payload", "sequence_id", "txn")
+    __slots__ = (
+        "highest_sequence_id",
+        "is_chunk",
+        "is_marker",
+        "messages",
+        "metadata",
+        "payload",
+        "sequence_id",
+        "txn",
+    )
 
     def __init__(
         self,
@@ -61,6 +70,7 @@ class WholeEntry:
         highest_sequence_id: int,
         *,
         is_chunk: bool = False,
+        is_marker: bool = False,
     ) -> None:
         """``metadata``: an encoded ``MessageMetadata``. The two ids are those of the command, of which the first must
         not descend from one entry to the next: receipts are told apart by it."""
@@ -70,5 +80,7 @@ class WholeEntry:
         self.sequence_id = sequence_id
         self.highest_sequence_id = highest_sequence_id
         self.is_chunk = is_chunk
+        #: Written by a broker and for brokers: it counts as no message.
+        self.is_marker = is_marker
         #: None: it is in none.
         self.txn: TransactionCore | None = None

@@ -12,7 +12,7 @@ from geminga.client.producer_rules.send_queue import PendingSend, SendCallback
 from geminga.client.rules.transaction import TransactionCore
 from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.batch import SendEncoder, metadata_txn_fields, send_txn_fields
+from geminga.wire.pulsar.batch import SEND_MARKER, SendEncoder, metadata_txn_fields, send_txn_fields
 from geminga.wire.pulsar.compression import compress
 from geminga.wire.pulsar.varint import encode_varint
 
@@ -140,7 +140,13 @@ class FrameMaker:
         self._check_head(len(head), len(payload))
         first, last = entry.sequence_id, entry.highest_sequence_id
         frame = self._encoder.encode(
-            head, payload, first, highest_sequence_id=last, messages=entry.messages, is_chunk=entry.is_chunk
+            head,
+            payload,
+            first,
+            highest_sequence_id=last,
+            messages=entry.messages,
+            is_chunk=entry.is_chunk,
+            txn_fields=SEND_MARKER if entry.is_marker else b"",
         )
         size = len(head) + len(payload) + MESSAGE_OVERHEAD_BYTES
         return PendingSend(

@@ -16,7 +16,7 @@ from geminga.managed_ledger.cursor.cursor_store import CursorStore
 from geminga.managed_ledger.cursor.cursor_use import CursorUse
 from geminga.managed_ledger.cursor.reading import Reading
 from geminga.managed_ledger.log.tenure import Tenure
-from geminga.managed_ledger.rules.cursor import CHANGED, CROSSED, MOVED, NOTHING, CursorState
+from geminga.managed_ledger.rules.cursor import CHANGED, CROSSED, MOVED, NOTHING, CursorState, kept_along
 from geminga.managed_ledger.rules.extent import Extent
 from geminga.managed_ledger.shared.entry import AckDone, Entry
 from geminga.managed_ledger.shared.services import CursorServices, TrimsLater
@@ -308,9 +308,11 @@ class ManagedCursor:
         state = self.state
         is_behind = position < state.mark_delete
         flags = state.acknowledge_cumulative(position, ack_set, self._extent.readable)
-        if properties is not None and not is_behind and properties != state.properties:
-            state.properties = dict(properties)
-            flags |= CHANGED
+        if properties is not None and not is_behind:
+            properties = kept_along(properties, state.properties)
+            if properties != state.properties:
+                state.properties = dict(properties)
+                flags |= CHANGED
         return flags
 
     async def reset(self, position: Position) -> None:

@@ -37,6 +37,18 @@ _NO_PROPERTIES: Final[Mapping[str, int]] = {}
 _NO_PARTS: Final[frozenset[tuple[int, int]]] = frozenset()
 
 
+#: Saved along with the position where the subscription is replicated, as in Pulsar; its value there and here.
+REPLICATED_PROPERTY: Final = "pulsar.replicated.subscription"
+REPLICATED: Final = 1
+
+
+def kept_along(properties: Mapping[str, int], before: Mapping[str, int]) -> Mapping[str, int]:
+    """What is saved along with a position from now on: ``properties``, and what of those ``before`` is said of the
+    subscription and not of the position."""
+    kept = before.get(REPLICATED_PROPERTY)
+    return properties if kept is None else {**properties, REPLICATED_PROPERTY: kept}
+
+
 class CursorState:
     """See the module. ``ledgers`` arguments are the managed ledger's list, which never goes past its LAC."""
 
@@ -144,9 +156,9 @@ class CursorState:
 
     def reset(self, position: Position, ledgers: LedgerList) -> int:
         """Make ``position`` the next entry to deliver and forget all holes, and what was saved along with the position
-        before; EARLIEST and LATEST are understood."""
+        before but what belongs to the subscription (:func:`kept_along`); EARLIEST and LATEST are understood."""
         self.mark_delete = before(position, ledgers)
-        self.properties = _NO_PROPERTIES
+        self.properties = kept_along({}, self.properties)
         self.acked.clear()
         self.batches.clear()
         self.dirty_parts = _NO_PARTS

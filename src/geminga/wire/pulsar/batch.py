@@ -182,6 +182,10 @@ def metadata_txn_fields(most: int, least: int) -> bytes:
     return b"\xb0\x01" + encode_varint(least) + b"\xb8\x01" + encode_varint(most)
 
 
+#: Field of the command that says that its entry is a marker.
+SEND_MARKER: Final = b"\x40\x01"
+
+
 class SendEncoder:
     """SEND frames of one producer id."""
 
@@ -203,7 +207,7 @@ class SendEncoder:
     ) -> bytes:
         """A whole frame around encoded ``MessageMetadata`` and the payload behind it.
 
-        ``txn_fields``: of the command (:func:`send_txn_fields`), if it is sent in a transaction.
+        ``txn_fields``: of the command: :func:`send_txn_fields`, if it is sent in a transaction, or ``SEND_MARKER``.
         """
         fields = self._prefix + encode_varint(sequence_id)
         if messages != 1:

@@ -53,9 +53,10 @@ CLUSTERS = "/admin/v2/clusters"
         (f"{CLUSTERS}/far", {"peerClusterNames": ["standalone"]}, 200, ""),
         (f"{CLUSTERS}/far", {"peerClusterNames": [""]}, 200, ""),
         (f"{TOPIC}/t/subscription/s/replicatedSubscriptionStatus", False, 204, ""),
-        (f"{TOPIC}/t/subscription/s/replicatedSubscriptionStatus", True, 501, "geo-replication"),
+        (f"{TOPIC}/t/subscription/s/replicatedSubscriptionStatus", True, 204, ""),
         (f"{TOPIC}/t/subscription/none/replicatedSubscriptionStatus", True, 404, "Subscription none not found"),
         (f"{TOPIC}/nowhere/subscription/s/replicatedSubscriptionStatus", True, 404, "not found"),
+        (f"{TOPIC}/t/subscription/s/replicatedSubscriptionStatus", "yes", 400, "the body"),
         (f"{TOPIC}/several/subscription/s/replicatedSubscriptionStatus", False, 204, ""),
     ],
 )
@@ -118,6 +119,10 @@ def test_what_is_so_is_told_also_after_it_was_set() -> None:
         assert await told(f"{TOPIC}/t/replication") is None
         assert (await ask(application, "POST", f"{CLUSTERS}/far/peers", b"[]")).status == 204
         assert await told(f"{CLUSTERS}/far/peers") == []
+        assert (await ask(application, "POST", f"{TOPIC}/several-partition-1/{status}", b"true")).status == 204
+        assert await told(f"{TOPIC}/several/{status}") == {f"{several}0": False, f"{several}1": True}
+        assert (await ask(application, "POST", f"{TOPIC}/several/{status}", b"true")).status == 204
+        assert await told(f"{TOPIC}/several/{status}") == {f"{several}0": True, f"{several}1": True}
         refused = await ask(application, "GET", f"/admin/v2/non-persistent/public/default/t/{status}", b"")
         assert refused.status == 405
 

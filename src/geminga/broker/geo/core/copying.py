@@ -16,8 +16,10 @@ from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry, text_of
+from geminga.wire.pulsar.subscription_markers import TRAVELLING
 
 Hides = Callable[[Position, pb.MessageMetadata], bool]
+Hears = Callable[[Position, pb.MessageMetadata, bytes], None]
 
 
 class Copy(NamedTuple):
@@ -28,8 +30,8 @@ class Copy(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """How many messages it is, as its metadata say."""
-        return max(1, self.metadata.num_messages_in_batch)
+        """How many messages it is, as its metadata say; a marker is none."""
+        return 0 if self.metadata.marker_type else max(1, self.metadata.num_messages_in_batch)
 
     @property
     def is_chunk(self) -> bool:
@@ -41,15 +43,22 @@ class UnreadableError(StorageError):
     """An entry can not be parsed: it is not passed over, for then nobody would hear of it."""
 
 
-def copy_of(entry: bytes, position: Position, local: str, remote: str, hides: Sequence[Hides] = ()) -> Copy | None:
+def copy_of(
+    entry: bytes, position: Position, local: str, remote: str, hides: Sequence[Hides] = (), hear: Hears | None = None
+) -> Copy | None:
     """What is sent to the cluster ``remote`` of an entry of the cluster ``local``; None: nothing.
 
-    ``hides``: who may say that an entry is for no reader (an aborted transaction's). Raises UnreadableError.
+    ``hear`` is told of markers, whatever becomes of them. ``hides``: who may say that an entry is for no reader (an
+    aborted transaction's). Raises UnreadableError.
     """
     metadata, offset = split_entry(entry)
     if metadata is None:
         raise UnreadableError(f"the entry at {position} can not be parsed")
-    if metadata.HasField("marker_type") or metadata.replicated_from:
+    if hear is not None and metadata.marker_type:
+        hear(position, metadata, entry[offset:])
+    if metadata.replicated_from:
+        return None
+    if metadata.HasField("marker_type") and metadata.marker_type not in TRAVELLING:
         return None
     if metadata.replicate_to and remote not in map(text_of, metadata.replicate_to):
         return None

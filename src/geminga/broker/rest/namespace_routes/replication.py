@@ -12,12 +12,11 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.access.core.actions import ClusterOperation, PolicyName, TopicOperation, reading, writing
-from geminga.broker.core.coercion import NotBuiltError, boolean_of, texts_of
+from geminga.broker.access.core.actions import ClusterOperation, PolicyName, reading, writing
+from geminga.broker.core.coercion import texts_of
 from geminga.broker.geo.residence import PEERS
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.context import RestContext
-from geminga.broker.rest.calls.core.unbuilt import GEO_REPLICATION
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
@@ -28,13 +27,10 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     nothing_set,
     path_text,
-    subscription_name,
-    topic_of,
 )
-from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
-from geminga.broker.rest.calls.targets import no_subscription, require_topic
+from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
-from geminga.model.errors import ConflictError, NotAllowedError, PreconditionFailedError
+from geminga.model.errors import ConflictError, PreconditionFailedError
 
 #: What is said where no cluster is named.
 NO_CLUSTERS: Final = "ClusterIds should not be null or empty"
@@ -168,45 +164,8 @@ async def set_peers(request: Request) -> Response:
     return no_content()
 
 
-async def get_replicated(request: Request) -> Response:
-    """Whether the subscription is replicated, by topic: of each partition that has it. None is."""
-    return json_response(dict.fromkeys(await _topics_with(request), False))
-
-
-async def set_replicated(request: Request) -> Response:
-    """It is not."""
-    is_wanted = boolean_of(await json_body(request), "the body")
-    await _topics_with(request)
-    if is_wanted:
-        raise NotBuiltError(GEO_REPLICATION)
-    return no_content()
-
-
-async def _topics_with(request: Request) -> list[str]:
-    """The topic, or its partitions, that have the subscription; no topic is loaded for that.
-
-    Raises what says that topic or subscription are missing (404), NotAllowedError (405) for a non-persistent topic.
-    """
-    topics, name, subscription = context_of(request).topics, topic_of(request), subscription_name(request)
-    if not name.is_persistent:
-        raise NotAllowedError("a subscription of a non-persistent topic is never replicated")
-    await require_topic(topics, name)
-    steps = topics.steps()
-    partitioned = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
-    targets = [name] if partitioned is None else [name.with_partition(n) for n in range(partitioned.partitions)]
-    found = []
-    for target in targets:
-        await steps.next()
-        if subscription in await topics.registry.subscription_names(target):
-            found.append(str(target))
-    if not found:
-        raise no_subscription(name, subscription)
-    return found
-
-
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _PEERS_PATH: Final = "/admin/v2/clusters/{cluster}/peers"
-_STATUS: Final = f"{TOPIC_PATH}/subscription/{{subscription}}/replicatedSubscriptionStatus"
 
 OF_NAMESPACES: Final = [
     Route(f"{_NAMESPACE}/replication", get_clusters, methods=["GET"], needs=reading(PolicyName.REPLICATION)),
@@ -217,8 +176,4 @@ OF_NAMESPACES: Final = [
 OF_CLUSTERS: Final = [
     Route(_PEERS_PATH, get_peers, methods=["GET"], needs=ClusterOperation.GET_CLUSTER),
     Route(_PEERS_PATH, set_peers, methods=["POST"], needs=ClusterOperation.UPDATE_CLUSTER),
-]
-OF_TOPICS: Final = [
-    Route(_STATUS, get_replicated, methods=["GET"], needs=TopicOperation.GET_SUBSCRIPTIONS),
-    Route(_STATUS, set_replicated, methods=["POST"], needs=TopicOperation.SUBSCRIBE),
 ]

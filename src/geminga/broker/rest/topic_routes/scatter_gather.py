@@ -185,6 +185,10 @@ def _names(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     return json_response([*found])
 
 
+def _together(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
+    return json_response({key: value for one in answers for key, value in one.document.items()})
+
+
 def _first(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     return json_response(answers[0].document)
 
@@ -254,6 +258,8 @@ GATHERED: Final[dict[Handler, ScatterGather]] = {
     subscriptions.reset_to_time: ScatterGather(_done, passed_over=_MISSING),
     subscriptions.get_properties: ScatterGather(_first, passed_over=_MISSING),
     subscriptions.set_properties: ScatterGather(_done, passed_over=_MISSING),
+    subscriptions.get_replicated: ScatterGather(_together, passed_over=_MISSING),
+    subscriptions.set_replicated: ScatterGather(_done, passed_over=_MISSING),
     compaction.trigger: ScatterGather(_done, nothing=_MISSING),
     compaction.status: ScatterGather(_compaction, nothing=_MISSING),
     compaction.forget: ScatterGather(_done, nothing=_MISSING),

@@ -15,7 +15,6 @@ from geminga.broker.access.core.actions import TopicOperation
 from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.core.coercion import LONG_MAX, boolean_of, number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.calls.core.unbuilt import refuse_parameter
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
@@ -93,7 +92,7 @@ async def create_subscription(request: Request) -> Response:
         # As in Pulsar: it would be there until its last consumer goes.
         raise RestError(400, "Create subscription on non-persistent topic can only be done through client")
     await require_namespace(topics, name)
-    refuse_parameter(request.query_params, "replicated")
+    is_replicated = request.query_params.get("replicated", "").strip().lower() == "true"
     await _require_creatable(topics, name)
     made = 0
     async for target in partitions_or_self(topics, name):
@@ -101,7 +100,7 @@ async def create_subscription(request: Request) -> Response:
         if subscription in topic.subscriptions:
             continue
         try:
-            await topic.create_subscription(subscription, position, properties)
+            await topic.create_subscription(subscription, position, properties, is_replicated=is_replicated)
         except NotAllowedError as error:
             raise ConflictError(error.told) from error  # there are as many as there may be
         made += 1
@@ -379,6 +378,26 @@ async def set_properties(request: Request) -> Response:
     return no_content()
 
 
+async def get_replicated(request: Request) -> Response:
+    """Whether the subscription is replicated, by topic: of each partition that has it."""
+    _require_persistent(request)
+    return json_response({str(each.topic.name): each.is_replicated for each in await _each(request)})
+
+
+async def set_replicated(request: Request) -> Response:
+    """Whether its position is told to the other clusters, of each partition that has it."""
+    is_wanted = boolean_of(await json_body(request), "the body")
+    _require_persistent(request)
+    for subscription in await _each(request):
+        await subscription.set_replicated(is_wanted)
+    return no_content()
+
+
+def _require_persistent(request: Request) -> None:
+    if not topic_of(request).is_persistent:
+        raise NotAllowedError("a subscription of a non-persistent topic is never replicated")
+
+
 _PATH = f"{TOPIC_PATH}/subscription/{{subscription}}"
 
 ROUTES = [
@@ -402,4 +421,11 @@ ROUTES = [
     Route(f"{_PATH}/analyzeBacklog", analyze_backlog, methods=["POST"], needs=TopicOperation.CONSUME),
     Route(f"{_PATH}/properties", get_properties, methods=["GET"], needs=TopicOperation.CONSUME),
     Route(f"{_PATH}/properties", set_properties, methods=["PUT"], needs=TopicOperation.CONSUME),
+    Route(
+        f"{_PATH}/replicatedSubscriptionStatus",
+        get_replicated,
+        methods=["GET"],
+        needs=TopicOperation.GET_SUBSCRIPTIONS,
+    ),
+    Route(f"{_PATH}/replicatedSubscriptionStatus", set_replicated, methods=["POST"], needs=TopicOperation.SUBSCRIBE),
 ]

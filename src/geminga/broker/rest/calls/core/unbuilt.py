@@ -213,7 +213,6 @@ NON_PERSISTENT_POLICIES: Final = "policies of non-persistent topics"
 #: Parameters of a query that ask for what is missing when they are true -> what that is.
 PARAMETERS: Final = {
     "isGlobal": "policies of topics for all clusters",
-    "replicated": "geo-replication",
 }
 
 

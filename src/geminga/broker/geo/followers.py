@@ -1,0 +1,196 @@
+"""The subscriptions of one topic that are replicated: the snapshots each has ahead, and moving where others are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.geo.core.snapshots import SnapshotCache
+from geminga.broker.subscription.seek import follow
+from geminga.broker.topic.parts import PartTopic
+from geminga.model.errors import GemingaError
+from geminga.model.position import EARLIEST, Position
+from geminga.runtime import get_logger, spawn
+from geminga.wire.pulsar.metadata import split_entry
+from geminga.wire.pulsar.subscription_markers import MARKER_TYPES, SNAPSHOT, Snapshot, decode_marker
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+
+_log = get_logger(__name__)
+
+#: Of one look past markers.
+READ_ENTRIES: Final = 100
+READ_BYTES: Final = 1 << 20
+#: Subscriptions that were deleted, whose updates may still be on their way.
+DELETED_MAX: Final = 1000
+
+
+class Ahead:
+    """Of one replicated subscription: :class:`geminga.broker.subscription.ports.ReadsSnapshots`."""
+
+    __slots__ = ("_cache", "_moves", "_on_deleted", "_subscription", "_woken")
+
+    def __init__(
+        self, subscription: Subscription, size_max: int, woken: Callable[[], None], on_deleted: Callable[[str], None]
+    ) -> None:
+        self._subscription = subscription
+        self._cache = SnapshotCache(size_max)
+        self._moves = subscription.moves
+        self._woken = woken
+        self._on_deleted = on_deleted
+
+    def __len__(self) -> int:
+        """Snapshots that are remembered."""
+        return len(self._cache)
+
+    def passed_over(self, data: bytes) -> None:
+        """As of the port."""
+        metadata, offset = split_entry(data)
+        if metadata is None or metadata.marker_type != SNAPSHOT:
+            return
+        snapshot = decode_marker(SNAPSHOT, data[offset:])
+        if isinstance(snapshot, Snapshot):
+            self._check_moved()
+            self._cache.add(snapshot)
+            self._woken()
+
+    def deleted(self) -> None:
+        """As of the port."""
+        self._on_deleted(self._subscription.name)
+
+    def acknowledged(self) -> Snapshot | None:
+        """The last snapshot up to which all is acknowledged; it is told once."""
+        self._check_moved()
+        return self._cache.acknowledged(self._subscription.cursor.mark_delete_position)
+
+    def _check_moved(self) -> None:
+        # Somebody may have moved it back: it reads again what is behind.
+        if self._subscription.moves != self._moves:
+            self._moves = self._subscription.moves
+            self._cache.clear()
+
+
+class Followers:
+    """See the module."""
+
+    __slots__ = ("_attached", "_blocked", "_deleted", "_making", "_topic", "_woken")
+
+    def __init__(self, topic: PartTopic, woken: Callable[[], None]) -> None:
+        """``woken`` is called when one has a snapshot more."""
+        self._topic = topic
+        self._woken = woken
+        self._attached: dict[str, tuple[Subscription, Ahead]] = {}
+        #: When it was deleted here, ms since the epoch.
+        self._deleted: dict[str, int] = {}
+        #: Being made, and how far they are to go then.
+        self._making: dict[str, Position] = {}
+        #: Subscriptions whose next entry is no marker, and where they were then.
+        self._blocked: dict[str, Position] = {}
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is a replicated subscription."""
+        return bool(self._attached)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a subscription has snapshots ahead that it may acknowledge at any time."""
+        return any(len(ahead) for _, ahead in self._attached.values())
+
+    def attach(self) -> bool:
+        """See which are replicated by now; whether any is."""
+        size_max = self._topic.services.config.replicated_subscriptions_cached_max
+        for name, (subscription, ahead) in [*self._attached.items()]:
+            if self._topic.subscriptions.get(name) is not subscription or not subscription.is_replicated:
+                if subscription.snapshots is ahead:
+                    subscription.snapshots = None
+                del self._attached[name]
+        for name, subscription in self._topic.subscriptions.items():
+            if subscription.is_replicated and name not in self._attached:
+                ahead = Ahead(subscription, size_max, self._woken, self._note_deleted)
+                self._attached[name] = subscription, ahead
+                subscription.snapshots = ahead
+        return bool(self._attached)
+
+    def detach(self) -> None:
+        """None is looked after any more."""
+        for subscription, _ in self._attached.values():
+            subscription.snapshots = None
+
+    def acknowledged(self) -> Iterator[tuple[str, Snapshot]]:
+        """Subscriptions that have acknowledged everything up to a snapshot, the last such one each."""
+        for name, (_, ahead) in self._attached.items():
+            snapshot = ahead.acknowledged()
+            if snapshot is not None:
+                yield name, snapshot
+
+    def stats(self) -> dict[str, object]:
+        """Of each: snapshots that it remembers."""
+        return {name: {"snapshots": len(ahead)} for name, (_, ahead) in self._attached.items()}
+
+    # ---- following other clusters
+
+    def follow(self, name: str, position: Position, sent_ms: int) -> None:
+        """Somewhere else everything up to what is ``position`` here was acknowledged, which was said at ``sent_ms``.
+
+        What was on its way when the subscription was deleted here does not make it again.
+        """
+        subscription = self._topic.subscriptions.get(name)
+        if subscription is not None:
+            if subscription.is_durable:
+                follow(subscription, position)
+            return
+        if sent_ms <= self._deleted.get(name, -1) or self._topic.is_closing:
+            return
+        is_being_made = name in self._making
+        self._making[name] = max(position, self._making.get(name, position))
+        if not is_being_made:
+            spawn(self._make(name), name=f"make {name} of {self._topic.name}", part=self._topic)
+
+    async def _make(self, name: str) -> None:
+        try:
+            subscription = await self._topic.create_subscription(name, EARLIEST, is_replicated=True)
+        except GemingaError as error:
+            _log.warning("%s: the replicated subscription %s was not made: %s", self._topic.name, name, error)
+            return
+        finally:
+            position = self._making.pop(name)
+        follow(subscription, position)
+
+    def _note_deleted(self, name: str) -> None:
+        self._deleted.pop(name, None)
+        self._deleted[name] = self._topic.services.runtime.clock.wall_ms()
+        if len(self._deleted) > DELETED_MAX:
+            del self._deleted[next(iter(self._deleted))]
+
+    # ---- markers are nobody's backlog
+
+    async def pass_markers(self) -> None:
+        """Subscriptions without consumers go past markers that they would read next. Raises StorageError."""
+        blocked, self._blocked = self._blocked, {}
+        for name, subscription in [*self._topic.subscriptions.items()]:
+            cursor = subscription.cursor
+            if not cursor.backlog_count or subscription.consumers or subscription.is_moving:
+                continue
+            before = cursor.mark_delete_position
+            if blocked.get(name) == before:
+                self._blocked[name] = before
+                continue
+            found = await self._markers_behind(before)
+            if found is None:
+                self._blocked[name] = before
+            elif cursor.mark_delete_position == before and not subscription.consumers:
+                cursor.acknowledge_cumulative(found)
+                self._woken()
+
+    async def _markers_behind(self, position: Position) -> Position | None:
+        """The last of the markers that come next, as far as one read goes; None: the next entry is none."""
+        ledger, found = self._topic.ledger, None
+        first = ledger.ledgers.next_position(position)
+        for entry in await ledger.reader.read_range(first, READ_ENTRIES, READ_BYTES):
+            metadata, _ = split_entry(entry.data)
+            if metadata is None or metadata.marker_type not in MARKER_TYPES:
+                break
+            found = entry.position
+        return found

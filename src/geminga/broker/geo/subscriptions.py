@@ -1,0 +1,343 @@
+"""The part of a topic that keeps its replicated subscriptions alike in all its clusters.
+
+::
+
+    new messages --> request marker --> answers of all others (twice, where they are several) --> snapshot marker
+    a subscription reads the snapshot marker, later acknowledges up to it --> update marker --> the others follow
+
+Markers of other clusters come to it by their replicators here, in the order of the log. Nothing is written to a topic
+that has nothing new, and no snapshot is begun while another cluster can not be reached: it would not be complete.
+A position only moves forward; a subscription that is missing is made at the beginning of the topic first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import ClassVar, Final
+
+from geminga.broker.geo.core.snapshots import SnapshotBuilder, Step
+from geminga.broker.geo.followers import Followers
+from geminga.broker.geo.part import GeoReplication
+from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
+from geminga.managed_ledger import AppendResult
+from geminga.model.errors import GemingaError
+from geminga.model.position import Position
+from geminga.runtime import Contained, get_logger, spawn, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import peek_metadata, split_entry
+from geminga.wire.pulsar.subscription_markers import (
+    MARKER_TYPES,
+    SNAPSHOT,
+    InCluster,
+    Request,
+    Response,
+    Snapshot,
+    Update,
+    decode_marker,
+    encode_request,
+    encode_response,
+    encode_snapshot,
+    encode_update,
+)
+
+_log = get_logger(__name__)
+
+#: Snapshots that are being made at the same time, where links are slower than they are frequent.
+PENDING_MAX: Final = 30
+#: Entries that may all be markers: of more than that one is taken for a message.
+MARKERS_MAX: Final = 32
+READ_BYTES: Final = 1 << 20
+
+
+class SnapshotCounts:
+    """What the metrics of a broker say of all its topics."""
+
+    __slots__ = ("pending", "timed_out")
+
+    def __init__(self) -> None:
+        self.pending = 0
+        self.timed_out = 0
+
+
+#: Of this process, as Pulsar's metrics are.
+COUNTS: Final = SnapshotCounts()
+
+
+class ReplicatedSubscriptions(TopicPart):
+    """See the module."""
+
+    __slots__ = (
+        "_covered",
+        "_followers",
+        "_heard",
+        "_is_answered",
+        "_is_stopped",
+        "_local",
+        "_more",
+        "_pending",
+        "_remove_listener",
+        "_task",
+        "_topic",
+        "completed_ms",
+        "last_id",
+        "reason",
+        "timed_out",
+    )
+
+    name: ClassVar[str] = "replicatedSubscriptions"
+
+    def __init__(self, topic: PartTopic) -> None:
+        self._topic = topic
+        clusters = topic.services.remote_clusters
+        assert clusters is not None
+        self._local = clusters.local
+        self._followers = Followers(topic, self._woken)
+        #: By id, in the order in which they were begun.
+        self._pending: dict[str, SnapshotBuilder] = {}
+        #: Of each other cluster, its last marker that was looked at.
+        self._heard: dict[str, Position] = {}
+        #: The newest snapshot's position here: what is behind it is new. None: not known.
+        self._covered: Position | None = None
+        #: The last one that ended did so by all answers.
+        self._is_answered = False
+        self._more = asyncio.Event()
+        self._is_stopped = False
+        self._task: asyncio.Task[None] | None = None
+        self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
+        #: The newest snapshot, and when it was complete, ms since the epoch; empty and 0: none by this process.
+        self.last_id = ""
+        self.completed_ms = 0
+        #: Why no snapshot can be made now; empty: it can.
+        self.reason = ""
+        #: Snapshots that were given up since the topic was loaded.
+        self.timed_out = 0
+
+    @classmethod
+    def is_wanted(cls, topic: PartTopic) -> bool:
+        """Where a topic is in other clusters, too, and the broker has not been told to leave subscriptions alone."""
+        return topic.services.config.replicated_subscriptions_enabled and GeoReplication.is_wanted(topic)
+
+    async def load(self) -> None:
+        """Find the newest snapshot, if it is near the end of the topic: one that nothing new follows needs no other."""
+        ledger = self._topic.ledger
+        first = ledger.extent.last_confirmed_position
+        for _ in range(MARKERS_MAX - 1):
+            first = ledger.ledgers.previous_position(first)
+        try:
+            entries = await ledger.reader.read_range(max(first, ledger.ledgers.first_position), MARKERS_MAX, READ_BYTES)
+        except GemingaError as error:
+            _log.info("%s: its newest snapshot of subscriptions can not be read: %s", self._topic.name, error)
+            return
+        for entry in entries:
+            metadata, offset = split_entry(entry.data)
+            if metadata is not None and metadata.marker_type == SNAPSHOT:
+                found = decode_marker(SNAPSHOT, entry.data[offset:])
+                if isinstance(found, Snapshot):
+                    self._covered = found.local
+
+    def policies_changed(self) -> None:
+        """Look after what is replicated by now."""
+        self.subscriptions_changed()
+
+    def subscriptions_changed(self) -> None:
+        """As of the part: one may be replicated now."""
+        if self._followers.attach():
+            self._begin()
+            self._woken()
+
+    async def close(self) -> None:
+        """The next owner begins anew; what was acknowledged by now is told."""
+        task = self._stop()
+        self._tell_updates()
+        if task is not None:
+            await asyncio.wait([task])
+
+    def drop(self) -> None:
+        """Nothing more is written."""
+        self._stop()
+
+    async def delete(self) -> None:
+        """The topic goes."""
+        self._stop()
+
+    def stats(self) -> Stats:
+        """What was made last, and why nothing can be made."""
+        return {
+            "lastCompletedSnapshotId": self.last_id,
+            "lastCompletedSnapshotTimestamp": self.completed_ms,
+            "pendingSnapshots": len(self._pending),
+            "timedOutSnapshots": self.timed_out,
+            "reason": self.reason,
+            "subscriptions": self._followers.stats(),
+        }
+
+    # ---- what others tell
+
+    def heard(self, cluster: str, position: Position, metadata: pb.MessageMetadata, payload: bytes) -> None:
+        """The replicator to ``cluster`` read a marker at ``position``, some more than once."""
+        if self._is_stopped or metadata.marker_type not in MARKER_TYPES:
+            return
+        with Contained(self._topic, "a marker of another cluster"):
+            # It is no message of anybody's: subscriptions without consumers are moved past it.
+            self._begin()
+            self._woken()
+            before = self._heard.get(cluster)
+            if metadata.replicated_from != cluster or (before is not None and position <= before):
+                return
+            self._heard[cluster] = position
+            marker = decode_marker(metadata.marker_type, payload)
+            if isinstance(marker, Request):
+                if marker.source == cluster:
+                    self._answer(marker)
+            elif isinstance(marker, Response):
+                self._answered(marker, cluster, position)
+            elif isinstance(marker, Update):
+                self._follow(marker, metadata.publish_time)
+            elif marker is None:
+                _log.warning("%s: the marker at %s can not be parsed", self._topic.name, position)
+
+    def _answer(self, request: Request) -> None:
+        last = self._topic.ledger.extent.last_confirmed_position
+        response = Response(request.snapshot_id, InCluster(self._local, last))
+        self._write(encode_response(response, request.source, self._now_ms()))
+
+    def _answered(self, response: Response, cluster: str, position: Position) -> None:
+        builder = self._pending.get(response.snapshot_id)
+        if builder is None or response.at.cluster != cluster:
+            return  # given up, or an older owner's
+        step = builder.answered(response.at, position)
+        if step is Step.ASK_AGAIN:
+            self._ask(builder)
+        elif step is Step.COMPLETE:
+            self._drop(builder)
+            snapshot = builder.snapshot()
+            self._write(encode_snapshot(snapshot, self._local, self._now_ms()))
+            self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
+            self._is_answered = True
+            self.last_id, self.completed_ms = snapshot.snapshot_id, self._now_ms()
+
+    def _follow(self, update: Update, sent_ms: int) -> None:
+        here = next((found.position for found in update.positions if found.cluster == self._local), None)
+        if here is not None:
+            self._followers.follow(update.subscription, here, sent_ms)
+
+    # ---- what is done from time to time
+
+    def _woken(self) -> None:
+        self._more.set()
+
+    def _begin(self) -> None:
+        if self._task is None and not self._is_stopped:
+            self._task = spawn(self._run(), name=f"snapshots of {self._topic.name}", part=self._topic)
+
+    async def _run(self) -> None:
+        config = self._topic.services.config
+        while True:
+            # A topic in which nothing happens costs nothing.
+            if not self._pending and not self._followers.is_waiting:
+                await self._more.wait()
+            self._more.clear()
+            await wait_ms(config.replicated_subscriptions_snapshot_ms)
+            self._give_up(config.replicated_subscriptions_timeout_s * 1000)
+            self._followers.attach()
+            self._tell_updates()
+            try:
+                await self._followers.pass_markers()
+                if self._followers.is_needed and await self._has_news() and self._may_ask():
+                    self._start()
+            except GemingaError as error:
+                self.reason = f"{error}"
+
+    def _give_up(self, after_ms: int) -> None:
+        now_ms = self._monotonic_ms()
+        for builder in [*self._pending.values()]:
+            if now_ms - builder.started_ms >= after_ms:
+                self._drop(builder)
+                self._is_answered = False
+                self.timed_out += 1
+                COUNTS.timed_out += 1
+                self.reason = f"no answer of cluster {', '.join(sorted(builder.missing))} within {after_ms} ms"
+
+    def _tell_updates(self) -> None:
+        if self._topic.ledger.stored.terminated_position is not None:
+            return
+        for subscription, snapshot in self._followers.acknowledged():
+            self._write(encode_update(Update(subscription, snapshot.others), self._now_ms()))
+
+    async def _has_news(self) -> bool:
+        """Whether a message, or the end of a transaction, is behind the newest snapshot."""
+        ledger = self._topic.ledger
+        last = ledger.extent.readable_position
+        first = ledger.ledgers.first_position
+        if self._covered is not None:
+            first = max(first, ledger.ledgers.next_position(self._covered))
+        if first > last or ledger.stored.terminated_position is not None:
+            return False
+        if first.ledger_id == last.ledger_id and last.entry_id - first.entry_id >= MARKERS_MAX:
+            return True
+        entries = await ledger.reader.read_range(first, MARKERS_MAX, READ_BYTES)
+        if any(not is_subscription_marker(entry.data) for entry in entries):
+            return True
+        return bool(entries) and entries[-1].position < last
+
+    def _may_ask(self) -> bool:
+        part = self._topic.parts.find(GeoReplication)
+        if part is None or not part.replicators:
+            return False
+        away = sorted(cluster for cluster, replicator in part.replicators.items() if not replicator.is_connected)
+        if away:
+            self.reason = f"cluster {', '.join(away)} can not be reached"
+            return False
+        if self._is_answered:
+            self.reason = ""
+        # Who does not answer, for it is not told to keep subscriptions, is asked again when the last was given up.
+        return len(self._pending) < (PENDING_MAX if self._is_answered else 1)
+
+    def _start(self) -> None:
+        part = self._topic.parts.find(GeoReplication)
+        assert part is not None
+        snapshot_id = self._topic.services.runtime.rng.token(16)
+        builder = SnapshotBuilder(snapshot_id, part.replicators.keys(), self._monotonic_ms())
+        self._pending[snapshot_id] = builder
+        COUNTS.pending += 1
+        self._ask(builder)
+
+    def _ask(self, builder: SnapshotBuilder) -> None:
+        self._write(encode_request(Request(builder.snapshot_id, self._local), self._now_ms()))
+
+    def _drop(self, builder: SnapshotBuilder) -> None:
+        if self._pending.pop(builder.snapshot_id, None) is not None:
+            COUNTS.pending -= 1
+
+    def _write(self, entry: bytes) -> None:
+        self._topic.publishing.append_own([entry], partial(_written, self._topic))
+
+    def _stop(self) -> asyncio.Task[None] | None:
+        self._is_stopped = True
+        self._remove_listener()
+        self._followers.detach()
+        for builder in [*self._pending.values()]:
+            self._drop(builder)
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        return task
+
+    def _now_ms(self) -> int:
+        return self._topic.services.runtime.clock.wall_ms()
+
+    def _monotonic_ms(self) -> int:
+        return int(self._topic.services.runtime.clock.monotonic() * 1000)
+
+
+def is_subscription_marker(entry: bytes) -> bool:
+    """Whether an entry is one of these, which count for nothing; the end of a transaction shows what it committed."""
+    metadata = peek_metadata(entry)
+    return metadata is not None and metadata.marker_type in MARKER_TYPES
+
+
+def _written(topic: PartTopic, result: AppendResult) -> None:
+    if result.error is not None:
+        # Nothing depends on it: the snapshot is given up, or the next update says more.
+        _log.info("%s: a marker was not stored: %s", topic.name, result.error)
