@@ -190,6 +190,11 @@ class LocalBookie:
         """Adds that wait for room in the write cache."""
         return len(self._waiting)
 
+    @property
+    def reader(self) -> EntryReader:
+        """For inspection and metrics."""
+        return self._reader
+
     # ---- adds -------------------------------------------------------------------------------------------------
 
     def add_entries(

@@ -19,6 +19,48 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 Source: TypeAlias = Callable[[], Mapping[str, float | Quantiles]]
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
+#: Endings of names of counters: Prometheus', and one of Pulsar's.
+_COUNTER_ENDINGS: Final = ("_total", "_total_count")
+#: Counters whose names do not end so, as BookKeeper has them.
+COUNTERS: Final = frozenset(
+    (
+        "auditor_AUDIT_BOOKIES_count",
+        "auditor_CHECK_ALL_LEDGERS_count",
+        "bookie_ADD_ENTRY_count",
+        "bookie_DELETED_LEDGER_COUNT",
+        "bookie_DELETED_LEDGER_TOTAL",
+        "bookie_MAJOR_COMPACTION_COUNT",
+        "bookie_MAJOR_COMPACTION_TOTAL",
+        "bookie_MINOR_COMPACTION_COUNT",
+        "bookie_MINOR_COMPACTION_TOTAL",
+        "bookie_READ_BYTES",
+        "bookie_READ_ENTRY_count",
+        "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
+        "bookie_RECLAIMED_DELETION_SPACE_BYTES",
+        "bookie_WRITE_BYTES",
+        "bookie_compacted_bytes",
+        "bookie_damaged_chunks",
+        "bookie_deleted_ledger_count",
+        "bookie_disk_full_count",
+        "bookie_flush_count",
+        "bookie_flushed_bytes",
+        "bookie_journal_JOURNAL_WRITE_BYTES",
+        "bookie_read_cache_hits",
+        "bookie_read_cache_misses",
+        "bookie_removed_entry_logs",
+        "bookie_write_cache_hits",
+        "bookie_write_cache_misses",
+        "replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER",
+        "replication_worker_NUM_ENTRIES_READ",
+        "replication_worker_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION",
+        "replication_worker_NUM_ENTRIES_WRITTEN",
+        "replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED",
+        "replication_worker_damaged_copies",
+        "replication_worker_fragments_replicated",
+        "replication_worker_ledgers_recovered",
+    )
+)
+
 
 class Page:
     """Made for one answer. Lines are grouped by metric, as the format wants them."""
@@ -72,7 +114,7 @@ class Page:
                     lines.append(f"# TYPE {base} histogram")
                 lines.extend(samples)
                 continue
-            is_counter = name.endswith(("_total", "_total_count"))
+            is_counter = name in COUNTERS or name.endswith(_COUNTER_ENDINGS)
             kind = "summary" if name in self._summaries else "counter" if is_counter else "gauge"
             lines.append(f"# TYPE {name} {kind}")
             lines.extend(samples)
