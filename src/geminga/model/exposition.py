@@ -50,6 +50,12 @@ COUNTERS: Final = frozenset(
         "bookie_removed_entry_logs",
         "bookie_write_cache_hits",
         "bookie_write_cache_misses",
+        "pulsar_ml_cache_evictions",
+        "pulsar_txn_aborted_count",
+        "pulsar_txn_append_log_count",
+        "pulsar_txn_committed_count",
+        "pulsar_txn_created_count",
+        "pulsar_txn_timeout_count",
         "replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER",
         "replication_worker_NUM_ENTRIES_READ",
         "replication_worker_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION",
@@ -65,15 +71,18 @@ COUNTERS: Final = frozenset(
 class Page:
     """Made for one answer. Lines are grouped by metric, as the format wants them."""
 
-    __slots__ = ("_lines", "_summaries")
+    __slots__ = ("_lines", "_summaries", "series")
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
         #: Names that are summaries.
         self._summaries: set[str] = set()
+        #: Added so far.
+        self.series = 0
 
     def add(self, name: str, labels: Labels, value: float) -> None:
         """One sample."""
+        self.series += 1
         self._lines.setdefault(name, []).append(_sample(name, labels, value))
 
     def add_all(self, values: Mapping[str, float], labels: Labels) -> None:
@@ -84,6 +93,7 @@ class Page:
     def add_summary(self, name: str, labels: Labels, quantiles: Quantiles) -> None:
         """Quantiles, sum and count."""
         self._summaries.add(name)
+        self.series += len(quantiles.values) + 2
         samples = self._lines.setdefault(name, [])
         for quantile, value in quantiles.values:
             samples.append(_sample(name, (*labels, ("quantile", str(quantile))), value))

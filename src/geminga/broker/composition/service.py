@@ -145,7 +145,7 @@ class Broker:
 
         # Clients.
         #: Where they go for a topic.
-        self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent)
+        self.lookup = self._new_lookup(silent)
         self._topic_watches: TopicWatches | None = None
         self.connections = Connections(config, runtime.clock)
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
@@ -502,6 +502,10 @@ class Broker:
         if self.authorization is not None:
             await self.authorization.policies_changed(namespace)
         await self._following.follow(namespace)
+
+    def _new_lookup(self, silent: SilentBrokers | None) -> TopicLookup:
+        known, clock = self.registry.require_namespace, self.runtime.clock
+        return TopicLookup(self.ownership, lambda: self.endpoints, known, silent, monotonic=clock.monotonic)
 
     def _levels(self) -> Settings:
         return {**broker_levels(self.config), **broker_levels(self.ledgers.config)}
