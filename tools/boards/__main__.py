@@ -74,9 +74,9 @@ def _try(directory: Path | None, port: int, keep: Path | None) -> int:
     reasons = Reasons.read()
     with (
         tempfile.TemporaryDirectory(prefix="geminga-boards-") as place,
-        watched(Path(place), port, RULES) as (prometheus, cluster, targets),
+        watched(Path(place), port, RULES) as (prometheus, clusters),
     ):
-        seen = loaded(cluster, targets)
+        seen = loaded(clusters)
         ours = looked_at(prometheus, boards_in(OURS), seen, reasons)
         others = [] if directory is None else looked_at(prometheus, _others(directory), seen, reasons)
     if keep is not None:

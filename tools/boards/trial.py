@@ -1,8 +1,9 @@
 """A cluster on this machine under a load that concerns every board, watched by a real Prometheus.
 
-Two brokers, three bookies, ZooKeeper, auto-recovery. The load, twice through with a pause between: publish and consume,
-also late (from the disk), with redeliveries, delays and transactions; topics come and go; a bundle is moved; at last
-one bookie is lost, and auto-recovery copies what it had.
+Two brokers, three bookies, ZooKeeper, auto-recovery, and a standalone as the other cluster of a namespace. The load, in
+rounds with a pause between: publish and consume, also late (from the disk), with redeliveries, delays and transactions,
+on both sides of the namespace; topics come and go; a namespace is unloaded; at last a bookie is lost, and auto-recovery
+copies what it had.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from tools.chaos.cluster import Cluster
 from tools.standalone_process import StandaloneProcess
 
 CLUSTER: Final = "boards"
+OTHER: Final = "other"
+#: A topic that both clusters have.
+COPIED: Final = "persistent://shared/both/orders"
 ROUNDS: Final = 4
 MESSAGES: Final = 400
 #: Auto-recovery looks, and copies, within this.
@@ -46,6 +50,7 @@ BOOKIE_SETTINGS: Final = {
     "httpServerPort": 0,
     "gcWaitTime": 5000,
     "flushInterval": 1000,
+    "logSizeLimit": 2_000_000,
     "minorCompactionInterval": 10,
     "minorCompactionThreshold": 0.8,
     "dbStorage_readAheadCacheMaxSizeMb": 16,
@@ -60,9 +65,17 @@ class Seen(NamedTuple):
     pages: dict[str, str]
 
 
+class Clusters(NamedTuple):
+    """What is loaded, and who is asked for metrics."""
+
+    cluster: Cluster
+    other: StandaloneProcess
+    targets: list[Target]
+
+
 @contextmanager
-def watched(directory: Path, port: int, rules: Path) -> Iterator[tuple[Prometheus, Cluster, list[Target]]]:
-    """The cluster and its Prometheus; all of it is gone at the end."""
+def watched(directory: Path, port: int, rules: Path) -> Iterator[tuple[Prometheus, Clusters]]:
+    """The cluster, the other one, and their Prometheus; all of it is gone at the end."""
     cluster = Cluster(
         directory / "cluster",
         bookies=3,
@@ -83,28 +96,38 @@ def watched(directory: Path, port: int, rules: Path) -> Iterator[tuple[Prometheu
                 "auditorPeriodicBookieCheckInterval": 5,
             }
         )
+        other = StandaloneProcess(
+            directory / OTHER, log=directory / "cluster/other.log", settings={"clusterName": OTHER}
+        )
+        stack.callback(other.kill)
+        other.start()
         targets = [Target("broker", name, f"127.0.0.1:{each.web_port}") for name, each in cluster.brokers.items()]
         targets += [Target("bookie", name, _http(each)) for name, each in cluster.bookies.items()]
+        targets.append(Target("broker", OTHER, f"127.0.0.1:{other.web_port}"))
         targets.append(Target("recovery", "recovery", _http(recovery)))
         prometheus = Prometheus(directory / "prometheus", configuration(targets, CLUSTER, rules), port)
-        yield stack.enter_context(prometheus), cluster, targets
+        _make_known(cluster.broker, other)
+        yield stack.enter_context(prometheus), Clusters(cluster, other, targets)
 
 
 def _http(process: StandaloneProcess) -> str:
     return f"127.0.0.1:{process.ready['httpPort']}"
 
 
-def loaded(cluster: Cluster, targets: list[Target]) -> Seen:
+def loaded(clusters: Clusters) -> Seen:
     """Carry the load out."""
+    cluster, targets = clusters.cluster, clusters.targets
     since_s = time.time()
     client = pulsar.Client(cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         for number in range(ROUNDS):
             _round(client, cluster, number)
             _transactions(cluster, number)
+            _copied(clusters, number)
             # Rates are of the time between two scrapes: so that one is seen without load.
             time.sleep(2 * SCRAPE_S)
         pages = {target.name: _page(target) for target in targets}
+        _apart(client, clusters.other)
         _recovery(cluster)
     finally:
         client.close()
@@ -122,7 +145,9 @@ def _round(client: pulsar.Client, cluster: Cluster, number: int) -> None:
     producer = client.create_producer(topic, producer_name=f"app:orders-{number}", batching_enabled=False)
     for index in range(MESSAGES):
         producer.send_async(b"x" * (100 + 37 * index), lambda *_: None)
-    producer.flush()
+        if index % 100 == 99:
+            producer.flush()
+            time.sleep(SCRAPE_S / 2)
     for index in range(number + 1):
         producer.send(b"later", deliver_after=_seconds(4 * (index + 1)))
     for index in range(MESSAGES):
@@ -155,9 +180,48 @@ def _transactions(cluster: Cluster, number: int) -> None:
             transaction = client.transaction()
             with transaction:
                 producer.send(b"z", txn=transaction)
+                if not index:
+                    time.sleep(2 * SCRAPE_S)  # it is seen while it is open
                 if index % 3 == 2:
                     transaction.abort()
         producer.close()
+
+
+def _make_known(broker: StandaloneProcess, other: StandaloneProcess) -> None:
+    """Each cluster to the other, with a namespace that both have."""
+    both = {CLUSTER: broker, OTHER: other}
+    for here in both.values():
+        for name, there in both.items():
+            document = {"serviceUrl": there.web_service_url, "brokerServiceUrl": there.service_url}
+            _put(here, f"clusters/{name}", document, method="POST" if here is there else "PUT")
+        _put(here, "tenants/shared", {"adminRoles": [], "allowedClusters": list(both)})
+        _put(here, "namespaces/shared/both", {"replication_clusters": list(both)})
+
+
+def _copied(clusters: Clusters, number: int) -> None:
+    """Publish on both sides."""
+    for url in (clusters.cluster.service_url, clusters.other.service_url):
+        client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        producer = client.create_producer(COPIED, batching_enabled=False)
+        for _ in range(4):
+            for _ in range(100 * (number + 1)):
+                producer.send_async(b"c" * 300, lambda *_: None)
+            producer.flush()
+            time.sleep(SCRAPE_S / 2)
+        client.close()
+
+
+def _apart(client: pulsar.Client, other: StandaloneProcess) -> None:
+    """The other cluster is away for a while, and comes back."""
+    other.kill()
+    producer = client.create_producer(COPIED, batching_enabled=False)
+    for _ in range(4):
+        for _ in range(100):
+            producer.send(b"d" * 300)
+        time.sleep(SCRAPE_S)
+    producer.close()
+    other.start()
+    time.sleep(5 * SCRAPE_S)
 
 
 def _recovery(cluster: Cluster) -> None:
@@ -205,6 +269,17 @@ def _ask(cluster: Cluster, method: str, path: str, *, may_fail: bool = False) ->
         except OSError:
             if may_fail:
                 return
+
+
+def _put(process: StandaloneProcess, path: str, document: object, *, method: str = "PUT") -> None:
+    request = urllib.request.Request(
+        f"{process.web_service_url}/admin/v2/{path}",
+        data=json.dumps(document).encode(),
+        method=method,
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30):
+        pass
 
 
 def _seconds(count: int) -> object:

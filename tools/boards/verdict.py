@@ -20,16 +20,24 @@ EMPTY: Final = "empty"
 
 
 class Reasons(NamedTuple):
-    """By pattern of metric: why it is not there, or why it stands still under this load."""
+    """By pattern of a metric, or of ``board: title``: why it is not there, or why it stands still under this load.
+
+    A panel that names itself rests also without data: it shows what does not happen.
+    """
 
     absent: tuple[tuple[str, str], ...]
     rests: tuple[tuple[str, str], ...]
+    absent_panels: tuple[tuple[str, str], ...] = ()
+    resting_panels: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def read(cls, path: Path = REASONS) -> Reasons:
         """Of the file; ValueError where an entry has no reason."""
         document = tomllib.loads(path.read_text())
-        parts = [tuple((str(key), str(why)) for key, why in document[part].items()) for part in ("absent", "rests")]
+        parts = [
+            tuple((str(key), str(why)) for key, why in document.get(part, {}).items())
+            for part in ("absent", "rests", "absent_panels", "resting_panels")
+        ]
         for pattern, why in (entry for part in parts for entry in part):
             if not why.strip():
                 raise ValueError(f"{path}: {pattern} has no reason")
@@ -37,12 +45,21 @@ class Reasons(NamedTuple):
         return cls(*parts)
 
     def of(self, panel: Panel, kind: str) -> str:
-        """The reason of the panel's first metric that has one, in ``absent`` or ``rests``; empty: there is none."""
+        """The panel's own, or of its first metric that has one, in ``absent`` or ``rests``; empty: there is none."""
+        own = self.of_panel(panel, kind)
+        if own:
+            return own
         for name in sorted(panel.metrics):
             for pattern, why in self.absent if kind == ABSENT else self.rests:
                 if re.fullmatch(pattern, name):
                     return why
         return ""
+
+    def of_panel(self, panel: Panel, kind: str) -> str:
+        """Its own reason."""
+        entries = self.absent_panels if kind == ABSENT else self.resting_panels
+        found = (why for pattern, why in entries if re.fullmatch(pattern, f"{panel.board}: {panel.title}"))
+        return next(found, "")
 
 
 class Judged(NamedTuple):
@@ -56,6 +73,9 @@ class Judged(NamedTuple):
 def judged(panel: Panel, series: Sequence[Sequence[float]], reasons: Reasons) -> Judged:
     """``series``: of all its queries over the time of the load."""
     if not series:
+        resting = reasons.of_panel(panel, RESTS)
+        if resting:
+            return Judged(panel, RESTS, resting)
         why = reasons.of(panel, ABSENT)
         return Judged(panel, ABSENT if why else EMPTY, why)
     if any(len(set(values)) > 1 for values in series):

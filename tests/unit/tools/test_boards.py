@@ -17,7 +17,12 @@ from geminga.broker.statistics.topics import TopicStatistics
 from support.house.source_tree import ROOT
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
-REASONS = Reasons(absent=(("gone_.*", "it is gone"),), rests=(("quiet", "it is quiet"),))
+REASONS = Reasons(
+    absent=(("gone_.*", "it is gone"),),
+    rests=(("quiet", "it is quiet"),),
+    absent_panels=(("b: t of nothing", "nothing"),),
+    resting_panels=(("b: t of none", "none"),),
+)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +82,12 @@ def test_a_panel_counts_if_it_moves_or_has_a_reason_to_rest(
     found = judged(Panel("b", "t", (query,)), series, REASONS)
     assert (found.verdict, found.why) == (verdict, why)
     assert share([found]) == (verdict in (MOVES, RESTS), verdict != ABSENT)
+
+
+def test_a_panel_has_a_reason_of_its_own_where_its_metric_is_there() -> None:
+    assert judged(Panel("b", "t of nothing", ("a",)), [], REASONS).verdict == ABSENT
+    assert judged(Panel("b", "t of none", ("a",)), [], REASONS).verdict == RESTS
+    assert judged(Panel("c", "t of none", ("a",)), [], REASONS).verdict == EMPTY
 
 
 def test_reasons_are_given(tmp_path: Path) -> None:
