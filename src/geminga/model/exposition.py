@@ -1,7 +1,7 @@
 """A page of metrics in Prometheus' text format. Pure.
 
-One sample a line, ``name{label="value"} number``, under a line ``# TYPE`` for each name. Whoever counts is a *source*:
-it is asked when somebody scrapes.
+One sample a line, ``name{label="value"} number``, under a line ``# TYPE`` for each name, and ``# HELP`` for our own. Whoever
+counts is a *source*: it is asked when somebody scrapes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from math import isfinite, isnan
 from typing import Final, TypeAlias
 
 from geminga.model.histogram import Quantiles
+from geminga.model.metric_help import HELP
 
 #: Content type of the format.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -126,6 +127,8 @@ class Page:
                 continue
             is_counter = name in COUNTERS or name.endswith(_COUNTER_ENDINGS)
             kind = "summary" if name in self._summaries else "counter" if is_counter else "gauge"
+            if name in HELP:
+                lines.append(f"# HELP {name} {HELP[name]}")
             lines.append(f"# TYPE {name} {kind}")
             lines.extend(samples)
         return "\n".join(lines) + "\n"
