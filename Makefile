@@ -24,6 +24,7 @@ PULSAR ?=
 PEERS_ARGS ?=
 INTEROP_ARGS ?=
 IMAGE_ARGS ?=
+BOARDS ?=
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 CRASH_ROUNDS ?= 100
@@ -47,7 +48,7 @@ FUZZ_SECONDS ?= 60
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack
+.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +70,9 @@ chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and pause
 
 hung: $(STAMP) ## each peer hangs under load, by real processes and sockets: memory and rates (HUNG_SECONDS=180 LINK=bookies)
 	@HUNG_S=$(HUNG_SECONDS) $(BIN)/python -m pytest -q -rP tests/integration/test_hung_peers.py $(if $(LINK),-k "$(LINK)") $(PYTEST_ARGS)
+
+boards: $(STAMP) ## every panel of our Grafana boards, and of those in BOARDS=DIRECTORY, on a cluster with a real Prometheus
+	@$(BIN)/python -m tools.boards try $(BOARDS)
 
 balance: $(STAMP) ## 64 bundles under uneven load on one broker, two join: how evenly they share it, in rounds of a minute (ROUNDS=10 SEED=)
 	@$(BIN)/python -m tools.balance $(if $(JSON),--json) shedding --rounds $(if $(filter command line environment,$(origin ROUNDS)),$(ROUNDS),10) --seed $(or $(DRAW),1)

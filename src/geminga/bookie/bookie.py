@@ -84,9 +84,10 @@ class LocalBookie:
             on_full=self.room.became_full,
             lane=storage.lanes.journal,
         )
-        self._reader = EntryReader(storage)
-        self._contents = LedgerContents(storage, self._reader)
-        self._collector = GarbageCollector(storage, self._reader, ledgers)
+        #: For inspection and metrics.
+        self.reader = EntryReader(storage)
+        self._contents = LedgerContents(storage, self.reader)
+        self._collector = GarbageCollector(storage, self.reader, ledgers)
         self._ledgers = ledgers
         self._newcomers = Newcomers(ledgers, runtime.clock)
         self._collecting = asyncio.Lock()
@@ -373,7 +374,7 @@ class LocalBookie:
 
         With ``bytes_max``: the first ones that have no more bytes together, at least one.
         """
-        self._reader.read(ledger_id, entry_ids, done, bytes_max=bytes_max)
+        self.reader.read(ledger_id, entry_ids, done, bytes_max=bytes_max)
 
     @property
     def availability(self) -> Availability:

@@ -113,6 +113,8 @@ class EntryReader:
         #: Location -> chunk, least recently used first.
         self._chunks: OrderedDict[int, LoadedChunk] = OrderedDict()
         self._chunk_bytes = 0
+        #: Reads whose chunks are asked of the disk now.
+        self._loading = 0
         self._chunk_bytes_max = storage.config.read_cache_bytes
 
     def read(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None) -> None:
@@ -137,9 +139,26 @@ class EntryReader:
             return
         results: list[EntryData | StorageError] = [b"" if entry is None else entry for entry in entries]
         pending = _Read(ledger_id, results, done, bytes_max, since_s)
-        self._look_up(pending, [(i, entry_ids[i]) for i, entry in enumerate(entries) if entry is None])
+        wanted = [(i, entry_ids[i]) for i, entry in enumerate(entries) if entry is None]
+        storage.stats.write_cache_misses += len(wanted)
+        self._look_up(pending, wanted)
         pending.cut()
         self._finish_or_queue(pending)
+
+    @property
+    def waiting_reads(self) -> int:
+        """Reads that wait for the disk."""
+        return len(self._queue) + self._loading
+
+    @property
+    def cached_bytes(self) -> int:
+        """What the chunks in memory take."""
+        return self._chunk_bytes
+
+    @property
+    def cached_entries(self) -> int:
+        """Entries of the chunks in memory."""
+        return sum(len(chunk.ends) - 1 for chunk in self._chunks.values())
 
     def absent_ledger(self, ledger_id: int) -> StorageError:
         """What to say of a ledger that is not known here."""
@@ -155,6 +174,7 @@ class EntryReader:
         missing: list[tuple[int, int, Row]] = []
         row: Row | None = None
         chunk: LoadedChunk | None = None
+        absent = 0
         for i, entry_id in wanted:
             if row is None or not row.first_entry_id <= entry_id < row.first_entry_id + row.entry_count:
                 row = storage.index.find(ledger_id, entry_id)
@@ -164,6 +184,7 @@ class EntryReader:
                 elif row is not None:
                     pending.chunks.append((len(missing), row.size_bytes))
             if row is None:
+                absent += 1
                 cached = storage.cache.get(ledger_id, entry_id)
                 results[i] = cached if cached is not None else self._absent_entry(ledger_id, entry_id)
             elif chunk is None:
@@ -173,6 +194,8 @@ class EntryReader:
             else:
                 results[i] = self._damaged(row.location, f"does not hold entry {ledger_id}:{entry_id}")
         pending.missing = missing
+        storage.stats.read_cache_misses += len(missing)
+        storage.stats.read_cache_hits += len(wanted) - len(missing) - absent
 
     def _absent_entry(self, ledger_id: int, entry_id: int) -> StorageError:
         if ledger_id in self._storage.states.limbo:
@@ -212,7 +235,9 @@ class EntryReader:
                     if row.location not in locations:
                         locations[row.location] = row.size_bytes
                         total += row.size_bytes
+            self._loading = len(batch)
             loaded = await self._load(locations)
+            self._loading = 0
             began_s = worked()
             for pending in batch:
                 # Who asked checks, and passes on, what it gets: many of those are not one turn of the loop.

@@ -86,9 +86,11 @@ class GarbageCollector:
         config, now = self._storage.config, self._storage.runtime.clock.monotonic()
         if now - self._last_major_s >= config.major_compaction_interval_s:
             self._last_major_s = self._last_minor_s = now
+            self._storage.stats.major_compactions += 1
             return config.major_compaction_threshold
         if now - self._last_minor_s >= config.minor_compaction_interval_s:
             self._last_minor_s = now
+            self._storage.stats.minor_compactions += 1
             return config.minor_compaction_threshold
         return 0.0
 
@@ -109,7 +111,11 @@ class GarbageCollector:
             copied_bytes = sum(size for _, size in moves.values())
         removed = [*plan.remove, *compacted]
         if removed:
+            sizes = self._storage.logs.sizes
+            by_deletion, by_compaction = (sum(sizes[log_id] for log_id in part) for part in (plan.remove, compacted))
             await self._switch(removed, moves, writer)
+            self._storage.stats.reclaimed_by_deletion_bytes += by_deletion
+            self._storage.stats.reclaimed_by_compaction_bytes += max(0, by_compaction - copied_bytes)
         self._storage.stats.compacted_bytes += copied_bytes
         return GcResult(deleted, len(plan.remove), len(compacted), copied_bytes)
 

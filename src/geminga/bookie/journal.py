@@ -166,6 +166,16 @@ class Journal:
         """Entries that wait for a group before theirs, or for more to come; not those being written."""
         return self._filling.entries + sum(group.entries for group in self._sealed)
 
+    @property
+    def unwritten_entries(self) -> int:
+        """Those, and the ones being written."""
+        return self.waiting_entries + (self._in_flight.entries if self._in_flight is not None else 0)
+
+    @property
+    def waiting_groups(self) -> int:
+        """Full groups that wait for the disk to have the one before theirs."""
+        return len(self._sealed)
+
     def add(
         self,
         header: bytes,

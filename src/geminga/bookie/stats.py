@@ -18,18 +18,30 @@ class BookieStats:
         "disk_full_count",
         "flushed_bytes",
         "flushes",
+        "major_compactions",
         "merges",
+        "minor_compactions",
         "quarantined_ledgers",
         "read_bytes",
+        "read_cache_hits",
+        "read_cache_misses",
         "read_entries",
         "read_latency",
+        "reclaimed_by_compaction_bytes",
+        "reclaimed_by_deletion_bytes",
         "removed_logs",
+        "write_cache_misses",
     )
 
     def __init__(self) -> None:
         self.added_entries = 0
         self.added_bytes = 0
         self.read_entries = 0
+        #: Entries that were read and not in the write cache; and of those that lie in entry logs, whose chunk was in
+        #: memory and whose was not.
+        self.write_cache_misses = 0
+        self.read_cache_hits = 0
+        self.read_cache_misses = 0
         #: Of each entry: as long as the read it was part of.
         self.read_latency = Latencies()
         #: preads of entry logs, and the bytes they read.
@@ -41,6 +53,12 @@ class BookieStats:
         #: Live bytes copied by compaction.
         self.compacted_bytes = 0
         self.removed_logs = 0
+        #: Rounds that were due by time, with the threshold of which.
+        self.minor_compactions = 0
+        self.major_compactions = 0
+        #: Bytes of entry logs that are gone: of those whose live rest was moved, without it; of those without any.
+        self.reclaimed_by_compaction_bytes = 0
+        self.reclaimed_by_deletion_bytes = 0
         self.deleted_ledgers = 0
         #: Ledgers kept now although the metadata store does not list them: it looks as if it had lost them.
         self.quarantined_ledgers = 0

@@ -1,7 +1,7 @@
 """A page of metrics in Prometheus' text format. Pure.
 
-One sample a line, ``name{label="value"} number``, under a line ``# TYPE`` for each name. Whoever counts is a *source*:
-it is asked when somebody scrapes.
+One sample a line, ``name{label="value"} number``, under a line ``# TYPE`` for each name, and ``# HELP`` for our own. Whoever
+counts is a *source*: it is asked when somebody scrapes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from math import isfinite, isnan
 from typing import Final, TypeAlias
 
 from geminga.model.histogram import Quantiles
+from geminga.model.metric_help import HELP
 
 #: Content type of the format.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,19 +20,70 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 Source: TypeAlias = Callable[[], Mapping[str, float | Quantiles]]
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
+#: Endings of names of counters: Prometheus', and one of Pulsar's.
+_COUNTER_ENDINGS: Final = ("_total", "_total_count")
+#: Counters whose names do not end so, as BookKeeper has them.
+COUNTERS: Final = frozenset(
+    (
+        "auditor_AUDIT_BOOKIES_count",
+        "auditor_CHECK_ALL_LEDGERS_count",
+        "bookie_ADD_ENTRY_count",
+        "bookie_DELETED_LEDGER_COUNT",
+        "bookie_DELETED_LEDGER_TOTAL",
+        "bookie_MAJOR_COMPACTION_COUNT",
+        "bookie_MAJOR_COMPACTION_TOTAL",
+        "bookie_MINOR_COMPACTION_COUNT",
+        "bookie_MINOR_COMPACTION_TOTAL",
+        "bookie_READ_BYTES",
+        "bookie_READ_ENTRY_count",
+        "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
+        "bookie_RECLAIMED_DELETION_SPACE_BYTES",
+        "bookie_WRITE_BYTES",
+        "bookie_compacted_bytes",
+        "bookie_damaged_chunks",
+        "bookie_deleted_ledger_count",
+        "bookie_disk_full_count",
+        "bookie_flush_count",
+        "bookie_flushed_bytes",
+        "bookie_journal_JOURNAL_WRITE_BYTES",
+        "bookie_read_cache_hits",
+        "bookie_read_cache_misses",
+        "bookie_removed_entry_logs",
+        "bookie_write_cache_hits",
+        "bookie_write_cache_misses",
+        "pulsar_ml_cache_evictions",
+        "pulsar_txn_aborted_count",
+        "pulsar_txn_append_log_count",
+        "pulsar_txn_committed_count",
+        "pulsar_txn_created_count",
+        "pulsar_txn_timeout_count",
+        "replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER",
+        "replication_worker_NUM_ENTRIES_READ",
+        "replication_worker_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION",
+        "replication_worker_NUM_ENTRIES_WRITTEN",
+        "replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED",
+        "replication_worker_damaged_copies",
+        "replication_worker_fragments_replicated",
+        "replication_worker_ledgers_recovered",
+    )
+)
+
 
 class Page:
     """Made for one answer. Lines are grouped by metric, as the format wants them."""
 
-    __slots__ = ("_lines", "_summaries")
+    __slots__ = ("_lines", "_summaries", "series")
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
         #: Names that are summaries.
         self._summaries: set[str] = set()
+        #: Added so far.
+        self.series = 0
 
     def add(self, name: str, labels: Labels, value: float) -> None:
         """One sample."""
+        self.series += 1
         self._lines.setdefault(name, []).append(_sample(name, labels, value))
 
     def add_all(self, values: Mapping[str, float], labels: Labels) -> None:
@@ -42,6 +94,7 @@ class Page:
     def add_summary(self, name: str, labels: Labels, quantiles: Quantiles) -> None:
         """Quantiles, sum and count."""
         self._summaries.add(name)
+        self.series += len(quantiles.values) + 2
         samples = self._lines.setdefault(name, [])
         for quantile, value in quantiles.values:
             samples.append(_sample(name, (*labels, ("quantile", str(quantile))), value))
@@ -72,8 +125,10 @@ class Page:
                     lines.append(f"# TYPE {base} histogram")
                 lines.extend(samples)
                 continue
-            is_counter = name.endswith(("_total", "_total_count"))
+            is_counter = name in COUNTERS or name.endswith(_COUNTER_ENDINGS)
             kind = "summary" if name in self._summaries else "counter" if is_counter else "gauge"
+            if name in HELP:
+                lines.append(f"# HELP {name} {HELP[name]}")
             lines.append(f"# TYPE {name} {kind}")
             lines.extend(samples)
         return "\n".join(lines) + "\n"

@@ -101,6 +101,7 @@ class Copier:
             size_bytes = sum(map(len, entries.values()))
             self._counters.entries_copied += len(entries)
             self._counters.bytes_copied += size_bytes
+            self._counters.batches_copied += 1
             crash_point(crash_points.COPIED_BATCH)
             wait_s = self._rate.take(size_bytes, self._clock.monotonic())
             if wait_s > 0:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from geminga.model.histogram import Quantiles
+
 
 @dataclass(slots=True)
 class ReplicationCounters:
@@ -24,23 +26,30 @@ class ReplicationCounters:
     ledgers_recovered: int = 0
     entries_copied: int = 0
     bytes_copied: int = 0
+    #: Steps in which they were.
+    batches_copied: int = 0
     #: Copies that did not match their digest and were not spread.
     damaged_copies: int = 0
     #: Entries that no bookie could give.
     unreadable_entries: int = 0
 
-    def metrics(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float | Quantiles]:
         """For ``/metrics``, under BookKeeper's names where it has one."""
+        copied = Quantiles((), self.batches_copied, self.bytes_copied)
         return {
             "auditor_AUDIT_BOOKIES_count": self.audits,
             "auditor_CHECK_ALL_LEDGERS_count": self.full_checks,
-            "auditor_NUM_UNDER_REPLICATED_LEDGERS_count": self.ledgers_marked,
+            # BookKeeper's is of values, whose count is what boards show: each ledger is one of 1.
+            "auditor_NUM_UNDER_REPLICATED_LEDGERS": Quantiles((), self.ledgers_marked, self.ledgers_marked),
             "replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED": self.ledgers_replicated,
             "replication_worker_fragments_replicated": self.fragments_replicated,
             "replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER": self.failed_attempts,
             "replication_worker_ledgers_recovered": self.ledgers_recovered,
+            # Whatever was read was written: the copier counts a batch when the new bookie has it.
+            "replication_worker_NUM_ENTRIES_READ": self.entries_copied,
             "replication_worker_NUM_ENTRIES_WRITTEN": self.entries_copied,
-            "replication_worker_NUM_BYTES_WRITTEN": self.bytes_copied,
+            "replication_worker_NUM_BYTES_READ": copied,
+            "replication_worker_NUM_BYTES_WRITTEN": copied,
             "replication_worker_damaged_copies": self.damaged_copies,
             "replication_worker_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION": self.unreadable_entries,
         }

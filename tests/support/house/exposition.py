@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from geminga.model.metric_help import HELP
+
 _NAME: Final = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _SAMPLE: Final = re.compile(rf"({_NAME})(?:\{{(.*)\}})? (NaN|[+-]Inf|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)")
 _LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
@@ -40,6 +42,10 @@ def samples(text: str) -> list[Sample]:
             assert kind in _TYPES, line
             types[current] = kind
             continue
+        if line.startswith("# HELP "):
+            _, _, helped, said = line.split(" ", 3)
+            assert helped not in types and said, f"help that is empty, or behind its type: {line}"
+            continue
         assert not line.startswith("#"), f"neither a sample nor a type: {line}"
         sample = _sample(line)
         endings = _ENDINGS.get(types.get(current, ""), ())
@@ -50,6 +56,8 @@ def samples(text: str) -> list[Sample]:
         series.add(key)
         found.append(sample)
     named = {sample.name for sample in found}
+    unhelped = {name for name in types if name.startswith(("geminga_", "process_"))} - HELP.keys()
+    assert not unhelped, f"our own metrics say what they are (geminga/model/metric_help.py): {sorted(unhelped)}"
     for family_name, kind in types.items():
         assert family_name in named, f"{family_name} has a type and no sample"
         for ending in _ENDINGS.get(kind, ()):

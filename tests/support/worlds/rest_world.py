@@ -23,7 +23,7 @@ def rest_application(broker: Broker, cluster_name: str = "standalone", **setting
 def rest_context(broker: Broker, cluster_name: str = "standalone", **settings: Any) -> RestContext:
     """What its handlers see of the broker."""
     statistics = TopicStatistics(broker.runtime.clock, broker)
-    metrics = Metrics(broker, statistics, cluster=cluster_name, has_topic_level=True, rows=broker.access.metrics)
+    metrics = Metrics(broker, statistics, cluster=cluster_name, rows=broker.access.metrics)
     return RestContext(
         status=broker,
         topics=broker.administered,

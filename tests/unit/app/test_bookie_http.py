@@ -64,6 +64,22 @@ def test_metrics_follow_what_is_stored_and_read() -> None:
             await part.probe_disk()
         found = await scrape(http)
         assert value(found, "bookie_write_cache_count") == 0
+        assert value(found, "bookie_entries_count") == 50
+        assert value(found, "bookie_write_cache_hits") == 50
+        assert value(found, "bookie_write_cache_misses") == value(found, "bookie_read_cache_misses") == 0
+        assert value(found, "bookie_read_cache_size") == 0
+        for _ in range(2):  # from the disk, and from the chunk that was read for it
+            assert await calls.read(3, 7, 8, 999) is not None
+        assert await calls.add(3, 50, entries_of(3, 50, 5)) is None
+        found = await scrape(http)
+        assert value(found, "bookie_entries_count") == 55
+        assert value(found, "bookie_write_cache_misses") == 6
+        assert value(found, "bookie_read_cache_misses") == value(found, "bookie_read_cache_hits") == 2
+        assert value(found, "bookie_read_cache_size") > 0
+        assert value(found, "bookie_read_cache_count") >= 2
+        assert value(found, "bookkeeper_server_READ_ENTRY_REQUEST_count", success="true") == 56
+        assert value(found, "bookkeeper_server_READ_ENTRY_IN_PROGRESS") == 0
+        assert value(found, "bookkeeper_server_ADD_ENTRY_IN_PROGRESS") == 0
         assert 0 <= value(found, "bookie_ledger_dir__l_usage") <= 100
         await bookie.close()
         assert value(await scrape(http), "bookie_SERVER_STATUS") == 0

@@ -104,7 +104,7 @@ def test_cache_of_chunks_is_bounded():
         await case.bookie.flush()
         for ledger_id in range(1, 9):
             assert await case.read(ledger_id, 0) == entries_of(ledger_id, 0, 1, size=100)
-        assert 0 < case.bookie._reader._chunk_bytes <= 0.002 * (1 << 20)
+        assert 0 < case.bookie.reader._chunk_bytes <= 0.002 * (1 << 20)
 
     run_bookie(main)
 
@@ -132,7 +132,7 @@ def test_a_large_chunk_takes_the_place_of_several_small_ones():
         await case.reopen(read_cache_max_size_mb=0.002)
         for ledger_id in (1, 2, 3, 4, 5, 6):
             await case.read(ledger_id, 0)
-        assert 0 < case.bookie._reader._chunk_bytes <= 0.002 * (1 << 20)
+        assert 0 < case.bookie.reader._chunk_bytes <= 0.002 * (1 << 20)
 
     run_bookie(main)
 
@@ -142,13 +142,13 @@ def test_chunk_that_two_reads_load_at_the_same_time_counts_once():
         await case.add(1, 0, entries_of(1, 0, 5, size=100))
         await case.bookie.flush()
         await case.read(1, 0)
-        counted = case.bookie._reader._chunk_bytes
+        counted = case.bookie.reader._chunk_bytes
         await case.reopen()
         first = asyncio.ensure_future(case.read(1, 0))
         await turn(3)
-        assert case.bookie._reader._chunk_bytes == 0, "the disk has not answered"
+        assert case.bookie.reader._chunk_bytes == 0, "the disk has not answered"
         assert await case.read(1, 1) == entries_of(1, 1, 1, size=100)
         assert await first == entries_of(1, 0, 1, size=100)
-        assert case.bookie._reader._chunk_bytes == counted
+        assert case.bookie.reader._chunk_bytes == counted
 
     run_bookie(main)

@@ -36,6 +36,9 @@ def test_logs_of_deleted_ledgers_go_and_late_writers_fail():
         result = await case.bookie.collect_garbage(compact_below=0.0)
         assert result.deleted_ledgers == 10
         assert result.removed_logs == logs - len(case.files(".log")) > 0
+        stats = case.bookie.stats
+        assert stats.reclaimed_by_deletion_bytes > 1000 * result.removed_logs
+        assert stats.reclaimed_by_compaction_bytes == 0
         for _ in range(2):
             assert isinstance((await case.read(1, 0))[0], NoSuchLedgerError)
             assert isinstance(await case.add(1, 10, [b"late"]), NoSuchLedgerError)
@@ -51,9 +54,15 @@ def test_compaction_keeps_live_entries_and_frees_the_rest():
         await fill(case, range(1, 21))
         case.ledgers.live = {1, 5, 10, 15, 20}
         used = case.disk.used_bytes()
+        logs = sum(case.bookie.storage.logs.sizes.values())
         result = await case.bookie.collect_garbage(compact_below=0.9)
         assert result.compacted_logs >= 3
         assert result.copied_bytes > 0
+        stats = case.bookie.stats
+        given_back = stats.reclaimed_by_compaction_bytes + stats.reclaimed_by_deletion_bytes
+        # But for the header of the log that takes what was moved.
+        assert 8_000 < logs - sum(case.bookie.storage.logs.sizes.values()) <= given_back
+        assert stats.reclaimed_by_compaction_bytes > 0
         assert case.disk.used_bytes() < used - 8_000
         for _ in range(2):
             for ledger_id in sorted(case.ledgers.live):

@@ -62,6 +62,15 @@ class ServerConfig:
     #: Geminga's own: the second of them has the ports behind the first one's, and so on.
     has_consecutive_ports: bool = setting("gemingaConsecutivePorts", False, "true or false")
     topic_metrics: bool = setting("exposeTopicLevelMetricsInPrometheus", True, "true or false")
+    consumer_metrics: bool = setting("exposeConsumerLevelMetricsInPrometheus", False, "true or false")
+    producer_metrics: bool = setting("exposeProducerLevelMetricsInPrometheus", False, "true or false")
+    ledger_metrics: bool = setting("exposeManagedLedgerMetricsInPrometheus", True, "true or false")
+    cursor_metrics: bool = setting("exposeManagedCursorMetricsInPrometheus", False, "true or false")
+    bundle_metrics: bool = setting("exposeBundlesMetricsInPrometheus", False, "true or false")
+    backlog_size_metrics: bool = setting("exposeSubscriptionBacklogSizeInPrometheus", False, "true or false")
+    splits_partition_label: bool = setting("splitTopicAndPartitionLabelInPrometheus", False, "true or false")
+    #: Geminga's own: series that topics, and what hangs on them, have on one page of metrics.
+    metric_series_max: int = setting("gemingaMetricsSeriesMax", 1_000_000, "a number of series >= 1", minimum=1)
     #: Geminga's own: a file that has a line for each administrative change; empty: none.
     audit_log_file: str = setting("gemingaAuditLogFile", "", "the path of a file")
     audit_log_bytes_max: int = setting("gemingaAuditLogMaxBytes", 10_485_760, "bytes >= 4096", minimum=4096)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
     from geminga.broker.authentication.opening import OpenedAuthentication
+    from geminga.broker.composition.metric_levels import Row
     from geminga.broker.composition.metrics import Metrics
     from geminga.broker.geo.clusters import OtherClusters
     from geminga.broker.ownership.endpoints import Endpoint, Endpoints
@@ -175,7 +176,9 @@ class BrokerServer(ABC):
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._other_clusters: OtherClusters | None = None
         #: Metrics of what runs beside the broker.
-        self._sources: list[Callable[[], Mapping[str, float]]] = []
+        self._sources: list[Source] = []
+        self._load_rows: Callable[[], Iterable[Row]] = tuple
+        self._bundle_rows: Callable[[], Iterable[Row]] = tuple
         #: Set by :meth:`start`.
         self.broker: Broker | None = None
         self._live: LiveSettings | None = None
@@ -473,22 +476,27 @@ class BrokerServer(ABC):
 
         @cache
         def metrics() -> Metrics:
+            from geminga.app.servers.metric_settings import metric_levels
             from geminga.broker.composition.metrics import Metrics
 
             return Metrics(
                 broker,
                 statistics(),
                 cluster=config.cluster_name,
-                has_topic_level=config.topic_metrics,
+                levels=metric_levels(config),
                 sources=(
                     process_metrics,
                     lambda: broker.ledger_upkeep.orphans.metrics(),
                     broker.registry.loads.metrics,
+                    broker.lookup.metrics,
                     *self._sources,
                 ),
                 labelled=storage.labelled,
                 elsewhere=storage.metrics_elsewhere,
                 rows=broker.access.metrics,
+                load_rows=self._load_rows,
+                bundle_rows=self._bundle_rows,
+                health=lambda: not (broker.is_closing or self._shortage.story()),
             )
 
         return RestContext(

@@ -175,7 +175,7 @@ class MemberBrokerServer(BrokerServer):
         cluster = self._config.server.cluster_name
         self._load = LoadBalancer(runtime, metadata, config, among, bundles, meter, cluster=cluster)
         await self._load.read_rules()
-        self._sources.append(self._load.metrics)
+        self._load_rows, self._bundle_rows = self._load.rows, self._load.bundle_rows
         return peers
 
     async def _listen(self, broker: Broker, storage: Storage) -> Addresses:

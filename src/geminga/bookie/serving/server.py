@@ -136,6 +136,8 @@ class BookieServer:
     def metrics(self) -> Mapping[str, float]:
         """Of what it has now, for ``/metrics``."""
         return {
+            # Reads that wait for their turn among those of other connections.
+            "bookkeeper_server_READ_ENTRY_BLOCKED": len(self.turns),
             "geminga_bookie_connections": len(self.connections),
             "geminga_bookie_unanswered_bytes": self.unanswered_bytes,
             "geminga_bookie_half_frame_bytes": self.frame_room.size_bytes,

@@ -10,6 +10,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.composition.metric_levels import (
+    BY_TOPIC,
+    LATENCY_ENDINGS,
+    ONLY_SUMMED,
+    SIZE_ENDINGS,
+    MetricLevels,
+    Row,
+    consumer_rows,
+    cursor_rows,
+    ledger_rows,
+    producer_rows,
+)
 from geminga.broker.statistics.replication import REPLICATION_METRICS, replicated_subscription_counts, replication_stats
 from geminga.broker.statistics.topics import TopicStatistics, backlog_bytes, totals_out
 from geminga.broker.subscription.rates import Rates
@@ -17,8 +29,8 @@ from geminga.broker.subscription.stats import non_persistent_subscription_stats,
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.managed_ledger.rules.write_stats import LATENCY_BOUNDS_US, SIZE_BOUNDS
 from geminga.model.histogram import Spread
+from geminga.runtime import get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.composition.service import Broker
@@ -54,32 +66,6 @@ SUBSCRIPTION_METRICS: Final = {
     "pulsar_subscription_filter_rejected_msg_count": "filterRejectedMsgCount",
     "pulsar_subscription_filter_rescheduled_msg_count": "filterRescheduledMsgCount",
 }
-#: Endings of the names of Pulsar's spreads, for each bound and for what is above all.
-LATENCY_ENDINGS: Final = (
-    "le_0_5",
-    "le_1",
-    "le_5",
-    "le_10",
-    "le_20",
-    "le_50",
-    "le_100",
-    "le_200",
-    "le_1000",
-    "overflow",
-)
-SIZE_ENDINGS: Final = (
-    "le_128",
-    "le_512",
-    "le_1_kb",
-    "le_2_kb",
-    "le_4_kb",
-    "le_16_kb",
-    "le_100_kb",
-    "le_1_mb",
-    "le_overflow",
-)
-assert len(LATENCY_ENDINGS) == len(LATENCY_BOUNDS_US) + 1
-assert len(SIZE_ENDINGS) == len(SIZE_BOUNDS) + 1
 #: Of a topic, and without a sum over the topics of a namespace.
 OF_ONE_TOPIC: Final = frozenset(
     ("pulsar_average_msg_size", "pulsar_storage_backlog_quota_limit", "pulsar_storage_backlog_quota_limit_time")
@@ -94,12 +80,29 @@ OF_TRANSACTION_BUFFERS: Final = (
 PUBLISH_QUANTILES: Final = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 #: Totals that have a series for each subscription where there are series for each topic, as in Pulsar.
 BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_out_bytes_total": "bytesOutCounter"}
+#: What is summed over topics and told of something else.
+NOT_OF_TOPICS: Final = ONLY_SUMMED.union(BY_SUBSCRIPTION)
+
+_log = get_logger(__name__)
 
 
 class Metrics:
     """Writes the text; made once per process."""
 
-    __slots__ = ("_broker", "_cluster", "_elsewhere", "_has_topic_level", "_rows", "_sources", "_statistics")
+    __slots__ = (
+        "_broker",
+        "_bundle_rows",
+        "_cache_rates",
+        "_cluster",
+        "_elsewhere",
+        "_health",
+        "_levels",
+        "_load_rows",
+        "_rows",
+        "_said_left_out",
+        "_sources",
+        "_statistics",
+    )
 
     def __init__(
         self,
@@ -107,21 +110,30 @@ class Metrics:
         statistics: TopicStatistics,
         *,
         cluster: str,
-        has_topic_level: bool,
+        levels: MetricLevels = BY_TOPIC,
         sources: Iterable[Source] = (),
         labelled: Iterable[tuple[Labels, Source]] = (),
         elsewhere: Callable[[], Awaitable[Iterable[tuple[Labels, Mapping[str, float | Quantiles]]]]] | None = None,
-        rows: Callable[[], Iterable[tuple[Labels, Mapping[str, float]]]] = tuple,
+        rows: Callable[[], Iterable[Row]] = tuple,
+        load_rows: Callable[[], Iterable[Row]] = tuple,
+        bundle_rows: Callable[[], Iterable[Row]] = tuple,
+        health: Callable[[], bool] | None = None,
     ) -> None:
         """``labelled``: sources of which there may be several with the same names, and what tells them apart.
 
         ``elsewhere``: asks for what such sources say in a process that belongs to this one. ``rows``: samples with
-        labels that are not known before.
+        labels that are not known before; ``load_rows`` and ``bundle_rows``: the same, of this broker and its bundles.
+        ``health``: whether it serves and has bookies to write to.
         """
         self._broker = broker
         self._statistics = statistics
         self._cluster = cluster
-        self._has_topic_level = has_topic_level
+        self._levels = levels
+        self._load_rows = load_rows
+        self._bundle_rows = bundle_rows
+        self._health = health
+        self._said_left_out = False
+        self._cache_rates = Rates()
         self._sources = (*(((), source) for source in sources), *labelled)
         self._elsewhere = elsewhere
         self._rows = rows
@@ -134,7 +146,7 @@ class Metrics:
         """All metrics as they are now in this process; ``elsewhere``: what was said in others."""
         from geminga.model.exposition import Page  # not at a start, for nobody has asked
 
-        page = Page()
+        page, levels, left_out = Page(), self._levels, 0
         cluster: Labels = (("cluster", self._cluster),)
         totals: dict[str, float] = {}
         by_namespace: dict[str, dict[str, float]] = {}
@@ -156,21 +168,28 @@ class Metrics:
             of_namespace["pulsar_topics_count"] += 1
             for name, value in values.items():
                 of_namespace[name] = of_namespace.get(name, 0) + value
-            if self._has_topic_level:
-                labels = (*cluster, ("namespace", topic.name.namespace), ("topic", str(topic.name)))
-                page.add_all({name: value for name, value in values.items() if name not in BY_SUBSCRIPTION}, labels)
-                _add_subscriptions(page, topic, stats, labels)
+            if page.series >= levels.series_max:
+                left_out += 1
+                continue
+            if levels.topics:
+                labels = (*cluster, ("namespace", topic.name.namespace), *levels.labels_of(topic.name))
+                page.add_all({name: value for name, value in values.items() if name not in NOT_OF_TOPICS}, labels)
+                self._add_subscriptions(page, topic, stats, labels)
                 for remote, document in replication.items():
                     for name, field in REPLICATION_METRICS.items():
                         page.add(name, (*labels, ("remote_cluster", remote)), _number_of(document, field))
-        if not self._has_topic_level:
+            if levels.cursors:
+                _add_rows(page, cluster, cursor_rows(topic))
+        if not levels.topics:
             for (namespace, remote), values in by_remote.items():
                 page.add_all(values, (*cluster, ("namespace", namespace), ("remote_cluster", remote)))
         for namespace, values in by_namespace.items():
             labels = (*cluster, ("namespace", namespace))
             # Series with and without a topic label must not be mixed: a sum over them would count twice.
             page.add("pulsar_topics_count", labels, values["pulsar_topics_count"])
-            if not self._has_topic_level:
+            if levels.managed_ledgers:
+                _add_rows(page, cluster, ledger_rows(namespace, values))
+            if not levels.topics:
                 self._add_namespace(page, labels, values)
             for name, value in values.items():
                 totals[name] = totals.get(name, 0) + value
@@ -183,18 +202,55 @@ class Metrics:
             page.add("geminga_authorization_sent_away_total", cluster, authorization.lost_rights.sent_away)
         for labels, source in self._sources:
             page.add_source(source, (*cluster, *labels))
-        for labels, samples in self._rows():
-            page.add_all(samples, (*cluster, *labels))
+        _add_rows(page, cluster, self._rows())
+        of_broker = (*cluster, ("broker", self._host))
+        _add_rows(page, of_broker, self._load_rows())
+        if levels.bundles:
+            _add_rows(page, of_broker, self._bundle_rows())
         for labels, said in elsewhere:
             page.add_said(said, (*cluster, *labels))
+        self._tell_left_out(page, cluster, left_out)
         return page.text()
+
+    @property
+    def _host(self) -> str:
+        """As Pulsar names a broker in a label."""
+        return self._broker.web_url.partition("://")[2].rpartition(":")[0]
+
+    def _tell_left_out(self, page: Page, cluster: Labels, left_out: int) -> None:
+        """How many series there are, and how many topics have none because there would be too many."""
+        if left_out and not self._said_left_out:
+            self._said_left_out = True
+            _log.warning(
+                "metrics: %d topics have no series, for there are gemingaMetricsSeriesMax=%d already; totals of the "
+                "broker are of all; exposeTopicLevelMetricsInPrometheus=false has series for each namespace instead",
+                left_out,
+                self._levels.series_max,
+            )
+        page.add("geminga_metrics_topics_left_out", cluster, left_out)
+        page.add("geminga_metrics_series", cluster, page.series + 1)
+
+    def _add_subscriptions(self, page: Page, topic: Topic, stats: Mapping[str, Stats], labels: Labels) -> None:
+        """And consumers and producers, where they are wanted."""
+        _add_subscriptions(page, topic, stats, labels)
+        if self._levels.subscription_backlog_size:
+            for name, document in stats.items():
+                page.add(
+                    "geminga_subscription_backlog_bytes",
+                    (*labels, ("subscription", name)),
+                    _number_of(document, "backlogSize"),
+                )
+        if self._levels.consumers:
+            _add_rows(page, labels, consumer_rows(topic, stats))
+        if self._levels.producers:
+            _add_rows(page, labels, producer_rows(topic, self._statistics))
 
     @staticmethod
     def _add_namespace(page: Page, labels: Labels, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             if name == "pulsar_msg_backlog":
                 page.add(name, (*labels, ("remote_cluster", "local")), value)
-            elif name != "pulsar_topics_count" and name not in OF_ONE_TOPIC:
+            elif name != "pulsar_topics_count" and name not in OF_ONE_TOPIC and name not in ONLY_SUMMED:
                 page.add(name, labels, value)
 
     def _add_broker(self, page: Page, cluster: Labels, totals: Mapping[str, float]) -> None:
@@ -219,9 +275,14 @@ class Metrics:
         latency = broker.publish_latency.quantiles(broker.runtime.clock.monotonic(), PUBLISH_QUANTILES)
         page.add_summary("pulsar_broker_publish_latency", cluster, latency)
         page.add("pulsar_version_info", (*cluster, ("version", broker.version), ("commit", "")), 1)
+        if self._health is not None:
+            of_health = (*cluster, ("broker", self._host), ("metric", "broker_health"))
+            page.add("pulsar_health", of_health, float(self._health()))
         opened, active = broker.connections.opened_count, len(broker.connections.open)
-        host = broker.web_url.partition("://")[2].rpartition(":")[0]
-        of_broker = (*cluster, ("broker", host), ("metric", "broker_connection"))
+        refused = broker.connections.refused_count
+        of_broker = (*cluster, ("broker", self._host), ("metric", "broker_connection"))
+        page.add("pulsar_connection_create_success_count", of_broker, opened - refused)
+        page.add("pulsar_connection_create_fail_count", of_broker, refused)
         page.add("pulsar_active_connections", of_broker, active)
         page.add_all(replicated_subscription_counts(), cluster)
         page.add("pulsar_connection_created_total_count", of_broker, opened)
@@ -239,6 +300,10 @@ class Metrics:
             "pulsar_ml_count", cluster, sum(isinstance(topic, PersistentTopic) for topic in broker.topics.values())
         )
         page.add("pulsar_ml_cache_used_size", cluster, cache.size_bytes)
+        page.add("pulsar_ml_cache_evictions", cluster, cache.evictions)
+        hits, misses = self._cache_rates.update(broker.runtime.clock.monotonic(), (cache.hits, cache.misses))
+        page.add("pulsar_ml_cache_hits_rate", cluster, hits)
+        page.add("pulsar_ml_cache_misses_rate", cluster, misses)
         for part, count in broker.failures.counts.items():
             page.add("geminga_failures_total", (*cluster, ("part", part)), count)
 
@@ -250,7 +315,7 @@ class Metrics:
 
         for labels, values in transaction_metrics(broker.use_transactions(), broker.runtime.clock.monotonic()):
             page.add_all(values, (*cluster, *labels))
-        if self._has_topic_level:
+        if self._levels.topics:
             for labels, values in pending_ack_metrics(broker.topics.values()):
                 page.add_all(values, (*cluster, *labels))
 
@@ -266,12 +331,15 @@ class Metrics:
             stats.sizes.count if stats is not None else 0,
             sum(entries for entries, _ in reads),
             sum(misses for _, misses in reads),
+            int(stats.sizes.total) if stats is not None else 0,
         )
         rates = topic.storage_rates.update(now_s, counters)
         values: dict[str, float] = {
             "pulsar_storage_write_rate": rates[0],
             "pulsar_storage_read_rate": rates[1],
             "pulsar_storage_read_cache_misses_rate": rates[2],
+            "write_bytes_rate": rates[3],
+            "written_entries": counters[0],
         }
         if stats is not None:
             written, of_ledger = stats.latencies(now_s)
@@ -344,6 +412,11 @@ def _add_subscriptions(page: Page, topic: Topic, stats: Mapping[str, Stats], lab
                 if count:  # six more series for each subscription, of which most never are held
                     reason = (*own, ("reason", level.lower()))
                     page.add(f"pulsar_subscription_dispatch_throttled_{metric}_events", reason, count)
+
+
+def _add_rows(page: Page, labels: Labels, rows: Iterable[Row]) -> None:
+    for own, values in rows:
+        page.add_all(values, (*labels, *own))
 
 
 def _number_of(stats: Mapping[str, object], field: str) -> float:

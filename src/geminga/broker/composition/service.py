@@ -163,7 +163,8 @@ class Broker:
 
     def _new_lookup(self, silent: SilentBrokers | None) -> TopicLookup:
         peers = PeerClusters(self.resources, self.config.cluster_name, self.namespaces.policies)
-        return TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace, silent, peers)
+        known, now = self.registry.require_namespace, self.runtime.clock.monotonic
+        return TopicLookup(self.ownership, lambda: self.endpoints, known, silent, peers, monotonic=now)
 
     def _new_registry(self) -> TopicRegistry:
         return TopicRegistry(

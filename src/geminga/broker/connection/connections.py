@@ -39,7 +39,7 @@ class OpenConnection(Peer, Protocol):
 class Connections:
     """See the module."""
 
-    __slots__ = ("_by_ip", "_config", "_strangers", "open", "opened_count")
+    __slots__ = ("_by_ip", "_config", "_strangers", "open", "opened_count", "refused_count")
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self._config = config
@@ -49,6 +49,8 @@ class Connections:
         self.open: dict[OpenConnection, None] = {}
         #: Accepted since the start; read at scrape time.
         self.opened_count = 0
+        #: Of these, those that could not stay.
+        self.refused_count = 0
 
     def opened(self, connection: OpenConnection) -> str:
         """Count a connection; why it can not stay, or an empty text."""
@@ -58,11 +60,13 @@ class Connections:
         count = self._by_ip.get(address, 0) + 1
         self._by_ip[address] = count
         config = self._config
+        refusal = ""
         if config.connections_max and len(self.open) > config.connections_max:
-            return f"reached brokerMaxConnections={config.connections_max}"
-        if config.connections_per_ip_max and count > config.connections_per_ip_max:
-            return f"reached brokerMaxConnectionsPerIp={config.connections_per_ip_max}"
-        return ""
+            refusal = f"reached brokerMaxConnections={config.connections_max}"
+        elif config.connections_per_ip_max and count > config.connections_per_ip_max:
+            refusal = f"reached brokerMaxConnectionsPerIp={config.connections_per_ip_max}"
+        self.refused_count += bool(refusal)
+        return refusal
 
     def closed(self, connection: OpenConnection) -> None:
         """A connection is gone."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from math import sqrt
 from typing import Final
 
 from geminga.broker.load.ports import LoadPeers, StatsSource, UsageSource
@@ -27,7 +28,14 @@ from geminga.broker.load_rules.isolation import (
 )
 from geminga.broker.load_rules.members import namespace_of
 from geminga.broker.load_rules.news import Said, is_news
-from geminga.broker.load_rules.reports import BROKERS_PATH, BrokerReport, decode_report, encode_report, report_path
+from geminga.broker.load_rules.reports import (
+    BROKERS_PATH,
+    BrokerReport,
+    BundleStats,
+    decode_report,
+    encode_report,
+    report_path,
+)
 from geminga.broker.ownership.core.local_policies import decode_local_policies, local_policies_path
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import CorruptionError, GemingaError, MetadataError
@@ -84,6 +92,10 @@ class LoadBalancer:
         self.moves = 0
         self.brokers_relieved = 0
         self.splits = 0
+        #: The same of what was refused; bundles that were given to somebody, and for which there was nobody.
+        self.moves_failed = self.splits_failed = self.assigned = self.not_assigned = 0
+        #: What its bundles carried at the last look.
+        self.own_bundles: Mapping[str, BundleStats] = {}
 
     def start(self) -> None:
         """Report now, and go on; this broker is a member."""
@@ -112,7 +124,12 @@ class LoadBalancer:
         """Who of these brokers is to take a bundle that nobody has; by rules as they were read last."""
         self._balancing.see(reports)
         now_s = self._runtime.clock.monotonic()
-        return self._balancing.assign(bundle, self._rules, now_s, self._runtime.rng.below(1 << 30))
+        chosen = self._balancing.assign(bundle, self._rules, now_s, self._runtime.rng.below(1 << 30))
+        if chosen is None:
+            self.not_assigned += 1
+        else:
+            self.assigned += 1
+        return chosen
 
     def metrics(self) -> Mapping[str, float]:
         """Of this broker's load, and of what it did as the leader, under Pulsar's names."""
@@ -128,6 +145,47 @@ class LoadBalancer:
             "pulsar_lb_bundles_split_total": self.splits,
         }
 
+    def rows(self) -> Iterator[tuple[tuple[tuple[str, str], ...], Mapping[str, float]]]:
+        """All that is told, with labels: how busy the brokers are, decisions by their outcome.
+
+        Decisions are counted at the leader. A move is for load, and a split for size: there are no other reasons.
+        """
+        for name, value in self.metrics().items():
+            kind = "bundlesSplit" if "split" in name else "bundleUnloading" if "unload" in name else "loadBalance"
+            yield (("metric", kind),), {name: value}
+        own = self._usage().largest_share()
+        yield (("feature", "max_ema"),), {"pulsar_lb_resource_usage": own}
+        shares = [report.usage.largest_share() for report in self._balancing.reports.values()]
+        if shares:
+            mean = sum(shares) / len(shares)
+            deviation = sqrt(sum((share - mean) ** 2 for share in shares) / len(shares))
+            for name, value in (("avg", mean), ("std", deviation)):
+                yield (("feature", "max_ema"), ("stat", name)), {"pulsar_lb_resource_usage_stats": value}
+        for result, count in (("Success", self.assigned), ("Failure", self.not_assigned)):
+            yield (("result", result),), {"pulsar_lb_assign_broker_breakdown_total": count}
+        for result, moves, splits in (
+            ("Success", self.moves, self.splits),
+            ("Failure", self.moves_failed, self.splits_failed),
+        ):
+            yield (("result", result), ("reason", "Overloaded")), {"pulsar_lb_unload_broker_breakdown_total": moves}
+            yield (("result", result), ("reason", "Unknown")), {"pulsar_lb_bundles_split_breakdown_total": splits}
+
+    def bundle_rows(self) -> Iterator[tuple[tuple[tuple[str, str], ...], Mapping[str, float]]]:
+        """What this broker's bundles carried when it looked last."""
+        for bundle, stats in self.own_bundles.items():
+            yield (
+                (("bundle", bundle), ("metric", "bundle")),
+                {
+                    "pulsar_bundle_msg_rate_in": stats.rates.messages_in,
+                    "pulsar_bundle_msg_rate_out": stats.rates.messages_out,
+                    "pulsar_bundle_msg_throughput_in": stats.rates.bytes_in,
+                    "pulsar_bundle_msg_throughput_out": stats.rates.bytes_out,
+                    "pulsar_bundle_topics_count": stats.topics,
+                    "pulsar_bundle_consumer_count": stats.consumers,
+                    "pulsar_bundle_producer_count": stats.producers,
+                },
+            )
+
     async def _run(self) -> None:
         while not self._ending.is_set():
             await self._report()
@@ -141,6 +199,7 @@ class LoadBalancer:
 
     async def _report(self) -> None:
         usage, stats = self._usage(), await self._stats()
+        self.own_bundles = stats
         now_s = self._runtime.clock.monotonic()
         if not self._peers.is_member or not is_news(self._said, usage, stats, now_s, self._config):
             return
@@ -248,6 +307,7 @@ class LoadBalancer:
             try:
                 await self._peers.split(split.bundle, unload=self._config.unloads_splits)
             except GemingaError as error:
+                self.splits_failed += 1
                 _log.warning("bundle %s was not split: %s", split.bundle, error)
                 continue
             self.splits += 1
@@ -264,6 +324,7 @@ class LoadBalancer:
             try:
                 await self._peers.unload(move.bundle, move.destination)
             except GemingaError as error:
+                self.moves_failed += 1
                 _log.warning("bundle %s was not unloaded: %s", move.bundle, error)
                 continue
             self.moves += 1

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.broker.ownership.core.direction import Direction, direct_lookup
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import Elsewhere, OtherPlaces, Ownership, Unknown
-from geminga.model.errors import NotInThisClusterError, UnavailableError
+from geminga.model.errors import GemingaError, NotInThisClusterError, UnavailableError
+from geminga.model.histogram import Latencies, Quantiles
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
     from geminga.broker.ownership.silent_brokers import SilentBrokers
+
+
+#: As Pulsar has them for ``pulsar_broker_lookup``.
+QUANTILES: Final = (0.5, 0.99, 0.999, 1.0)
 
 
 class Place(NamedTuple):
@@ -30,7 +35,19 @@ class Place(NamedTuple):
 class TopicLookup:
     """See the module."""
 
-    __slots__ = ("_own", "_ownership", "_peers", "_require_namespace", "_silent")
+    __slots__ = (
+        "_latency",
+        "_monotonic",
+        "_own",
+        "_ownership",
+        "_peers",
+        "_require_namespace",
+        "_silent",
+        "answers",
+        "failures",
+        "redirects",
+        "under_way",
+    )
 
     def __init__(
         self,
@@ -39,6 +56,8 @@ class TopicLookup:
         require_namespace: Callable[[TopicName], Awaitable[object]],
         silent: SilentBrokers | None = None,
         peers: OtherPlaces | None = None,
+        *,
+        monotonic: Callable[[], float],
     ) -> None:
         """``own``: this broker's listeners. ``require_namespace`` raises TopicNotFoundError where there is none,
         NotInThisClusterError where it lives in other clusters alone.
@@ -51,6 +70,22 @@ class TopicLookup:
         self._own = own
         self._require_namespace = require_namespace
         self._silent = silent
+        self._monotonic = monotonic
+        self._latency = Latencies()
+        #: Since the start: that it is here, that it is asked for elsewhere, errors. And those that are not over.
+        self.answers = self.redirects = self.failures = self.under_way = 0
+
+    def metrics(self) -> Mapping[str, float | Quantiles]:
+        """Under Pulsar's names; the latency is in seconds there, as of all that were answered."""
+        values, seen, total = self._latency.quantiles(self._monotonic(), QUANTILES)
+        in_seconds = tuple((quantile, value / 1000) for quantile, value in values)
+        return {
+            "pulsar_broker_lookup": Quantiles(in_seconds, seen, total / 1000),
+            "pulsar_broker_lookup_answers_total": self.answers,
+            "pulsar_broker_lookup_redirects_total": self.redirects,
+            "pulsar_broker_lookup_failures_total": self.failures,
+            "pulsar_broker_lookup_pending_requests": self.under_way,
+        }
 
     async def find(self, name: TopicName, listener: str = "", *, is_authoritative: bool = False) -> Place:
         """Where to go through ``listener`` (empty: the default); ``is_authoritative``: another broker sent the client.
@@ -58,6 +93,23 @@ class TopicLookup:
         Raises TopicNotFoundError without the topic's namespace; NotInThisClusterError where it lives in other clusters
         alone, none of them a peer; UnavailableError where nobody can tell, or there is no such listener; StorageError.
         """
+        since_s = self._monotonic()
+        self.under_way += 1
+        try:
+            place = await self._find(name, listener, is_authoritative=is_authoritative)
+        except GemingaError:
+            self.failures += 1
+            raise
+        finally:
+            self.under_way -= 1
+        if place.elsewhere is None and not place.is_to_ask:
+            self.answers += 1
+        else:
+            self.redirects += 1
+        self._latency.add((self._monotonic() - since_s) * 1000)
+        return place
+
+    async def _find(self, name: TopicName, listener: str, *, is_authoritative: bool) -> Place:
         try:
             await self._require_namespace(name)
         except NotInThisClusterError:

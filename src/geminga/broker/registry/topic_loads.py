@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.failures import Failures, Kind
 from geminga.model.errors import GemingaError, TooManyRequestsError, UnavailableError
+from geminga.model.histogram import Latencies, Quantiles
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Clock, spawn
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Loads that run before any has to wait, and that are quick: beyond them each takes longer, and none is done sooner.
 AT_ONCE_MAX: Final = 128
+#: As Pulsar has them for ``pulsar_topic_load_times``.
+QUANTILES: Final = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999)
 
 
 class Load:
@@ -49,7 +52,18 @@ class Load:
 class TopicLoads:
     """See the module."""
 
-    __slots__ = ("_clock", "_config", "_failures", "_loads", "_queue", "_run", "_running", "_timer")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_failures",
+        "_latency",
+        "_loads",
+        "_queue",
+        "_run",
+        "_running",
+        "_timer",
+        "failed_count",
+    )
 
     def __init__(
         self,
@@ -70,6 +84,9 @@ class TopicLoads:
         #: While there is something in it.
         self._queue: LoadQueue | None = None
         self._timer: asyncio.TimerHandle | None = None
+        #: Of loads that made a topic, from the moment they began; and how many made none.
+        self._latency = Latencies()
+        self.failed_count = 0
 
     def find(self, key: str) -> Load | None:
         """That of a topic; None: it is not being loaded, and does not wait to be."""
@@ -82,10 +99,14 @@ class TopicLoads:
         """Those that have begun."""
         return iter([self._loads[key] for key in self._running])
 
-    def metrics(self) -> Mapping[str, float]:
-        """How many run, under Pulsar's name, and how many wait."""
-        waiting = 0 if self._queue is None else len(self._queue)
-        return {"pulsar_broker_topic_load_pending_requests": len(self._running), "geminga_topic_loads_waiting": waiting}
+    def metrics(self) -> Mapping[str, float | Quantiles]:
+        """How many run, how long they took (ms) and how many failed, under Pulsar's names, and how many wait."""
+        return {
+            "pulsar_broker_topic_load_pending_requests": len(self._running),
+            "pulsar_topic_load_times": self._latency.quantiles(self._clock.monotonic(), QUANTILES),
+            "pulsar_topic_load_failed_total": self.failed_count,
+            "geminga_topic_loads_waiting": 0 if self._queue is None else len(self._queue),
+        }
 
     def ask(self, load: Load, *, is_for_client: bool) -> None:
         """Load it, now or in its turn. Raises TooManyRequestsError."""
@@ -193,7 +214,11 @@ class TopicLoads:
         finally:
             key = str(load.name)
             del self._loads[key]
-            del self._running[key]
+            began_s = self._running.pop(key)
+            if isinstance(result, GemingaError):
+                self.failed_count += 1
+            else:
+                self._latency.add((self._clock.monotonic() - began_s) * 1000)
             if self._queue is not None:
                 self._queue.ended(key)
             load.end(result)

@@ -123,7 +123,7 @@ class TopicStatistics:
             **_offloaded(topic),
             **_transactions(topic),
             "publishRateLimitedTimes": topic.throttles.publish_limited_times,
-            "publishers": [self._publisher(topic, producer) for producer in publishers],
+            "publishers": [self.publisher(topic, producer) for producer in publishers],
             "waitingPublishers": waiting,
             "subscriptions": {**subscriptions},
             "replication": {**replication},
@@ -133,7 +133,8 @@ class TopicStatistics:
             "lastPublishTimeStamp": topic.publishing.last_published_ms,
         }
 
-    def _publisher(self, topic: Topic, producer: Producer) -> Document:
+    def publisher(self, topic: Topic, producer: Producer) -> Document:
+        """``PublisherStats``."""
         if producer.rates is None:
             producer.rates = Rates()
         counters = (producer.messages_in, producer.bytes_in, producer.chunks_in)

@@ -33,13 +33,18 @@ def transaction_metrics(service: TransactionService, now_s: float) -> Iterator[t
 def _of_coordinator(coordinator: TransactionCoordinator, now_s: float) -> Mapping[str, float]:
     stats = coordinator.stats
     counts, _ = coordinator.execution_ms.window(now_s)
+    totals = {
+        "created": stats.begun,
+        "committed": stats.committed,
+        "aborted": stats.aborted,
+        "timeout": stats.timed_out,
+        "append_log": stats.appended,
+    }
     return {
         "pulsar_txn_active_count": stats.active,
-        "pulsar_txn_created_total": stats.begun,
-        "pulsar_txn_committed_total": stats.committed,
-        "pulsar_txn_aborted_total": stats.aborted,
-        "pulsar_txn_timeout_total": stats.timed_out,
-        "pulsar_txn_append_log_total": stats.appended,
+        **{f"pulsar_txn_{name}_total": count for name, count in totals.items()},
+        # As older ones had them, which boards ask for still.
+        **{f"pulsar_txn_{name}_count": count for name, count in totals.items()},
         **{
             f"pulsar_txn_execution_latency_{ending}": count
             for ending, count in zip(EXECUTION_ENDINGS, counts, strict=True)

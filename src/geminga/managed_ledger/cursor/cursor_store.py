@@ -67,10 +67,13 @@ class CursorStore:
         "_segments",
         "_services",
         "_waiters",
+        "failed_saves",
         "last_marker",
         "last_marker_ms",
         "last_switch_ms",
         "persisted_mark_delete",
+        "saves",
+        "written_bytes",
     )
 
     def __init__(
@@ -103,6 +106,8 @@ class CursorStore:
         self._idle: list[asyncio.Future[None]] | None = None
         #: The node is gone: nothing is written any more.
         self._is_deleted = False
+        #: Since it was opened: saves that are durable and that failed, and bytes of the former.
+        self.saves = self.failed_saves = self.written_bytes = 0
         #: The newest durable marker, and when it became that (ms since the epoch); None if the node has the state.
         self.last_marker: Position | None = None
         self.last_marker_ms = 0
@@ -217,7 +222,11 @@ class CursorStore:
         """A persist ended; start the next if anybody waits, or the time for it came meanwhile."""
         self._busy = False
         if error is not None:
+            self.failed_saves += 1
             self._is_dirty, self._is_due = True, False
+        else:
+            self.saves += 1
+            self.written_bytes += self.saved_bytes
         for done in waiters:
             done(error)
         if self._busy:

@@ -72,7 +72,7 @@ class TailWindow:
 class EntryCache:
     """The budget and the order of eviction; the windows belong to the managed ledgers."""
 
-    __slots__ = ("_is_marked", "_order", "budget_bytes", "hits", "misses", "size_bytes")
+    __slots__ = ("_is_marked", "_order", "budget_bytes", "evictions", "hits", "misses", "size_bytes")
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
@@ -80,6 +80,8 @@ class EntryCache:
         #: Entries served from here / from bookies, for metrics.
         self.hits = 0
         self.misses = 0
+        #: Appends that were thrown out before every reader had them, or were read by nobody.
+        self.evictions = 0
         #: Appends, oldest first: the window and the last entry id. None (at most one) marks a tick.
         self._order: deque[tuple[TailWindow, int] | None] = deque()
         self._is_marked = False
@@ -139,4 +141,5 @@ class EntryCache:
         if oldest is None:
             self._is_marked = False
         else:
+            self.evictions += 1
             self.size_bytes -= oldest[0].evict_through(oldest[1])

@@ -41,6 +41,14 @@ def test_brokers_that_join_carry_their_share_within_ten_rounds() -> None:
         assert metrics["pulsar_lb_unload_bundle_total"] == len(cluster.moved)
         assert metrics["pulsar_lb_unload_broker_total"] >= 1
         assert metrics["pulsar_lb_cpu_usage"] == cluster.carried()[first.id] / 1000
+        rows = {(name, labels): value for labels, values in first.balancer.rows() for name, value in values.items()}
+        assert rows["pulsar_lb_cpu_usage", (("metric", "loadBalance"),)] == metrics["pulsar_lb_cpu_usage"]
+        moved = rows["pulsar_lb_unload_broker_breakdown_total", (("result", "Success"), ("reason", "Overloaded"))]
+        assert moved == len(cluster.moved)
+        deviation = rows["pulsar_lb_resource_usage_stats", (("feature", "max_ema"), ("stat", "std"))]
+        assert 0 <= deviation < rows["pulsar_lb_resource_usage_stats", (("feature", "max_ema"), ("stat", "avg"))]
+        bundles = {dict(labels)["bundle"]: values for labels, values in first.balancer.bundle_rows()}
+        assert sum(values["pulsar_bundle_topics_count"] for values in bundles.values()) >= len(bundles) > 0
         await cluster.run(40 * MINUTE_S)
         assert len(cluster.moved) == len(set(cluster.moved)), "something came back after the grace period"
 

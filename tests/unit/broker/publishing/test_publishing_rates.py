@@ -169,7 +169,7 @@ def test_statistics_and_metrics_tell_who_was_held() -> None:
         of_subscription = told["subscriptions"]["sub"]
         assert of_subscription["dispatchThrottledMsgEventsByTopicLimit"] >= 10
         assert of_subscription["dispatchThrottledBytesEventsByTopicLimit"] == 0
-        text = Metrics(world.broker, statistics, cluster="standalone", has_topic_level=True).text()
+        text = Metrics(world.broker, statistics, cluster="standalone").text()
         (times,) = re.findall(r"^pulsar_publish_rate_limit_times.*", text, re.MULTILINE)
         assert times.endswith('topic="persistent://public/default/topic"} 11')
         found = re.findall(

@@ -23,7 +23,7 @@ OF_COORDINATORS = {
 
 def page_of(world: BrokerWorld) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
-    text = Metrics(world.broker, statistics, cluster="standalone", has_topic_level=True).text()
+    text = Metrics(world.broker, statistics, cluster="standalone").text()
     return {(each.name, frozenset(each.labels.items())): each.value for each in samples(text)}
 
 
@@ -54,7 +54,9 @@ def test_transactions_are_counted_by_pulsars_names() -> None:
         page = page_of(world)
         mine = frozenset({("cluster", "standalone"), ("coordinator_id", "1")})
         found = {name: value for (name, labels), value in page.items() if labels == mine}
-        assert set(found) == {*OF_COORDINATORS, "geminga_txn_ending_count"}
+        older = {name.replace("_total", "_count") for name in OF_COORDINATORS if name.endswith("_total")}
+        assert set(found) == {*OF_COORDINATORS, *older, "geminga_txn_ending_count"}
+        assert all(found[name] == found[name.replace("_count", "_total")] for name in older)
         counted = {name.removeprefix("pulsar_txn_"): found[name] for name in OF_COORDINATORS if "latency" not in name}
         assert counted == {
             "active_count": 1,

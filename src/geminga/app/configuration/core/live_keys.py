@@ -126,7 +126,6 @@ OF_OTHERS: Final = frozenset(
         "dispatcherReadFailureBackoffMandatoryStopTimeInMs",
         "entryFilterNames",
         "entryFiltersDirectory",
-        "exposeBundlesMetricsInPrometheus",
         "httpRequestsFailOnUnknownPropertiesEnabled",
         "keySharedUnblockingIntervalMs",
         "loadBalanceSheddingDelayInSeconds",

@@ -157,15 +157,6 @@ GROUPS: Final = (
         _keys("autoSkipNonRecoverableData managedLedgerForceRecovery schemaLedgerForceRecovery lazyCursorRecovery"),
     ),
     Unbuilt(
-        "Metrics",
-        "they are not in /metrics",
-        _keys(
-            "exposeConsumerLevelMetricsInPrometheus exposeProducerLevelMetricsInPrometheus "
-            "exposeManagedCursorMetricsInPrometheus exposeBundlesMetricsInPrometheus "
-            "splitTopicAndPartitionLabelInPrometheus"
-        ),
-    ),
-    Unbuilt(
         "Other behaviour",
         "it is not there",
         _keys(

@@ -1,0 +1,130 @@
+"""What ``expose*InPrometheus`` add to ``/metrics``, and where the number of series ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.app.configuration.server_config import ServerConfig
+from geminga.app.servers.metric_settings import metric_levels
+from geminga.broker.composition.metric_levels import MetricLevels
+from geminga.broker.composition.metrics import Metrics
+from geminga.broker.statistics.topics import TopicStatistics
+from geminga.runtime import wait_ms
+from support.house.exposition import Sample, samples
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+
+PARTITION = f"{TOPIC}-partition-3"
+
+
+async def used(world: BrokerWorld) -> None:
+    """Two topics, one of them a partition: a producer, a consumer that acknowledged nothing, a message."""
+    client = await world.client()
+    for number, topic in enumerate((TOPIC, PARTITION), 1):
+        await client.create_producer(topic, producer_id=number)
+        await client.subscribe(topic, consumer_id=number)
+        await client.publish(0, producer_id=number)
+    await wait_ms(100)
+
+
+def page_of(world: BrokerWorld, levels: MetricLevels) -> list[Sample]:
+    statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
+    return samples(Metrics(world.broker, statistics, cluster="c", levels=levels).text())
+
+
+def named(page: list[Sample], start: str) -> list[Sample]:
+    return [sample for sample in page if sample.name.startswith(start)]
+
+
+def test_consumers_producers_and_cursors_have_series_if_asked_for() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await used(world)
+        plain = page_of(world, MetricLevels())
+        for start in ("pulsar_consumer_", "pulsar_producer_", "pulsar_ml_cursor_", "geminga_subscription_backlog"):
+            assert not named(plain, start)
+        page = page_of(
+            world, MetricLevels(consumers=True, producers=True, cursors=True, subscription_backlog_size=True)
+        )
+        (unacked,) = [
+            sample for sample in named(page, "pulsar_consumer_unacked_messages") if sample.labels["topic"] == TOPIC
+        ]
+        assert unacked.value == 0  # an exclusive one is not counted
+        assert {"subscription", "consumer_name", "consumer_id"} <= unacked.labels.keys()
+        (permits, _) = named(page, "pulsar_consumer_available_permits")
+        assert permits.value == 999
+        assert {sample.labels["producer_id"] for sample in named(page, "pulsar_producer_msg_rate_in")} == {"1", "2"}
+        assert len(named(page, "pulsar_producer_msg_average_Size")) == 2
+        ledgers = {sample.labels["ledger_name"] for sample in named(page, "pulsar_ml_cursor_persistLedgerSucceed")}
+        assert "public/default/persistent/topic" in ledgers
+        assert all(sample.value > 0 for sample in named(page, "geminga_subscription_backlog_bytes"))
+
+    run_with_broker(scenario)
+
+
+def test_partition_is_a_label_of_its_own_if_asked_for() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await used(world)
+        page = page_of(world, MetricLevels(splits_partitions=True))
+        found = {(each.labels["topic"], each.labels["partition"]) for each in named(page, "pulsar_in_messages_total")}
+        assert found == {(TOPIC, "-1"), (TOPIC, "3")}
+
+    run_with_broker(scenario)
+
+
+def test_managed_ledgers_are_summed_by_namespace() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await used(world)
+        page = page_of(world, MetricLevels())
+        (added,) = named(page, "pulsar_ml_AddEntrySucceed")
+        assert (added.value, added.labels["namespace"]) == (2, "public/default")
+        sizes = {each.labels["quantile"]: each.value for each in page if each.name == "pulsar_ml_EntrySizeBuckets"}
+        assert sizes["0.0_128.0"] == 2 == sum(sizes.values())
+        assert not named(page_of(world, MetricLevels(managed_ledgers=False)), "pulsar_ml_AddEntry")
+
+    run_with_broker(scenario)
+
+
+def test_topics_beyond_the_limit_have_no_series_and_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await used(world)
+        whole = page_of(world, MetricLevels())
+        (series,) = named(whole, "geminga_metrics_series")
+        assert series.value == len(whole)
+        statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
+        metrics = Metrics(world.broker, statistics, cluster="c", levels=MetricLevels(series_max=1))
+        for _ in range(2):
+            page = samples(metrics.text())
+            assert len(named(page, "pulsar_in_messages_total")) == 1
+            (left_out,) = named(page, "geminga_metrics_topics_left_out")
+            assert left_out.value == 1
+            # Totals are of all.
+            (topics,) = named(page, "pulsar_broker_topics_count")
+            assert topics.value == 2
+
+    run_with_broker(scenario)
+    assert [record.message for record in caplog.records if "gemingaMetricsSeriesMax=1" in record.message] == [
+        "metrics: 1 topics have no series, for there are gemingaMetricsSeriesMax=1 already; totals of the broker are "
+        "of all; exposeTopicLevelMetricsInPrometheus=false has series for each namespace instead"
+    ]
+
+
+def test_settings_say_what_has_series() -> None:
+    assert metric_levels(ServerConfig()) == MetricLevels()
+    assert metric_levels(ServerConfig(bundle_metrics=True, metric_series_max=7)) == MetricLevels(
+        bundles=True, series_max=7
+    )
+
+
+def test_lookups_and_cache_are_counted() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        from geminga.model.errors import GemingaError
+        from geminga.model.topic_name import TopicName
+
+        lookup = world.broker.lookup
+        await lookup.find(TopicName.parse(TOPIC))
+        with pytest.raises(GemingaError):
+            await lookup.find(TopicName.parse("persistent://public/none/t"))
+        told = lookup.metrics()
+        assert told["pulsar_broker_lookup_answers_total"] == told["pulsar_broker_lookup_failures_total"] == 1
+        assert told["pulsar_broker_lookup_redirects_total"] == told["pulsar_broker_lookup_pending_requests"] == 0
+
+    run_with_broker(scenario)

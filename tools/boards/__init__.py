@@ -1,0 +1,1 @@
+"""Boards and alert rules against what Geminga's processes really tell: ``make boards``, ``docs/metrics.md``."""
