@@ -30,6 +30,7 @@ from bench.catch_up import catch_up
 from bench.client import client as measure_client
 from bench.cursor import holes as measure_cursor
 from bench.delayed import delayed
+from bench.geo import geo
 from bench.isolation import RATE, SIZE, isolation
 from bench.lake import lake
 from bench.measure import DURABLE, Row
@@ -184,6 +185,12 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         f"both: {DURABLE}",
         lambda b, _: unused(b),
     ),
+    "geo": (
+        "a cluster copies to another: CPU of both sides, rate, lag, many topics, a link that is cut; beside Apache "
+        "Pulsar (times: above 1 is better)",
+        "both servers of both sides sync their journal before each answer, on the same disk",
+        lambda b, o: geo(b, o),
+    ),
     "loops": (
         "asyncio against uvloop",
         f"all: {DURABLE}",
@@ -247,17 +254,20 @@ def main() -> int:
     parser.add_argument("--warmup", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3, help="publish: turns of floor and product, medians are shown")
     parser.add_argument("--rate", type=int, default=2_000, help="latency: sends per second")
-    parser.add_argument("--count", type=int, default=10_000, help="topics: how many")
+    parser.add_argument("--count", type=int, default=10_000, help="topics, geo: how many")
     parser.add_argument("--turns", type=int, default=3, help="peers, secure, transactions: of each server in each row")
     parser.add_argument(
         "-k",
         default="",
         metavar="TEXT",
-        help='peers, secure, transactions, isolation: rows whose name contains this, or "a or b"; spark: queries, too',
+        help='peers, secure, transactions, isolation: rows whose name contains this, or "a or b"; spark: queries, geo: '
+        "cost, lag, topics, cut, the same way",
     )
     parser.add_argument(
         "--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default); entries: 4"
     )
+    parser.add_argument("--alone", action="store_true", help="geo: without Apache Pulsar")
+    parser.add_argument("--cut-seconds", type=float, default=30.0, help="geo: how long the link is cut (600: in full)")
     parser.add_argument("--messages", type=int, default=0, help="lake: how many (1,000,000 by default)")
     parser.add_argument("--profile", action="store_true", help="peers: say where Geminga's processor time went")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")

@@ -62,13 +62,15 @@ def copy_of(
         return None
     if metadata.replicate_to and remote not in map(text_of, metadata.replicate_to):
         return None
-    if any(hide(position, metadata) for hide in hides):
-        return None
+    for hide in hides:
+        if hide(position, metadata):
+            return None
     metadata.replicated_from = local
     for field in ("txnid_most_bits", "txnid_least_bits"):
         metadata.ClearField(field)
-    for index in range(len(metadata.properties) - 1, -1, -1):
-        if metadata.properties[index].key == SOURCE_POSITION:
-            del metadata.properties[index]
-    metadata.properties.add(key=SOURCE_POSITION, value=f"{position.ledger_id}:{position.entry_id}")
+    properties = metadata.properties
+    for index in range(len(properties) - 1, -1, -1):
+        if properties[index].key == SOURCE_POSITION:
+            del properties[index]
+    properties.add(key=SOURCE_POSITION, value=f"{position.ledger_id}:{position.entry_id}")
     return Copy(metadata, entry[offset:])
