@@ -18,13 +18,13 @@ DEFECTS: Final = (
     "the cursor goes past what was not answered for: it is lost when the link ends",
     "what is passed over behind the last that is sent stays a backlog",
     "what was to be sent to a cluster that is away is lost",
-    "what was stored behind a refused message moves the cursor past that one",
-    "an answer of a link that ended counts for what another one sends",
     "each change of a policy throws away what was not copied yet",
     "a cluster that was taken out is copied to on",
     "a topic is copied to its own cluster",
-    "a topic that is given away is copied still while its next owner begins",
-    "a cluster that is away is asked ten times a second, for each topic",
+    "what is sent again is there twice where the other cluster deduplicates",
+    "the next link finds its producer's name taken by the one before",
+    "what was not copied to a cluster that was taken out is kept for it, and copied when it is there again",
+    "positions are ordered by entry: what comes in the next ledger is taken for a repetition and lost",
 )
 SEEDS = 60
 

@@ -14,6 +14,8 @@ from support.clusters.mesh_world import NAMES, NAMESPACES, MeshCluster
 
 #: Between two looks at whether a change took effect.
 LOOK_S: Final = 0.05
+#: ... and until it must have taken effect, whatever happens meanwhile.
+FOLLOWED_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -71,8 +73,10 @@ class MeshPolicies:
             self._asked(name, before[name])
         while await self.cluster.administer(*call) not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
             await self.world.sleep(LOOK_S)
+        asked_s = self.world.now
         for name in changed:
             while not await self.is_followed(name):
+                assert self.world.now < asked_s + FOLLOWED_S, f"{name} has other cursors than for {clusters}"
                 await self.world.sleep(LOOK_S)
             self._followed(name)
 
