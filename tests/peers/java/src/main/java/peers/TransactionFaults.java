@@ -256,7 +256,20 @@ final class TransactionFaults {
             try {
                 long start = System.nanoTime();
                 refused(() -> {
-                    PulsarClient t = w.other(World.builder().serviceUrl(w.url).enableTransaction(true).operationTimeout(10, TimeUnit.SECONDS).build());
+                    // Its constructor waits for the coordinators without a limit: for ever, if the client cuts its own
+                    // connection with the first refusal while the others are on their way (seen on a machine under load).
+                    CompletableFuture<PulsarClient> made = new CompletableFuture<>();
+                    ClientBuilder b = World.builder().serviceUrl(w.url).enableTransaction(true).operationTimeout(10, TimeUnit.SECONDS);
+                    Thread maker = new Thread(() -> {
+                        try {
+                            made.complete(b.build());
+                        } catch (Exception error) {
+                            made.completeExceptionally(error);
+                        }
+                    });
+                    maker.setDaemon(true);
+                    maker.start();
+                    PulsarClient t = w.other(made.get(25, TimeUnit.SECONDS));
                     t.newTransaction().withTransactionTimeout(1, TimeUnit.MINUTES).build().get(15, TimeUnit.SECONDS);
                 }, PulsarClientException.class, TransactionCoordinatorClientException.class);
                 // The client looks for coordinators for as long as an operation may take, twice.
