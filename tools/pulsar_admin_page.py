@@ -19,7 +19,6 @@ from tools.interop.admin.recorded import recorded
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md"
 #: Commands whose broker answers 501, with what is not built; a test asks a broker for each.
 _COMPACTION: Final = "compaction"
-_REPLICATION: Final = "rates of replication"
 _PAUSE: Final = "pausing dispatch while acknowledgments are written"
 _GROUPS: Final = "resource groups"
 _SHADOW: Final = "shadow topics"
@@ -33,7 +32,6 @@ REFUSED: Final[dict[str, str]] = {
     "namespaces set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
     "namespaces set-encryption-required": "refusing what is not encrypted",
     "namespaces set-entry-filters": _FILTERS,
-    "namespaces set-replicator-dispatch-rate": _REPLICATION,
     "namespaces set-resource-group": _GROUPS,
     "namespaces update-migration-state": _MIGRATION,
     "persistent compact": _COMPACTION,
@@ -45,11 +43,9 @@ REFUSED: Final[dict[str, str]] = {
     "topicPolicies set-compaction-threshold": _COMPACTION,
     "topicPolicies set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
     "topicPolicies set-entry-filters-per-topic": _FILTERS,
-    "topicPolicies set-replicator-dispatch-rate": _REPLICATION,
     "topics compact": _COMPACTION,
     "topics create-shadow-topic": _SHADOW,
     "topics set-compaction-threshold": _COMPACTION,
-    "topics set-replicator-dispatch-rate": _REPLICATION,
     "topics set-shadow-topics": _SHADOW,
 }
 _WAITS: Final = "waits for the broker's answer and tells it; `pulsar-admin` ends with 0 before it came"
