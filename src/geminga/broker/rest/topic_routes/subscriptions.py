@@ -95,6 +95,8 @@ async def create_subscription(request: Request) -> Response:
     await require_namespace(topics, name)
     refuse_parameter(request.query_params, "replicated")
     await _require_creatable(topics, name)
+    if replicators.is_replicators(request):
+        return await replicators.create(request, position)
     made = 0
     async for target in partitions_or_self(topics, name):
         topic = await topics.registry.get(target, create=True)
@@ -125,6 +127,8 @@ async def _require_creatable(topics: AdministeredTopics, name: TopicName) -> Non
 
 async def delete_subscription(request: Request) -> Response:
     """Delete; with ``force`` also while consumers are connected."""
+    if replicators.is_replicators(request):
+        return await replicators.delete(request)
     topics, name = context_of(request).topics, topic_of(request)
     subscription = subscription_name(request)
     found = False
