@@ -43,6 +43,8 @@ class Clusters:
         self.sent: dict[str, list[int]] = {"east": [], "west": [], "north": []}
         self.tokens: dict[str, set[bytes]] = {name: set() for name in self.sent}
         self.connects: Counter[str] = Counter()
+        #: Those that send clients to another one.
+        self.redirects: dict[str, str] = {}
         #: Those that answer nothing.
         self.silent: set[str] = set()
 
@@ -60,8 +62,15 @@ class Clusters:
         if command.type == Type.CONNECT:
             self.connects[name] += 1
             self.tokens[name].add(command.connect.auth_data)
+        if command.type == Type.LOOKUP and name in self.redirects:
+            target = url(self.redirects[name])
+            return [commands.lookup_redirect(command.lookupTopic.request_id, target, "", is_authoritative=True)]
         if command.type == Type.LOOKUP:
-            return [commands.lookup_connect(command.lookupTopic.request_id, url(name), "", is_authoritative=True)]
+            return [
+                commands.lookup_connect(
+                    command.lookupTopic.request_id, url(name), "", is_authoritative=True, is_through_service_url=True
+                )
+            ]
         if command.type == Type.SEND:
             self.sent[name].append(command.send.sequence_id)
             return [encode_send_receipts(command.send.producer_id, 1, 2, 1, [(command.send.sequence_id,) * 2])]
@@ -231,3 +240,16 @@ def test_the_document_is_read_with_its_headers() -> None:
         web.answers = [(200, "text", "")]
         assert asyncio.run(main(ControlledClusterFailover(url("east"), web.url, headers={"X-Who": "me"}))) == b"text"
         assert web.asked[0][1]["X-Who"] == "me"
+
+
+def test_who_is_sent_to_another_cluster_goes_through_the_address_it_was_sent_to() -> None:
+    """Not through the service URL, where the topic is not: brokers that say "come back where you asked" mean theirs."""
+    provider = AutoClusterFailover(url("east"), [url("north")], check_interval_s=1000)
+
+    async def scenario(client: gc.Client, clusters: Clusters) -> None:
+        clusters.redirects["east"] = "west"
+        producer = await client.create_producer("t", batching_enabled=False)
+        await producer.send(b"first")
+        assert clusters.sent == {"east": [], "west": [0], "north": []}
+
+    run(provider, scenario)
