@@ -18,7 +18,6 @@ from tools.interop.admin.recorded import recorded
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md"
 #: Commands whose broker answers 501, with what is not built; a test asks a broker for each.
-_REPLICATION: Final = "rates of replication"
 _PAUSE: Final = "pausing dispatch while acknowledgments are written"
 _GROUPS: Final = "resource groups"
 _SHADOW: Final = "shadow topics"
@@ -31,7 +30,6 @@ REFUSED: Final[dict[str, str]] = {
     "namespaces set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
     "namespaces set-encryption-required": "refusing what is not encrypted",
     "namespaces set-entry-filters": _FILTERS,
-    "namespaces set-replicator-dispatch-rate": _REPLICATION,
     "namespaces set-resource-group": _GROUPS,
     "namespaces update-migration-state": _MIGRATION,
     "proxy-stats connections": _PROXY,
@@ -41,9 +39,8 @@ REFUSED: Final[dict[str, str]] = {
     "schemas extract": "runs a class of Java",
     "topicPolicies set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
     "topicPolicies set-entry-filters-per-topic": _FILTERS,
-    "topicPolicies set-replicator-dispatch-rate": _REPLICATION,
     "topics create-shadow-topic": _SHADOW,
-    "topics set-replicator-dispatch-rate": _REPLICATION,
+    "topics create-shadow-topic": _SHADOW,
     "topics set-shadow-topics": _SHADOW,
 }
 _WAITS: Final = "waits for the broker's answer and tells it; `pulsar-admin` ends with 0 before it came"

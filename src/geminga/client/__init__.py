@@ -91,6 +91,7 @@ from geminga.client._api.options import (
 )
 from geminga.client._api.plugins import authentication_from
 from geminga.client._api.producer import EntryProducer, MessageFields, Producer, SendCallback
+from geminga.client._api.service_targets import ServiceUrlProvider
 from geminga.client._api.transaction import Transaction
 from geminga.client._api.world import client_runtime
 from geminga.client._batch_source import BatchSource, open_batches
@@ -124,8 +125,12 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import Runtime
 
 
-def connect(service_url: str, *, runtime: Runtime | None = None, **options: Unpack[ClientArguments]) -> Client:
+def connect(
+    service_url: str | ServiceUrlProvider, *, runtime: Runtime | None = None, **options: Unpack[ClientArguments]
+) -> Client:
     """A client for ``pulsar://host:port[,host:port...]`` (``pulsar+ssl`` for TLS); connects when it is first used.
+
+    A provider of :mod:`geminga.client.failover` instead of a URL moves it between clusters.
 
     The options are those of :class:`ClientOptions`. ``runtime``: the world it lives in, real unless a simulation gives
     its own. Raises InvalidUrl and InvalidConfiguration.

@@ -15,6 +15,7 @@ from geminga.client._api.opening import Opening
 from geminga.client._api.options import ClientOptions, check_argument
 from geminga.client._api.place import Place
 from geminga.client._api.producer import Producer
+from geminga.client._api.service_targets import ServiceUrlProvider
 from geminga.client._api.topic_names import parse_topic
 from geminga.client._api.transaction import OpeningTransaction, Transaction, milliseconds, new_transaction
 from geminga.client._consuming.factory import ConsumerFactory, Topics, subscribe_with
@@ -29,6 +30,7 @@ from geminga.client._transport.coordinators import Coordinators
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import ConnectionPool
 from geminga.client._transport.service_urls import ServiceUrls
+from geminga.client._transport.switching import Switching
 from geminga.client.consumer_rules.entry_window import PERMITS_MAX, EntryWindow
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.rules.option_kinds import FLAG, INT64_MAX, NOTHING, TEXT, Either, Instance, Kind, Number, Pair
@@ -65,17 +67,30 @@ class Client:
     """
 
     def __init__(
-        self, service_url: str, options: ClientOptions, runtime: Runtime, *, owns_threads: bool = False
+        self,
+        service_url: str | ServiceUrlProvider,
+        options: ClientOptions,
+        runtime: Runtime,
+        *,
+        owns_threads: bool = False,
     ) -> None:
         """``owns_threads``: those of ``runtime`` end with the client."""
-        check_argument("service_url", service_url, TEXT)
+        provider = None if isinstance(service_url, str) or not hasattr(service_url, "watch") else service_url
+        first = None if provider is None else provider.first
+        url = service_url if first is None else first.service_url
+        check_argument("service_url", url, TEXT)
+        options.check()
+        own, options = options, options if first is None else first.options(options)
         options.check()
         self._owns_threads = owns_threads
         self.options = options
         self.runtime = runtime
-        self.service_urls = ServiceUrls(service_url, runtime.rng.below(1 << 16))
+        self.service_urls = ServiceUrls(f"{url}", runtime.rng.below(1 << 16))
         self._request_id = 0
         self.pool = ConnectionPool(runtime, self.service_urls, options, self._next_request_id)
+        self._switching = (
+            None if provider is None else Switching(runtime, self.pool, own, provider, self._next_request_id)
+        )
         self.lookup = Lookup(runtime, self.pool, options)
         #: What all producers together hold.
         self.memory = MemoryLimit(options.memory_limit_bytes)
@@ -330,6 +345,8 @@ class Client:
                     elif isinstance(result, Exception):
                         _log.error("closing the client: %s", result, exc_info=result)
         finally:
+            if self._switching is not None:
+                self._switching.close()
             await self.pool.close()
             if self._owns_threads:
                 await self._end_threads()

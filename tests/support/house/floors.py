@@ -36,6 +36,7 @@ FLOORS: Final = (
     "client.producer_rules",
     "client._api",
     "client._transport",
+    "client.failover",
     "client.schema",
     "client._messages",
     "client._consuming",

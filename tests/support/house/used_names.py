@@ -21,6 +21,7 @@ from support.house.source_tree import SourceModule, product_modules
 PUBLIC: Final = (
     "__init__.py",
     "client/__init__.py",
+    "client/failover/__init__.py",
     "client/blocking/__init__.py",
     "client/schema/__init__.py",
     "sim/__init__.py",

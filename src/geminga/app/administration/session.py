@@ -55,9 +55,14 @@ class Session:
             raise ValueError(f"{path} changes something")
         return carried_out(self._caller, Request("GET", path))
 
+    @property
+    def is_to_ask(self) -> bool:
+        """Whether the operator is asked before what can not be undone."""
+        return self._asks and not self.is_dry and not self._is_agreed
+
     def agree(self, what: str) -> None:
         """Ask before what can not be undone; raises UsageError without a terminal, SystemExit for a no."""
-        if self.is_dry or self._is_agreed or not self._asks:
+        if not self.is_to_ask:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageError(

@@ -48,6 +48,10 @@ def _place(name: str, text: str) -> dict[str, Any]:
         raise UsageError(f"{name}: {error}") from None
 
 
+#: Topics whose statistics are looked at before a question.
+TOPICS_COUNTED_MAX: Final = 100
+
+
 def list_topics(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
     """Persistent ones and those that are not, unless one kind is asked for."""
     domain = (given["domain"] or "").replace("_", "-")
@@ -303,6 +307,27 @@ def create_namespace(session: Session, command: Command, given: Given) -> Any:  
     return session.ask(Request(_PUT, _namespace(given), body=body or None))
 
 
+def set_namespace_clusters(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
+    """Asks before a cluster is taken out: what was not copied there yet is not kept for it."""
+    path = f"{_namespace(given)}/replication"
+    if session.is_to_ask:
+        gone = [cluster for cluster in session.look(path) or () if cluster not in given["clusters"]]
+        if gone:
+            session.agree(f"Taking {', '.join(gone)} out of {_left_behind(session, given.places['namespace'], gone)}")
+    return session.ask(Request(_POST, path, body=given["clusters"]))
+
+
+def _left_behind(session: Session, namespace: str, clusters: list[str]) -> str:
+    """How many topics the namespace has, and entries that are for ``clusters`` and not copied yet."""
+    topics = session.look(f"{_BASE}/persistent/{_written(_paths.namespace, namespace)}")
+    entries = 0
+    for topic in topics[:TOPICS_COUNTED_MAX]:
+        copied = session.look(f"{_BASE}/{_written(_paths.topic, topic)}/stats").get("replication") or {}
+        entries += sum(copied.get(cluster, {}).get("replicationBacklog", 0) for cluster in clusters)
+    some = f", in the first {TOPICS_COUNTED_MAX} of them," if len(topics) > TOPICS_COUNTED_MAX else ""
+    return f"{namespace}, with {len(topics)} topics{some} and {entries} entries that are not copied there yet,"
+
+
 def unload_namespace(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
     """All bundles, or one. Raises UsageError."""
     if given["destination"] and not given["bundle"]:
@@ -496,6 +521,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
         get_schema,
         extract_schema,
         create_namespace,
+        set_namespace_clusters,
         unload_namespace,
         split_bundle,
         clear_backlog,

@@ -1,7 +1,8 @@
 """The part of a topic that is copied to other clusters: a replicator, and a cursor of its own, for each of them.
 
 The cursor is made before the topic's new rules are answered, where the topic is then or at its beginning
-(``replicationStartAt``), and found again by its name, which is Pulsar's. It goes when the rules of all levels, which
+(``replicationStartAt``), and found again by its name, which is Pulsar's. An operator may have made it beforehand, where
+copying is to begin. It goes when the rules of all levels, which
 were read, leave its cluster out; never because something could not be read.
 """
 
@@ -20,6 +21,11 @@ from geminga.model.topic_name import REPLICATOR_PREFIX
 
 #: Of the name of a replicator's cursor; the cluster's follows.
 CURSOR_PREFIX: Final = REPLICATOR_PREFIX
+
+
+#: Of a cursor that an operator made before its cluster was named (``cursor_properties``): it stays until it is, or is
+#: deleted by name, and then goes as any other.
+MADE_BEFORE: Final = {"geminga.made-before-replication": "true"}
 
 
 class GeoReplication(TopicPart):
@@ -50,9 +56,13 @@ class GeoReplication(TopicPart):
         part = topic.parts.find(cls)
         if part is not None:
             await part.stop_others(wanted)
-        for name in [*topic.ledger.cursors]:
+        for name, cursor in [*topic.ledger.cursors.items()]:
+            is_made_before = cursor.cursor_properties == MADE_BEFORE
             if name.startswith(CURSOR_PREFIX) and name.removeprefix(CURSOR_PREFIX) not in wanted:
-                await topic.ledger.delete_cursor(name)
+                if not is_made_before:
+                    await topic.ledger.delete_cursor(name)
+            elif is_made_before:
+                await cursor.set_cursor_properties({})
         initial = EARLIEST if clusters.starts_at_earliest else LATEST
         for cluster in sorted(wanted):
             if CURSOR_PREFIX + cluster not in topic.ledger.cursors:
@@ -96,12 +106,14 @@ class GeoReplication(TopicPart):
         await self.close()
 
     def stats(self) -> Stats:
-        """Of each cluster: what its replicator does, why nothing is copied, what is left."""
+        """Of each cluster: what its replicator does, why nothing is copied, what is left, what it gave up."""
         return {
             cluster: {
                 "state": replicator.state,
                 "reason": replicator.reason,
                 "backlog": replicator.backlog,
+                "expired": replicator.expired,
+                "restarts": replicator.restarts,
                 "markDeletePosition": f"{replicator.cursor.mark_delete_position}",
             }
             for cluster, replicator in self.replicators.items()

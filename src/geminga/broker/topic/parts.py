@@ -262,6 +262,8 @@ class CopiedTopic(Protocol):
         ...
 
     cluster: str
+    #: How often it began anew since the topic was loaded because it stood still.
+    restarts: int
     #: Entries that were passed over since the topic was loaded: they were too old.
     expired: int
 

@@ -60,6 +60,7 @@ class Link:
         "_backoff",
         "_cluster",
         "_is_wanted",
+        "_moves",
         "_on_failed",
         "_task",
         "connection",
@@ -84,6 +85,8 @@ class Link:
         #: When it was attached last; None once that counts no more.
         self._attached_ms: float | None = None
         self._assigned_url = ""
+        #: Of the pool, as they were when it was tried last.
+        self._moves = cluster.pool.moves
         #: The next attempt need not wait for its delay.
         self._is_wanted = asyncio.Event()
         #: Where it is attached now; None while it is not.
@@ -117,6 +120,8 @@ class Link:
     async def _attempt(self) -> None:
         assigned, self._assigned_url = self._assigned_url, ""
         cluster = self._cluster
+        if self._moves != cluster.pool.moves:
+            self._moves, assigned = cluster.pool.moves, ""
         address = BrokerAddress(assigned, assigned) if assigned else await cluster.lookup.find_broker_once(self.topic)
         connection = await cluster.pool.broker_connection(address)
         await self._attach(connection)
@@ -144,11 +149,19 @@ class Link:
             self._task = None
 
     async def _rest(self, delay_ms: float) -> None:
+        pool = self._cluster.pool
+        if self._moves != pool.moves:
+            # What was waited for is another cluster's.
+            self._backoff.reset()
+            return
+        pool.resting.add(self._is_wanted)
         try:
             async with asyncio.timeout(delay_ms / 1000):
                 await self._is_wanted.wait()
         except TimeoutError:
             pass
+        finally:
+            pool.resting.discard(self._is_wanted)
         self._is_wanted.clear()
 
     async def _attempt_in_time(self) -> None:

@@ -52,19 +52,20 @@ class Lookup:
         """One attempt, redirects included. Raises LookupError."""
         connection = await self._pool.service_connection(topic)
         is_tls = connection.url.startswith("pulsar+ssl")
-        is_authoritative = False
-        proxied = False
+        is_authoritative = is_redirected = proxied = False
         for _ in range(self._options.lookup_redirects_max + 1):
             answer = (await self._ask(connection, topic, is_authoritative)).lookupTopicResponse
             url = (answer.brokerServiceUrlTls if is_tls else "") or answer.brokerServiceUrl
             if not url:
                 raise LookupError(f"lookup of {topic} at {connection.url}: an answer without the broker's address")
             proxied = answer.proxy_through_service_url
-            # Back where was asked: an address of the service URL, or what was told over HTTP.
-            target = BrokerAddress(url, self._pool.way_back(connection) if proxied else url)
+            # Back where was asked: an address of the service URL, what was told over HTTP, or who a redirect led to,
+            # which may be another cluster.
+            back = connection.url if is_redirected else self._pool.way_back(connection)
+            target = BrokerAddress(url, back if proxied else url)
             if answer.response == pb.CommandLookupTopicResponse.Connect:
                 return target
-            is_authoritative = answer.authoritative
+            is_authoritative, is_redirected = answer.authoritative, True
             connection = await self._pool.broker_connection(target)
         raise LookupError(f"lookup of {topic}: more than {self._options.lookup_redirects_max} redirects")
 

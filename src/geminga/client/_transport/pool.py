@@ -54,6 +54,12 @@ class ConnectionPool:
         self._tls: FollowedContext | None = None
         self._turn = 0
         self.is_closed = False
+        #: Called once, with the first connection; None: nothing begins then.
+        self.begin: Callable[[], None] | None = None
+        #: How often it went on with another cluster.
+        self.moves = 0
+        #: Set when it does: who waits for the next attempt makes it now.
+        self.resting: set[asyncio.Event] = set()
 
     async def service_connection(self, topic: str) -> ClientConnection:
         """A connection to the service URL: each of its addresses is tried once; raises the last one's error.
@@ -92,6 +98,23 @@ class ConnectionPool:
                     urls.failed(physical)
             raise last or ConnectError("the service URL has no address")
         return await self._shared(address.broker_url, parse_addresses(address.physical_url)[0])
+
+    def go_on_with(self, urls: ServiceUrls, options: ClientOptions, why: PulsarException) -> None:
+        """Another cluster from now on: what stands, and what is being made, ends with ``why``."""
+        if self.is_closed:
+            return
+        self.moves += 1
+        self._service_urls.become(urls)
+        self._options, self._tls = options, None
+        for attempt in self._attempts.values():
+            attempt.cancel()
+        connections = list(self._connections.values())
+        self._connections.clear()
+        for connection in connections:
+            # One that hangs takes nothing more, and is not waited for.
+            connection.abort(why)
+        for event in self.resting:
+            event.set()
 
     async def _told_over_http(self, address: Address, topic: str) -> str:
         if self.is_closed:
@@ -135,6 +158,9 @@ class ConnectionPool:
     async def _shared(self, logical_url: str, physical: Address) -> ClientConnection:
         if self.is_closed:
             raise AlreadyClosed("the client is closed")
+        if self.begin is not None:
+            begin, self.begin = self.begin, None
+            begin()
         self._turn += 1
         key = (logical_url, physical.url, self._turn % self._options.connections_per_broker)
         connection = self._connections.get(key)
@@ -154,6 +180,7 @@ class ConnectionPool:
         self, key: tuple[str, str, int], logical_url: str, physical: Address
     ) -> ClientConnection | PulsarException:
         connection: ClientConnection | None = None
+        moves = self.moves
         proxied = logical_url if logical_url != physical.url else ""
 
         def make() -> ClientConnection:
@@ -188,6 +215,8 @@ class ConnectionPool:
                 return error
             if self.is_closed:  # cancelled by close: those who wait are not
                 return AlreadyClosed("the client was closed")
+            if moves != self.moves:
+                return ConnectError(f"{physical.url}: the client goes on with another cluster")
             raise
         finally:
             self._attempts.pop(key, None)

@@ -69,6 +69,10 @@ class ServiceUrls:
         """The address to use now."""
         return self.addresses[self._current]
 
+    def become(self, other: ServiceUrls) -> None:
+        """Those of another cluster from now on."""
+        self.addresses, self._current = other.addresses, 0
+
     def failed(self, address: Address) -> None:
         """``address`` could not be reached: the next one, unless another caller moved on already."""
         if address == self.current:

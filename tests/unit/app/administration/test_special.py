@@ -183,3 +183,37 @@ def test_wrong_words_are_told(words: str, rest: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         run(broker, words, *rest)
     assert broker.changed == []
+
+
+NAMESPACE: Final = "/admin/v2/namespaces/a/b/replication"
+SET: Final = (f"POST {NAMESPACE}", ["east", "north"])
+
+
+def two_clusters() -> Broker:
+    """A namespace in two clusters, with a topic that is copied to both others and one that is not."""
+    west = {"replication": {"west": {"replicationBacklog": 7}, "north": {"replicationBacklog": 100}}}
+    return Broker(
+        {
+            NAMESPACE: ["east", "west"],
+            "/admin/v2/persistent/a/b": ["persistent://a/b/t", "persistent://a/b/u"],
+            f"{TOPIC}/stats": west,
+            "/admin/v2/persistent/a/b/u/stats": {"replication": {}},
+        }
+    )
+
+
+def test_a_cluster_is_taken_out_after_a_question_with_counts() -> None:
+    command, broker = commands_of("namespaces")["set-clusters"], two_clusters()
+    asked = given(command, ["a/b", "-c", "east,north"], {})
+    with pytest.raises(UsageError) as caught:
+        carried_out_by(broker, command, asked, asks=True)
+    assert f"{caught.value}".startswith(
+        "Taking west out of a/b, with 2 topics and 7 entries that are not copied there yet, can not be undone"
+    )
+    assert broker.changed == []
+    # Not where nothing is taken out, it was agreed to, or the program asks nothing.
+    carried_out_by(broker, command, asked, asks=False)
+    run(broker, "namespaces set-clusters", "a/b", "-c", "east,north")
+    added = given(command, ["a/b", "-c", "east,west,north"], {})
+    carried_out_by(broker, command, added, asks=True)
+    assert broker.changed == [SET, SET, (f"POST {NAMESPACE}", ["east", "west", "north"])]

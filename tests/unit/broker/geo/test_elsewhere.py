@@ -18,6 +18,7 @@ from support.worlds.rest_world import ask, rest_application
 
 Type = pb.BaseCommand.Type
 NAMESPACE = "/admin/v2/namespaces/public/default"
+SEVERAL = "/admin/v2/persistent/public/default/several"
 LOCAL = ["standalone"]
 ELSEWHERE = (
     "Namespace missing local cluster name in clusters list: local_cluster=standalone ns=public/default clusters="
@@ -110,7 +111,8 @@ def test_clients_are_sent_to_the_peer_that_has_it() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await prepared(world, "far")
         assert await asked(world, "PUT", "/admin/v2/persistent/public/default/several/partitions", 3) == 204
-        # A namespace is never in both of two peers.
+        # A namespace, or a topic, is never in both of two peers.
+        assert await asked(world, "POST", f"{SEVERAL}/replication", [*LOCAL, "far"]) == 409
         assert await asked(world, "POST", f"{NAMESPACE}/replication", [*LOCAL, "far"]) == 409
         assert (
             await asked(world, "PUT", "/admin/v2/namespaces/public/both", {"replication_clusters": [*LOCAL, "far"]})

@@ -45,6 +45,7 @@ from geminga.broker.rest.namespace_routes.replication import (
     clusters_in,
     require_allowed,
     require_known,
+    require_no_peers,
     require_usable,
 )
 from geminga.model.errors import PreconditionFailedError
@@ -216,6 +217,7 @@ async def set_clusters(request: Request) -> Response:
         )
     context = context_of(request)
     await require_known(context, clusters)
+    await require_no_peers(context, clusters)
     await require_usable(context, name.namespace, clusters)
     policies = await context.resources.namespaces.get(name.namespace)
     allowed = policies.document.get("allowed_clusters")

@@ -9,17 +9,64 @@ from starlette.responses import Response
 
 from geminga.broker.rest.calls.requests import context_of, no_content, path_int, subscription_name, topic_of
 from geminga.broker.rest.calls.targets import partitions_or_self, persistent_topic
-from geminga.model.errors import ConflictError, NotFoundError, TopicNotFoundError
-from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName
+from geminga.model.errors import ConflictError, NotFoundError, PreconditionFailedError, TopicNotFoundError
+from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName, is_valid_named_entity
 
 if TYPE_CHECKING:
     from geminga.broker.topic.parts import CopiedTopic
     from geminga.broker.topic.persistent import PersistentTopic
+    from geminga.model.position import Position
 
 
 def is_replicators(request: Request) -> bool:
     """Whether the path names a replicator instead of a subscription."""
     return subscription_name(request).startswith(REPLICATOR_PREFIX)
+
+
+async def create(request: Request, position: Position) -> Response:
+    """Where copying to a cluster is to begin, made before the policies name it; on each partition that has none.
+
+    409 where all have one: it was made before, or they are copied there.
+    """
+    from geminga.broker.geo.part import MADE_BEFORE  # with the first that asks
+
+    topics, made, cursor = context_of(request).topics, 0, subscription_name(request)
+    if not is_valid_named_entity(cursor.removeprefix(REPLICATOR_PREFIX)):
+        raise PreconditionFailedError(f"{cursor}: expected the name of a cluster behind {REPLICATOR_PREFIX}")
+    async for target in partitions_or_self(topics, topic_of(request)):
+        await topics.registry.get(target, create=True)
+        ledger = (await persistent_topic(topics, target)).ledger
+        if cursor not in ledger.cursors:
+            await ledger.open_cursor(cursor, initial=position, cursor_properties=MADE_BEFORE)
+            made += 1
+    if not made:
+        raise ConflictError("Subscription already exists for topic")
+    return no_content()
+
+
+async def delete(request: Request) -> Response:
+    """What :func:`create` made and no policy uses; 412 where the topic is copied there, 404 where there is none."""
+    from geminga.broker.geo.part import GeoReplication  # with the first that asks
+
+    topics, name, cursor = context_of(request).topics, topic_of(request), subscription_name(request)
+    found = False
+    async for target in partitions_or_self(topics, name, used=True):
+        try:
+            topic = await persistent_topic(topics, target)
+        except (TopicNotFoundError, NotFoundError):
+            if target == name:
+                raise
+            continue
+        part = topic.parts.find(GeoReplication)
+        cluster = cursor.removeprefix(REPLICATOR_PREFIX)
+        if part is not None and cluster in part.replicators:
+            raise PreconditionFailedError(f"{target} is copied to cluster {cluster}: its policies name it")
+        if cursor in topic.ledger.cursors:
+            await topic.ledger.delete_cursor(cursor)
+            found = True
+    if not found:
+        raise NotFoundError("Replicator not found")
+    return no_content()
 
 
 async def skip_all(request: Request) -> Response:

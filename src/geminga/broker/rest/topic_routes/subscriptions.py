@@ -94,6 +94,8 @@ async def create_subscription(request: Request) -> Response:
     await require_namespace(topics, name)
     is_replicated = request.query_params.get("replicated", "").strip().lower() == "true"
     await _require_creatable(topics, name)
+    if replicators.is_replicators(request):
+        return await replicators.create(request, position)
     made = 0
     async for target in partitions_or_self(topics, name):
         topic = await topics.registry.get(target, create=True)
@@ -124,6 +126,8 @@ async def _require_creatable(topics: AdministeredTopics, name: TopicName) -> Non
 
 async def delete_subscription(request: Request) -> Response:
     """Delete; with ``force`` also while consumers are connected."""
+    if replicators.is_replicators(request):
+        return await replicators.delete(request)
     topics, name = context_of(request).topics, topic_of(request)
     subscription = subscription_name(request)
     found = False

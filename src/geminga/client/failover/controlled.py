@@ -1,0 +1,111 @@
+"""``ControlledClusterFailover``: a client whose cluster a JSON document at a URL names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from geminga.client._api.errors import InvalidConfiguration, InvalidUrl
+from geminga.client._api.plugins import authentication_from
+from geminga.client._api.service_targets import FailoverClient, ServiceTarget, target_of
+from geminga.client._transport.service_urls import parse_addresses
+from geminga.client.failover.automatic import CHECK_INTERVAL_S
+from geminga.runtime import get_logger, wait_ms
+
+_log = get_logger(__name__)
+
+#: Threads lane of reading the document.
+DOCUMENT_LANE: Final = "failover-document"
+#: A larger one names no cluster.
+DOCUMENT_BYTES_MAX: Final = 1 << 20
+#: What reading it may take.
+READ_TIMEOUT_S: Final = 1.5
+#: Members of the document, which are those of Java's ``ControlledConfiguration``.
+_URL: Final = "serviceUrl"
+_TEXTS: Final = (_URL, "tlsTrustCertsFilePath", "authPluginClassName", "authParamsString")
+
+
+class ControlledClusterFailover:
+    """As Java's of that name: every ``check_interval_s`` the document at ``url_provider`` is read.
+
+    It is a JSON object with ``serviceUrl``, and perhaps ``tlsTrustCertsFilePath``, ``authPluginClassName`` and
+    ``authParamsString``. A changed one moves the client; one that can not be read, or makes no sense, is named in the
+    log and changes nothing.
+    """
+
+    def __init__(
+        self,
+        default: str | ServiceTarget,
+        url_provider: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        check_interval_s: float = CHECK_INTERVAL_S,
+    ) -> None:
+        """``default``: where the client begins. ``headers`` go with each request. Raises InvalidUrl,
+        InvalidConfiguration."""
+        self._first = target_of(default, "default")
+        parse_addresses(self._first.service_url)
+        if not isinstance(url_provider, str) or not url_provider.startswith(("http://", "https://")):
+            raise InvalidConfiguration(f"url_provider: expected http:// or https://, not {url_provider!r}")
+        if not isinstance(check_interval_s, int | float) or not 0.001 <= check_interval_s < float("inf"):
+            raise InvalidConfiguration(f"check_interval_s: expected a number of seconds, not {check_interval_s!r}")
+        self._url = url_provider
+        self._headers = dict(headers or {})
+        self._interval_s = check_interval_s
+        #: As it was followed last; None: none was.
+        self._followed: dict[str, str] | None = None
+        self.current = self._first
+
+    @property
+    def first(self) -> ServiceTarget:
+        """The one that was given."""
+        return self._first
+
+    async def watch(self, client: FailoverClient) -> None:
+        """As of :class:`ServiceUrlProvider`."""
+        while True:
+            await wait_ms(self._interval_s * 1000)
+            try:
+                self._follow(client, document_of(await self.read(client)))
+            except (OSError, ValueError, InvalidConfiguration, InvalidUrl) as error:
+                _log.warning("%s names no cluster, the client stays where it is: %s", self._url, error)
+
+    def _follow(self, client: FailoverClient, document: dict[str, str]) -> None:
+        if document == self._followed:
+            return
+        target = target_in(document)
+        if target != self.current:
+            client.go_on_with(target)
+            self.current = target
+        self._followed = document
+
+    async def read(self, client: FailoverClient) -> bytes:
+        """The document; who keeps it elsewhere overrides this. Raises OSError, ValueError."""
+        return await client.runtime.threads.call(DOCUMENT_LANE, self._read)
+
+    def _read(self) -> bytes:
+        from urllib.request import Request, urlopen  # by who has such a provider
+
+        with urlopen(Request(self._url, headers=self._headers), timeout=READ_TIMEOUT_S) as answer:
+            text: bytes = answer.read(DOCUMENT_BYTES_MAX)
+        return text
+
+
+def document_of(text: bytes) -> dict[str, str]:
+    """The members that count; raises ValueError for what is no such document."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("expected a JSON object")
+    members = {key: found[key] for key in _TEXTS if found.get(key) is not None}
+    wrong = [key for key, value in members.items() if not isinstance(value, str)]
+    if wrong or not members.get(_URL):
+        raise ValueError(f"{wrong[0] if wrong else _URL}: expected a text")
+    return members
+
+
+def target_in(document: Mapping[str, str]) -> ServiceTarget:
+    """The cluster that a document names; raises InvalidUrl, InvalidConfiguration."""
+    url, trust, plugin, parameters = (document.get(key, "") for key in _TEXTS)
+    parse_addresses(url)
+    return ServiceTarget(url, authentication_from(plugin, parameters), trust)
