@@ -1,7 +1,7 @@
 """A page of metrics in Prometheus' text format. Pure.
 
-One sample a line, ``name{label="value"} number``, under a line ``# TYPE`` for each name, and ``# HELP`` for our own. Whoever
-counts is a *source*: it is asked when somebody scrapes.
+One sample a line, ``name{label="value"} number``, under a line ``# TYPE`` for each name, and ``# HELP`` for our own.
+Whoever counts is a *source*: it is asked when somebody scrapes.
 """
 
 from __future__ import annotations
