@@ -11,7 +11,6 @@ from math import isfinite, isnan
 from typing import Final, TypeAlias
 
 from geminga.model.histogram import Quantiles
-from geminga.model.metric_help import HELP
 
 #: Content type of the format.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -116,6 +115,8 @@ class Page:
 
     def text(self) -> str:
         """The page. Buckets (``x_bucket``) are added before sum and count of theirs, and at once with them."""
+        from geminga.model.metric_help import HELP  # not at a start, for nobody has asked
+
         lines: list[str] = []
         for name, samples in self._lines.items():
             base, _, part = name.rpartition("_")
