@@ -108,8 +108,9 @@ class Page:
         """What a source said."""
         for name, found in values.items():
             if isinstance(found, Quantiles):
-                # Of what succeeded: nothing else is timed.
-                self.add_summary(name, (*labels, ("success", "true")), found)
+                # BookKeeper's say of what they are: of what succeeded, for nothing else is timed. Pulsar's do not.
+                own = labels if name.startswith("pulsar_") else (*labels, ("success", "true"))
+                self.add_summary(name, own, found)
             else:
                 self.add(name, labels, found)
 
