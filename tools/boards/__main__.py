@@ -19,7 +19,7 @@ from typing import Final
 
 from tools.boards.ours import BOARDS, text
 from tools.boards.panels import Panel, boards_in, families
-from tools.boards.verdict import ABSENT, EMPTY, MOVES, REASONS, RESTS, STILL, Judged, Reasons, share
+from tools.boards.verdict import ABSENT, EMPTY, MOVES, REASONS, RESTS, STILL, Judged, Reasons, own_lints, share
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 OURS: Final = ROOT / "deploy/grafana"
@@ -84,10 +84,21 @@ def _try(directory: Path | None, port: int, keep: Path | None) -> int:
         for name, page in seen.pages.items():
             (keep / f"{name}.txt").write_text(page)
         (keep / "verdicts.json").write_text(summary([*ours, *others]))
-    is_enough = _told("ours", ours, 1.0)
+    is_enough = _told("ours", ours, 1.0) and _lint(seen.pages)
     if others:
         is_enough = _told("others", others, WANTED) and is_enough
     return 0 if is_enough else 1
+
+
+def _lint(pages: dict[str, str]) -> bool:
+    found = []
+    for name, page in pages.items():
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False
+        )
+        found += [f"{name}: {line}" for line in own_lints(checked.stdout + checked.stderr)]
+    print("\n".join(found) or f"promtool check metrics: {len(pages)} pages, nothing but names of Pulsar's")
+    return not found
 
 
 def _told(whose: str, found: list[Judged], wanted: float) -> bool:

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 from tools.boards.panels import Panel
 
 REASONS: Final = Path(__file__).with_name("reasons.toml")
+#: Names of ours that are complained of.
+KNOWN_LINTS: Final = ("geminga_txn_ending_count ",)
 #: A panel has one of these.
 MOVES: Final = "moves"
 RESTS: Final = "rests"
@@ -82,6 +84,15 @@ def judged(panel: Panel, series: Sequence[Sequence[float]], reasons: Reasons) ->
         return Judged(panel, MOVES)
     why = reasons.of(panel, RESTS)
     return Judged(panel, RESTS if why else STILL, why)
+
+
+def own_lints(told: str) -> list[str]:
+    """Of what ``promtool check metrics`` told: errors, and complaints of names that are ours alone."""
+    return [
+        line
+        for line in told.splitlines()
+        if line.startswith(("error", "geminga_", "process_")) and not line.startswith(KNOWN_LINTS)
+    ]
 
 
 def share(found: Iterable[Judged]) -> tuple[int, int]:

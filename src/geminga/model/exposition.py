@@ -1,7 +1,7 @@
 """A page of metrics in Prometheus' text format. Pure.
 
-One sample a line, ``name{label="value"} number``, under a line ``# TYPE`` for each name, and ``# HELP`` for our own. Whoever
-counts is a *source*: it is asked when somebody scrapes.
+One sample a line, ``name{label="value"} number``, under a line ``# TYPE`` for each name, and ``# HELP`` for our own.
+Whoever counts is a *source*: it is asked when somebody scrapes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from math import isfinite, isnan
 from typing import Final, TypeAlias
 
 from geminga.model.histogram import Quantiles
-from geminga.model.metric_help import HELP
 
 #: Content type of the format.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -109,13 +108,16 @@ class Page:
         """What a source said."""
         for name, found in values.items():
             if isinstance(found, Quantiles):
-                # Of what succeeded: nothing else is timed.
-                self.add_summary(name, (*labels, ("success", "true")), found)
+                # BookKeeper's say of what they are: of what succeeded, for nothing else is timed. Pulsar's do not.
+                own = labels if name.startswith("pulsar_") else (*labels, ("success", "true"))
+                self.add_summary(name, own, found)
             else:
                 self.add(name, labels, found)
 
     def text(self) -> str:
         """The page. Buckets (``x_bucket``) are added before sum and count of theirs, and at once with them."""
+        from geminga.model.metric_help import HELP  # not at a start, for nobody has asked
+
         lines: list[str] = []
         for name, samples in self._lines.items():
             base, _, part = name.rpartition("_")

@@ -10,7 +10,7 @@ import pytest
 from tools.boards.__main__ import OURS, RULES, missing
 from tools.boards.ours import BOARDS, text
 from tools.boards.panels import Panel, boards_in, families, filled, metric_names, panels_of
-from tools.boards.verdict import ABSENT, EMPTY, MOVES, RESTS, STILL, Reasons, judged, share
+from tools.boards.verdict import ABSENT, EMPTY, MOVES, RESTS, STILL, Reasons, judged, own_lints, share
 
 from geminga.broker.composition.metrics import Metrics
 from geminga.broker.statistics.topics import TopicStatistics
@@ -88,6 +88,11 @@ def test_a_panel_has_a_reason_of_its_own_where_its_metric_is_there() -> None:
     assert judged(Panel("b", "t of nothing", ("a",)), [], REASONS).verdict == ABSENT
     assert judged(Panel("b", "t of none", ("a",)), [], REASONS).verdict == RESTS
     assert judged(Panel("c", "t of none", ("a",)), [], REASONS).verdict == EMPTY
+
+
+def test_what_promtool_says_of_others_names_is_let_pass() -> None:
+    told = "pulsar_a no help text\ngeminga_b no help text\nerror while linting: x\ngeminga_txn_ending_count no\n"
+    assert own_lints(told) == ["geminga_b no help text", "error while linting: x"]
 
 
 def test_reasons_are_given(tmp_path: Path) -> None:

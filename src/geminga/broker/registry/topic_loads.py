@@ -104,7 +104,8 @@ class TopicLoads:
         return {
             "pulsar_broker_topic_load_pending_requests": len(self._running),
             "pulsar_topic_load_times": self._latency.quantiles(self._clock.monotonic(), QUANTILES),
-            "pulsar_topic_load_failed_total": self.failed_count,
+            # Without a prefix, as Pulsar has it.
+            "topic_load_failed_total": self.failed_count,
             "geminga_topic_loads_waiting": 0 if self._queue is None else len(self._queue),
         }
 
