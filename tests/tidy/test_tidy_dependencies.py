@@ -11,12 +11,20 @@ import pytest
 from support.house.source_tree import ROOT, SourceModule, imports_of, product_modules
 
 #: Distribution -> the module it brings, where the names differ.
-MODULES = {"google-re2": "re2", "protobuf": "google", "pure-sasl": "puresasl", "PyYAML": "yaml"}
+MODULES = {
+    "google-re2": "re2",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
+    "opentelemetry-sdk": "opentelemetry",
+    "protobuf": "google",
+    "pure-sasl": "puresasl",
+    "PyYAML": "yaml",
+}
 #: Where what an extra brings may be imported: those who load it only if it is wanted.
 EXTRAS_OF = {
     "geminga.app": {"cli", "server"},
     "geminga.app.configuration.zookeeper_client": {"sasl"},
     "geminga.app.lifecycle.event_loop": {"fast"},
+    "geminga.app.servers.telemetry": {"otel"},
     "geminga.bookie": {"server"},
     "geminga.broker": {"server"},
     "geminga.client.schema": {"avro"},
@@ -32,7 +40,7 @@ EXTRAS_OF = {
     "pyspark_geminga": {"spark"},
 }
 #: What users may ask for; empty: what everybody gets.
-TO_RUN = ("", "avro", "cli", "crypto", "fast", "lake", "sasl", "server", "spark", "zookeeper")
+TO_RUN = ("", "avro", "cli", "crypto", "fast", "lake", "otel", "sasl", "server", "spark", "zookeeper")
 
 
 def project() -> dict[str, set[str]]:

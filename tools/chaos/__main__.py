@@ -15,12 +15,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pulsar
 from rich.console import Console
 
+from geminga.app.configuration.core.log_options import JSON, TEXT
 from tools.chaos.cluster import Cluster
 from tools.chaos.history import judge, undelivered
 from tools.chaos.load import RATE, Consuming, Moving, Publishing, read_all
@@ -127,9 +129,15 @@ class Load:
 
 
 def run(
-    rounds: int, seed: int, sizes: Sizes, directory: Path, console: Console, security: Security | None = None
+    rounds: int,
+    seed: int,
+    sizes: Sizes,
+    directory: Path,
+    console: Console,
+    security: Security | None = None,
+    log_format: str = TEXT,
 ) -> dict[str, Any]:
-    """All rounds; what was found. ``security``: TLS and authentication on every link."""
+    """All rounds; what was found. ``security``: TLS and authentication on every link. ``log_format``: of all logs."""
     bookies, brokers, zookeepers = sizes
     faults = plan(seed, rounds, bookies, SESSION_MS / 1000, brokers=brokers, zookeepers=zookeepers)
     cluster = Cluster(
@@ -140,6 +148,7 @@ def run(
         session_ms=SESSION_MS,
         broker_settings=SETTINGS,
         security=security,
+        log_format=log_format,
     )
     try:
         cluster.start()
@@ -158,6 +167,7 @@ def run(
         load.drain()
         found = load.found()
         load.close()
+        found["unreadable"] = len(broken_lines(cluster.logs)) if log_format == JSON else 0
         seconds = time.monotonic() - started
         kinds = Counter(f"{fault.kind} {kind_of(fault.who)}" for fault in faults)
         return {"seed": seed, "rounds": rounds, "seconds": round(seconds, 1), **found, "faults": dict(kinds)}
@@ -165,8 +175,22 @@ def run(
         cluster.close()
 
 
+def broken_lines(logs: Iterable[Path]) -> list[str]:
+    """Lines that are no object with a message, or no line of the log's: of logs in JSON."""
+    broken = []
+    for log in logs:
+        for line in log.read_text("utf-8").splitlines():
+            try:
+                is_whole = {"time", "level", "logger", "message"} <= json.loads(line).keys()
+            except (ValueError, AttributeError):
+                is_whole = False
+            if not is_whole:
+                broken.append(f"{log.name}: {line}")
+    return broken
+
+
 #: Whatever of these is not zero is a broken promise.
-PROMISED: Final = ("lost", "out_of_order", "duplicated", "invented", "undelivered", "misdelivered")
+PROMISED: Final = ("lost", "out_of_order", "duplicated", "invented", "undelivered", "misdelivered", "unreadable")
 
 
 def _security(directory: Path, *, is_on: bool) -> Security | None:
@@ -209,6 +233,7 @@ def main() -> int:
     parser.add_argument("--bookies", type=int, choices=range(3, 8), help="3 to 7 (5; of several clusters each 3)")
     parser.add_argument("--brokers", type=int, choices=range(1, 6), help="1 to 5 (1; of several clusters each 2)")
     parser.add_argument("--zookeepers", type=int, default=1, choices=(1, 3, 5), help="1, 3 or 5 (1)")
+    parser.add_argument("--log-format", default=TEXT, choices=(TEXT, JSON), help="json: every line has to parse (text)")
     parser.add_argument("--security", action="store_true", help="TLS and authentication on every link")
     parser.add_argument("--keep", metavar="DIR", help="keep data and logs there")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON line")
@@ -216,15 +241,15 @@ def main() -> int:
     console = Console(stderr=True, soft_wrap=True)
     directory = Path(options.keep or tempfile.mkdtemp(prefix="geminga-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
-    if options.clusters > 1 and (options.security or options.zookeepers > 1):
-        parser.error("--clusters goes with neither --security nor --zookeepers")
+    if options.clusters > 1 and (options.security or options.zookeepers > 1 or options.log_format == JSON):
+        parser.error("--clusters goes with neither --security nor --zookeepers nor --log-format json")
     if options.clusters > 1:
         found = _run_mesh(options, directory, console)
         broken = [name for name in MESH_PROMISED if found[name]]
     else:
         sizes = Sizes(options.bookies or 5, options.brokers or 1, options.zookeepers)
         security = _security(directory, is_on=options.security)
-        found = run(options.rounds, options.seed, sizes, directory, console, security)
+        found = run(options.rounds, options.seed, sizes, directory, console, security, options.log_format)
         broken = [name for name in PROMISED if found[name]]
     if options.json:
         print(json.dumps(found))

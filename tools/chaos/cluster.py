@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from geminga.app.configuration.core.log_options import TEXT
 from tools.chaos.plan import (
     ZOOKEEPER,
     ZOOKEEPER_LEADER,
@@ -34,12 +35,18 @@ class BookieProcess(StandaloneProcess):
 
     zookeeper = ""
     port = 0
+    #: Of its log; "text": as every program has it.
+    log_format = TEXT
 
     def command(self) -> list[str]:
         """The command line."""
         program = [sys.executable, "-m", "geminga", "bookie", "--json", "--data", str(self.data)]
         settings = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
-        return [*program, "--port", str(self.port), "--metadata", self.zookeeper, *settings]
+        return [
+            *program,
+            *("--port", str(self.port), "--metadata", self.zookeeper, "--log-format", self.log_format),
+            *settings,
+        ]
 
     def wait_ready(self, timeout_s: float = START_S) -> None:
         """Wait for the ready line; the port stays what it was."""
@@ -51,6 +58,7 @@ class BrokerProcess(StandaloneProcess):
     """``geminga broker`` in a ZooKeeper's cluster."""
 
     zookeeper = ""
+    log_format = TEXT
 
     @property
     def tls_url(self) -> str:
@@ -71,6 +79,7 @@ class BrokerProcess(StandaloneProcess):
         return [
             *program,
             *ports,
+            *("--log-format", self.log_format),
             *(part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")),
         ]
 
@@ -101,8 +110,13 @@ class Cluster:
         bookie_settings: Mapping[str, object] | None = None,
         sync: bool = False,
         security: Security | None = None,
+        log_format: str = TEXT,
     ) -> None:
-        """``sync``: ZooKeeper's log reaches the disk as well, as in earnest. ``security``: TLS on every link."""
+        """``sync``: ZooKeeper's log reaches the disk as well, as in earnest. ``security``: TLS on every link.
+
+        ``log_format``: of brokers and bookies.
+        """
+        self._log_format = log_format
         self.directory = directory
         self._security = security
         tls = None if security is None else security.zookeeper
@@ -126,6 +140,11 @@ class Cluster:
         return f"zk:{self.zookeeper.hosts if self._security is None else self.zookeeper.secure_hosts}"
 
     @property
+    def logs(self) -> list[Path]:
+        """Of brokers and bookies."""
+        return [process.log for process in (*self.brokers.values(), *self.bookies.values())]
+
+    @property
     def service_url(self) -> str:
         """Of all brokers, for clients."""
         brokers = self.brokers.values()
@@ -142,12 +161,16 @@ class Cluster:
                 "webServicePortTls": web,
                 "brokerServicePortTls": binary,
             }
-        return BrokerProcess(self.directory, log=self.directory / f"{name}.log", settings=settings)
+        process = BrokerProcess(self.directory, log=self.directory / f"{name}.log", settings=settings)
+        process.log_format = self._log_format
+        return process
 
     def _bookie(self, name: str) -> BookieProcess:
         secured = {} if self._security is None else self._security.bookie_settings(name)
         settings = {"zkTimeout": self._session_ms, **self._bookie_settings, **secured}
-        return BookieProcess(self.directory / name, log=self.directory / f"{name}.log", settings=settings)
+        process = BookieProcess(self.directory / name, log=self.directory / f"{name}.log", settings=settings)
+        process.log_format = self._log_format
+        return process
 
     def start(self, *, is_whole: bool = True) -> None:
         """All of them, or one broker for now; raises StartError."""

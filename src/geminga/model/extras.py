@@ -20,6 +20,7 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "h11": ("server", "zookeeper"),
     "kazoo": ("zookeeper",),
     "numpy": ("spark",),
+    "opentelemetry": ("otel",),
     "puresasl": ("sasl",),
     "pyarrow": ("lake", "spark"),
     "pyroaring": ("server", "zookeeper"),

@@ -16,6 +16,17 @@ WARNING_INTERVAL_S: Final = 60.0
 trace_id: ContextVar[str] = ContextVar("trace_id", default="")
 
 
+class RequestTrace(str):
+    """The trace id of a request that is served here, which is over at some time: what it left behind keeps the id."""
+
+    is_over = False
+
+
+def is_under_way(trace: str) -> bool:
+    """Whether the request of this trace id is still served here."""
+    return isinstance(trace, RequestTrace) and not trace.is_over
+
+
 def get_logger(name: str) -> logging.Logger:
     """The logger ``name`` (pass ``__name__``)."""
     return logging.getLogger(name)

@@ -19,6 +19,7 @@ from geminga.bookkeeper.remote.channel import Channel
 from geminga.bookkeeper.remote.kept_connection import KeptConnection
 from geminga.model.bookie_port import Availability, LacResult
 from geminga.model.errors import DiskFullError, NoSuchEntryError, StorageError
+from geminga.runtime.log import RequestTrace, trace_id
 from geminga.sim import SimNode, SimWorld
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
 from support.house.weekly_sample import sampled
@@ -537,5 +538,31 @@ def test_bookies_that_are_behind_have_one_bound_together_and_others_are_sent_to(
         assert backlog.size_bytes == 0
         for other in others:
             assert await InNode(other, place.client).add(3, 1, [large_entry(1)]) is None
+
+    run(main)
+
+
+def test_a_request_that_is_served_takes_its_trace_id_to_the_bookie(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "geminga.bookie.serving.connection")
+    lines: list[tuple[str, str]] = []
+    caplog.handler.addFilter(lambda record: lines.append((record.getMessage(), trace_id.get())) or True)
+    entries = entries_of(3, 0, 4)
+    trace = RequestTrace("0af7651916cd43dd8448eb211c80319c")
+
+    async def main(place: Place) -> None:
+        async def serve(_: SimNode) -> None:
+            calls = Calls(place.remote)
+            assert await calls.add(3, 0, entries[:1]) is None
+            # Of a request that is served, and of what it left behind.
+            trace_id.set(trace)
+            assert await calls.add(3, 1, entries[1:3]) is None
+            assert await calls.read(3, 1) == entries[1:2]
+            trace.is_over = True
+            assert await calls.add(3, 3, entries[3:]) is None
+            assert await calls.read(3, 0, 1, 2, 3) == entries
+
+        await place.client.run(serve)
+        told = [(text, trace) for text in ("AddRequest", "AddRequest", "EntryReadRequest")]
+        assert lines == [(f"bookie: {text} of ledger 3", trace) for text, trace in told]
 
     run(main)

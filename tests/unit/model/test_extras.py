@@ -179,6 +179,8 @@ def test_every_extra_that_is_named_is_one() -> None:
 
     extras = [extra for extra in lists if extra not in ("all", "test", "dev")]
     for package, bringing in EXTRAS.items():
-        distribution = {"puresasl": "pure-sasl", "yaml": "pyyaml"}.get(package, package)
+        distribution = {"opentelemetry": "opentelemetry-sdk", "puresasl": "pure-sasl", "yaml": "pyyaml"}.get(
+            package, package
+        )
         assert set(bringing) == {extra for extra in extras if distribution in names(extra)}, package
         assert len(names(bringing[0])) == min(len(names(extra)) for extra in bringing)

@@ -15,6 +15,8 @@ from geminga.app.configuration.config import AUTO_RECOVERY_KEY, build_settings, 
 from geminga.app.configuration.config_sources import ConfigEntry, from_assignment, from_environment, read_file
 from geminga.app.configuration.core.bookie_keys import NOT_BUILT, asked_of_bookie
 from geminga.app.configuration.core.bookie_place import DirectoryPair, check_bookie_id, directory_pairs
+from geminga.app.configuration.core.live_keys import LOG_LEVELS_KEY
+from geminga.app.configuration.core.log_options import parse_levels
 from geminga.app.configuration.zookeeper_client import with_client_config
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
@@ -86,6 +88,10 @@ class BookieServerConfig:
     prometheus_host: str = setting("prometheusStatsHttpAddress", "127.0.0.1", "a host name or an IP address")
     #: Geminga's own: hosts beside its own names by which HTTP is served.
     http_hosts: tuple[str, ...] = setting("gemingaHttpAllowedHosts", (), "host names, comma separated, or *")
+    #: Geminga's own: levels of packages beside ``--log-level``.
+    log_levels: tuple[str, ...] = setting(
+        LOG_LEVELS_KEY, (), "package=level, comma separated, such as geminga.bookie=debug"
+    )
     #: Geminga's own: ``auto`` takes uvloop if it is installed.
     event_loop: str = setting(
         "gemingaEventLoop", "auto", "auto, asyncio or uvloop", choices=("auto", "asyncio", "uvloop")
@@ -178,6 +184,7 @@ def load_bookie_config(
     server = build_settings(BookieServerConfig, latest)
     metadata = _metadata(server, latest)
     bookie = build_settings(BookieConfig, latest)
+    parse_levels(server.log_levels)
     if server.bookie_id:
         check_bookie_id("bookieId", server.bookie_id)
     classes = (BookieServerConfig, BookieConfig, BookKeeperConfig, ReplicationConfig)

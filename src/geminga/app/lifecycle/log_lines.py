@@ -99,16 +99,19 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 class PackageLevels:
-    """PackageLevels of packages beside the process's own."""
+    """Levels of packages beside the process's own."""
 
     def __init__(self) -> None:
         self._set: dict[str, int] = {}
+        #: As they were set last.
+        self.current: Mapping[str, str] = {}
 
     def follow(self, levels: Mapping[str, str]) -> None:
         """Have these, and of those before none."""
         for name, before in self._set.items():
             logging.getLogger(name).setLevel(before)
         self._set = {}
+        self.current = dict(levels)
         for name, level in levels.items():
             logger = logging.getLogger(name)
             self._set[name] = logger.level

@@ -23,8 +23,10 @@ from geminga.app.configuration.bookie_config import (
 from geminga.app.configuration.config import build_settings, unknown_keys
 from geminga.app.configuration.config_sources import from_assignment, from_environment, read_file
 from geminga.app.configuration.core.bookie_keys import NOT_BUILT
+from geminga.app.configuration.core.log_options import parse_levels
 from geminga.app.lifecycle.core.descriptors import plan_descriptors
 from geminga.app.lifecycle.event_loop import loop_factory
+from geminga.app.lifecycle.log_lines import PackageLevels
 from geminga.app.lifecycle.process_life import (
     STOP_GRACE_S,
     end_at_once,
@@ -169,13 +171,15 @@ async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
     stop = asyncio.Event()
     stop_on_signals(asyncio.get_running_loop(), stop, latest_s=lambda: STOP_GRACE_S)
     name = f"{socket.gethostname()}:{os.getpid()}"
+    levels = PackageLevels()
+    levels.follow(parse_levels(config.server.log_levels))
     async with connected(config) as (runtime, metadata, pool, bookkeeper):
         http = None if config.http is None else await _take_port(runtime, config, config.http)
         try:
             registry = MetadataBookieRegistry(metadata)
             recovery = AutoRecovery(runtime, metadata, pool, bookkeeper, registry, config.replication, name=name)
             await recovery.start()
-            port = None if http is None else await http.start(lambda: _answers(recovery))
+            port = None if http is None else await http.start(lambda: _answers(recovery, levels, config.http))
             print(_ready_line(name, port, json_line=json_line), flush=True)
             await stop.wait()
             _log.info("stopping")
@@ -195,11 +199,13 @@ async def _take_port(runtime: Runtime, config: AutoRecoveryProcessConfig, listen
     )
 
 
-def _answers(recovery: AutoRecovery) -> PlainHttp:
+def _answers(recovery: AutoRecovery, levels: PackageLevels, listener: HttpListener | None) -> PlainHttp:
     from geminga.app.lifecycle.plain_http import PlainHttp
     from geminga.app.lifecycle.process_metrics import process_metrics
 
-    return PlainHttp("auto-recovery", [((), process_metrics), ((), recovery.counters.metrics)], {})
+    sources = [((), process_metrics), ((), recovery.counters.metrics)]
+    knows_clients = listener is not None and listener.tls is not None and listener.tls.knows_clients
+    return PlainHttp("auto-recovery", sources, {}, levels, knows_clients=knows_clients)
 
 
 def _ready_line(name: str, http_port: int | None, *, json_line: bool) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 
+from geminga.app.lifecycle.log_lines import PackageLevels
 from geminga.app.lifecycle.plain_http import JSON, HttpAnswer, PlainHttp
 from geminga.app.lifecycle.process_metrics import directories_metrics, parts_metrics, process_metrics, status_of
 from geminga.bookie.spread import SpreadBookie
@@ -20,8 +21,16 @@ from geminga.model.exposition import Source
 class BookieHttp(PlainHttp):
     """An ASGI application for one bookie."""
 
-    def __init__(self, bookie: SpreadBookie, monotonic: Callable[[], float], sources: Sequence[Source] = ()) -> None:
-        """``sources``: what else its process counts."""
+    def __init__(
+        self,
+        bookie: SpreadBookie,
+        monotonic: Callable[[], float],
+        sources: Sequence[Source] = (),
+        levels: PackageLevels | None = None,
+        *,
+        knows_clients: bool = False,
+    ) -> None:
+        """``sources``: what else its process counts. ``levels``, ``knows_clients``: see :class:`PlainHttp`."""
         self._bookie = bookie
         plain: list[Source] = [process_metrics, status_of(bookie), directories_metrics(bookie.parts), *sources]
         super().__init__(
@@ -32,6 +41,8 @@ class BookieHttp(PlainHttp):
                 "/api/v1/bookie/state": self._state,
                 "/api/v1/bookie/info": self._info,
             },
+            levels,
+            knows_clients=knows_clients,
         )
 
     async def _is_ready(self) -> HttpAnswer:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from geminga.app.configuration.bookie_config import BookieProcessConfig, RecoveryConfig
 from geminga.app.configuration.core.bookie_place import DirectoryPair, advertised_host, bookie_id
+from geminga.app.configuration.core.log_options import parse_levels
 from geminga.app.lifecycle.core.descriptors import plan_descriptors
+from geminga.app.lifecycle.log_lines import PackageLevels
 from geminga.app.servers.core.addresses import WILDCARD_ADDRESSES, is_loopback
 from geminga.app.servers.core.open_start import HOST_KEYS, OF_BOOKIE, OF_STATE, Opening, check_start
 from geminga.app.storage.former_standalone import bookie_directory
@@ -120,6 +122,7 @@ class BookieProcessServer:
         )
         self._bookie_config = replace(config.bookie, open_file_limit=self._plan.open_logs)
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        self._levels = PackageLevels()
         #: Of its port; None: it speaks no TLS.
         self._followed: FollowedContext | None = None
 
@@ -142,6 +145,8 @@ class BookieProcessServer:
 
     async def _start(self) -> ServedBookie:
         check_bookie_start(self._config)
+        self._levels.follow(parse_levels(self._config.server.log_levels))
+        self._closers.append(("levels", self._levels.close))
         runtime = real_runtime(self._on_fatal)
         self._closers.append(("threads", runtime.threads.close))
         self._closers.append(("disk", runtime.disk.close))
@@ -173,7 +178,7 @@ class BookieProcessServer:
             if self._config.recovery is not None:
                 await self._start_recovery(runtime, metadata, address.bookie_id, self._config.recovery)
         if http is not None:
-            address = address._replace(http_port=await http.start(lambda: _answers(runtime, bookie, server)))
+            address = address._replace(http_port=await http.start(lambda: self._answers(runtime, bookie, server)))
         self._warn(address, is_registered=metadata is not None)
         return address
 
@@ -232,6 +237,13 @@ class BookieProcessServer:
         )
         self._closers.append(("HTTP server", http.close))
         return http
+
+    def _answers(self, runtime: Runtime, bookie: SpreadBookie, server: BookieServer) -> ASGIApp:
+        from geminga.app.servers.bookie_http import BookieHttp
+
+        listener = self._config.http()
+        knows_clients = listener is not None and listener.tls is not None and listener.tls.knows_clients
+        return BookieHttp(bookie, runtime.clock.monotonic, (server.metrics,), self._levels, knows_clients=knows_clients)
 
     def _address(self, port: int, directories: tuple[DirectoryPair, ...], known_id: str) -> ServedBookie:
         config = self._config.server
@@ -321,9 +333,3 @@ def _closing(followed: FollowedContext) -> Callable[[], Awaitable[None]]:
         followed.close()
 
     return close
-
-
-def _answers(runtime: Runtime, bookie: SpreadBookie, server: BookieServer) -> ASGIApp:
-    from geminga.app.servers.bookie_http import BookieHttp
-
-    return BookieHttp(bookie, runtime.clock.monotonic, (server.metrics,))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.core.addresses import is_loopback
 from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names
+from geminga.app.servers.telemetry_choice import open_telemetry
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.service import Broker
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from geminga.app.lifecycle.core.descriptors import DescriptorPlan
     from geminga.app.lifecycle.log_lines import PackageLevels
     from geminga.app.servers.core.metric_rows import MetricRow
+    from geminga.app.servers.telemetry import Telemetry
     from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
     from geminga.broker.authentication.opening import OpenedAuthentication
@@ -183,6 +185,8 @@ class BrokerServer(ABC):
         self.broker: Broker | None = None
         self._live: LiveSettings | None = None
         self._levels: PackageLevels | None = None
+        #: None: nobody asked for spans.
+        self._telemetry: Telemetry | None = None
         self._membership: Membership | None = None
         #: Ends this process in good order; None: it is not this broker's to end.
         self._end: Callable[[], None] | None = None
@@ -300,7 +304,10 @@ class BrokerServer(ABC):
         self._closers.append(("watch of bookies", self._shortage.close))
         runtime, metadata = storage.runtime, storage.metadata
         await self._follow_configuration(metadata)
-        bookkeeper = BookKeeper(runtime, storage.ledger_metadata or metadata, storage.bookies, config.bookkeeper)
+        telemetry = open_telemetry(runtime, self._closers)
+        self._telemetry = telemetry
+        bookies = storage.bookies if telemetry is None else telemetry.pool(storage.bookies)
+        bookkeeper = BookKeeper(runtime, storage.ledger_metadata or metadata, bookies, config.bookkeeper)
         ledgers = ManagedLedgerFactory(
             runtime,
             metadata,
@@ -327,6 +334,7 @@ class BrokerServer(ABC):
             silent=None if peers is None else peers.membership.silent,
             access=access,
             other_clusters=lambda: self._open_other_clusters(runtime, resources),
+            telemetry=telemetry,
         )
         self.broker = broker
         self._membership = None if peers is None else peers.membership
@@ -416,9 +424,12 @@ class BrokerServer(ABC):
         config = self._config.server
         plan = self._descriptors
         self._audit = self._auditor(runtime)
+        make = application_maker(
+            lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)
+        )
         http = HttpServer(
             runtime,
-            application_maker(lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)),
+            make if self._telemetry is None else self._telemetry.application(make),
             requests_max=config.http_requests_max,
             header_bytes_max=config.http_header_bytes_max,
             body_bytes_max=config.http_body_bytes_max,

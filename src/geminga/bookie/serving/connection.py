@@ -32,6 +32,7 @@ from geminga.model.bookie_port import IDS_END, EntryData, LacResult
 from geminga.model.errors import NoSuchEntryError, StorageError
 from geminga.runtime import get_logger, let_go
 from geminga.runtime.frame_room import LARGE_FRAME_BYTES, HalfFrame
+from geminga.runtime.log import trace_id
 from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.add_stream import encode_run_answers
 from geminga.wire.bookkeeper.codes import ENTRY_ID_LAST, VERSION_3, StatusCode, status_of_error
@@ -46,6 +47,7 @@ from geminga.wire.bookkeeper.requests import (
     ReadLacRequest,
     RefusedRequest,
     Request,
+    TracedRequest,
 )
 from geminga.wire.bookkeeper.stream import RequestDecoder
 
@@ -343,6 +345,23 @@ class BookieConnection(asyncio.Protocol):
 
     # ---- everything else
 
+    def serve_traced(self, traced: TracedRequest) -> None:
+        """One that says what caused it: its lines have that trace id, and a read does not wait, to be done here."""
+        request = traced.request
+        # It was counted without an entry.
+        self._count(_cost(request) - limits.REQUEST_BYTES)
+        token = trace_id.set(traced.trace)
+        try:
+            _log.debug("bookie: %s of ledger %s", type(request).__name__, getattr(request, "ledger_id", "none"))
+            if isinstance(request, AddRequest):
+                self._add([request])
+            elif isinstance(request, EntryReadRequest):
+                self._handle(request._replace(high_priority=True))
+            else:
+                self._handle(request)
+        finally:
+            trace_id.reset(token)
+
     def _handle(self, request: Request) -> None:
         if isinstance(request, RefusedRequest):
             _log.warning("bookie: refused to %s: %s", self.peer, request.story)
@@ -451,14 +470,12 @@ class BookieConnection(asyncio.Protocol):
             self.answer(request, read_answer(request, result, max_lac=lac))
         if len(results) < len(requests):
             # Too large for one group: the rest is this connection's next.
-            self._wait_again(requests[len(results) :])
+            rest = requests[len(results) :]
+            if self._transport is not None:
+                self.server.turns.put_back(self, rest)
+            else:
+                self.dropped(len(rest))
         done()
-
-    def _wait_again(self, requests: Sequence[EntryReadRequest]) -> None:
-        if self._transport is not None:
-            self.server.turns.put_back(self, requests)
-        else:
-            self.dropped(len(requests))
 
     def dropped(self, count: int) -> None:
         """So many reads waited, for their turn or a LAC, when the connection went."""

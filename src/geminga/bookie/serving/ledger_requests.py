@@ -18,6 +18,7 @@ from geminga.wire.bookkeeper.requests import (
     ListEntriesRequest,
     ReadLacRequest,
     StartTlsRequest,
+    TracedRequest,
     WriteLacRequest,
 )
 
@@ -112,6 +113,11 @@ def start_tls(connection: BookieConnection, request: StartTlsRequest) -> None:
     connection.answer(request, v3_answers.encode_start_tls_answer(request, StatusCode.EBADREQ))
 
 
+def traced(connection: BookieConnection, request: TracedRequest) -> None:
+    """What it is about, with its trace id."""
+    connection.serve_traced(request)
+
+
 #: Each called with the connection and a request of its type.
 LEDGER_HANDLERS: Final[dict[type, Callable[[Any, Any], None]]] = {
     WriteLacRequest: write_lac,
@@ -121,4 +127,5 @@ LEDGER_HANDLERS: Final[dict[type, Callable[[Any, Any], None]]] = {
     BookieInfoRequest: bookie_info,
     AuthRequest: authenticate,
     StartTlsRequest: start_tls,
+    TracedRequest: traced,
 }

@@ -18,7 +18,10 @@ from geminga.bookkeeper.remote.kept_connection import (
 )
 from geminga.model.errors import ProtocolError, StorageError
 from geminga.runtime import Runtime
+from geminga.runtime.log import trace_id
+from geminga.wire.bookkeeper import v3
 from geminga.wire.bookkeeper.answers import Answer
+from geminga.wire.bookkeeper.codes import VERSION_3
 from geminga.wire.bookkeeper.stream import AnswerDecoder
 
 #: ``answered(tag, answer or error)``: once; the tag is what :meth:`Channel.send` was given.
@@ -71,6 +74,8 @@ class Channel(KeptConnection):
             return
         self._next_id += 1
         data = make(self._next_id)
+        if self._version == VERSION_3 and (trace := trace_id.get()):
+            data = v3.with_trace(data, trace)
         deadline_s = self._loop.time() + ANSWER_TIMEOUT_S
         self._requests[self._next_id] = _Request(answered, tag, len(data), deadline_s)
         self._outstanding_bytes += len(data)

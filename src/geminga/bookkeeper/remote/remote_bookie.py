@@ -1,12 +1,12 @@
 """A bookie reached by its wire protocol: ``model.bookie_port.Bookie`` over the network, Geminga's bookie or Apache's.
 
 Three connections: in version 2 one for adds, which cost the least so (``add_channel``), and one for batch reads, which
-only that version has (and only from 4.17 on); in version 3 one for all else, for recovery's adds, and for an entry that
-is sent again while it is under way, since version 2 could not tell the answers apart. All are made when they are
-needed; the first and the last are made again by themselves, so that it is noticed when a bookie comes back. Whether it
-can be used is what was seen of it last: it counts as writable until either of them fails, again when the one in version
-3 is made anew (the other is tried at once then), or the one that failed is; and some time after it said that it is
-read-only.
+only that version has (and only from 4.17 on); in version 3 one for all else, for recovery's adds, for those of a
+request that is being served, whose trace id goes along, and for an entry that is sent again while it is under way,
+since version 2 could not tell the answers apart. All are made when they are needed; the first and the last are made
+again by themselves, so that it is noticed when a bookie comes back. Whether it can be used is what was seen of it last:
+it counts as writable until either of them fails, again when the one in version 3 is made anew (the other is tried at
+once then), or the one that failed is; and some time after it said that it is read-only.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from geminga.model.bookie_port import (
 from geminga.model.errors import CorruptionError, NoSuchEntryError, NoSuchLedgerError, ProtocolError, StorageError
 from geminga.model.limits import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.runtime import Runtime
+from geminga.runtime.log import is_under_way, trace_id
 from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
 from geminga.wire.bookkeeper import v3
 from geminga.wire.bookkeeper.answers import (
@@ -164,7 +165,10 @@ class RemoteBookie:
         if error is not None:
             done(entry_ids, error)
             return
-        if not recovery and len(master_key) == MASTER_KEY_BYTES and self._adds.takes(ledger_id, entry_ids):
+        trace = trace_id.get()
+        # Version 2 can not tell a bookie whose request it is: as long as one is served, its adds go in version 3.
+        is_plain = not recovery and len(master_key) == MASTER_KEY_BYTES and not (trace and is_under_way(trace))
+        if is_plain and self._adds.takes(ledger_id, entry_ids):
             self._adds.send(ledger_id, entry_ids, entries, entry_bytes, master_key, done)
             return
         group = _AddGroup(self._saw_read_only, done, f"bookie {self._id}, ledger {ledger_id}")

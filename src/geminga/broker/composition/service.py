@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.late_transactions import LateTransactions, NoTransactions
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from geminga.broker.resources import Document, Resources
     from geminga.broker.system_topics.table import TablesElsewhere
     from geminga.broker.topic.base import Topic
-    from geminga.broker.topic.parts import RemoteClusters
+    from geminga.broker.topic.parts import RemoteClusters, TopicPart
     from geminga.broker.topic.services import TopicServices
     from geminga.broker.transactions.service import TransactionService
     from geminga.broker.upkeep.policies import PolicyUpkeep
@@ -74,6 +74,19 @@ _log = get_logger(__name__)
 BACKLOG_QUOTAS_PART: Final = "backlogQuotas"
 #: Lists of topics that are made, or matched, at the same time.
 LONG_WORK_AT_ONCE: Final = 2
+
+
+class Traces(Protocol):
+    """What puts spans around a broker's work; made only where they are asked for."""
+
+    @property
+    def parts(self) -> Sequence[type[TopicPart]]:
+        """Of each topic, in front of all others."""
+        ...
+
+    def acknowledges(self, handle: Callable[[Connection, bytes], None]) -> Callable[[Connection, bytes], None]:
+        """What handles ACK, with a span."""
+        ...
 
 
 class Broker:
@@ -94,11 +107,13 @@ class Broker:
         silent: SilentBrokers | None = None,
         access: Access = OPEN,
         other_clusters: Callable[[], RemoteClusters] | None = None,
+        telemetry: Traces | None = None,
     ) -> None:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
         ``tables_elsewhere``: tables whose topics other brokers serve; None: they are refused. ``peers`` makes what asks
         other brokers, given the ownership and this broker's listeners; None: what would need them is refused.
         ``silent``: who of them was killed. ``access``: who is let in. ``other_clusters``: where topics are copied to.
+        ``telemetry``: what makes spans; None: nothing does.
         """
         # Bottom-up: each part uses those above it; what of topics and policies stands below is reached by a call.
         self.runtime = runtime
@@ -115,6 +130,7 @@ class Broker:
         #: Held by what takes long and many turns of the loop. Nothing waits for a client while it holds it.
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
 
+        self._telemetry = telemetry
         # Whose topics are whose.
         self.ownership = ownership if ownership is not None else SoleOwnership()
         self.tables_elsewhere, self.other_clusters = tables_elsewhere, other_clusters
@@ -230,6 +246,7 @@ class Broker:
             metadata=self.metadata,
             ledgers=self.ledgers,
             parts=(
+                *(() if self._telemetry is None else self._telemetry.parts),
                 *PARTS,
                 TopicCompaction,
                 *(() if self.other_clusters is None else (GeoReplication, ReplicatedSubscriptions)),
@@ -337,7 +354,10 @@ class Broker:
             long_work=self.long_work,
             transactions=self.use_transactions if self.late_transactions.is_on else None,
         )
-        return command_table(services)
+        table = command_table(services)
+        if self._telemetry is not None:
+            table.ack = self._telemetry.acknowledges(table.ack)
+        return table
 
     def _new_connection_services(self) -> ConnectionServices:
         return ConnectionServices(

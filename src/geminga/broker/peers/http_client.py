@@ -13,6 +13,7 @@ from geminga.broker.core.coercion import Json
 from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.model.errors import UnavailableError
 from geminga.runtime import Runtime
+from geminga.runtime.log import trace_id
 
 #: Seconds that a request may take, redirections and waiting for its turn included.
 REQUEST_S_MAX: Final = 60.0
@@ -112,6 +113,8 @@ class PeerHttp:
             headers = [("Host", parts.netloc), ("Accept", "application/json"), ("Connection", "close")]
             headers.append(("Content-Length", str(len(body))))
             headers += proof
+            if trace := trace_id.get():
+                headers.append(("traceparent", f"00-{trace}-{self._runtime.rng.token(8)}-00"))
             if body:
                 headers.append(("Content-Type", "application/json"))
             head = http.send(h11.Request(method=method, target=target, headers=headers))

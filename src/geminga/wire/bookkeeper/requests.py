@@ -156,6 +156,14 @@ class RefusedRequest(NamedTuple):
     story: str
 
 
+class TracedRequest(NamedTuple):
+    """A request of version 3 with the trace id of what caused it: a pair of ``requestContext``."""
+
+    #: 32 hexadecimal digits.
+    trace: str
+    request: Request
+
+
 Request: TypeAlias = (
     AddRequest
     | AddRunRequest
@@ -169,4 +177,5 @@ Request: TypeAlias = (
     | AuthRequest
     | StartTlsRequest
     | RefusedRequest
+    | TracedRequest
 )

@@ -9,6 +9,7 @@ encoder writes; what looks otherwise goes by the generated classes, with the sam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final
@@ -36,6 +37,7 @@ from geminga.wire.bookkeeper.requests import (
     RefusedRequest,
     Request,
     StartTlsRequest,
+    TracedRequest,
     WriteLacRequest,
 )
 from geminga.wire.bookkeeper.v2 import ENTRY_HEAD_BYTES, plugin_of
@@ -62,6 +64,11 @@ _READ_OPERATION: Final = int(OperationType.READ_ENTRY)
 _ADD_OPERATION: Final = int(OperationType.ADD_ENTRY)
 _EOK: Final = int(StatusCode.EOK)
 
+#: Of a request's context, which Apache's client fills with what its logging knows of the thread (MDC) and its bookie
+#: gives to its own, both with ``preserveMdcForTaskExecution``. The key is that of OpenTelemetry's logging for Java.
+TRACE_KEY: Final = "trace_id"
+_TRACE: Final = re.compile(r"(?!0{32})[0-9a-f]{32}")
+
 
 # ---- requests in --------------------------------------------------------------------------------------------------
 
@@ -76,7 +83,13 @@ def decode_request(data: bytes, start: int, end: int) -> Request | None:
     except DecodeError:
         return None
     # Python's parser lets required fields be absent, Java's does not.
-    return _slow_request(message) if message.IsInitialized() else None
+    if not message.IsInitialized():
+        return None
+    request = _slow_request(message)
+    for pair in message.requestContext:
+        if pair.key == TRACE_KEY and _TRACE.fullmatch(pair.value):
+            return TracedRequest(pair.value, request)
+    return request
 
 
 def _fast_request(data: bytes, start: int, end: int) -> Request | None:
@@ -321,6 +334,12 @@ def encode_request(operation: OperationType, txn_id: int, *, high_priority: bool
     if high_priority:
         header.priority = HIGH_PRIORITY
     return framed(pb.Request(header=header, **fields))  # type: ignore[arg-type]
+
+
+def with_trace(frame: bytes, trace: str) -> bytes:
+    """A request's frame, with the trace id of what caused it."""
+    pair = pb.Request(requestContext=[pb.ContextPair(key=TRACE_KEY, value=trace)]).SerializePartialToString()
+    return b"".join((_SIZE.pack(len(frame) - _SIZE.size + len(pair)), frame[_SIZE.size :], pair))
 
 
 def encode_fence(txn_id: int, ledger_id: int, master_key: bytes) -> bytes:

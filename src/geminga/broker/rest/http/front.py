@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.rest.calls.core.timeouts import RETRY_AFTER_S
-from geminga.runtime.log import trace_id
+from geminga.runtime.log import RequestTrace, get_logger, trace_id
 from geminga.wire.pages import Names, refusal_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ DISCARDED_BYTES_MAX: Final = 1 << 20
 TRACE_HEADER: Final = b"x-trace-id"
 #: An id of zeros is none.
 _TRACE_PARENT: Final = re.compile(rb"[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+_log = get_logger(__name__)
 
 
 class PageGuard:
@@ -59,8 +62,9 @@ class PageGuard:
             await _answer(scope, receive, send, 503, reason)
             return
         self._running += 1
-        trace = _traced(scope["headers"]) or self._draw(16)
+        trace = RequestTrace(_traced(scope["headers"]) or self._draw(16))
         token = trace_id.set(trace)
+        _log.debug("%s %s", scope["method"], scope["path"])
 
         async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -71,6 +75,7 @@ class PageGuard:
             await self._application(scope, receive, send_on)
         finally:
             self._running -= 1
+            trace.is_over = True
             trace_id.reset(token)
 
 

@@ -1,0 +1,40 @@
+"""Whether traces go to OpenTelemetry: nothing of it is loaded where they do not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from geminga.model.errors import ConfigurationError
+from geminga.model.extras import needed_for
+from geminga.runtime.ports import Runtime
+from geminga.version import __version__
+
+if TYPE_CHECKING:
+    from geminga.app.servers.telemetry import Telemetry
+
+#: OpenTelemetry's own; off here where it is not set.
+EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+
+
+def open_telemetry(runtime: Runtime, closers: list[tuple[str, Callable[[], Awaitable[None]]]]) -> Telemetry | None:
+    """What makes spans; None: the environment does not ask for it. Its end becomes one of ``closers``.
+
+    Raises ConfigurationError, and MissingExtraError where the SDK is not installed.
+    """
+    wanted = os.environ.get(EXPORTER, "").strip().lower()
+    if wanted in ("", "none") or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    if wanted != "otlp":
+        raise ConfigurationError(f"{EXPORTER}={wanted}: expected otlp, or none")
+    with needed_for(f"{EXPORTER}=otlp", "otel"):
+        from geminga.app.servers.telemetry import LANE, Telemetry
+
+    telemetry = Telemetry(__version__)
+
+    async def close() -> None:
+        await runtime.threads.call(LANE, telemetry.close)
+
+    closers.append(("telemetry", close))
+    return telemetry
