@@ -40,7 +40,6 @@ REFUSED: Final[dict[str, str]] = {
     "topicPolicies set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
     "topicPolicies set-entry-filters-per-topic": _FILTERS,
     "topics create-shadow-topic": _SHADOW,
-    "topics create-shadow-topic": _SHADOW,
     "topics set-shadow-topics": _SHADOW,
 }
 _WAITS: Final = "waits for the broker's answer and tells it; `pulsar-admin` ends with 0 before it came"

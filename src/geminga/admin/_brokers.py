@@ -95,6 +95,24 @@ class Brokers(AsyncCalls):
             )
         )
 
+    async def start_backup(self, *, directory: str, request: str, whole: bool = False) -> None:
+        """Begin a copy of all that a standalone keeps, on its machine. Raises AdminError.
+
+        ``directory``: absolute, of the server's machine.
+        ``request``: name of a file there: request-, 32 hex digits.
+        ``whole``: copy also what the backup before has.
+        """
+        await self._ask(
+            Request(
+                "POST", "/admin/v2/brokers/backup", body={"directory": directory, "request": request, "whole": whole}
+            )
+        )
+
+    async def backup(self) -> Document:
+        """What became of the last backup. Raises AdminError."""
+        found: Document = await self._ask(Request("GET", "/admin/v2/brokers/backup"))
+        return found
+
     async def metrics(self) -> Documents:
         """Its metrics, as objects. Raises AdminError."""
         found: Documents = await self._ask(Request("GET", "/admin/v2/broker-stats/metrics"))

@@ -68,6 +68,38 @@ async def read(disk: Disk, requests: Sequence[ReadRequest], *, lane: str) -> Seq
     return await future
 
 
+class HeldFiles:
+    """Unlinks what nobody needs any more; while somebody copies, not before that is over.
+
+    A crash in between leaves files that the checkpoint does not name: the next start removes them.
+    """
+
+    __slots__ = ("_disk", "_holders", "_left")
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._holders = 0
+        #: Paths to unlink at the end.
+        self._left: list[str] = []
+
+    def hold(self) -> None:
+        """Nothing goes until :meth:`release`, which is called once for each of these."""
+        self._holders += 1
+
+    async def release(self) -> None:
+        """Unlink what was to go meanwhile, if nobody else holds. Raises OSError for the first that can not go."""
+        self._holders -= 1
+        while self._left and not self._holders:
+            await unlink_if_there(self._disk, self._left.pop())
+
+    async def unlink(self, path: str) -> None:
+        """Unlink, now or later; fine if it is gone. Raises OSError."""
+        if self._holders:
+            self._left.append(path)
+        else:
+            await unlink_if_there(self._disk, path)
+
+
 async def unlink_if_there(disk: Disk, path: str) -> None:
     """Unlink; fine if it is gone."""
     try:

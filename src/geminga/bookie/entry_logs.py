@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from geminga.bookie.core import entry_log_format as fmt
-from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, append, unlink_if_there
+from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, HeldFiles, append, unlink_if_there
 from geminga.bookie.limits import FLUSH_BATCH_BYTES_MAX
 from geminga.runtime import DiskFile, Runtime, get_logger
 
@@ -88,6 +88,8 @@ class EntryLogs:
         self._handles: OrderedDict[int, DiskFile] = OrderedDict()
         self._opening: dict[int, asyncio.Future[None]] = {}
         self._pins: dict[int, int] = {}
+        #: Logs and index runs go through it.
+        self.held = HeldFiles(runtime.disk)
 
     def path(self, log_id: int) -> str:
         """Path of a log."""
@@ -174,7 +176,7 @@ class EntryLogs:
         file = self._handles.pop(log_id, None)
         if file is not None:
             await self._runtime.disk.close_file(file)
-        await unlink_if_there(self._runtime.disk, self.path(log_id))
+        await self.held.unlink(self.path(log_id))
 
     async def close(self) -> None:
         """Close the handles."""

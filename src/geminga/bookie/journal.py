@@ -25,7 +25,7 @@ from geminga.bookie.core.journal_format import (
     encode_group,
     group_seed,
 )
-from geminga.bookie.disk_io import ONLY_LANES, append, is_disk_full, unlink_if_there
+from geminga.bookie.disk_io import ONLY_LANES, HeldFiles, append, is_disk_full, unlink_if_there
 from geminga.bookie.limits import (
     JOURNAL_FILLED_GROUP_BYTES_MAX,
     JOURNAL_GROUP_BYTES_MAX,
@@ -118,6 +118,9 @@ class Journal:
         #: Ids of the files on disk, ascending, the spare one included.
         self._ids: list[int] = []
         self._next_id = 1
+        #: Where the groups end in files of this life that take no more.
+        self._ends: dict[int, int] = {}
+        self.held = HeldFiles(runtime.disk)
         self._file: DiskFile | None = None
         self._spare: asyncio.Task[_NewFile | None] | None = None
         self._offset = FILE_HEADER_BYTES
@@ -152,9 +155,16 @@ class Journal:
 
     def _use(self, new: _NewFile) -> None:
         """Groups go there from now on."""
+        if self.journal_id:
+            self._ends[self.journal_id] = self._offset
         self.journal_id, self._file, self._file_size_bytes = new
         self._offset = FILE_HEADER_BYTES
         self._groups_in_file = 0
+
+    def durable_files(self) -> list[tuple[int, int]]:
+        """Ids of the files that have groups, ascending, and the offset behind the last that is on stable storage."""
+        ends = {**self._ends, self.journal_id: self._offset}
+        return [(i, ends[i]) for i in self._ids if i in ends]
 
     @property
     def is_full(self) -> bool:
@@ -412,11 +422,12 @@ class Journal:
         crash_point(points.JOURNAL_BEFORE_DELETE)
         for i in old:
             try:
-                await unlink_if_there(self._runtime.disk, f"{self.directory}/{journal_name(i)}")
+                await self.held.unlink(f"{self.directory}/{journal_name(i)}")
             except OSError as error:
                 _log.warning("could not remove journal %d: %s", i, error)
                 continue
             self._ids.remove(i)
+            self._ends.pop(i, None)
         crash_point(points.JOURNAL_AFTER_DELETE)
 
     async def close(self) -> None:

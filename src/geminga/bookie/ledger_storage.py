@@ -22,7 +22,7 @@ from geminga.bookie.core.index import Index, IndexRun, Row, make_location, merge
 from geminga.bookie.core.index_format import encode_run
 from geminga.bookie.core.ledger_states import LedgerStateRow, LedgerStates, encode_states
 from geminga.bookie.core.write_cache import WriteCache
-from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, unlink_if_there
+from geminga.bookie.disk_io import ONLY_LANES, DiskLanes
 from geminga.bookie.entry_logs import EntryLogs, LogWriter
 from geminga.bookie.limits import (
     CACHED_ENTRY_OVERHEAD_BYTES,
@@ -264,7 +264,7 @@ class LedgerStorage:
         """Remove files of runs that the checkpoint no longer names."""
         for run in runs:
             try:
-                await unlink_if_there(self.runtime.disk, self.path(run_name(run.run_id)))
+                await self.logs.held.unlink(self.path(run_name(run.run_id)))
             except OSError as error:
                 _log.warning("could not remove index run %d: %s", run.run_id, error)
 

@@ -21,6 +21,7 @@ from geminga.runtime.ports import Runtime
 
 if TYPE_CHECKING:
     from geminga.metadata.core.copying import SourceNode
+    from geminga.metadata.snapshot import SqliteSnapshot
 
 T = TypeVar("T")
 
@@ -80,6 +81,11 @@ class SqliteMetadataStore:
     async def nodes_after(self, path: str, limit: int) -> Sequence[SourceNode]:
         """See ``metadata.copying.Source``."""
         return await self._read(lambda reader: reader.nodes_after(path, limit))
+
+    def snapshot(self) -> SqliteSnapshot:
+        """What was asked to be written before this call, and nothing else, to be copied. Raises StorageError."""
+        self._check_usable()
+        return self._file.snapshot()
 
     async def next_sequence(self, path: str) -> int:
         """See ``MetadataStore.next_sequence``."""

@@ -11,7 +11,7 @@ import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from geminga.metadata.ports import Notification, PutResult
 from geminga.metadata.sqlite_tree import SqliteTree
@@ -26,6 +26,9 @@ from geminga.model.errors import (
     UnknownOutcomeError,
 )
 from geminga.runtime.ports import Disk, Runtime
+
+if TYPE_CHECKING:
+    from geminga.metadata.snapshot import SqliteSnapshot
 
 T = TypeVar("T")
 
@@ -47,12 +50,14 @@ _Outcome: TypeAlias = PutResult | StorageError | None
 class _Write:
     """A queued write; ``outcome`` is filled in on the writing thread."""
 
-    __slots__ = ("change", "notifications", "outcome", "reply", "size_bytes")
+    __slots__ = ("change", "is_apart", "notifications", "outcome", "reply", "size_bytes")
 
     def __init__(self, change: Change, size_bytes: int, reply: asyncio.Future[PutResult | None]) -> None:
         self.change = change
         self.size_bytes = size_bytes
         self.reply = reply
+        #: Carried out between two transactions, and in none.
+        self.is_apart = False
         self.outcome: _Outcome = None
         self.notifications: list[Notification] = []
 
@@ -155,12 +160,32 @@ class SqliteFile:
 
     def write(self, change: Change, size_bytes: int) -> asyncio.Future[PutResult | None]:
         """Queue a change of so many bytes; what it gave, once it is durable. Raises MetadataUnavailableError."""
+        return self._queue_write(change, size_bytes)
+
+    def _queue_write(
+        self, change: Change, size_bytes: int, *, is_apart: bool = False
+    ) -> asyncio.Future[PutResult | None]:
         if len(self._queue) >= QUEUED_WRITES_MAX:
             raise MetadataUnavailableError(f"{QUEUED_WRITES_MAX} metadata writes are waiting")
         reply: asyncio.Future[PutResult | None] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Write(change, size_bytes, reply))
+        write = _Write(change, size_bytes, reply)
+        write.is_apart = is_apart
+        self._queue.append(write)
         self._commit_next()
         return reply
+
+    def snapshot(self) -> SqliteSnapshot:
+        """All writes that were asked for before this call, and no other. Raises MetadataUnavailableError."""
+        from geminga.metadata.snapshot import SqliteSnapshot  # few processes make one
+
+        snapshot = SqliteSnapshot(self.runtime.threads, self._tree.path)
+
+        def look(_: SqliteTree) -> tuple[None, list[Notification]]:
+            snapshot.open()
+            return None, []
+
+        snapshot.opened = self._queue_write(look, 0, is_apart=True)
+        return snapshot
 
     def _commit_next(self) -> None:
         """Start the next transaction with everything that waits, unless one is running."""
@@ -170,9 +195,11 @@ class SqliteFile:
         size_bytes = 0
         while self._queue and len(group) < GROUP_WRITES_MAX:
             size_bytes += self._queue[0].size_bytes
-            if group and size_bytes > GROUP_BYTES_MAX:
+            if group and (size_bytes > GROUP_BYTES_MAX or self._queue[0].is_apart):
                 break
             group.append(self._queue.popleft())
+            if group[-1].is_apart:
+                break
         self._is_committing = True
         fatal: list[BaseException] = []
         self.runtime.threads.submit(
@@ -226,6 +253,12 @@ async def _check_log(disk: Disk, path: str) -> None:
 
 def _commit_group(tree: SqliteTree, group: list[_Write], fatal: list[BaseException]) -> None:
     """On the writing thread: one transaction for the whole group; each write's outcome is left in it."""
+    if group[0].is_apart:
+        try:
+            group[0].change(tree)
+        except sqlite3.Error as error:
+            group[0].outcome = _error_of(error, tree.path)
+        return
     try:
         tree.begin()
         for write in group:

@@ -95,6 +95,24 @@ class Brokers(BlockingCalls):
             )
         )
 
+    def start_backup(self, *, directory: str, request: str, whole: bool = False) -> None:
+        """Begin a copy of all that a standalone keeps, on its machine. Raises AdminError.
+
+        ``directory``: absolute, of the server's machine.
+        ``request``: name of a file there: request-, 32 hex digits.
+        ``whole``: copy also what the backup before has.
+        """
+        self._ask(
+            Request(
+                "POST", "/admin/v2/brokers/backup", body={"directory": directory, "request": request, "whole": whole}
+            )
+        )
+
+    def backup(self) -> Document:
+        """What became of the last backup. Raises AdminError."""
+        found: Document = self._ask(Request("GET", "/admin/v2/brokers/backup"))
+        return found
+
     def metrics(self) -> Documents:
         """Its metrics, as objects. Raises AdminError."""
         found: Documents = self._ask(Request("GET", "/admin/v2/broker-stats/metrics"))

@@ -91,6 +91,20 @@ BROKERS: Final = Noun(
             Argument("force", _BOOL, "forcedTerminateTopic", "also what does not end by itself", default=True),
             destroys=True,
         ),
+        Call(
+            "start_backup",
+            "POST",
+            "brokers/backup",
+            "Begin a copy of all that a standalone keeps, on its machine.",
+            members=(
+                Argument("directory", _TEXT, "directory", "absolute, of the server's machine", is_required=True),
+                Argument(
+                    "request", _TEXT, "request", "name of a file there: request-, 32 hex digits", is_required=True
+                ),
+                Argument("whole", _BOOL, "whole", "copy also what the backup before has", default=False),
+            ),
+        ),
+        get("backup", "brokers/backup", "What became of the last backup.", _DOC),
         get("metrics", "broker-stats/metrics", "Its metrics, as objects.", Kind.DOCUMENTS),
         get("topics", "broker-stats/topics", "Statistics of all topics that it serves.", _DOC),
         get("load_report", "broker-stats/load-report", "What it says of its load.", _DOC),

@@ -26,6 +26,7 @@ DATA_DIRECTORY: Final = "geminga-data"
 #: Groups of commands by the module that has them, each as ``commands``; one that is not asked for is not loaded.
 _GROUPS: Final = {
     "autorecovery": "autorecovery_commands",
+    "backup": "backup_commands",
     "bookie": "bookie_commands",
     "client": "client_commands",
     "cluster": "local_cluster_commands",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from geminga.app.servers.telemetry import Telemetry
     from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
+    from geminga.broker.administration.services import Backups
     from geminga.broker.authentication.opening import OpenedAuthentication
     from geminga.broker.composition.metric_levels import Row
     from geminga.broker.composition.metrics import Metrics
@@ -114,6 +115,8 @@ class Storage(NamedTuple):
     peers: Peers | None = None
     #: Where the metadata are, as ``metadataStoreUrl`` would say it.
     metadata_url: str = ""
+    #: Of all that is kept; None: that is not in files of this process.
+    backups: Callable[[], Backups] | None = None
 
 
 class Peers(NamedTuple):
@@ -542,6 +545,7 @@ class BrokerServer(ABC):
             check_backlog_quotas=broker.check_backlog_quotas,
             process=process_beans,
             metadata_url=storage.metadata_url,
+            backups=storage.backups,
         )
 
     def _auditor(self, runtime: Runtime) -> Auditor | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os.path
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.app.configuration.config import Config
 from geminga.app.lifecycle.core.descriptors import LIMIT_ASSUMED, plan_descriptors
@@ -22,6 +22,9 @@ from geminga.metadata.ports import MetadataStore
 from geminga.runtime import MemoryDisk, Runtime, descriptor_limit, real_runtime
 from geminga.runtime.ports import FatalHandler
 from geminga.version import __version__
+
+if TYPE_CHECKING:
+    from geminga.app.servers.backups import LocalBackups
 
 #: Of auto-recovery, in its vote and its locks.
 AUTO_RECOVERY_NAME: Final = "standalone"
@@ -45,18 +48,36 @@ class StandaloneServer(BrokerServer):
         self._on_fatal = on_fatal
         self._pid = pid
         self._bookies: LocalBookies
+        self._metadata: SqliteMetadataStore
+        self._backups: LocalBackups | None = None
 
     async def _open_storage(self) -> Storage:
         runtime = await self._open_runtime()
         metadata = await self._open_metadata(runtime)
         bookies = self._bookies = await self._open_bookies(runtime, metadata)
+        # The first to be closed: it reads files of the others.
+        self._closers.append(("backups", self._close_backups))
         return Storage(
             runtime,
             metadata,
             LocalBookiePool(bookies.by_id),
             labelled=bookies_metrics(bookies.opened, runtime.clock.monotonic),
             metadata_url="memory:local" if self._data_dir is None else f"sqlite:{self._data_dir}",
+            backups=self._use_backups if self._data_dir is not None else None,
         )
+
+    def _use_backups(self) -> LocalBackups:
+        if self._backups is None:
+            from geminga.app.servers.backups import LocalBackups
+
+            assert self._data_dir is not None
+            assert self.runtime is not None
+            self._backups = LocalBackups(self.runtime, self._data_dir, self._metadata, self._bookies.opened)
+        return self._backups
+
+    async def _close_backups(self) -> None:
+        if self._backups is not None:
+            await self._backups.close()
 
     async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
         """Auto-recovery. With several bookies: copies of one that is lost or left out are made anew by the others."""
@@ -114,6 +135,7 @@ class StandaloneServer(BrokerServer):
 
             metadata = MemoryMetadataStore(runtime)
         else:
-            metadata = await SqliteMetadataStore.open(runtime, os.path.join(self._data_dir, METADATA_FILE))
+            path = os.path.join(self._data_dir, METADATA_FILE)
+            metadata = self._metadata = await SqliteMetadataStore.open(runtime, path)
         self._closers.append(("metadata store", metadata.close))
         return metadata

@@ -118,6 +118,13 @@ async def write_move(disk: Disk, path: str, move: MetadataMove) -> None:
     await disk.write_file(os.path.join(path, FORMAT_FILE), json.dumps(document).encode() + b"\n")
 
 
+async def read_origin(disk: Disk, path: str) -> str:
+    """Which restoring of a backup made the directory; empty: none. Raises DataDirectoryError, OSError."""
+    document = _checked_document(path, await disk.read_file(os.path.join(path, FORMAT_FILE)))
+    restored = document.get("restored")
+    return str(restored.get("id", "")) if isinstance(restored, dict) else ""
+
+
 def _move_of(document: dict[str, object], path: str) -> MetadataMove | None:
     moved = document.get("moved")
     if moved is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -33,6 +33,21 @@ class BrokerStatus(Protocol):
     @property
     def web_url(self) -> str:
         """The HTTP service URL that clients are told."""
+        ...
+
+
+class Backups(Protocol):
+    """Copies of all that a server keeps, made while it runs; one at a time."""
+
+    async def start(self, directory: str, request: str, *, whole: bool) -> None:
+        """Begin one. ``directory``: absolute, of the server's machine; ``request``: name of a file that lies there.
+
+        Raises PreconditionFailedError, ConflictError while one is being made.
+        """
+        ...
+
+    def state(self) -> Mapping[str, str | int]:
+        """Of the one that was begun last."""
         ...
 
 

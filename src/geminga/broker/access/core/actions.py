@@ -112,6 +112,9 @@ class SuperUser(_Word):
     #: Pulsar's rule for them is that of super-users and of a policy of the cluster.
     LOOK_AT_ISOLATION = auto()
     CHANGE_ISOLATION = auto()
+    #: Copies of all that the server keeps.
+    BACK_UP = auto()
+    LOOK_AT_BACKUP = auto()
     LOOK_AT_BOOKIES = auto()
     CHANGE_BOOKIES = auto()
     #: Which bookies a namespace's ledgers are on.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from geminga.broker.administration.services import (
     NO_FORCE,
     AdministeredTopics,
+    Backups,
     BrokerStatus,
     ForcedDeletion,
     LiveConfiguration,
@@ -88,6 +89,8 @@ class RestContext:
     check_backlog_quotas: Callable[[], None] = _nothing
     #: What the process tells of itself, by what it is about.
     process: Callable[[], Mapping[str, Mapping[str, float]]] = dict
+    #: Made with the first use; None: what is to be backed up is elsewhere, or in no files.
+    backups: Callable[[], Backups] | None = None
     #: What of it can be changed at run time, made with the first use; None: nothing.
     live: Callable[[], LiveConfiguration] | None = None
 

@@ -1,0 +1,155 @@
+"""``geminga backup create | verify | restore``: all that a standalone keeps, copied while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl
+from geminga.app.commands.doctor_commands import AuthParams, AuthPlugin, Trust
+
+if TYPE_CHECKING:
+    from geminga.app.storage.core.backup_format import BackupFile, BackupManifest
+
+commands = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Copies of all that a standalone keeps: make, check, bring back."
+)
+
+Backup = Annotated[str, typer.Argument(metavar="DIR", help="The directory of the backup.")]
+Json = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
+
+
+@commands.command()
+def create(
+    backup: Backup,
+    data: Annotated[
+        str, typer.Option("--data", metavar="DIR", help="Of this stopped standalone; without, of the one that runs.")
+    ] = "",
+    whole: Annotated[bool, typer.Option("--whole", help="Copy also what the backup there has already.")] = False,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    auth_plugin: AuthPlugin = "",
+    auth_params: AuthParams = "",
+    trust: Trust = "",
+    is_json: Json = False,
+) -> None:
+    """Make a backup in DIR, on the server's machine and as its user; one that is there is replaced when it is whole."""
+    import asyncio
+    import os
+
+    from geminga.app.commands.credentials import ClientSecurity
+    from geminga.app.commands.doctor_commands import run_admin
+    from geminga.app.handles.backups import back_up_running, back_up_stopped
+
+    directory = os.path.abspath(backup)
+    if data:
+        manifest, progress = asyncio.run(back_up_stopped(os.path.abspath(data), directory, whole=whole))
+        done: Mapping[str, Any] = {
+            **_facts(manifest),
+            "filesCopied": progress.files_copied,
+            "bytesCopied": progress.bytes_copied,
+            "filesKept": progress.files_kept,
+            "bytesKept": progress.bytes_kept,
+        }
+    else:
+        security = ClientSecurity(auth_plugin, auth_params, trust)
+        done = run_admin(
+            admin_url, security, lambda admin: back_up_running(admin, directory, whole=whole, told=_tell_state)
+        )
+    if is_json:
+        _print_json({"directory": directory, **{key: done[key] for key in done if key not in ("directory", "state")}})
+    else:
+        print(
+            f"backup {done['backupId']} in {directory}: everything acknowledged before {_moment(done['asOfMs'])}, "
+            f"{done['sizeBytes']} bytes in {done['files']} files, {done['bytesCopied']} of them copied now"
+        )
+
+
+@commands.command()
+def verify(backup: Backup, is_json: Json = False) -> None:
+    """Read a whole backup: every checksum, and whether it can be opened. Ends with 1 where something is wrong."""
+    import os
+
+    from geminga.app.handles.backups import carried_out
+    from geminga.app.storage import backup_reading
+
+    directory = os.path.abspath(backup)
+    found = carried_out(lambda runtime: backup_reading.verify(runtime, directory, _tell_file))
+    if is_json:
+        _print_json({"directory": directory, **_facts(found.manifest), "faults": found.faults})
+    else:
+        print(f"{_summary(directory, found.manifest)}: {'as it was made' if not found.faults else 'damaged'}")
+        for fault in found.faults:
+            print(f"  {fault}")
+    if found.faults:
+        raise typer.Exit(1)
+
+
+@commands.command()
+def restore(
+    backup: Backup,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="The data directory to make: new, or empty.")],
+    is_json: Json = False,
+) -> None:
+    """Make a data directory of a backup, which is verified before; geminga standalone --data starts on it."""
+    import os
+
+    from geminga.app.handles.backups import carried_out
+    from geminga.app.storage import backup_reading
+
+    directory, target = os.path.abspath(backup), os.path.abspath(data)
+    manifest = carried_out(lambda runtime: backup_reading.restore(runtime, directory, target, _tell_file))
+    if is_json:
+        _print_json({"directory": directory, "data": target, **_facts(manifest)})
+    else:
+        print(
+            f"{_summary(directory, manifest)}: restored to {target}. Stop the server that it was made of, if it runs "
+            f"still, before you start this one: geminga standalone --data {target}"
+        )
+
+
+def _facts(manifest: BackupManifest) -> dict[str, Any]:
+    return {
+        "backupId": manifest.backup_id,
+        "serial": manifest.serial,
+        "asOfMs": manifest.as_of_ms,
+        "program": manifest.program,
+        "files": len(manifest.files),
+        "sizeBytes": manifest.size_bytes,
+    }
+
+
+def _summary(directory: str, manifest: BackupManifest) -> str:
+    return (
+        f"backup {manifest.backup_id} in {directory}, number {manifest.serial} there, of {_moment(manifest.as_of_ms)}, "
+        f"{manifest.size_bytes} bytes in {len(manifest.files)} files"
+    )
+
+
+def _moment(ms: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _print_json(document: Mapping[str, Any]) -> None:
+    import json
+
+    print(json.dumps(document))
+
+
+def _tell(text: str) -> None:
+    """Progress is for who looks at a terminal."""
+    import sys
+
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+
+
+def _tell_state(state: Mapping[str, Any]) -> None:
+    _tell(f"{state['bytesCopied']} bytes copied, {state['bytesKept']} were there")
+
+
+def _tell_file(file: BackupFile) -> None:
+    _tell(f"{file.name}, {file.size_bytes} bytes")

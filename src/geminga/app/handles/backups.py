@@ -1,0 +1,90 @@
+"""``geminga backup``: asks a running standalone for a backup, or makes one of a directory that nobody uses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Protocol, TypeVar
+
+from geminga.admin._brokers import Brokers
+from geminga.app.storage.backup_sources import StoppedSource
+from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Progress
+from geminga.app.storage.core.backup_format import BackupManifest
+from geminga.app.storage.stopped_directory import StoppedDirectory
+from geminga.model.errors import DataDirectoryError
+from geminga.runtime import Runtime, real_runtime
+from geminga.runtime.local_file import create_private, make_private_directories
+
+#: Between two questions to a server that makes a backup.
+ASK_S: Final = 0.2
+
+R = TypeVar("R")
+Told = Callable[[Mapping[str, Any]], None]
+
+
+class Asked(Protocol):
+    """The calls that are used; :class:`geminga.admin.AdminClient` has them."""
+
+    @property
+    def brokers(self) -> Brokers: ...
+
+
+async def back_up_running(admin: Asked, directory: str, *, whole: bool, told: Told) -> Mapping[str, Any]:
+    """The server's word of a backup that was made. Raises AdminError, DataDirectoryError where it was not, OSError."""
+    make_private_directories(directory)
+    request = f"{REQUEST_PREFIX}{secrets.token_hex(16)}"
+    path = os.path.join(directory, request)
+    create_private(path)
+    try:
+        await admin.brokers.start_backup(directory=directory, request=request, whole=whole)
+        while True:
+            state = await admin.brokers.backup()
+            if state["state"] != "running":
+                break
+            told(state)
+            await asyncio.sleep(ASK_S)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+    if state["state"] != "done":
+        raise DataDirectoryError(str(state.get("error") or f"the server knows no backup: it is {state['state']}"))
+    return state
+
+
+@asynccontextmanager
+async def local_runtime() -> AsyncIterator[Runtime]:
+    """Files and threads for a command."""
+
+    def on_fatal(part: str, error: BaseException) -> None:
+        raise DataDirectoryError(f"{part}: {error}") from error
+
+    runtime = real_runtime(on_fatal)
+    try:
+        yield runtime
+    finally:
+        await runtime.disk.close()
+        await runtime.threads.close()
+
+
+async def back_up_stopped(data: str, directory: str, *, whole: bool) -> tuple[BackupManifest, Progress]:
+    """A backup of a data directory that nobody uses. Raises DataDirectoryError, OSError."""
+    progress = Progress()
+    with StoppedDirectory(data):
+        make_private_directories(directory)
+        async with local_runtime() as runtime:
+            source = await StoppedSource.open(runtime, data)
+            writer = BackupWriter(runtime.disk, directory, source, progress, whole=whole)
+            return await writer.write(), progress
+
+
+def carried_out(work: Callable[[Runtime], Awaitable[R]]) -> R:
+    """What ``work`` gives, on a loop of its own."""
+
+    async def alone() -> R:
+        async with local_runtime() as runtime:
+            return await work(runtime)
+
+    return asyncio.run(alone())

@@ -1,0 +1,225 @@
+"""``geminga backup`` of a standalone that serves: what is in it, what a restored server has, what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Self
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from geminga import Standalone
+from geminga.admin import AdminError
+from geminga.admin import blocking as admin
+from geminga.app.commands import backup_commands
+from geminga.app.commands.cli import app_for
+from geminga.app.handles import backups as backup_handle
+from geminga.app.servers import backups as server_backups
+from geminga.app.storage import backup_sources
+from geminga.broker.rest.cluster_routes import backups as backup_routes
+from geminga.client import blocking
+from geminga.metadata import snapshot
+from geminga.model.errors import GemingaError
+
+TOPICS = [f"persistent://public/default/backed-up-{number}" for number in range(3)]
+#: So small that ledgers, journals and logs roll, flush, and are collected while a backup is made.
+TINY = {
+    "managedLedgerMaxEntriesPerLedger": 20,
+    "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+    "journalMaxSizeMB": 1,
+    "gcWaitTime": 100,
+    "flushInterval": 100,
+}
+#: Modules of the whole that are tried here through the command.
+TRIED = (backup_commands, backup_handle, server_backups, backup_sources, backup_routes, snapshot)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app_for(["backup"]), ["backup", *words])
+
+
+def done(*words: str) -> dict[str, object]:
+    found = run(*words, "--json")
+    assert found.exit_code == 0, (found.output, found.exception)
+    document: dict[str, object] = json.loads(found.stdout)
+    return document
+
+
+class Load:
+    """Publishes to each topic and acknowledges half of it, until it is told to end."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        #: By topic: (when the receipt came, ms since the epoch; value), in order.
+        self.published: dict[str, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
+        self.errors: list[BaseException] = []
+        self._end = threading.Event()
+        self.is_warm = threading.Event()
+        self._threads = [threading.Thread(target=self._guarded, args=(topic,)) for topic in TOPICS]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        assert self.is_warm.wait(30)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join(30)
+        assert not self.errors, self.errors
+
+    def _guarded(self, topic: str) -> None:
+        try:
+            self._work(topic)
+        except BaseException as error:
+            self.errors.append(error)
+            self.is_warm.set()
+
+    def _work(self, topic: str) -> None:
+        told = self.published[topic]
+        with blocking.connect(self.url) as client:
+            producer = client.create_producer(topic)
+            consumer = client.subscribe(topic, "half")
+            while not self._end.is_set():
+                producer.send(str(len(told)).encode())
+                told.append((time.time_ns() // 1_000_000, len(told)))
+                if len(told) % 2:
+                    consumer.acknowledge_cumulative(consumer.receive(10_000))
+                if len(told) > 60:
+                    self.is_warm.set()
+
+
+@pytest.fixture(scope="module")
+def story(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, dict[str, list[tuple[int, int]]], list[dict]]:
+    """A backup directory with two backups made under load, what was published, and what was said of each."""
+    place = tmp_path_factory.mktemp("backup")
+    said = []
+    with Standalone(place / "data", config=TINY) as server:
+        with Load(server.service_url) as load:
+            for _ in range(2):
+                said.append(done("create", str(place / "copy"), "--admin-url", server.web_service_url))
+        refused = run("create", str(place / "data" / "inside"), "--admin-url", server.web_service_url)
+        assert "one within the other" in refused.output
+    return place, load.published, said
+
+
+def test_restored_server_has_all_that_was_acknowledged_and_cursors_are_not_ahead(story, tmp_path: Path) -> None:
+    place, published, said = story
+    assert done("verify", str(place / "copy"))["faults"] == []
+    restored = done("restore", str(place / "copy"), str(tmp_path / "new"))
+    assert restored["backupId"] == said[-1]["backupId"]
+    with Standalone(tmp_path / "new", config=TINY) as server, blocking.connect(server.service_url) as client:
+        for topic in TOPICS:
+            owed = [value for at_ms, value in published[topic] if at_ms < said[-1]["asOfMs"]]
+            assert len(owed) > 60
+            there = _values(client, topic)
+            # Trimming took what "half" had acknowledged: the rest is there, in order, to the end.
+            assert there[-1] >= owed[-1]
+            assert there == list(range(there[0], there[-1] + 1))
+            consumer = client.subscribe(topic, "half")
+            first = int(consumer.receive(10_000).data())
+            assert there[0] <= first <= there[-1]
+            client.create_producer(topic).send(b"goes on")
+
+
+def _values(client: blocking.Client, topic: str) -> list[int]:
+    values = []
+    reader = client.create_reader(topic, blocking.MessageId.earliest)
+    while reader.has_message_available():
+        values.append(int(reader.read_next(10_000).data()))
+    reader.close()
+    return values
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda copy: _one(copy, "*.journal-*").unlink(), ".journal) is missing"),
+        (lambda copy: _flip(_one(copy, "*metadata.sqlite")), "(metadata.sqlite) is damaged: CRC32C"),
+        (lambda copy: _cut(_one(copy, "*checkpoint")), "(bookie/ledgers/checkpoint) has"),
+        (lambda copy: _flip(copy / "geminga-backup.json"), "geminga-backup.json is damaged"),
+        (lambda copy: _newer(copy / "geminga-backup.json"), "has backup format 2; this program reads formats up to 1"),
+        (lambda copy: (copy / "geminga-backup.json").unlink(), "holds no backup: geminga-backup.json is not there"),
+    ],
+    ids=["missing", "damaged", "cut", "manifest", "newer", "none"],
+)
+def test_damaged_backup_is_named_and_restores_nothing(story, tmp_path: Path, spoil, told: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(story[0] / "copy", copy)
+    spoil(copy)
+    assert told in _refused("verify", str(copy))
+    assert told in _refused("restore", str(copy), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_stopped_directory_is_backed_up_and_files_that_are_there_are_kept(story, tmp_path: Path) -> None:
+    data, copy = str(story[0] / "data"), str(tmp_path / "copy")
+    first = done("create", copy, "--data", data)
+    assert first["filesKept"] == 0
+    again = done("create", copy, "--data", data)
+    assert again["serial"] == 2
+    # Logs and index do not change.
+    assert again["bytesKept"] > 0
+    assert again["bytesCopied"] + again["bytesKept"] == first["bytesCopied"]
+    assert done("create", copy, "--data", data, "--whole")["bytesKept"] == 0
+    done("restore", copy, str(tmp_path / "new"))
+    assert "holds a backup of another server" in _refused("create", copy, "--data", str(tmp_path / "new"))
+    assert "is not empty (found " in _refused("restore", copy, str(tmp_path / "new"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "photo.png").touch()
+    assert "holds something else than a backup (found photo.png)" in _refused(
+        "create", str(tmp_path / "other"), "--data", data
+    )
+    assert "is no data directory of a standalone" in _refused("create", copy, "--data", str(tmp_path / "other"))
+    (tmp_path / "file").touch()
+    assert "is no directory" in _refused("restore", copy, str(tmp_path / "file"))
+
+
+def test_server_writes_only_where_who_asks_shows_that_it_may(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir(mode=0o700)
+    here = str(tmp_path / "copy")
+    with Standalone(tmp_path / "data") as server, admin.connect(server.web_service_url) as asked:
+        for directory, request, told in (
+            (here, "request-" + "0" * 32, "No such file or directory"),
+            (here, "../data/geminga.json", "expected request- and 32 hex digits"),
+            ("copy", "request-" + "0" * 32, "expected an absolute path"),
+            (f"{here}/../data", "request-" + "0" * 32, "expected an absolute path"),
+        ):
+            with pytest.raises(AdminError, match=re.escape(told)):
+                asked.brokers.start_backup(directory=directory, request=request)
+        assert asked.brokers.backup()["state"] == "none"
+        assert list((tmp_path / "copy").iterdir()) == []
+    with Standalone() as server:
+        assert "keeps nothing in files" in _refused("create", here, "--admin-url", server.web_service_url)
+
+
+def _refused(*words: str) -> str:
+    found = run(*words)
+    assert found.exit_code == 1 or isinstance(found.exception, GemingaError), found.output
+    return f"{found.output} {found.exception}"
+
+
+def _one(copy: Path, pattern: str) -> Path:
+    return next(iter((copy / "files").glob(pattern)))
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _newer(path: Path) -> None:
+    path.write_bytes(json.dumps({**json.loads(path.read_bytes()), "format": 2}).encode())
