@@ -70,6 +70,7 @@ class ReplicatedSubscriptions(TopicPart):
     __slots__ = (
         "_covered",
         "_followers",
+        "_has_news",
         "_heard",
         "_is_answered",
         "_is_stopped",
@@ -99,6 +100,8 @@ class ReplicatedSubscriptions(TopicPart):
         self._heard: dict[str, Position] = {}
         #: The newest snapshot's position here: what is behind it is new. None: not known.
         self._covered: Position | None = None
+        #: Something is behind it, and no snapshot was begun since that was found.
+        self._has_news = False
         #: The last one that ended did so by all answers.
         self._is_answered = False
         self._more = asyncio.Event()
@@ -212,9 +215,10 @@ class ReplicatedSubscriptions(TopicPart):
         elif step is Step.COMPLETE:
             self._drop(builder)
             snapshot = builder.snapshot()
+            self._woken()
             self._write(encode_snapshot(snapshot, self._local, self._now_ms()))
             self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
-            self._is_answered = True
+            self._is_answered, self.reason = True, ""
             self.last_id, self.completed_ms = snapshot.snapshot_id, self._now_ms()
 
     def _follow(self, update: Update, sent_ms: int) -> None:
@@ -235,7 +239,7 @@ class ReplicatedSubscriptions(TopicPart):
         config = self._topic.services.config
         while True:
             # A topic in which nothing happens costs nothing.
-            if not self._pending and not self._followers.is_waiting:
+            if not (self._pending or self._has_news or self._followers.is_waiting):
                 await self._more.wait()
             self._more.clear()
             await wait_ms(config.replicated_subscriptions_snapshot_ms)
@@ -244,7 +248,8 @@ class ReplicatedSubscriptions(TopicPart):
             self._tell_updates()
             try:
                 await self._followers.pass_markers()
-                if self._followers.is_needed and await self._has_news() and self._may_ask():
+                self._has_news = self._followers.is_needed and (self._has_news or await self._find_news())
+                if self._has_news and self._may_ask():
                     self._start()
             except GemingaError as error:
                 self.reason = f"{error}"
@@ -265,7 +270,7 @@ class ReplicatedSubscriptions(TopicPart):
         for subscription, snapshot in self._followers.acknowledged():
             self._write(encode_update(Update(subscription, snapshot.others), self._now_ms()))
 
-    async def _has_news(self) -> bool:
+    async def _find_news(self) -> bool:
         """Whether a message, or the end of a transaction, is behind the newest snapshot."""
         ledger = self._topic.ledger
         last = ledger.extent.readable_position
@@ -300,6 +305,7 @@ class ReplicatedSubscriptions(TopicPart):
         snapshot_id = self._topic.services.runtime.rng.token(16)
         builder = SnapshotBuilder(snapshot_id, part.replicators.keys(), self._monotonic_ms())
         self._pending[snapshot_id] = builder
+        self._has_news = False
         COUNTS.pending += 1
         self._ask(builder)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from random import Random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from geminga.broker.geo.core.snapshots import SnapshotBuilder, SnapshotCache, Step
 from geminga.model.position import Position
+from geminga.runtime import SystemRng
 from geminga.wire.pulsar.subscription_markers import InCluster, Snapshot
 
 
@@ -60,7 +61,7 @@ def test_snapshots_that_are_remembered_are_spread_over_the_backlog(count: int) -
         cache.add(snapshot(entry_id))
     found = [position.entry_id for position in cache.positions]
     assert (found[0], found[-1], len(found)) == (0, count - 1, min(count, 30))
-    gaps = [after - before for before, after in zip(found, found[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(found)]
     # Not further apart than four times what is possible.
     assert max(gaps, default=0) <= max(1, 4 * count // 29)
 
@@ -77,7 +78,7 @@ def test_a_small_cache_remembers_the_last_ones(size: int) -> None:
 class Mesh:
     """Topics of clusters that copy to each other over links that deliver whenever they like, in order."""
 
-    def __init__(self, clusters: int, rng: Random) -> None:
+    def __init__(self, clusters: int, rng: SystemRng) -> None:
         self.rng = rng
         self.names = [f"c{number}" for number in range(clusters)]
         #: (what, where it was published), in order.
@@ -93,13 +94,13 @@ class Mesh:
     def publish(self, name: str, what: object) -> None:
         self.logs[name].append((what, name))
 
-    def step(self, publishing: float = 0.02) -> None:
-        if self.rng.random() < publishing:
+    def step(self, publishing_percent: int = 2) -> None:
+        if self.rng.below(100) < publishing_percent:
             self.messages += 1
-            self.publish(self.rng.choice(self.names), self.messages)
+            self.publish(self.names[self.rng.below(len(self.names))], self.messages)
             return
-        source, target = self.rng.choice([*self.sent])
-        if self.rng.random() < 0.5:
+        source, target = [*self.sent][self.rng.below(len(self.sent))]
+        if self.rng.below(2):
             self.copy(source, target)
         else:
             self.hear(source, target)
@@ -134,9 +135,9 @@ class Mesh:
 @settings(max_examples=40)
 @given(st.integers(2, 4), st.integers(0, 1 << 32))
 def test_who_goes_where_a_snapshot_says_misses_nothing(clusters: int, seed: int) -> None:
-    mesh = Mesh(clusters, Random(seed))
+    mesh = Mesh(clusters, SystemRng(seed))
     for _ in range(60):
-        mesh.step(0.4)
+        mesh.step(40)
     mesh.publish(mesh.names[0], "ask")
     for _ in range(20_000):
         if mesh.snapshot is not None:
