@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga.broker.geo.core.snapshots import SnapshotBuilder, SnapshotCache, Step
+from geminga.broker.geo.core.snapshots import AfterAnswer, SnapshotBuilder, SnapshotCache
 from geminga.model.position import Position
 from geminga.runtime import SystemRng
 from geminga.wire.pulsar.subscription_markers import InCluster, Snapshot
@@ -25,20 +25,20 @@ def snapshot(entry_id: int) -> Snapshot:
 def test_one_other_cluster_is_asked_once() -> None:
     builder = SnapshotBuilder("id", ["west"], 0)
     assert builder.missing == {"west"}
-    assert builder.answered(InCluster("north", at(1)), at(2)) is Step.WAIT
-    assert builder.answered(InCluster("west", at(5)), at(7)) is Step.COMPLETE
+    assert builder.answered(InCluster("north", at(1)), at(2)) is AfterAnswer.WAIT
+    assert builder.answered(InCluster("west", at(5)), at(7)) is AfterAnswer.COMPLETE
     assert builder.snapshot() == Snapshot("id", at(7), (InCluster("west", at(5)),))
 
 
 def test_several_are_asked_twice_and_the_first_answers_and_the_last_position_count() -> None:
     builder = SnapshotBuilder("id", ["west", "north"], 0)
-    assert builder.answered(InCluster("west", at(5)), at(7)) is Step.WAIT
-    assert builder.answered(InCluster("west", at(6)), at(8)) is Step.WAIT  # a repetition
-    assert builder.answered(InCluster("north", at(3)), at(6)) is Step.ASK_AGAIN
+    assert builder.answered(InCluster("west", at(5)), at(7)) is AfterAnswer.WAIT
+    assert builder.answered(InCluster("west", at(6)), at(8)) is AfterAnswer.WAIT  # a repetition
+    assert builder.answered(InCluster("north", at(3)), at(6)) is AfterAnswer.ASK_AGAIN
     assert builder.missing == {"west", "north"}
     # The replicators here read the answers in any order.
-    assert builder.answered(InCluster("north", at(9)), at(20)) is Step.WAIT
-    assert builder.answered(InCluster("west", at(9)), at(12)) is Step.COMPLETE
+    assert builder.answered(InCluster("north", at(9)), at(20)) is AfterAnswer.WAIT
+    assert builder.answered(InCluster("west", at(9)), at(12)) is AfterAnswer.COMPLETE
     assert builder.snapshot() == Snapshot("id", at(20), (InCluster("north", at(3)), InCluster("west", at(5))))
 
 
@@ -126,9 +126,9 @@ class Mesh:
             self.publish(target, InCluster(target, at(len(self.logs[target]) - 1)))
         elif isinstance(what, InCluster) and target == self.names[0] and self.snapshot is None:
             step = self.builder.answered(what, at(index))
-            if step is Step.ASK_AGAIN:
+            if step is AfterAnswer.ASK_AGAIN:
                 self.publish(target, "ask")
-            elif step is Step.COMPLETE:
+            elif step is AfterAnswer.COMPLETE:
                 self.snapshot = self.builder.snapshot()
 
 
