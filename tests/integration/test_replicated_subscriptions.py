@@ -27,16 +27,22 @@ def stats(broker: StandaloneProcess) -> dict[str, object]:
     return cast("dict[str, object]", json.loads(text)["subscriptions"].get("s", {}))
 
 
-def wait_caught_up(broker: StandaloneProcess) -> dict[str, object]:
-    """Until the subscription is there and has no backlog."""
+def wait_caught_up(broker: StandaloneProcess, most: int = 0) -> dict[str, object]:
+    """Until the subscription is there and has no backlog; ``most``: what its markers may count for."""
     found = stats(broker)
-    while found.get("msgBacklog") != 0:
+    while int(cast("int", found.get("msgBacklog", most + 1))) > most:
         found = stats(broker)
     return found
 
 
-def fails_over(brokers: dict[str, StandaloneProcess], first: str, then: str, count: int) -> None:
-    """A consumer of ``first`` acknowledges a part; one of ``then`` gets the rest, and not all of that part again."""
+def fails_over(
+    brokers: dict[str, StandaloneProcess], first: str, then: str, count: int, most: dict[str, int] | None = None
+) -> None:
+    """A consumer of ``first`` acknowledges all there is; one of ``then`` gets what comes later.
+
+    ``most``: entries of a cluster's that count as backlog, or are seen again; Apache counts markers.
+    """
+    slack = dict.fromkeys(NAMES, 0) | (most or {})
     with contextlib.ExitStack() as stack:
         clients = {name: stack.enter_context(blocking.connect(brokers[name].service_url)) for name in NAMES}
         consumer = clients[first].subscribe(
@@ -47,16 +53,18 @@ def fails_over(brokers: dict[str, StandaloneProcess], first: str, then: str, cou
         for text in sent:
             producers[text.partition(" ")[0]].send(text.encode())
         assert sorted(received(consumer, 2 * count)) == sorted(sent)
-        found = wait_caught_up(brokers[then])
-        assert (found["isReplicated"], found["replicated"]) == (True, True)
+        stored = wait_caught_up(brokers[then], slack[then])
+        assert (stored["isReplicated"], stored["replicated"]) == (True, True)
         # Neither side has a message that it has not acknowledged; markers are none.
-        wait_caught_up(brokers[first])
+        wait_caught_up(brokers[first], slack[first])
         consumer.close()
         rest = [f"{then} rest {number}" for number in range(10)]
         for text in rest:
             producers[then].send(text.encode())
         consumer = clients[then].subscribe("t", "s", consumer_type=ConsumerType.Shared)
-        assert sorted(received(consumer, 10)) == sorted(rest)
+        found = received(consumer, 10 + slack[then])
+        assert set(rest) <= set(found) <= {*rest, *sent}
+        assert len(found) <= 10 + slack[then]
         reader = clients[then].create_reader("t", start_message_id=consumer.get_last_message_id())
         assert not reader.has_message_available()
         consumer.unsubscribe()

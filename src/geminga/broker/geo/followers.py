@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.geo.core.snapshots import SnapshotCache
+from geminga.broker.subscription.replicated import is_replicated
 from geminga.broker.subscription.seek import follow
 from geminga.broker.topic.parts import PartTopic
 from geminga.model.errors import GemingaError
@@ -16,6 +17,7 @@ from geminga.wire.pulsar.subscription_markers import MARKER_TYPES, SNAPSHOT, Sna
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
+    from geminga.managed_ledger import Entry
 
 _log = get_logger(__name__)
 
@@ -44,16 +46,17 @@ class Ahead:
         """Snapshots that are remembered."""
         return len(self._cache)
 
-    def passed_over(self, data: bytes) -> None:
+    def passed_over(self, entries: Sequence[Entry], positions: Sequence[Position]) -> None:
         """As of the port."""
-        metadata, offset = split_entry(data)
-        if metadata is None or metadata.marker_type != SNAPSHOT:
-            return
-        snapshot = decode_marker(SNAPSHOT, data[offset:])
-        if isinstance(snapshot, Snapshot):
-            self._check_moved()
-            self._cache.add(snapshot)
-            self._woken()
+        passed = frozenset(positions)
+        for entry in entries:
+            metadata, offset = split_entry(entry.data) if entry.position in passed else (None, 0)
+            if metadata is not None and metadata.marker_type == SNAPSHOT:
+                snapshot = decode_marker(SNAPSHOT, entry.data[offset:])
+                if isinstance(snapshot, Snapshot):
+                    self._check_moved()
+                    self._cache.add(snapshot)
+                    self._woken()
 
     def deleted(self) -> None:
         """As of the port."""
@@ -102,12 +105,12 @@ class Followers:
         """See which are replicated by now; whether any is."""
         size_max = self._topic.services.config.replicated_subscriptions_cached_max
         for name, (subscription, ahead) in [*self._attached.items()]:
-            if self._topic.subscriptions.get(name) is not subscription or not subscription.is_replicated:
+            if self._topic.subscriptions.get(name) is not subscription or not is_replicated(subscription):
                 if subscription.snapshots is ahead:
                     subscription.snapshots = None
                 del self._attached[name]
         for name, subscription in self._topic.subscriptions.items():
-            if subscription.is_replicated and name not in self._attached:
+            if is_replicated(subscription) and name not in self._attached:
                 ahead = Ahead(subscription, size_max, self._woken, self._note_deleted)
                 self._attached[name] = subscription, ahead
                 subscription.snapshots = ahead
@@ -188,7 +191,8 @@ class Followers:
         """The last of the markers that come next, as far as one read goes; None: the next entry is none."""
         ledger, found = self._topic.ledger, None
         first = ledger.ledgers.next_position(position)
-        for entry in await ledger.reader.read_range(first, READ_ENTRIES, READ_BYTES):
+        entries = await ledger.reader.read_range(first, READ_ENTRIES, READ_BYTES)
+        for entry in entries:
             metadata, _ = split_entry(entry.data)
             if metadata is None or metadata.marker_type not in MARKER_TYPES:
                 break

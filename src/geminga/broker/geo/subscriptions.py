@@ -16,10 +16,10 @@ import asyncio
 from functools import partial
 from typing import ClassVar, Final
 
-from geminga.broker.geo.core.snapshots import SnapshotBuilder, Step
+from geminga.broker.geo.core.snapshots import AfterAnswer, SnapshotBuilder
 from geminga.broker.geo.followers import Followers
 from geminga.broker.geo.part import GeoReplication
-from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
+from geminga.broker.topic.parts import PartTopic, Stats, WatchesSubscriptions
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import GemingaError
 from geminga.model.position import Position
@@ -35,9 +35,9 @@ from geminga.wire.pulsar.subscription_markers import (
     Snapshot,
     Update,
     decode_marker,
+    encode_local_snapshot,
     encode_request,
     encode_response,
-    encode_snapshot,
     encode_update,
 )
 
@@ -64,12 +64,13 @@ class SnapshotCounts:
 COUNTS: Final = SnapshotCounts()
 
 
-class ReplicatedSubscriptions(TopicPart):
+class ReplicatedSubscriptions(WatchesSubscriptions):
     """See the module."""
 
     __slots__ = (
         "_covered",
         "_followers",
+        "_has_news",
         "_heard",
         "_is_answered",
         "_is_stopped",
@@ -92,16 +93,18 @@ class ReplicatedSubscriptions(TopicPart):
         clusters = topic.services.remote_clusters
         assert clusters is not None
         self._local = clusters.local
-        self._followers = Followers(topic, self._woken)
         #: By id, in the order in which they were begun.
         self._pending: dict[str, SnapshotBuilder] = {}
         #: Of each other cluster, its last marker that was looked at.
         self._heard: dict[str, Position] = {}
         #: The newest snapshot's position here: what is behind it is new. None: not known.
         self._covered: Position | None = None
+        #: Something is behind it, and no snapshot was begun since that was found.
+        self._has_news = False
         #: The last one that ended did so by all answers.
         self._is_answered = False
         self._more = asyncio.Event()
+        self._followers = Followers(topic, self._more.set)
         self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
         self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
@@ -144,7 +147,7 @@ class ReplicatedSubscriptions(TopicPart):
         """As of the part: one may be replicated now."""
         if self._followers.attach():
             self._begin()
-            self._woken()
+            self._more.set()
 
     async def close(self) -> None:
         """The next owner begins anew; what was acknowledged by now is told."""
@@ -181,7 +184,7 @@ class ReplicatedSubscriptions(TopicPart):
         with Contained(self._topic, "a marker of another cluster"):
             # It is no message of anybody's: subscriptions without consumers are moved past it.
             self._begin()
-            self._woken()
+            self._more.set()
             before = self._heard.get(cluster)
             if metadata.replicated_from != cluster or (before is not None and position <= before):
                 return
@@ -193,39 +196,34 @@ class ReplicatedSubscriptions(TopicPart):
             elif isinstance(marker, Response):
                 self._answered(marker, cluster, position)
             elif isinstance(marker, Update):
-                self._follow(marker, metadata.publish_time)
+                for found in marker.positions:
+                    if found.cluster == self._local:
+                        self._followers.follow(marker.subscription, found.position, metadata.publish_time)
             elif marker is None:
                 _log.warning("%s: the marker at %s can not be parsed", self._topic.name, position)
 
     def _answer(self, request: Request) -> None:
         last = self._topic.ledger.extent.last_confirmed_position
         response = Response(request.snapshot_id, InCluster(self._local, last))
-        self._write(encode_response(response, request.source, self._now_ms()))
+        self._write(encode_response(response, request.source, _wall_ms(self._topic)))
 
     def _answered(self, response: Response, cluster: str, position: Position) -> None:
         builder = self._pending.get(response.snapshot_id)
         if builder is None or response.at.cluster != cluster:
             return  # given up, or an older owner's
         step = builder.answered(response.at, position)
-        if step is Step.ASK_AGAIN:
+        if step is AfterAnswer.ASK_AGAIN:
             self._ask(builder)
-        elif step is Step.COMPLETE:
+        elif step is AfterAnswer.COMPLETE:
             self._drop(builder)
             snapshot = builder.snapshot()
-            self._write(encode_snapshot(snapshot, self._local, self._now_ms()))
+            self._more.set()
+            self._write(encode_local_snapshot(snapshot, self._local, _wall_ms(self._topic)))
             self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
-            self._is_answered = True
-            self.last_id, self.completed_ms = snapshot.snapshot_id, self._now_ms()
-
-    def _follow(self, update: Update, sent_ms: int) -> None:
-        here = next((found.position for found in update.positions if found.cluster == self._local), None)
-        if here is not None:
-            self._followers.follow(update.subscription, here, sent_ms)
+            self._is_answered, self.reason = True, ""
+            self.last_id, self.completed_ms = snapshot.snapshot_id, _wall_ms(self._topic)
 
     # ---- what is done from time to time
-
-    def _woken(self) -> None:
-        self._more.set()
 
     def _begin(self) -> None:
         if self._task is None and not self._is_stopped:
@@ -235,7 +233,7 @@ class ReplicatedSubscriptions(TopicPart):
         config = self._topic.services.config
         while True:
             # A topic in which nothing happens costs nothing.
-            if not self._pending and not self._followers.is_waiting:
+            if not (self._pending or self._has_news or self._followers.is_waiting):
                 await self._more.wait()
             self._more.clear()
             await wait_ms(config.replicated_subscriptions_snapshot_ms)
@@ -244,13 +242,14 @@ class ReplicatedSubscriptions(TopicPart):
             self._tell_updates()
             try:
                 await self._followers.pass_markers()
-                if self._followers.is_needed and await self._has_news() and self._may_ask():
+                self._has_news = self._followers.is_needed and (self._has_news or await self._find_news())
+                if self._has_news and self._may_ask():
                     self._start()
             except GemingaError as error:
                 self.reason = f"{error}"
 
     def _give_up(self, after_ms: int) -> None:
-        now_ms = self._monotonic_ms()
+        now_ms = _monotonic_ms(self._topic)
         for builder in [*self._pending.values()]:
             if now_ms - builder.started_ms >= after_ms:
                 self._drop(builder)
@@ -263,9 +262,9 @@ class ReplicatedSubscriptions(TopicPart):
         if self._topic.ledger.stored.terminated_position is not None:
             return
         for subscription, snapshot in self._followers.acknowledged():
-            self._write(encode_update(Update(subscription, snapshot.others), self._now_ms()))
+            self._write(encode_update(Update(subscription, snapshot.others), _wall_ms(self._topic)))
 
-    async def _has_news(self) -> bool:
+    async def _find_news(self) -> bool:
         """Whether a message, or the end of a transaction, is behind the newest snapshot."""
         ledger = self._topic.ledger
         last = ledger.extent.readable_position
@@ -298,13 +297,14 @@ class ReplicatedSubscriptions(TopicPart):
         part = self._topic.parts.find(GeoReplication)
         assert part is not None
         snapshot_id = self._topic.services.runtime.rng.token(16)
-        builder = SnapshotBuilder(snapshot_id, part.replicators.keys(), self._monotonic_ms())
+        builder = SnapshotBuilder(snapshot_id, part.replicators.keys(), _monotonic_ms(self._topic))
         self._pending[snapshot_id] = builder
+        self._has_news = False
         COUNTS.pending += 1
         self._ask(builder)
 
     def _ask(self, builder: SnapshotBuilder) -> None:
-        self._write(encode_request(Request(builder.snapshot_id, self._local), self._now_ms()))
+        self._write(encode_request(Request(builder.snapshot_id, self._local), _wall_ms(self._topic)))
 
     def _drop(self, builder: SnapshotBuilder) -> None:
         if self._pending.pop(builder.snapshot_id, None) is not None:
@@ -324,12 +324,6 @@ class ReplicatedSubscriptions(TopicPart):
             task.cancel()
         return task
 
-    def _now_ms(self) -> int:
-        return self._topic.services.runtime.clock.wall_ms()
-
-    def _monotonic_ms(self) -> int:
-        return int(self._topic.services.runtime.clock.monotonic() * 1000)
-
 
 def is_subscription_marker(entry: bytes) -> bool:
     """Whether an entry is one of these, which count for nothing; the end of a transaction shows what it committed."""
@@ -341,3 +335,11 @@ def _written(topic: PartTopic, result: AppendResult) -> None:
     if result.error is not None:
         # Nothing depends on it: the snapshot is given up, or the next update says more.
         _log.info("%s: a marker was not stored: %s", topic.name, result.error)
+
+
+def _wall_ms(topic: PartTopic) -> int:
+    return topic.services.runtime.clock.wall_ms()
+
+
+def _monotonic_ms(topic: PartTopic) -> int:
+    return int(topic.services.runtime.clock.monotonic() * 1000)

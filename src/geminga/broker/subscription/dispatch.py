@@ -14,7 +14,7 @@ from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.cursor_reader import CursorReader
-from geminga.broker.subscription.ports import DispatchedTopic, HoldsMessages, SubscriptionServices
+from geminga.broker.subscription.ports import DispatchedTopic, HoldsMessages, ReadsSnapshots, SubscriptionServices
 from geminga.broker.subscription.throttling import BACKLOGGED_ENTRIES, DispatchThrottle, DispatchTurns
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model import Position
@@ -23,7 +23,6 @@ from geminga.runtime import Contained, Part, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:  # what no transaction needs is not loaded
-    from geminga.managed_ledger import Entry
     from geminga.transaction.core.pending_acks import Released
 
 #: Reads in one go before other work of the loop gets its turn.
@@ -35,8 +34,9 @@ _log = get_logger(__name__)
 class DispatchedSubscription(Part, Protocol):
     """The subscription that is dispatched."""
 
-    def passed_over(self, entries: Sequence[Entry], positions: Sequence[Position]) -> None:
-        """Of the entries that were read, those at ``positions`` are no messages for consumers."""
+    @property
+    def snapshots(self) -> ReadsSnapshots | None:
+        """Who remembers its snapshots; None: it is not replicated."""
         ...
 
     @property

@@ -306,7 +306,8 @@ class SharedDispatch(Dispatch):
         if self._turns is not None:
             self._sent([entry for _, group in groups for entry in group])
         if unwanted:
-            self.subscription.passed_over(result, unwanted)
+            if self.subscription.snapshots is not None:
+                self.subscription.snapshots.passed_over(result, unwanted)
             self.reader.cursor.acknowledge(unwanted)
         if self._is_waking:
             return

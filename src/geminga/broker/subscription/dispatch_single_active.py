@@ -220,7 +220,8 @@ class SingleActiveDispatch(Dispatch):
                 active.send(entries, redeliveries=None, now_ms=now_ms)
                 self._sent(entries)
             if unwanted:
-                self.subscription.passed_over(result, unwanted)
+                if self.subscription.snapshots is not None:
+                    self.subscription.snapshots.passed_over(result, unwanted)
                 cursor.acknowledge(unwanted)
         if not self._is_waking and (result or self._is_woken):
             self.wake()

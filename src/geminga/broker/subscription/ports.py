@@ -20,7 +20,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.core.departure import Farewell, Leaving
-    from geminga.managed_ledger import ManagedLedger
+    from geminga.managed_ledger import Entry, ManagedLedger
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 
 
@@ -109,8 +109,8 @@ class SubscriptionServices(Protocol):
 class ReadsSnapshots(Protocol):
     """Who keeps a subscription alike in several clusters."""
 
-    def passed_over(self, data: bytes) -> None:
-        """An entry was read that is no message for consumers: a snapshot perhaps."""
+    def passed_over(self, entries: Sequence[Entry], positions: Sequence[Position]) -> None:
+        """Of entries that were read, those at ``positions`` are no messages for consumers: snapshots perhaps."""
         ...
 
     def deleted(self) -> None:

@@ -20,6 +20,7 @@ from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
+from geminga.broker.subscription.replicated import is_replicated
 from geminga.broker.subscription.subscription import Subscription
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model.errors import StorageError
@@ -296,7 +297,7 @@ def _common_stats(
     messages, size_bytes, _, _, _ = totals(subscription)
     consumers = subscription.consumers
     active = subscription.active_consumer
-    is_replicated = isinstance(subscription, Subscription) and subscription.is_replicated
+    replicated = isinstance(subscription, Subscription) and is_replicated(subscription)
     stats: Json = {
         "msgRateOut": rates[0],
         "msgThroughputOut": rates[1],
@@ -310,8 +311,8 @@ def _common_stats(
         "lastConsumedFlowTimestamp": max([subscription.last_flow_ms, *(c.last_flow_ms for c in consumers)]),
         "lastAckedTimestamp": max([subscription.last_acked_ms, *(c.last_acked_ms for c in consumers)]),
         "consumers": [consumer_stats(consumer, draining.get(consumer, ())) for consumer in consumers],
-        "isReplicated": is_replicated,
-        "replicated": is_replicated,
+        "isReplicated": replicated,
+        "replicated": replicated,
         "allowOutOfOrderDelivery": False,
         "earliestMsgPublishTimeInBacklog": 0,
         "consumersAfterMarkDeletePosition": {},

@@ -10,6 +10,7 @@ from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, C
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionTopic
+from geminga.broker.subscription.replicated import set_replicated
 from geminga.broker.subscription.seek import is_behind_compacted, position_at_time
 from geminga.broker.subscription.subscription import PersistentSubscriptionTopic, Subscription
 from geminga.model import EARLIEST, LATEST, Position
@@ -50,7 +51,7 @@ async def subscribe(
         await subscription.transactions.require()
         if request.replicate_subscription_state and request.durable:
             if topic.services.config.replicated_subscriptions_enabled:
-                await subscription.set_replicated(True)
+                await set_replicated(subscription, True)
             else:
                 _log.info(
                     "%s: %s is not replicated: enableReplicatedSubscriptions=false", topic.name, subscription.name
@@ -98,7 +99,7 @@ async def create_subscription(
     subscription = Subscription.create(topic, name, cursor)
     topic.subscriptions[name] = subscription
     if is_replicated:
-        await subscription.set_replicated(True)
+        await set_replicated(subscription, True)
     return subscription
 
 

@@ -26,7 +26,6 @@ from geminga.broker.subscription.ports import DispatchedTopic, ReadsSnapshots, S
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.subscription.transactions import SubscriptionTransactions
-from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
 from geminga.model import Position
 from geminga.model.errors import (
     ConsumerBusyError,
@@ -37,7 +36,7 @@ from geminga.runtime import Contained, get_logger, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger import Entry, ManagedCursor
+    from geminga.managed_ledger import ManagedCursor
 
 _log = get_logger(__name__)
 
@@ -158,28 +157,6 @@ class Subscription:
     def services(self) -> SubscriptionServices:
         """What it uses of the broker."""
         return self.topic.services
-
-    @property
-    def is_replicated(self) -> bool:
-        """Whether its position is told to other clusters, and is to follow theirs."""
-        return self.is_durable and self.cursor.properties.get(REPLICATED_PROPERTY) == REPLICATED
-
-    async def set_replicated(self, is_replicated: bool) -> None:
-        """Durable on return. Raises StorageError."""
-        if is_replicated != self.is_replicated:
-            properties = {key: value for key, value in self.cursor.properties.items() if key != REPLICATED_PROPERTY}
-            await self.cursor.set_properties(
-                {**properties, REPLICATED_PROPERTY: REPLICATED} if is_replicated else properties
-            )
-            self.topic.subscriptions_changed()
-
-    def passed_over(self, entries: Sequence[Entry], positions: Sequence[Position]) -> None:
-        """Of the entries that were read, those at ``positions`` are no messages for consumers."""
-        if self.snapshots is not None:
-            passed = frozenset(positions)
-            for entry in entries:
-                if entry.position in passed:
-                    self.snapshots.passed_over(entry.data)
 
     # ---- consumers ----
 

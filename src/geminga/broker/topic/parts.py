@@ -179,9 +179,6 @@ class TopicPart:
     async def delete(self) -> None:
         """The topic is deleted: remove what is stored outside its ledger."""
 
-    def subscriptions_changed(self) -> None:
-        """One is replicated now, or no longer."""
-
     # ---- publishing
 
     async def admit_producer(self, producer: Producer) -> None:
@@ -236,6 +233,15 @@ class TopicPart:
     def stats(self) -> Stats:
         """For the internal statistics."""
         return {}
+
+
+class WatchesSubscriptions(TopicPart):
+    """One that has to do with replicated subscriptions."""
+
+    __slots__ = ()
+
+    def subscriptions_changed(self) -> None:
+        """One is replicated now, or no longer."""
 
 
 class CopiedTopic(Protocol):
@@ -426,9 +432,10 @@ class Parts:
             part.producer_left(producer)
 
     def subscriptions_changed(self) -> None:
-        """As :meth:`TopicPart.subscriptions_changed`."""
+        """As :meth:`WatchesSubscriptions.subscriptions_changed`."""
         for part in self._active:
-            part.subscriptions_changed()
+            if isinstance(part, WatchesSubscriptions):
+                part.subscriptions_changed()
 
     def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
         """As :meth:`TopicPart.transaction_ended`."""

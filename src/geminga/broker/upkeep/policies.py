@@ -13,6 +13,7 @@ from geminga.broker.core.deletion import Hold, SubscriptionFacts, why_subscripti
 from geminga.broker.geo.part import GeoReplication
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
+from geminga.broker.subscription.replicated import is_replicated
 from geminga.broker.subscription.stats import oldest_stored_ms
 from geminga.broker.system_topics.ports import UpkeepBroker
 from geminga.broker.topic.parts import TopicPart
@@ -113,7 +114,7 @@ class PolicyUpkeep:
             is_durable=subscription.is_durable,
             consumers=len(subscription.consumers),
             is_moving=subscription.is_moving,
-            is_replicated=subscription.is_replicated,
+            is_replicated=is_replicated(subscription),
         )
         settle_ms = self._broker.config.subscription_expiry_check_minutes * MINUTE_MS
         return why_subscription_stays(facts, expiry_ms=expiry_ms, settle_ms=settle_ms)

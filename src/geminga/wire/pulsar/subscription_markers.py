@@ -83,7 +83,7 @@ def encode_response(response: Response, to_cluster: str, now_ms: int) -> bytes:
     return _entry(SNAPSHOT_RESPONSE, payload, now_ms, to_cluster)
 
 
-def encode_snapshot(snapshot: Snapshot, local_cluster: str, now_ms: int) -> bytes:
+def encode_local_snapshot(snapshot: Snapshot, local_cluster: str, now_ms: int) -> bytes:
     """The entry; it goes nowhere."""
     payload = markers_pb.Snapshot(
         snapshot_id=snapshot.snapshot_id,
@@ -120,7 +120,8 @@ def decode_marker(marker_type: int, payload: bytes) -> Marker | None:
             )
         if marker_type == UPDATE:
             update = _parsed(markers_pb.SubscriptionUpdate(), payload)
-            return Update(text_of(update.subscription_name), _decoded(update.clusters))
+            name = text_of(update.subscription_name)
+            return Update(name, _decoded(update.clusters)) if name else None
     except DecodeError:
         return None
     return None

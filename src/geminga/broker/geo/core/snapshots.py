@@ -20,7 +20,7 @@ from geminga.model.position import Position
 from geminga.wire.pulsar.subscription_markers import InCluster, Snapshot
 
 
-class Step(Enum):
+class AfterAnswer(Enum):
     """What comes after an answer."""
 
     WAIT = "wait"
@@ -48,22 +48,22 @@ class SnapshotBuilder:
         """Who has not answered in this round."""
         return frozenset(self._missing)
 
-    def answered(self, answer: InCluster, position: Position) -> Step:
+    def answered(self, answer: InCluster, position: Position) -> AfterAnswer:
         """``position``: of the answer in the topic here. What is no answer to what was asked changes nothing."""
         if answer.cluster not in self._missing:
-            return Step.WAIT
+            return AfterAnswer.WAIT
         self._answers.setdefault(answer.cluster, answer.position)
         self._missing.discard(answer.cluster)
         if self._is_second_round:
             # Answers of several clusters are not read in their order.
             self._local = position if self._local is None else max(self._local, position)
         if self._missing:
-            return Step.WAIT
+            return AfterAnswer.WAIT
         if not self._is_second_round:
             self._is_second_round = True
             self._missing = set(self._others)
-            return Step.ASK_AGAIN
-        return Step.COMPLETE
+            return AfterAnswer.ASK_AGAIN
+        return AfterAnswer.COMPLETE
 
     def snapshot(self) -> Snapshot:
         """The snapshot, after COMPLETE."""

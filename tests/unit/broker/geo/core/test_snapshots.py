@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from random import Random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga.broker.geo.core.snapshots import SnapshotBuilder, SnapshotCache, Step
+from geminga.broker.geo.core.snapshots import AfterAnswer, SnapshotBuilder, SnapshotCache
 from geminga.model.position import Position
+from geminga.runtime import SystemRng
 from geminga.wire.pulsar.subscription_markers import InCluster, Snapshot
 
 
@@ -24,20 +25,20 @@ def snapshot(entry_id: int) -> Snapshot:
 def test_one_other_cluster_is_asked_once() -> None:
     builder = SnapshotBuilder("id", ["west"], 0)
     assert builder.missing == {"west"}
-    assert builder.answered(InCluster("north", at(1)), at(2)) is Step.WAIT
-    assert builder.answered(InCluster("west", at(5)), at(7)) is Step.COMPLETE
+    assert builder.answered(InCluster("north", at(1)), at(2)) is AfterAnswer.WAIT
+    assert builder.answered(InCluster("west", at(5)), at(7)) is AfterAnswer.COMPLETE
     assert builder.snapshot() == Snapshot("id", at(7), (InCluster("west", at(5)),))
 
 
 def test_several_are_asked_twice_and_the_first_answers_and_the_last_position_count() -> None:
     builder = SnapshotBuilder("id", ["west", "north"], 0)
-    assert builder.answered(InCluster("west", at(5)), at(7)) is Step.WAIT
-    assert builder.answered(InCluster("west", at(6)), at(8)) is Step.WAIT  # a repetition
-    assert builder.answered(InCluster("north", at(3)), at(6)) is Step.ASK_AGAIN
+    assert builder.answered(InCluster("west", at(5)), at(7)) is AfterAnswer.WAIT
+    assert builder.answered(InCluster("west", at(6)), at(8)) is AfterAnswer.WAIT  # a repetition
+    assert builder.answered(InCluster("north", at(3)), at(6)) is AfterAnswer.ASK_AGAIN
     assert builder.missing == {"west", "north"}
     # The replicators here read the answers in any order.
-    assert builder.answered(InCluster("north", at(9)), at(20)) is Step.WAIT
-    assert builder.answered(InCluster("west", at(9)), at(12)) is Step.COMPLETE
+    assert builder.answered(InCluster("north", at(9)), at(20)) is AfterAnswer.WAIT
+    assert builder.answered(InCluster("west", at(9)), at(12)) is AfterAnswer.COMPLETE
     assert builder.snapshot() == Snapshot("id", at(20), (InCluster("north", at(3)), InCluster("west", at(5))))
 
 
@@ -60,7 +61,7 @@ def test_snapshots_that_are_remembered_are_spread_over_the_backlog(count: int) -
         cache.add(snapshot(entry_id))
     found = [position.entry_id for position in cache.positions]
     assert (found[0], found[-1], len(found)) == (0, count - 1, min(count, 30))
-    gaps = [after - before for before, after in zip(found, found[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(found)]
     # Not further apart than four times what is possible.
     assert max(gaps, default=0) <= max(1, 4 * count // 29)
 
@@ -77,7 +78,7 @@ def test_a_small_cache_remembers_the_last_ones(size: int) -> None:
 class Mesh:
     """Topics of clusters that copy to each other over links that deliver whenever they like, in order."""
 
-    def __init__(self, clusters: int, rng: Random) -> None:
+    def __init__(self, clusters: int, rng: SystemRng) -> None:
         self.rng = rng
         self.names = [f"c{number}" for number in range(clusters)]
         #: (what, where it was published), in order.
@@ -93,13 +94,13 @@ class Mesh:
     def publish(self, name: str, what: object) -> None:
         self.logs[name].append((what, name))
 
-    def step(self, publishing: float = 0.02) -> None:
-        if self.rng.random() < publishing:
+    def step(self, publishing_percent: int = 2) -> None:
+        if self.rng.below(100) < publishing_percent:
             self.messages += 1
-            self.publish(self.rng.choice(self.names), self.messages)
+            self.publish(self.names[self.rng.below(len(self.names))], self.messages)
             return
-        source, target = self.rng.choice([*self.sent])
-        if self.rng.random() < 0.5:
+        source, target = [*self.sent][self.rng.below(len(self.sent))]
+        if self.rng.below(2):
             self.copy(source, target)
         else:
             self.hear(source, target)
@@ -125,18 +126,18 @@ class Mesh:
             self.publish(target, InCluster(target, at(len(self.logs[target]) - 1)))
         elif isinstance(what, InCluster) and target == self.names[0] and self.snapshot is None:
             step = self.builder.answered(what, at(index))
-            if step is Step.ASK_AGAIN:
+            if step is AfterAnswer.ASK_AGAIN:
                 self.publish(target, "ask")
-            elif step is Step.COMPLETE:
+            elif step is AfterAnswer.COMPLETE:
                 self.snapshot = self.builder.snapshot()
 
 
 @settings(max_examples=40)
 @given(st.integers(2, 4), st.integers(0, 1 << 32))
 def test_who_goes_where_a_snapshot_says_misses_nothing(clusters: int, seed: int) -> None:
-    mesh = Mesh(clusters, Random(seed))
+    mesh = Mesh(clusters, SystemRng(seed))
     for _ in range(60):
-        mesh.step(0.4)
+        mesh.step(40)
     mesh.publish(mesh.names[0], "ask")
     for _ in range(20_000):
         if mesh.snapshot is not None:

@@ -1,0 +1,98 @@
+"""What the replicated subscriptions of a topic remember, follow, and pass over."""
+
+from __future__ import annotations
+
+from geminga.model.position import EARLIEST, LATEST
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import peek_metadata
+from support.worlds.broker_world import Type
+from support.worlds.cluster_mesh import ClusterMesh, run_mesh
+from unit.broker.geo.test_subscriptions import SHARED, acknowledge, loaded, publish, receive, sub_of
+from unit.broker.topic.test_deduplication import moment
+
+
+def test_what_is_deleted_stays_deleted_though_updates_are_on_their_way() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        client = clients["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(3))
+        first = await receive(consumer, 3)
+        acknowledge(consumer, *first)
+        await moment(5)
+        mesh.cut.add(("east", "west"))
+        await publish(client, 3)
+        acknowledge(consumer, *await receive(consumer, 1))
+        await moment(5)
+        consumer.lose()
+        for name in mesh.worlds:
+            await mesh.topic(name).delete_subscription("sub", force=True)
+        mesh.mend()
+        await moment(120)
+        assert [[*mesh.topic(name).subscriptions] for name in mesh.worlds] == [[], []]
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_markers_are_no_backlog_of_who_has_no_consumer_nor_the_last_message() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        client = clients["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        for name in mesh.worlds:
+            await mesh.topic(name).create_subscription("idle", LATEST)
+            await mesh.topic(name).create_subscription("behind", EARLIEST)
+        await publish(client, 0)
+        acknowledge(consumer, *await receive(consumer, 1))
+        for name in mesh.worlds:
+            topic = mesh.topic(name)
+            await moment(1)
+            await topic.subscriptions["idle"].cursor.clear_backlog()
+        await moment(10)
+        for name in mesh.worlds:
+            topic = mesh.topic(name)
+            assert topic.subscriptions["idle"].cursor.backlog_count == 0, name
+            # Behind a message that is not acknowledged nothing is, and there are no holes.
+            assert topic.subscriptions["behind"].cursor.mark_delete_position.entry_id == -1
+        request = pb.CommandGetLastMessageId(consumer_id=1, request_id=99)
+        consumer.send(pb.BaseCommand(type=Type.GET_LAST_MESSAGE_ID, getLastMessageId=request))
+        answer = (await consumer.expect(Type.GET_LAST_MESSAGE_ID_RESPONSE)).getLastMessageIdResponse
+        assert answer.last_message_id.entryId == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_who_acknowledges_slowly_is_followed_at_a_distance_of_snapshots() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        client = clients["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True, permits=100_000)
+        unacked: list[pb.MessageIdData] = []
+        per_second = 5
+        for second in range(100):
+            await publish(client, *range(second * per_second, (second + 1) * per_second))
+            unacked += await receive(consumer, per_second)
+            await moment(1)
+        assert "sub" not in mesh.topic("west").subscriptions
+        # 100 snapshots, 30 of which are remembered: at most 4 * 100 / 29 apart.
+        distance = 14 * per_second
+        for done in range(100, 501, 100):
+            acknowledge(consumer, *unacked[done - 100 : done])
+            await moment(3)
+            cursor = sub_of(mesh, "west").cursor
+            ledger = mesh.topic("west").ledger
+            found = await ledger.reader.read_range(ledger.ledgers.first_position, 10_000, 1 << 24)
+            passed = sum(
+                1
+                for entry in found
+                if entry.position <= cursor.mark_delete_position
+                and (metadata := peek_metadata(entry.data)) is not None
+                and not metadata.marker_type
+            )
+            assert done - distance <= passed <= done
+        assert passed == 500
+
+    run_mesh(scenario, "east", "west")

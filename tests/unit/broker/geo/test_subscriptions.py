@@ -1,0 +1,226 @@
+"""Replicated subscriptions: their positions go to the other clusters, forward only, and markers count for nothing."""
+
+from __future__ import annotations
+
+from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
+from geminga.broker.subscription.replicated import is_replicated, set_replicated
+from geminga.broker.subscription.subscription import Subscription
+from geminga.model.position import EARLIEST
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.subscription_markers import SNAPSHOT
+from support.worlds.broker_world import TOPIC, Client, Type, send_frame
+from support.worlds.cluster_mesh import ClusterMesh, run_mesh
+from unit.broker.topic.test_deduplication import moment
+
+SHARED = pb.CommandSubscribe.Shared
+
+
+def part_of(mesh: ClusterMesh, name: str) -> ReplicatedSubscriptions:
+    part = mesh.topic(name).parts.find(ReplicatedSubscriptions)
+    assert part is not None
+    return part
+
+
+def sub_of(mesh: ClusterMesh, name: str) -> Subscription:
+    return mesh.topic(name).subscriptions["sub"]
+
+
+async def loaded(mesh: ClusterMesh) -> dict[str, Client]:
+    """A client of each cluster, with a producer."""
+    clients = {}
+    for name in mesh.worlds:
+        clients[name] = await mesh.client(name)
+        await clients[name].create_producer(producer_name=f"producer of {name}")
+    await moment(1)
+    return clients
+
+
+async def publish(client: Client, *numbers: int) -> None:
+    for number in numbers:
+        await client.publish(number, b"%d" % number)
+
+
+def acknowledge(client: Client, *ids: pb.MessageIdData, is_cumulative: bool = False) -> None:
+    kind = pb.CommandAck.Cumulative if is_cumulative else pb.CommandAck.Individual
+    client.send(pb.BaseCommand(type=Type.ACK, ack=pb.CommandAck(consumer_id=1, ack_type=kind, message_id=ids)))
+
+
+async def receive(client: Client, count: int) -> list[pb.MessageIdData]:
+    return [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(count)]
+
+
+async def entries(mesh: ClusterMesh, name: str) -> list[tuple[int, str]]:
+    """(marker type, where from) of all that is stored."""
+    ledger = mesh.topic(name).ledger
+    found = await ledger.reader.read_range(ledger.ledgers.first_position, 10_000, 1 << 24)
+    metadata = [peek_metadata(entry.data) for entry in found]
+    return [(each.marker_type, str(each.replicated_from)) for each in metadata if each is not None]
+
+
+def test_a_position_is_told_and_the_subscription_made_from_the_beginning() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        client = clients["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(10))
+        ids = await receive(consumer, 10)
+        acknowledge(consumer, *ids[:5])
+        # A snapshot is behind all ten: nothing is told yet.
+        await moment(5)
+        assert "sub" not in mesh.topic("west").subscriptions
+        acknowledge(consumer, *ids[5:])
+        await moment(5)
+        there = sub_of(mesh, "west")
+        assert (is_replicated(there), there.cursor.backlog_count) == (True, 0)
+        assert sub_of(mesh, "east").cursor.backlog_count == 0
+        # One snapshot of each that has it, and an update: nothing more as long as nothing is published.
+        for _ in range(2):
+            stored = await entries(mesh, "east")
+            assert sorted(kind for kind, where in stored if not where) == [0] * 10 + [10, 11, 12, 13]
+            assert sorted(kind for kind, where in stored if where) == [10, 11]
+            # A snapshot stays where it was made.
+            assert [where for kind, where in await entries(mesh, "west") if kind == SNAPSHOT] == [""]
+            await moment(600)
+        document = part_of(mesh, "east").stats()
+        assert (document["reason"], document["pendingSnapshots"], document["timedOutSnapshots"]) == ("", 0, 0)
+        assert document["lastCompletedSnapshotId"]
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_three_clusters_follow_and_a_position_never_goes_back() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        west = clients["west"]
+        east = await mesh.client("east")
+        await east.subscribe(subType=SHARED, replicate_subscription_state=True)
+        for number in range(5):
+            for client in clients.values():
+                await publish(client, number)
+        acknowledge(east, *await receive(east, 15))
+        await moment(10)
+        assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
+        kinds = [kind for kind, where in await entries(mesh, "east") if not where]
+        assert (kinds.count(10), kinds.count(12)) == (2, 1)
+        # Who is ahead stays ahead.
+        east.lose()
+        consumer = await mesh.client("west")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(west, *range(5, 10))
+        acknowledge(consumer, *await receive(consumer, 5))
+        await moment(10)
+        ahead = sub_of(mesh, "west").cursor.mark_delete_position
+        again = await mesh.client("east")
+        await again.subscribe(subType=SHARED)
+        await moment(10)
+        assert [command for command, _ in again.received if command.type == Type.MESSAGE] == []
+        assert sub_of(mesh, "west").cursor.mark_delete_position >= ahead
+        assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
+
+    run_mesh(scenario, "east", "west", "north")
+
+
+def test_no_snapshot_while_a_cluster_is_away_and_the_reason_says_which() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        client = clients["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        mesh.cut_off("west")
+        await publish(client, *range(3))
+        acknowledge(consumer, *await receive(consumer, 3))
+        await moment(5)
+        part = part_of(mesh, "east")
+        assert part.reason == "cluster west can not be reached"
+        assert [kind for kind, _ in await entries(mesh, "east")] == [0, 0, 0]
+        mesh.mend()
+        await moment(120)
+        assert (part.reason, sub_of(mesh, "west").cursor.backlog_count) == ("", 0)
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_a_snapshot_without_an_answer_is_given_up_and_asked_for_again() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        client = clients["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        # West hears what is asked, and its answer does not come back.
+        mesh.cut.add(("west", "east"))
+        await publish(client, *range(3))
+        acknowledge(consumer, *await receive(consumer, 3))
+        await moment(100)
+        part = part_of(mesh, "east")
+        assert part.reason == "no answer of cluster west within 30000 ms"
+        assert part.timed_out == 3
+        mesh.mend()
+        await moment(120)
+        assert (part.reason, sub_of(mesh, "west").cursor.backlog_count) == ("", 0)
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_the_state_of_a_subscription_is_kept_through_acknowledgments_seeks_and_restarts() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        client = clients["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(replicate_subscription_state=True)
+        await publish(client, *range(3))
+        acknowledge(consumer, *(await receive(consumer, 3))[-1:], is_cumulative=True)
+        await moment(5)
+        await sub_of(mesh, "east").cursor.reset(EARLIEST)
+        assert is_replicated(sub_of(mesh, "east"))
+        consumer.lose()
+        await moment(5)
+        for name in mesh.worlds:
+            await mesh.worlds[name].broker.registry.unload(mesh.topic(name).name)
+            again = await mesh.client(name)
+            await again.create_producer(producer_name=f"again {name}")
+            assert is_replicated(sub_of(mesh, name))
+        # Moved back on one side: the other stays where it was.
+        await moment(5)
+        assert sub_of(mesh, "west").cursor.backlog_count == 0
+        assert sub_of(mesh, "east").cursor.backlog_count > 0
+        await set_replicated(sub_of(mesh, "east"), False)
+        assert not is_replicated(sub_of(mesh, "east"))
+        consumer = await mesh.client("east")
+        await consumer.subscribe(replicate_subscription_state=True)
+        assert is_replicated(sub_of(mesh, "east"))
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_markers_that_are_damaged_or_lead_nowhere_change_nothing() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        client = clients["east"]
+        await mesh.topic("east").create_subscription("sub", EARLIEST, is_replicated=True)
+        for number, kind in enumerate((10, 11, 12, 13, 99)):
+            metadata = {"marker_type": kind, "replicated_from": "west"}
+            client.send_bytes(send_frame(number, b"\xff\xff", metadata=metadata))
+            await client.receipt()
+        await moment(5)
+        assert mesh.topic("east").subscriptions.keys() == {"sub"}
+        assert TOPIC in mesh.worlds["east"].broker.topics
+        assert part_of(mesh, "east").stats()["pendingSnapshots"] == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_where_it_is_turned_off_nothing_is_replicated() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        client = clients["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(replicate_subscription_state=True)
+        assert not is_replicated(sub_of(mesh, "east"))
+        assert mesh.topic("east").parts.find(ReplicatedSubscriptions) is None
+        await publish(client, 0)
+        await moment(5)
+        assert [kind for kind, _ in await entries(mesh, "west")] == [0]
+
+    run_mesh(scenario, "east", "west", replicated_subscriptions_enabled=False)
