@@ -49,7 +49,7 @@ def _place(name: str, text: str) -> dict[str, Any]:
 
 
 #: Topics whose statistics are looked at before a question.
-TOPICS_COUNTED_MAX: Final = 100
+TOPICS_TOLD_MAX: Final = 100
 
 
 def list_topics(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
@@ -320,11 +320,11 @@ def set_namespace_clusters(session: Session, command: Command, given: Given) -> 
 def _left_behind(session: Session, namespace: str, clusters: list[str]) -> str:
     """How many topics the namespace has, and entries that are for ``clusters`` and not copied yet."""
     topics = session.look(f"{_BASE}/persistent/{_written(_paths.namespace, namespace)}")
-    entries = 0
-    for topic in topics[:TOPICS_COUNTED_MAX]:
+    counted, entries = topics[:TOPICS_TOLD_MAX], 0
+    for topic in counted:
         copied = session.look(f"{_BASE}/{_written(_paths.topic, topic)}/stats").get("replication") or {}
         entries += sum(copied.get(cluster, {}).get("replicationBacklog", 0) for cluster in clusters)
-    some = f", in the first {TOPICS_COUNTED_MAX} of them," if len(topics) > TOPICS_COUNTED_MAX else ""
+    some = f", in the first {TOPICS_TOLD_MAX} of them," if len(topics) > TOPICS_TOLD_MAX else ""
     return f"{namespace}, with {len(topics)} topics{some} and {entries} entries that are not copied there yet,"
 
 
