@@ -307,7 +307,7 @@ class BrokerServer(ABC):
         self._closers.append(("watch of bookies", self._shortage.close))
         runtime, metadata = storage.runtime, storage.metadata
         await self._follow_configuration(metadata)
-        telemetry = open_telemetry(runtime, self._closers)
+        telemetry = open_telemetry(runtime.threads, self._closers)
         self._telemetry = telemetry
         bookies = storage.bookies if telemetry is None else telemetry.pool(storage.bookies)
         bookkeeper = BookKeeper(runtime, storage.ledger_metadata or metadata, bookies, config.bookkeeper)

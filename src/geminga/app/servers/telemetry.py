@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -145,78 +145,82 @@ def _context_of(texts: Mapping[str, str]) -> Context:
     return _CONTEXT.extract(texts, Context())
 
 
+class TracedPublishes(TopicPart):
+    """A part of a topic: spans of what is published there, and of transactions that publish there.
+
+    A message's own ``traceparent``, among its properties, is the parent of its span.
+    """
+
+    __slots__ = ("_topic", "_transactions")
+    name = "traces"
+    tracer: ClassVar[Tracer]
+
+    def __init__(self, topic: PartTopic) -> None:
+        self._topic = topic
+        self._transactions: dict[tuple[int, int], Span] = {}
+
+    def admit(self, batch: PublishBatch) -> Sequence[PublishBatch]:
+        """The first message of a transaction here begins its span."""
+        key = batch.transaction
+        if key is not None and key not in self._transactions and len(self._transactions) < TRANSACTIONS_MAX:
+            attributes = _of_topic("process", str(self._topic.name))
+            attributes["messaging.pulsar.transaction"] = str(TxnId(*key))
+            self._transactions[key] = self.tracer.start_span("transaction", Context(), attributes=attributes)
+        return (batch,)
+
+    def stored(self, batch: PublishBatch, result: AppendResult) -> None:
+        """A span for each entry, from its arrival on."""
+        end_ns = time.time_ns()
+        age_s = self._topic.services.runtime.clock.monotonic() - batch.since_s
+        start_ns = end_ns - int(age_s * 1e9)
+        for number in range(batch.answered_count - result.count, batch.answered_count):
+            self._publish(batch.entries[number], batch, start_ns, end_ns, None)
+
+    def failed(self, batch: PublishBatch, error: GemingaError) -> None:
+        """One span for what could not be stored."""
+        end_ns = time.time_ns()
+        age_s = self._topic.services.runtime.clock.monotonic() - batch.since_s
+        self._publish(batch.entries[0], batch, end_ns - int(age_s * 1e9), end_ns, error)
+
+    def _publish(
+        self, entry: bytes, batch: PublishBatch, start_ns: int, end_ns: int, error: GemingaError | None
+    ) -> None:
+        metadata = peek_metadata(entry)
+        transaction = None if batch.transaction is None else self._transactions.get(batch.transaction)
+        context = Context() if metadata is None else _context_of(texts_of(metadata.properties))
+        if transaction is not None and not context:
+            context = set_span_in_context(transaction, context)
+        attributes = _of_topic("send", str(self._topic.name))
+        attributes["messaging.message.envelope.size"] = len(entry)
+        attributes["messaging.pulsar.producer"] = batch.producer.name
+        span = self.tracer.start_span(
+            "publish", context, kind=SpanKind.SERVER, attributes=attributes, start_time=start_ns
+        )
+        if error is not None:
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+        span.end(end_ns)
+
+    def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
+        """Its marker is stored: so ends its span."""
+        span = self._transactions.pop((txn_id[0], txn_id[1]), None)
+        if span is not None:
+            span.set_attribute("messaging.pulsar.transaction.outcome", "commit" if is_committed else "abort")
+            span.end()
+
+    def drop(self) -> None:
+        """What is open ends elsewhere."""
+        for span in self._transactions.values():
+            span.end()
+        self._transactions.clear()
+
+    async def close(self) -> None:
+        """The same."""
+        self.drop()
+
+
 def publishes_part(tracer: Tracer) -> type[TopicPart]:
-    """A part of each topic: spans of what is published there, and of transactions that publish there."""
-
-    class TracedPublishes(TopicPart):
-        """See above. A message's own ``traceparent``, among its properties, is the span's parent."""
-
-        __slots__ = ("_topic", "_transactions")
-        name = "traces"
-
-        def __init__(self, topic: PartTopic) -> None:
-            self._topic = topic
-            self._transactions: dict[tuple[int, int], Span] = {}
-
-        def admit(self, batch: PublishBatch) -> Sequence[PublishBatch]:
-            """The first message of a transaction here begins its span."""
-            key = batch.transaction
-            if key is not None and key not in self._transactions and len(self._transactions) < TRANSACTIONS_MAX:
-                attributes = _of_topic("process", str(self._topic.name))
-                attributes["messaging.pulsar.transaction"] = str(TxnId(*key))
-                self._transactions[key] = tracer.start_span("transaction", Context(), attributes=attributes)
-            return (batch,)
-
-        def stored(self, batch: PublishBatch, result: AppendResult) -> None:
-            """A span for each entry, from its arrival on."""
-            end_ns = time.time_ns()
-            age_s = self._topic.services.runtime.clock.monotonic() - batch.since_s
-            start_ns = end_ns - int(age_s * 1e9)
-            for number in range(batch.answered_count - result.count, batch.answered_count):
-                self._publish(batch.entries[number], batch, start_ns, end_ns, None)
-
-        def failed(self, batch: PublishBatch, error: GemingaError) -> None:
-            """One span for what could not be stored."""
-            end_ns = time.time_ns()
-            age_s = self._topic.services.runtime.clock.monotonic() - batch.since_s
-            self._publish(batch.entries[0], batch, end_ns - int(age_s * 1e9), end_ns, error)
-
-        def _publish(
-            self, entry: bytes, batch: PublishBatch, start_ns: int, end_ns: int, error: GemingaError | None
-        ) -> None:
-            metadata = peek_metadata(entry)
-            transaction = None if batch.transaction is None else self._transactions.get(batch.transaction)
-            context = Context() if metadata is None else _context_of(texts_of(metadata.properties))
-            if transaction is not None and not context:
-                context = set_span_in_context(transaction, context)
-            attributes = _of_topic("send", str(self._topic.name))
-            attributes["messaging.message.envelope.size"] = len(entry)
-            attributes["messaging.pulsar.producer"] = batch.producer.name
-            span = tracer.start_span(
-                "publish", context, kind=SpanKind.SERVER, attributes=attributes, start_time=start_ns
-            )
-            if error is not None:
-                span.set_status(Status(StatusCode.ERROR, str(error)))
-            span.end(end_ns)
-
-        def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
-            """Its marker is stored: so ends its span."""
-            span = self._transactions.pop((txn_id[0], txn_id[1]), None)
-            if span is not None:
-                span.set_attribute("messaging.pulsar.transaction.outcome", "commit" if is_committed else "abort")
-                span.end()
-
-        def drop(self) -> None:
-            """What is open ends elsewhere."""
-            for span in self._transactions.values():
-                span.end()
-            self._transactions.clear()
-
-        async def close(self) -> None:
-            """The same."""
-            self.drop()
-
-    return TracedPublishes
+    """The kind of part whose spans ``tracer`` makes: topics make parts of what they are about alone."""
+    return type("TracedPublishes", (TracedPublishes,), {"__slots__": (), "tracer": tracer})
 
 
 class _TracedPool:

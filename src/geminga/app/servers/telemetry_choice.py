@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.model.errors import ConfigurationError
 from geminga.model.extras import needed_for
-from geminga.runtime.ports import Runtime
+from geminga.runtime.ports import Threads
 from geminga.version import __version__
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 
 
-def open_telemetry(runtime: Runtime, closers: list[tuple[str, Callable[[], Awaitable[None]]]]) -> Telemetry | None:
+def open_telemetry(threads: Threads, closers: list[tuple[str, Callable[[], Awaitable[None]]]]) -> Telemetry | None:
     """What makes spans; None: the environment does not ask for it. Its end becomes one of ``closers``.
 
     Raises ConfigurationError, and MissingExtraError where the SDK is not installed.
@@ -34,7 +34,7 @@ def open_telemetry(runtime: Runtime, closers: list[tuple[str, Callable[[], Await
     telemetry = Telemetry(__version__)
 
     async def close() -> None:
-        await runtime.threads.call(LANE, telemetry.close)
+        await threads.call(LANE, telemetry.close)
 
     closers.append(("telemetry", close))
     return telemetry

@@ -112,16 +112,14 @@ class Broker:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
         ``tables_elsewhere``: tables whose topics other brokers serve; None: they are refused. ``peers`` makes what asks
         other brokers, given the ownership and this broker's listeners; None: what would need them is refused.
-        ``silent``: who of them was killed. ``access``: who is let in. ``other_clusters``: where topics are copied to.
-        ``telemetry``: what makes spans; None: nothing does.
+        ``silent``: who was killed. ``access``: who is let in. ``other_clusters``: to copy to. ``telemetry``: spans.
         """
         # Bottom-up: each part uses those above it; what of topics and policies stands below is reached by a call.
         self.runtime = runtime
         self.metadata = metadata
         self.ledgers = ledgers
         self.config = config
-        self.resources = resources
-        self.version = version
+        self.resources, self.version = resources, version
         #: The second: the process is about to stop, and what an administrator asked for ends at its next step.
         self.is_closing = self.is_stopping = False
         self._endpoints: Endpoints | None = None
@@ -130,10 +128,9 @@ class Broker:
         #: Held by what takes long and many turns of the loop. Nothing waits for a client while it holds it.
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
 
-        self._telemetry = telemetry
         # Whose topics are whose.
         self.ownership = ownership if ownership is not None else SoleOwnership()
-        self.tables_elsewhere, self.other_clusters = tables_elsewhere, other_clusters
+        self.tables_elsewhere, self.other_clusters, self._telemetry = tables_elsewhere, other_clusters, telemetry
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
 
         # What topics have in common.
