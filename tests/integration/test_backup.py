@@ -21,7 +21,6 @@ from geminga.app.commands.cli import app_for
 from geminga.app.handles import backups as backup_handle
 from geminga.app.servers import backups as server_backups
 from geminga.app.storage import backup_sources
-from geminga.broker.rest.cluster_routes import backups as backup_routes
 from geminga.client import blocking
 from geminga.metadata import snapshot
 from geminga.model.errors import GemingaError
@@ -36,7 +35,7 @@ TINY = {
     "flushInterval": 100,
 }
 #: Modules of the whole that are tried here through the command.
-TRIED = (backup_commands, backup_handle, server_backups, backup_sources, backup_routes, snapshot)
+TRIED = (backup_commands, backup_handle, server_backups, backup_sources, snapshot)
 
 
 def run(*words: str) -> Result:

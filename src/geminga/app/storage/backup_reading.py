@@ -68,6 +68,7 @@ async def verify(runtime: Runtime, directory: str, told: Callable[[BackupFile], 
 
 
 async def check_file(runtime: Runtime, path: str, file: BackupFile) -> None:
+    """Its size and its checksum. Raises DataDirectoryError, which names it, OSError."""
     try:
         size = await runtime.disk.file_size(path)
     except FileNotFoundError as error:

@@ -49,12 +49,6 @@ def _brokers() -> Sequence[Route]:
     return brokers.ROUTES
 
 
-def _backups() -> Sequence[Route]:
-    from geminga.broker.rest.cluster_routes import backups
-
-    return backups.ROUTES
-
-
 def _metrics() -> Sequence[Route]:
     # Here, on a thread, and not when the page is made.
     from geminga.broker.rest.cluster_routes import brokers
@@ -192,7 +186,7 @@ _SAME: Final = {
 }
 #: Where the rows of each family are. One function may have rows of several.
 FAMILIES: Final[dict[str, tuple[Callable[[], Sequence[Route]], ...]]] = {
-    "/admin/v2/brokers": (_backups, _brokers, _broker_stats),
+    "/admin/v2/brokers": (_brokers, _broker_stats),
     "/metrics": (_metrics,),
     "/status.html": (_brokers,),
     "/admin/v2/broker-stats": (_broker_stats,),

@@ -6,10 +6,18 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from geminga.broker.access.core.actions import Anyone, BrokerOperation, SuperUser
-from geminga.broker.administration.services import BrokerStatus, LiveConfiguration
+from geminga.broker.administration.services import Backups, BrokerStatus, LiveConfiguration
 from geminga.broker.ownership.core.broker_data import broker_id_of
 from geminga.broker.rest.calls.context import RestContext
-from geminga.broker.rest.calls.requests import context_of, decoded_text, json_response, no_content, path_text, query_int
+from geminga.broker.rest.calls.requests import (
+    context_of,
+    decoded_text,
+    json_response,
+    no_content,
+    object_body,
+    path_text,
+    query_int,
+)
 from geminga.broker.rest.calls.routing import Route
 from geminga.model.errors import NotFoundError, PreconditionFailedError, UnavailableError
 from geminga.model.exposition import CONTENT_TYPE
@@ -142,6 +150,35 @@ async def shut_down(request: Request) -> Response:
     return no_content()
 
 
+async def start_backup(request: Request) -> Response:
+    """Begin a backup in a directory of the server's machine; what becomes of it is asked with GET.
+
+    The body: ``directory``, absolute; ``request``, the name of a file there, ``request-`` and 32 hex digits, which
+    shows that who asks may write there; ``whole``: copy also what the backup before has.
+    """
+    body = await object_body(request)
+    directory, proof, whole = body.get("directory"), body.get("request"), body.get("whole", False)
+    if not (isinstance(directory, str) and isinstance(proof, str) and isinstance(whole, bool)):
+        raise PreconditionFailedError("expected directory and request, texts, and whole, true or false")
+    await _backups(request).start(directory, proof, whole=whole)
+    return no_content()
+
+
+async def backup_state(request: Request) -> Response:
+    """What became of the backup that was begun last."""
+    return json_response(_backups(request).state())
+
+
+def _backups(request: Request) -> Backups:
+    backups = context_of(request).backups
+    if backups is None:
+        raise PreconditionFailedError(
+            "this server keeps nothing in files of its own process: backups are of a standalone with a data directory, "
+            "without --brokers"
+        )
+    return backups()
+
+
 def _live(request: Request) -> LiveConfiguration:
     live = context_of(request).live
     if live is None:
@@ -209,6 +246,8 @@ ROUTES = [
         methods=["GET"],
         needs=BrokerOperation.CHECK_BACKLOG_QUOTA,
     ),
+    Route("/admin/v2/brokers/backup", start_backup, methods=["POST"], needs=SuperUser.BACK_UP),
+    Route("/admin/v2/brokers/backup", backup_state, methods=["GET"], needs=SuperUser.LOOK_AT_BACKUP),
     Route("/admin/v2/brokers/shutdown", shut_down, methods=["POST"], needs=BrokerOperation.SHUTDOWN),
     Route("/admin/v2/brokers", list_brokers, methods=["GET"], needs=BrokerOperation.LIST_BROKERS),
     Route("/admin/v2/brokers/{cluster}", list_brokers, methods=["GET"], needs=BrokerOperation.LIST_BROKERS),
