@@ -9,7 +9,7 @@ from integration.test_geo_replication import NAMES
 from integration.test_replicated_subscriptions import fails_over
 from interop.test_geo_replication import brokers as brokers
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 __all__ = ["brokers"]
 #: What Apache counts as backlog, and its consumers may see again: the markers behind the last update, and what was

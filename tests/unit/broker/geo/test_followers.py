@@ -5,9 +5,10 @@ from __future__ import annotations
 from geminga.model.position import EARLIEST, LATEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.subscription_markers import UPDATE
 from support.worlds.broker_world import Type
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
-from unit.broker.geo.test_subscriptions import SHARED, acknowledge, loaded, publish, receive, sub_of
+from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, publish, receive, sub_of
 from unit.broker.topic.test_deduplication import moment
 
 
@@ -21,10 +22,14 @@ def test_what_is_deleted_stays_deleted_though_updates_are_on_their_way() -> None
         first = await receive(consumer, 3)
         acknowledge(consumer, *first)
         await moment(5)
-        mesh.cut.add(("east", "west"))
         await publish(client, 3)
-        acknowledge(consumer, *await receive(consumer, 1))
+        last = await receive(consumer, 1)
         await moment(5)
+        mesh.cut.add(("east", "west"))
+        acknowledge(consumer, *last)
+        await moment(5)
+        assert [kind for kind, where in await entries(mesh, "east") if not where].count(UPDATE) == 2
+        assert "sub" in mesh.topic("west").subscriptions
         consumer.lose()
         for name in mesh.worlds:
             await mesh.topic(name).delete_subscription("sub", force=True)
