@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from geminga.broker.subscription.analysis import BacklogAnalysis, analyze
+from geminga.broker.administration.backlog_analysis import BacklogAnalysis, analyze
 from geminga.model.position import EARLIEST, LATEST, Position
 from support.house.stepping_clock import SteppingClock
 from support.worlds.subscriptions import with_topic

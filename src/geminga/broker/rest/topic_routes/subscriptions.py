@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import TopicOperation
+from geminga.broker.administration.backlog_analysis import analyze
 from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.core.coercion import LONG_MAX, boolean_of, number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
@@ -42,7 +43,6 @@ from geminga.broker.rest.calls.targets import (
 )
 from geminga.broker.rest.topic_routes import replicators
 from geminga.broker.subscription import replicated, seek
-from geminga.broker.subscription.analysis import analyze
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import (
     ConflictError,
