@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from geminga.app.servers.broker_server import BookieShortage
+from geminga.app.servers.bookie_shortage import BookieShortage
 from geminga.bookkeeper import LocalBookiePool, MemoryBookie
 from geminga.model.errors import StorageError
 

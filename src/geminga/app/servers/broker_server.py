@@ -19,6 +19,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
+from geminga.app.servers.bookie_shortage import BookieShortage
 from geminga.app.servers.core.addresses import is_loopback
 from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names
 from geminga.app.servers.telemetry_choice import open_telemetry
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from geminga.broker.system_topics.table import TablesElsewhere
     from geminga.broker.topic.parts import RemoteClusters
     from geminga.metadata.ports import MetadataStore
-    from geminga.model.bookie_port import Availability, BookiePool
+    from geminga.model.bookie_port import BookiePool
     from geminga.model.exposition import Labels, Source
 
 #: Of transactions, where the broker has them; Pulsar's default.
@@ -126,50 +127,6 @@ class Peers(NamedTuple):
     tables_elsewhere: TablesElsewhere
     #: What asks them, given the ownership and this broker's listeners.
     topics: Callable[[Ownership, Callable[[], Endpoints]], PeerTopics]
-
-
-class BookieShortage:
-    """Whether there are as many bookies as a new ledger needs: told in the log when that changes, and to who asks.
-
-    By the ensemble size that topics have unless a policy says otherwise.
-    """
-
-    def __init__(self, bookies: BookiePool, ensemble_size: int) -> None:
-        self._bookies = bookies
-        self._wanted = ensemble_size
-        #: What was told last.
-        self._is_short = False
-        self._is_closed = False
-        bookies.watch(self._changed)
-
-    async def close(self) -> None:
-        """Bookies go from here on because the broker does."""
-        self._is_closed = True
-
-    def story(self) -> str:
-        """What is wanted and what is there; empty if that is enough."""
-        available = self._bookies.available()
-        if len(available) >= self._wanted:
-            return ""
-        names = f" ({', '.join(available)})" if available else ""
-        return (
-            f"managedLedgerDefaultEnsembleSize={self._wanted}, and {len(available)} bookies take entries{names}: what "
-            "needs a new ledger fails until there are more"
-        )
-
-    def look(self) -> None:
-        """Tell the log if it is another now than was told."""
-        story = self.story()
-        if self._is_closed or bool(story) == self._is_short:
-            return
-        self._is_short = bool(story)
-        if story:
-            _log.warning("%s", story)
-        else:
-            _log.warning("%d bookies take entries: enough for new ledgers", len(self._bookies.available()))
-
-    def _changed(self, _bookie_id: str, _now: Availability) -> None:
-        self.look()
 
 
 class BrokerServer(ABC):

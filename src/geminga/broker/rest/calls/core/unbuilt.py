@@ -15,8 +15,6 @@ from geminga.broker.core.coercion import Json, NotBuiltError, object_of
 from geminga.broker.policies.core.row import NamespaceLevel, PolicyRow
 from geminga.broker.policies.core.rows import ROWS
 
-#: As an answer names it.
-GEO_REPLICATION: Final = "geo-replication"
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
