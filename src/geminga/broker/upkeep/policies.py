@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.deletion import Hold, SubscriptionFacts, why_subscription_stays
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
-from geminga.broker.subscription.replicated import is_replicated
+from geminga.broker.subscription.seek import is_replicated
 from geminga.broker.subscription.stats import oldest_stored_ms
 from geminga.broker.system_topics.ports import UpkeepBroker
 from geminga.broker.topic.parts import TopicPart
