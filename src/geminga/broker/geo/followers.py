@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.geo.core.snapshots import SnapshotCache
-from geminga.broker.subscription.replicated import is_replicated
-from geminga.broker.subscription.seek import follow
+from geminga.broker.subscription.seek import follow, is_replicated
 from geminga.broker.topic.parts import PartTopic
 from geminga.model.errors import GemingaError
 from geminga.model.position import EARLIEST, Position

@@ -14,6 +14,7 @@ from geminga.broker.core.expiry import ExpiryWalk
 from geminga.broker.subscription.ack_sets import fitting
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
+from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import StorageError
 from geminga.runtime import Contained, get_logger, next_turn
@@ -180,3 +181,20 @@ def _settle(subscription: Subscription) -> None:
             dispatch.wake_later()
         else:
             subscription.redeliveries.forget_up_to(subscription.cursor.mark_delete_position)
+
+
+def is_replicated(subscription: Subscription) -> bool:
+    """Whether its position is told to other clusters, and is to follow theirs. A Reader's never is."""
+    return subscription.is_durable and subscription.cursor.properties.get(REPLICATED_PROPERTY) == REPLICATED
+
+
+async def set_replicated(subscription: Subscription, is_wanted: bool) -> None:
+    """Durable on return. Raises StorageError."""
+    if is_wanted == is_replicated(subscription):
+        return
+    cursor = subscription.cursor
+    properties = {key: value for key, value in cursor.properties.items() if key != REPLICATED_PROPERTY}
+    if is_wanted:
+        properties[REPLICATED_PROPERTY] = REPLICATED
+    await cursor.set_properties(properties)
+    subscription.topic.subscriptions_changed()

@@ -20,7 +20,7 @@ from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.subscription.replicated import is_replicated
+from geminga.broker.subscription.seek import is_replicated
 from geminga.broker.subscription.subscription import Subscription
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model.errors import StorageError

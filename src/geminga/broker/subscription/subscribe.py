@@ -10,8 +10,7 @@ from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, C
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionTopic
-from geminga.broker.subscription.replicated import set_replicated
-from geminga.broker.subscription.seek import is_behind_compacted, position_at_time
+from geminga.broker.subscription.seek import is_behind_compacted, position_at_time, set_replicated
 from geminga.broker.subscription.subscription import PersistentSubscriptionTopic, Subscription
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import (

@@ -13,7 +13,7 @@ from geminga.broker.core.deletion import Hold, SubscriptionFacts, why_subscripti
 from geminga.broker.geo.part import GeoReplication
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
-from geminga.broker.subscription.replicated import is_replicated
+from geminga.broker.subscription.seek import is_replicated
 from geminga.broker.subscription.stats import oldest_stored_ms
 from geminga.broker.system_topics.ports import UpkeepBroker
 from geminga.broker.topic.parts import TopicPart

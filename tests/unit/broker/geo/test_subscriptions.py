@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
-from geminga.broker.subscription.replicated import is_replicated, set_replicated
+from geminga.broker.subscription.seek import is_replicated, set_replicated
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb

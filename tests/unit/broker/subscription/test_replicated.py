@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.broker.subscription.replicated import is_replicated, set_replicated
+from geminga.broker.subscription.seek import is_replicated, set_replicated
 from geminga.model.position import EARLIEST
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from unit.broker.topic.test_deduplication import topic_of

@@ -42,7 +42,7 @@ from geminga.broker.rest.calls.targets import (
     subscription_of,
 )
 from geminga.broker.rest.topic_routes import replicators
-from geminga.broker.subscription import replicated, seek
+from geminga.broker.subscription import seek
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import (
     ConflictError,
@@ -385,7 +385,7 @@ async def set_properties(request: Request) -> Response:
 async def get_replicated(request: Request) -> Response:
     """Whether the subscription is replicated, by topic: of each partition that has it."""
     _require_persistent(request)
-    return json_response({str(each.topic.name): replicated.is_replicated(each) for each in await _each(request)})
+    return json_response({str(each.topic.name): seek.is_replicated(each) for each in await _each(request)})
 
 
 async def set_replicated(request: Request) -> Response:
@@ -393,7 +393,7 @@ async def set_replicated(request: Request) -> Response:
     is_wanted = boolean_of(await json_body(request), "the body")
     _require_persistent(request)
     for subscription in await _each(request):
-        await replicated.set_replicated(subscription, is_wanted)
+        await seek.set_replicated(subscription, is_wanted)
     return no_content()
 
 
