@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
-from geminga.broker.geo.clusters import READS_AT_ONCE
 from geminga.broker.geo.ports import CopyDone
 from geminga.broker.geo.replicator import Replicator
+from geminga.broker.geo.turns import READS_AT_ONCE, ClusterTurns
 from geminga.broker.topic.parts import PartTopic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult, ManagedCursor, ManagedLedgerConfig
@@ -70,7 +70,7 @@ class Clusters:
     def __init__(self, mesh: ClusterMesh, local: str) -> None:
         self.local = local
         self._mesh = mesh
-        self._turns = asyncio.Semaphore(READS_AT_ONCE)
+        self._turns = ClusterTurns(asyncio.Semaphore(READS_AT_ONCE))
 
     def copy(self, topic: PartTopic, cluster: str, cursor: ManagedCursor) -> Replicator:
         return Replicator(topic, cluster, cursor, self, local=self.local, turns=self._turns)
