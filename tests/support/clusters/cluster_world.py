@@ -202,7 +202,7 @@ class ClusterWorld:
             runtime,
             metadata,
             ledgers,
-            BrokerConfig(transaction_coordinator_enabled=self.coordinators > 0),
+            BrokerConfig(cluster_name="c", transaction_coordinator_enabled=self.coordinators > 0),
             resources,
             version="test",
             ownership=membership.ownership,

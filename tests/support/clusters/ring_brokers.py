@@ -63,6 +63,7 @@ def draw_rules(rng: Any) -> Rules:
     bookies = rng.choice([1, 1, 1, 3])
     copies = 2 if bookies > 1 else 1
     config = BrokerConfig(
+        cluster_name="c",
         transaction_coordinator_enabled=True,
         transaction_buffer_snapshot_max_count=rng.choice([1, 3, 10, 1000]),
         transaction_buffer_snapshot_min_ms=rng.choice([50, 1000, 5000]),

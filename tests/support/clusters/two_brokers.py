@@ -125,7 +125,7 @@ class Cluster:
             runtime,
             metadata,
             ledgers,
-            BrokerConfig(),
+            BrokerConfig(cluster_name="c"),
             Resources(metadata),
             version="test",
             ownership=self.ownership_of(node, metadata),

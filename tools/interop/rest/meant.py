@@ -206,6 +206,16 @@ MEANT: Final = (
         r"answer: (412 Invalid bundle range: \w+ \| 204|404 Namespace does not .+ \| 404 Namespace policies .+"
         r"|405 \| (204|4\d\d .+))",
     ),
+    Meant(
+        "nothing, an empty text or a fraction where a number, a boolean or a name belongs",
+        r"value \.: 0 \| 2147483647|value peerClusterNames: \[''\] \| \[\]",
+        "topic policy compactionThreshold: GET|peers of clusters: GET",
+    ),
+    Meant(
+        "reading `replicatorDispatchRate` of a namespace that is not there",
+        r"answer: 404 Namespace policies does not exist \| 404 Namespace does not exist",
+        "namespace replicatorDispatchRate: GET ",
+    ),
     Meant("the own cluster is deleted", r"answer: 20[04] \| (412 Cluster not empty|409 .+)", "own cluster: "),
     Meant(
         "a policy is set in a namespace whose tenant is not there",

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from geminga.model.errors import ConfigurationError
-from geminga.model.extras import needed_for
 from geminga.runtime.ports import Threads
 from geminga.version import __version__
 
@@ -28,6 +27,8 @@ def open_telemetry(threads: Threads, closers: list[tuple[str, Callable[[], Await
         return None
     if wanted != "otlp":
         raise ConfigurationError(f"{EXPORTER}={wanted}: expected otlp, or none")
+    from geminga.model.extras import needed_for
+
     with needed_for(f"{EXPORTER}=otlp", "otel"):
         from geminga.app.servers.telemetry import LANE, Telemetry
 

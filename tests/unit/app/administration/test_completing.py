@@ -51,7 +51,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     ("line", "words"),
     [
         ("geminga ad", ["admin"]),
-        ("geminga b", ["backlog", "bookie", "broker"]),
+        ("geminga b", ["backlog", "backup", "bookie", "broker"]),
         ("geminga c", ["client", "cluster", "completion", "context"]),
         ("geminga admin top", ["topicPolicies", "topics"]),
         ("geminga admin --json top", ["topicPolicies", "topics"]),
