@@ -56,6 +56,7 @@ class TopicCompaction(TopicPart):
         "_ledger",
         "_switch",
         "_task",
+        "_through",
         "_topic",
         "duration_ms",
         "failed_count",
@@ -76,6 +77,8 @@ class TopicCompaction(TopicPart):
         self._ledger: CompactedLedger | None = None
         #: Set when the cursor's write has come to its end; None while there is none.
         self._switch: asyncio.Event | None = None
+        #: Up to where it goes that is being written.
+        self._through = EARLIEST
         self._task: asyncio.Task[None] | None = None
         #: Of the last run since the topic was loaded, in Pulsar's words.
         self.status = NOT_RUN
@@ -137,6 +140,8 @@ class TopicCompaction(TopicPart):
     def drop(self) -> None:
         """As :meth:`close`, at once."""
         self._topic.compacted = None
+        # A task that is called off before it began does not get as far as its own end.
+        self._topic.services.compactions.asked.discard(self._topic.name)
         if self._task is not None:
             self._task.cancel()
 
@@ -159,8 +164,9 @@ class TopicCompaction(TopicPart):
 
     @property
     def horizon(self) -> Position:
-        """Up to here the topic was compacted."""
-        return self._ledger.horizon if self._ledger is not None else EARLIEST
+        """Up to here the topic was compacted, or will turn out to be: the log up to there may go at any time."""
+        horizon = self._ledger.horizon if self._ledger is not None else EARLIEST
+        return horizon if self._switch is None else max(horizon, self._through)
 
     @property
     def served(self) -> CompactedLedger | None:
@@ -236,7 +242,9 @@ class TopicCompaction(TopicPart):
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
+            self._task = None
         topic = self._topic
+        topic.services.compactions.asked.discard(topic.name)
         attached = topic.ledger.attached()
         # Cut off before the cursor is gone, all is as it was; later, the ledger goes with the next run or the topic.
         await attached.note(attached.ids, {COMPACTED_PROPERTY: ""})
@@ -306,6 +314,7 @@ class TopicCompaction(TopicPart):
         if cursor is None:
             raise StorageError(f"{self._topic.name}: the cursor of compaction is gone")
         switch = self._switch = asyncio.Event()
+        self._through, self._topic.compacted = through, self
         try:
             try:
                 await name_it(cursor, through, ledger.ledger_id)
@@ -314,9 +323,10 @@ class TopicCompaction(TopicPart):
             except StorageError as error:
                 await self._resolve(cursor, error)
             self._ledger = CompactedLedger(self._topic.ledger, ledger.ledger_id, through)
-            self._topic.compacted = self
         finally:
             self._switch = None
+            if self._ledger is None:
+                self._topic.compacted = None
             switch.set()
 
     async def _resolve(self, cursor: ManagedCursor, error: StorageError) -> None:
