@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from geminga.model.errors import StorageError
 from support.worlds.broker_world import BrokerWorld, Client, run_with_broker, send_frame
 from support.worlds.other_cluster import OtherCluster, join, replicate
@@ -37,22 +39,25 @@ async def posted(world: BrokerWorld, path: str) -> int:
     return (await ask(rest_application(world.broker), "POST", path, b"")).status
 
 
-def test_a_backlog_expires_after_the_time_to_live_and_is_counted() -> None:
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_backlog_expires_after_the_time_to_live_and_is_counted(count: int) -> None:
+    """The first look is of 8 entries, the next of twice as many each: 40 take three."""
+
     async def scenario(world: BrokerWorld) -> None:
-        other, client = await kept(world, 3)
+        other, client = await kept(world, count)
         await set_topic(world, "messageTTLInSeconds", 60)
         await world.broker.policies_changed("public/default")
         upkeep, topic = world.broker.policy_upkeep, topic_of(world)
         await upkeep.expire_messages(topic)
-        assert other.replicators[0].backlog == 3
+        assert other.replicators[0].backlog == count
         client.lose()
         await moment(61)
-        await late(world, b"3")
+        await late(world, b"late")
         await upkeep.expire_messages(topic)
-        assert (other.replicators[0].backlog, other.replicators[0].expired) == (1, 3)
+        assert (other.replicators[0].backlog, other.replicators[0].expired) == (1, count)
         other.away = None
         await moment(120)
-        assert other.payloads == [b"3"]
+        assert other.payloads == [b"late"]
 
     run_with_broker(scenario, delete_inactive_topics=False)
 
