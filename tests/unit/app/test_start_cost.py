@@ -105,6 +105,10 @@ def test_standalone_loads_no_more_than_it_did(tmp_path) -> None:
     assert won == (MODULES_MAX, ASKED_MODULES_MAX, DATACLASSES_MAX), "less is loaded: lower the budgets"
 
 
+#: Of the client, to know credentials and to trust a broker's certificate.
+CREDENTIALS_MODULES_MAX = 16
+
+
 def of_ours(names: list[str]) -> list[str]:
     return [name for name in names if name.partition(".")[0] == "geminga"]
 
@@ -113,7 +117,7 @@ def test_an_admin_command_loads_the_client_for_credentials_alone() -> None:
     program = """
 import subprocess
 import sys
-sys.argv = ["geminga", "admin", *sys.argv[1:], "topics", "stats", "t", "--admin-url", "http://127.0.0.1:1"]
+sys.argv = ["geminga", "admin", *sys.argv[2:], "topics", "stats", "t", "--admin-url", sys.argv[1] + "://127.0.0.1:1"]
 from geminga.__main__ import main
 try:
     main()
@@ -121,10 +125,10 @@ except SystemExit:
     print(sum(name.startswith("geminga.client") for name in sys.modules))
 """
 
-    def loaded(*options: str) -> int:
-        ran = subprocess.run([sys.executable, "-c", program, *options], capture_output=True, text=True, check=True)
-        return int(ran.stdout)
+    def loaded(*options: str, scheme: str = "http") -> int:
+        command = [sys.executable, "-c", program, scheme, *options]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert loaded() == 0
     assert loaded("--auth-plugin", "token", "--auth-params", "token:x") == 0
-    assert loaded("--auth-plugin", "basic", "--auth-params", "a:b") > 0
+    assert 0 < loaded("--auth-plugin", "basic", "--auth-params", "a:b", scheme="https") <= CREDENTIALS_MODULES_MAX
