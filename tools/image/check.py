@@ -24,6 +24,7 @@ from tools.image.build import build
 from tools.image.files import ROOT
 from tools.image.page_blocks import blocks
 from tools.image.podman import IMAGE, docker_api, environment, podman, require
+from tools.image.prometheus_image import make_prometheus
 from tools.image.zookeeper_image import make_zookeeper
 from tools.interop.artifacts import java
 
@@ -139,11 +140,13 @@ def of_python() -> str:
 def page() -> str:
     """Every block of the page, in order, in one directory."""
     make_zookeeper()
+    make_prometheus()
     done = 0
     with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "deploy").symlink_to(ROOT / "deploy")
         for block in blocks(PAGE.read_text(encoding="utf-8")):
             if block.kind == "yaml":
-                Path(directory, "compose.yaml").write_text(block.text, encoding="utf-8")
+                Path(directory, block.file).write_text(block.text, encoding="utf-8")
                 continue
             try:
                 said = _output(["/bin/bash", "-euc", block.text], Path(directory), _with_packages())

@@ -18,6 +18,15 @@ class Block(NamedTuple):
     #: Of the page, for messages.
     line: int
 
+    @property
+    def file(self) -> str:
+        """The name in its first line, a comment; raises ValueError without one."""
+        first = self.text.partition("\n")[0]
+        name = first.removeprefix("# ")
+        if name == first or not name or "/" in name:
+            raise ValueError(f"line {self.line}: {first!r}: expected '# FILE', the name that the block is saved under")
+        return name
+
 
 def blocks(page: str) -> list[Block]:
     """Shell and YAML of ``page``, in order; without what installs packages of the machine."""
