@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tools.image.files import locked, needed
 from tools.image.page_blocks import Block, blocks
 
