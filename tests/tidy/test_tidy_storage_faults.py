@@ -77,7 +77,7 @@ def switches_in(modules: Iterable[SourceModule]) -> Iterator[str]:
     for module in modules:
         if module.name.startswith("geminga.sim"):
             continue
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.arg):
                 name = node.arg
             elif isinstance(node, ast.Attribute):

@@ -13,7 +13,7 @@ _LEFT = "geminga.managed_ledger"
 
 def switches(module: SourceModule) -> Iterator[str]:
     """Classes, parameters and fields that are called after defects, but for the simulator's disk, which is none."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         name = node.name if isinstance(node, ast.ClassDef) else node.arg if isinstance(node, ast.arg) else ""
         if name.lower().strip("_") in ("defect", "defects"):
             yield f"{module.name}:{node.lineno} {name}: plant it as a mutant, or in a faulty Disk"

@@ -44,6 +44,8 @@ _TAKES: Final = frozenset({"islice", "batched"})
 
 _Loop = ast.For | ast.AsyncFor | ast.While
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+#: Half of all nodes, and nothing is below them.
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop, ast.alias)
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ def main() -> int:
 def _loops(node: ast.AST, within: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ast.AST]]:
     """Loops and, outside of them, slices: a part is taken now, and the rest with the next call."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, _LEAVES):
+            continue
         name = getattr(child, "name", "") if isinstance(child, ast.ClassDef | _Function) else ""
         inner = (*within, name) if name else within
         is_batch = _goes_in_steps(child) or _goes_through_a_cut(child) or _goes_on_until_enough(child)

@@ -172,7 +172,7 @@ def _mutant(
     lines[number] = indentation + after
     source = "\n".join(lines)
     try:
-        ast.parse(source)
+        ast.parse(_statement(text, lines, number))
     except SyntaxError as error:
         return f"{file}: {after!r} is no line of Python: {error.msg}"
     return Mutant(package, file, number + 1, before, after, str(entry["why"]), source, is_equivalent=is_equivalent)
@@ -189,6 +189,16 @@ def _extent(source: str, within: str) -> range | None:
         body = node.body
     assert node is not None
     return range(node.lineno - 1, node.end_lineno or node.lineno)
+
+
+def _statement(before: str, lines: list[str], number: int) -> str:
+    """The whole statement, of the module's, that has the line ``number`` of ``lines``; ``before``: unchanged."""
+    for node in _body(before):
+        first = min([node.lineno, *(part.lineno for part in getattr(node, "decorator_list", ()))]) - 1
+        last = node.end_lineno or node.lineno
+        if first <= number < last:
+            return "\n".join(lines[first:last])
+    return "\n".join(lines)
 
 
 @lru_cache(maxsize=1)

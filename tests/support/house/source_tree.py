@@ -40,6 +40,11 @@ class SourceModule:
             if was_on:
                 gc.enable()
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree, as ``ast.walk`` gives them: many rules look at each."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def package(self) -> str:
         """``broker`` for ``geminga.broker.core.dedup``; empty for the modules right below ``geminga``."""
@@ -101,7 +106,7 @@ def imported_modules(test: SourceModule, modules: Mapping[str, SourceModule]) ->
     """
     known = frozenset(modules)
     found: set[str] = set()
-    for node in ast.walk(test.tree):
+    for node in test.nodes:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

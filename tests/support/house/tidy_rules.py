@@ -231,7 +231,7 @@ def size_violations(module: SourceModule) -> list[str]:
     docstring = ast.get_docstring(module.tree) or ""
     if lines > MODULE_LINES_MAX and not re.search(r"\b(lines|long)\b.*\bbecause\b", docstring, re.DOTALL):
         found.append(f"{module.name} has {lines} lines, and its docstring does not say because of what")
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = function_lines(node)
             if length > FUNCTION_LINES_MAX:
@@ -254,7 +254,7 @@ def name_violations(module: SourceModule) -> list[str]:
     for part in module.name.split("."):
         if _BANNED_MODULE_WORDS & set(part.split("_")):
             found.append(f"{module.name}: {part!r} says nothing; name the thing")
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef) and node.name.endswith(_BANNED_CLASS_SUFFIXES):
             found.append(f"{module.name}:{node.lineno} class {node.name}: name the thing, not its role in the code")
     return found
@@ -263,7 +263,7 @@ def name_violations(module: SourceModule) -> list[str]:
 def world_violations(module: SourceModule) -> list[str]:
     """Ways around the ports that the linter does not see: files, tasks, executors, sleeping, broad excepts."""
     found = []
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         where = f"{module.name}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Call) and module.package not in _OS_OWNERS:
             if isinstance(node.func, ast.Name) and node.func.id == "open":
@@ -294,7 +294,7 @@ def told_violations(module: SourceModule) -> list[str]:
     The broker tells ``error.told``; storage raises what clients are told literally only with words it does not fill in.
     """
     found = []
-    calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    calls = [node for node in module.nodes if isinstance(node, ast.Call)]
     # ``close`` takes the line for the log.
     logged = {id(part) for node in calls if getattr(node.func, "attr", "") == "close" for part in node.args}
     for node in calls:
@@ -318,8 +318,7 @@ def header_violations(module: SourceModule) -> list[str]:
     elif module.is_package_init and len(told.split()) < PACKAGE_WORDS_MIN:
         found.append(f"{module.name}: {told!r} says little more than its name; say what the package promises")
     has_code = any(
-        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.AnnAssign)
-        for node in ast.walk(module.tree)
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.AnnAssign) for node in module.nodes
     )
     postponed = any(
         isinstance(node, ast.ImportFrom) and node.module == "__future__" and node.names[0].name == "annotations"
@@ -428,9 +427,11 @@ def _public_definitions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str
 def export_violations(module: SourceModule) -> list[str]:
     """``__all__`` that names what is not there, or a package that re-exports without ``__all__``."""
     declared = _declared_exports(module.tree)
+    if declared is None and not module.is_package_init:
+        return []
     bound, imported = _bound_names(module.tree)
     if declared is None:
-        if module.is_package_init and any(not name.startswith("_") for name in imported):
+        if any(not name.startswith("_") for name in imported):
             return [f"{module.name} re-exports names but has no __all__"]
         return []
     found = [f"{module.name}: __all__ is not sorted or has duplicates"] if len(set(declared)) != len(declared) else []
@@ -438,7 +439,7 @@ def export_violations(module: SourceModule) -> list[str]:
     if not lazy:
         found += [f"{module.name}: __all__ names {name}, which is not there" for name in declared if name not in bound]
     if module.is_package_init:
-        used = {node.id for node in ast.walk(module.tree) if isinstance(node, ast.Name)}
+        used = {node.id for node in module.nodes if isinstance(node, ast.Name)}
         found += [
             f"{module.name} imports {name} and neither uses nor exports it"
             for name in sorted(imported - used)
