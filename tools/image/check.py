@@ -25,6 +25,7 @@ from tools.image.files import ROOT
 from tools.image.page_blocks import blocks
 from tools.image.podman import IMAGE, docker_api, environment, podman, require
 from tools.image.prometheus_image import make_prometheus
+from tools.image.systemd import systemd
 from tools.image.zookeeper_image import make_zookeeper
 from tools.interop.artifacts import java
 
@@ -203,6 +204,7 @@ CHECKS: Final[Mapping[str, Callable[[], str]]] = {
     "go": of_go,
     "python": of_python,
     "page": page,
+    "systemd": systemd,
 }
 
 

@@ -24,6 +24,7 @@ from geminga.runtime.spawn import spawn
 
 if TYPE_CHECKING:
     from geminga.runtime.handshakes import Handshakes
+    from geminga.runtime.inherited import InheritedSockets
     from geminga.runtime.ports import ServerTls
 
 #: Connections the kernel may hold until they are accepted: a broker's clients all come back at once.
@@ -323,6 +324,41 @@ class AsyncioNetwork:
             raise
 
 
+class _PassedOn:
+    """Sockets that a service manager passed to this process: read with the first that listens, each taken once."""
+
+    __slots__ = ("_sockets",)
+
+    def __init__(self) -> None:
+        #: None: nobody has listened yet, or nothing was passed.
+        self._sockets: InheritedSockets | None = None
+
+    def take(self, host: str, port: int) -> socket.socket | None:
+        """The one on just that address. Raises OSError."""
+        if self._sockets is None:
+            if "LISTEN_FDS" not in os.environ:
+                return None
+            from geminga.runtime.inherited import inherited_sockets
+
+            try:
+                self._sockets = inherited_sockets()
+            except ValueError as error:
+                raise OSError(errno.EINVAL, str(error)) from None
+        return self._sockets.take((host, port))
+
+    def left(self) -> list[tuple[str, int]]:
+        """Addresses that nobody listens on."""
+        return [] if self._sockets is None else self._sockets.addresses
+
+
+_PASSED_ON: Final = _PassedOn()
+
+
+def unclaimed_sockets() -> list[tuple[str, int]]:
+    """Addresses of sockets that a service manager passed on, and nothing listens there."""
+    return _PASSED_ON.left()
+
+
 async def _bound(host: str, port: int) -> list[socket.socket]:
     """A bound socket for each address of ``host``, all on one port; raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(
@@ -332,6 +368,10 @@ async def _bound(host: str, port: int) -> list[socket.socket]:
     missing: OSError | None = None
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):
+            passed_on = _PASSED_ON.take(str(address[0]), port)
+            if passed_on is not None:
+                sockets.append(passed_on)
+                continue
             try:
                 sock = socket.socket(family, kind, protocol)
             except OSError as error:

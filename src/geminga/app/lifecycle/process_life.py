@@ -17,8 +17,8 @@ from typing import Final, NoReturn
 from geminga.app.lifecycle.core.descriptors import LIMIT_MIN
 from geminga.app.lifecycle.descriptors import raise_descriptor_limit
 from geminga.app.lifecycle.paragraphs import shown_paragraph
-from geminga.model.errors import UnavailableError
-from geminga.runtime import get_logger
+from geminga.model.errors import ConfigurationError, UnavailableError
+from geminga.runtime import get_logger, unclaimed_sockets
 
 #: Exit code after a fatal error.
 EXIT_FATAL: Final = 1
@@ -80,6 +80,49 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, *, lat
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
+
+
+class Supervisor:
+    """Who started this process and wants to hear of it: nobody, or :mod:`geminga.app.lifecycle.systemd`."""
+
+    is_there = False
+
+    def ready(self, text: str) -> None:
+        """It serves."""
+
+    def stopping(self) -> None:
+        """It was told to stop."""
+
+    def close(self) -> None:
+        """Tell nothing more."""
+
+
+def supervisor() -> Supervisor:
+    """Of this process; raises ConfigurationError for variables of a service manager that are not as they should be."""
+    if not os.environ.get("NOTIFY_SOCKET"):
+        return Supervisor()
+    from geminga.app.lifecycle.systemd import systemd_supervisor
+
+    try:
+        return systemd_supervisor()
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def tell_unclaimed() -> None:
+    """Warn of sockets that systemd made and nobody took: who connects there is never answered."""
+    for host, port in unclaimed_sockets():
+        _log.warning(
+            "systemd listens on %s port %d for this service, which listens there not: nobody is answered there. "
+            "ListenStream= takes the very address and port of bindAddress and a port of the configuration",
+            host,
+            port,
+        )
+
+
+def ignore_hang_up(loop: asyncio.AbstractEventLoop) -> None:
+    """``systemctl reload`` where there is no file to look at again: without a handler SIGHUP ends the process."""
+    loop.add_signal_handler(signal.SIGHUP, _log.info, "SIGHUP: there is no file to look at again")
 
 
 def seconds_since_exec() -> float:

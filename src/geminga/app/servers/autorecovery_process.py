@@ -30,9 +30,12 @@ from geminga.app.lifecycle.log_lines import PackageLevels
 from geminga.app.lifecycle.process_life import (
     STOP_GRACE_S,
     end_at_once,
+    ignore_hang_up,
     raise_open_files,
     seconds_since_exec,
     stop_on_signals,
+    supervisor,
+    tell_unclaimed,
 )
 from geminga.app.servers.core.open_start import HOST_KEYS, OF_STATE, Opening, check_start
 from geminga.bookie.config import BookieConfig
@@ -169,6 +172,9 @@ def run_autorecovery(config: AutoRecoveryProcessConfig, *, json_line: bool) -> N
 
 async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
     stop = asyncio.Event()
+    told = supervisor()
+    if told.is_there:
+        ignore_hang_up(asyncio.get_running_loop())
     stop_on_signals(asyncio.get_running_loop(), stop, latest_s=lambda: STOP_GRACE_S)
     name = f"{socket.gethostname()}:{os.getpid()}"
     levels = PackageLevels()
@@ -181,9 +187,13 @@ async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
             await recovery.start()
             port = None if http is None else await http.start(lambda: _answers(recovery, levels, config.http))
             print(_ready_line(name, port, json_line=json_line), flush=True)
+            tell_unclaimed()
+            told.ready(_ready_line(name, port, json_line=False))
             await stop.wait()
             _log.info("stopping")
+            told.stopping()
             await recovery.close()
+            told.close()
         finally:
             if http is not None:
                 await http.close()

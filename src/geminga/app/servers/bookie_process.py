@@ -14,10 +14,13 @@ from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.app.lifecycle.process_life import (
     STOP_GRACE_S,
     end_at_once,
+    ignore_hang_up,
     keep_freed_memory,
     raise_open_files,
     seconds_since_exec,
     stop_on_signals,
+    supervisor,
+    tell_unclaimed,
 )
 from geminga.app.servers.bookie_server import BookieProcessServer, ServedBookie
 from geminga.runtime import get_logger
@@ -42,10 +45,13 @@ def run_bookie(config: BookieProcessConfig, data_dir: str, *, json_line: bool) -
 async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    told = supervisor()
     stop_on_signals(loop, stop, latest_s=lambda: STOP_S + STOP_GRACE_S)
     server = BookieProcessServer(config, data_dir, on_fatal=end_at_once)
     if config.tls is not None:
         loop.add_signal_handler(signal.SIGHUP, server.look_at_files)
+    elif told.is_there:
+        ignore_hang_up(loop)
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -59,9 +65,13 @@ async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) ->
     gc.collect()
     gc.freeze()
     print(bookie_ready_line(address, json_line=json_line), flush=True)
+    tell_unclaimed()
+    told.ready(bookie_ready_line(address, json_line=False))
     await stopping
     _log.info("stopping")
+    told.stopping()
     await server.stop()
+    told.close()
 
 
 def bookie_ready_line(address: ServedBookie, *, json_line: bool) -> str:

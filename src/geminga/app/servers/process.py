@@ -16,10 +16,13 @@ from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.app.lifecycle.process_life import (
     STOP_GRACE_S,
     end_at_once,
+    ignore_hang_up,
     keep_freed_memory,
     raise_open_files,
     seconds_since_exec,
     stop_on_signals,
+    supervisor,
+    tell_unclaimed,
 )
 from geminga.app.servers.broker_server import Addresses, BrokerServer
 from geminga.app.servers.standalone import StandaloneServer
@@ -63,6 +66,7 @@ async def serve(
     """Start a broker on the running loop, and stop it at a signal; raises what kept it from starting."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    told = supervisor()
     stop_on_signals(loop, stop, latest_s=lambda: config.server.shutdown_timeout_ms / 1000 + STOP_GRACE_S)
     server = make_server()
     # As if an operator had sent it: the same limit holds.
@@ -70,6 +74,8 @@ async def serve(
     if config.follows_files:
         # Without, it ends the process as it always did.
         loop.add_signal_handler(signal.SIGHUP, server.look_at_files)
+    elif told.is_there:
+        ignore_hang_up(loop)
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -86,9 +92,13 @@ async def serve(
     if location.announce:
         print(json.dumps({"message": location.announce}) if json_line else location.announce, flush=True)
     print(ready_line(addresses, location, json_line=json_line), flush=True)
+    tell_unclaimed()
+    told.ready(ready_line(addresses, location, json_line=False))
     await stopping
     _log.info("stopping")
+    told.stopping()
     await server.stop()
+    told.close()
 
 
 def ready_line(addresses: Addresses, location: DataLocation, *, json_line: bool) -> str:
