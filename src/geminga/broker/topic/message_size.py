@@ -43,25 +43,30 @@ class MessageSize(TopicPart):
 
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
         """Refuse what is too large, and nothing else of the batch."""
-        limit = self._limit
-        if not limit or max(map(len, batch.entries)) <= limit:
-            return (batch,)
-        return self._runs(batch, limit)
+        return runs_by_size(batch, self._limit)
 
-    def _runs(self, batch: PublishBatch, limit: int) -> Iterator[PublishBatch]:
-        start = 0
-        for is_refused, run_of in groupby(_is_refused(entry, limit) for entry in batch.entries):
-            end = start + len(list(run_of))
-            entries = batch.entries[start:end]
-            if is_refused:
-                run = batch.cut(start, end, 0)
-                run.refusal = TOO_LARGE
-            else:
-                run = batch.cut(start, end, sum(map(message_count, entries)))
-                # Whoever is asked next must know that there are chunks in it.
-                run.chunks = sum(map(_is_chunk, entries)) if batch.chunks else 0
-            yield run
-            start = end
+
+def runs_by_size(batch: PublishBatch, limit: int) -> Iterable[PublishBatch]:
+    """The batch in order, taken apart where entries are larger than ``limit`` bytes (0: none is) and so are refused."""
+    if not limit or max(map(len, batch.entries)) <= limit:
+        return (batch,)
+    return _runs(batch, limit)
+
+
+def _runs(batch: PublishBatch, limit: int) -> Iterator[PublishBatch]:
+    start = 0
+    for is_refused, run_of in groupby(_is_refused(entry, limit) for entry in batch.entries):
+        end = start + len(list(run_of))
+        entries = batch.entries[start:end]
+        if is_refused:
+            run = batch.cut(start, end, 0)
+            run.refusal = TOO_LARGE
+        else:
+            run = batch.cut(start, end, sum(map(message_count, entries)))
+            # Whoever is asked next must know that there are chunks in it.
+            run.chunks = sum(map(_is_chunk, entries)) if batch.chunks else 0
+        yield run
+        start = end
 
 
 def _is_refused(entry: bytes, limit: int) -> bool:

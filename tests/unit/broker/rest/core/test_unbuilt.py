@@ -13,10 +13,8 @@ from geminga.broker.rest.calls.core import unbuilt
 from geminga.broker.rest.calls.core.unbuilt import (
     DELAY_FIELDS,
     NAMESPACE_FIELDS,
-    PARAMETERS,
     ROUTES,
     TOPIC_PROPERTIES,
-    refuse_parameter,
     refuse_unbuilt,
 )
 from geminga.model.errors import PreconditionFailedError
@@ -69,7 +67,7 @@ def test_field_is_refused_when_it_is_set_and_taken_when_it_is_not(field: unbuilt
 @pytest.mark.parametrize("row", [row for row in ROWS if row.unbuilt], ids=lambda row: row.name)
 def test_what_a_policy_that_is_not_built_takes_sets_nothing(row: PolicyRow[object]) -> None:
     """The same rule for each path that sets one: what its reader makes of it is what holds anyway."""
-    unset = {"shadowTopics": [[""]], "replicationClusters": [[], [""]], "isGlobal": [False]}
+    unset = {"shadowTopics": [[""]], "replicationClusters": [[], [""]]}
     level = row.namespace
     values = unset[row.name] if level is None else VALUES[level.key][0]
     for value in values:
@@ -78,12 +76,3 @@ def test_what_a_policy_that_is_not_built_takes_sets_nothing(row: PolicyRow[objec
         ):
             assert row.is_inert(row.check(one)), (row.name, one)
     assert row.is_inert(None)
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_parameter_is_refused_when_it_is_true(name: str) -> None:
-    refuse_parameter({}, name)
-    refuse_parameter({name: "false"}, name)
-    for text in ("true", "TRUE"):
-        with pytest.raises(NotBuiltError, match=name):
-            refuse_parameter({name: text}, name)
