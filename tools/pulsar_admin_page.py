@@ -28,7 +28,6 @@ REFUSED: Final[dict[str, str]] = {
     "clusters update-cluster-migration": _MIGRATION,
     "namespaces list-cluster": "a path of Pulsar 1",
     "namespaces set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
-    "namespaces set-encryption-required": "refusing what is not encrypted",
     "namespaces set-entry-filters": _FILTERS,
     "namespaces set-resource-group": _GROUPS,
     "namespaces update-migration-state": _MIGRATION,

@@ -48,6 +48,8 @@ NAMESPACE_EFFECTS = {
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
     "delayed_delivery_policies": "unit/broker/policies/test_rules.py"
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
+    "encryption_required": "unit/broker/policies/test_policy_effects.py"
+    "::test_what_is_not_encrypted_is_refused_where_the_namespace_says_so",
     "is_allow_auto_update_schema": "unit/broker/schema/test_topic_schemas.py"
     "::test_where_producers_may_not_add_they_need_a_known_schema",
     "max_consumers_per_subscription": "unit/broker/topic/test_topic_base.py"
@@ -139,7 +141,10 @@ TOPIC_EFFECTS = {
         "::test_entries_larger_than_the_topic_takes_are_refused_and_no_others",
     ),
     "messageTTLInSeconds": ("messageTTL", NAMESPACE_EFFECTS["message_ttl_in_seconds"]),
-    "delayedDeliveryMaxDelayInMillis": ("delayedDelivery", NAMESPACE_EFFECTS["delayed_delivery_policies"]),
+    "delayedDeliveryMaxDelayInMillis": (
+        "delayedDelivery",
+        "unit/broker/policies/test_policy_effects.py::test_messages_that_wait_for_too_long_are_refused_and_no_others",
+    ),
     **{
         name: (path, "unit/broker/policies/test_policy_effects.py::" + test)
         for name, path, test in (
@@ -167,7 +172,6 @@ TOPIC_EFFECTS = {
 SET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
     "latency_stats_sample_rate": {"standalone": 1},
-    "encryption_required": True,
     "allowed_topic_property_keys_for_metrics": ["team"],
     "resource_group_name": "group",
     "migrated": True,
@@ -180,7 +184,6 @@ SET_VALUES = {
 UNSET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1}},
     "latency_stats_sample_rate": {},
-    "encryption_required": False,
     "allowed_topic_property_keys_for_metrics": [""],
     "resource_group_name": "",
     "migrated": False,
@@ -407,14 +410,6 @@ def test_namespace_lives_in_this_cluster_and_in_others_or_in_others_alone(rest: 
     assert rest.post(f"namespaces/{tenant}/n/replication", [local, "far"]).status == 409
     for path in (f"namespaces/{tenant}/n", f"tenants/{tenant}", "clusters/far"):
         assert rest.delete(path).status in (200, 204)
-
-
-def test_longest_delays_are_refused(rest: Rest, namespace: str) -> None:
-    topic = f"persistent/{namespace}/t"
-    rest.put(topic)
-    delay = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 5}
-    for path in (f"{topic}/delayedDelivery", f"namespaces/{namespace}/delayedDelivery"):
-        assert rest.post(path, delay).status == 501
 
 
 def test_namespace_takes_no_more_topics_than_its_policy_says(rest: Rest, namespace: str) -> None:

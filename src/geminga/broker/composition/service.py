@@ -148,7 +148,7 @@ class Broker:
         #: Who is let in, and to what.
         self.access = access if self.authorization is None else self.authorization.access
         self.registry = self._new_registry()
-        self.policies = self._new_policies(config.cluster_name)
+        self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), self._levels(), config.cluster_name)
         self._following = self._new_following()
         self.late_transactions = self._new_late_transactions()
 
@@ -169,9 +169,6 @@ class Broker:
         self.connection_services = self._new_connection_services()
 
     # ---- what it is made of
-
-    def _new_policies(self, cluster: str) -> PolicyService:
-        return PolicyService(self.namespaces, TopicPolicyStore(self, cluster), self._levels(), cluster)
 
     def _new_following(self) -> PolicyFollowing:
         leave = partial(leave_if_elsewhere, self.registry, self.namespaces, self.config.cluster_name)

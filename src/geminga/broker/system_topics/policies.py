@@ -47,6 +47,7 @@ class PolicyService:
         self._namespaces = namespaces
         #: The level of topics.
         self.topics = topics
+        topics.cluster = cluster
         self._cluster = cluster
         self.use_settings(settings)
 

@@ -32,12 +32,12 @@ _log = get_logger(__name__)
 class TopicPolicyStore:
     """Policies of all topics, namespace by namespace."""
 
-    __slots__ = ("_broker", "_cluster", "_loading", "_moves", "_namespaces", "_told", "changes")
+    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "_told", "changes", "cluster")
 
-    def __init__(self, broker: EventsBroker, cluster: str = "") -> None:
-        """``cluster``: this one's name."""
+    def __init__(self, broker: EventsBroker) -> None:
         self._broker = broker
-        self._cluster = cluster
+        #: This one's name, said by who puts the levels together: policies of one cluster name it.
+        self.cluster = ""
         self._namespaces: dict[str, NamespaceEvents] = {}
         self._loading: dict[str, asyncio.Lock] = {}
         #: Namespaces in which others published events while they were being read.
@@ -169,7 +169,7 @@ class TopicPolicyStore:
 
             known = self._namespaces.get(namespace)
             while known is None:
-                moves, read = self._moves, NamespaceEvents(self._broker, namespace, self._heard, self._cluster)
+                moves, read = self._moves, NamespaceEvents(self._broker, namespace, self._heard, self.cluster)
                 try:
                     await read.load()
                 except GemingaError as error:

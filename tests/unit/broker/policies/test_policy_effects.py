@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from geminga.broker.topic.delays import LongestDelay
 from geminga.broker.topic.message_size import MessageSize
 from geminga.broker.upkeep.policies import PolicyUpkeep
 from geminga.model.position import EARLIEST
@@ -322,6 +323,95 @@ def test_entries_larger_than_the_topic_takes_are_refused_and_no_others(deduplica
         assert (await topic_of(world)).parts.find(MessageSize) is None
 
     run_quietly(scenario, deduplication=deduplication)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_messages_that_wait_for_too_long_are_refused_and_no_others(level: str) -> None:
+    async def look(world: BrokerWorld) -> object:
+        """Of messages that come with one read and wait for 0, 2, 5 and 6 s: what they are answered."""
+        client = await world.client()
+        await client.create_producer()
+        now_ms = world.runtime.clock.wall_ms()
+        for sequence_id, delay_ms in enumerate((0, 2000, 5000, 6000)):
+            metadata = {"publish_time": now_ms, "deliver_at_time": now_ms + delay_ms}
+            client.send_message(sequence_id, metadata=metadata if delay_ms else {})
+        found = []
+        for _ in range(4):
+            await client.wait_for_news()
+            command, _ = client.received.popleft()
+            found.append(command.send_error.message if command.type == Type.SEND_ERROR else "")
+        client.lose()
+        await seconds(0.1)
+        return found
+
+    delays = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 5000}
+    value: object = delays if level == "namespace" else 5000
+    keys = {"namespace": "delayed_delivery_policies", "topic": "delayedDeliveryMaxDelayInMillis"}
+    expected = ["", "", "", "Exceeds max allowed delivery delay of 5000 milliseconds"]
+    holds_at_each_level(level, keys, value, look, expected, delayed_delivery_longest_ms=5000)
+
+
+def test_messages_that_do_not_wait_are_not_asked_how_long() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await set_topic(world, "delayedDeliveryMaxDelayInMillis", 5000)
+        part = topic.parts.find(LongestDelay)
+        assert part is not None
+        await set_topic(world, "delayedDeliveryMaxDelayInMillis", 6000)
+        assert part.longest_ms == 6000
+        await set_topic(world, "delayedDeliveryEnabled", False)
+        assert topic.parts.find(LongestDelay) is None
+
+    run_quietly(scenario)
+
+
+KEYS = [pb.EncryptionKeys(key="k", value=b"v")]
+
+
+@pytest.mark.parametrize("topic", [TOPIC, "non-persistent://public/default/direct"])
+def test_what_is_not_encrypted_is_refused_where_the_namespace_says_so(topic: str) -> None:
+    """1. Who does not encrypt is sent away and refused. 2. Of one read what has keys is taken. 3. No more so."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        plain, client = await world.client(), await world.client()
+        await plain.create_producer(topic)
+        await client.create_producer(topic, encrypted=True)
+        await set_namespace(world, "encryption_required", True)
+        assert (await plain.expect(Type.CLOSE_PRODUCER)).close_producer.producer_id == 1
+        plain.request_producer(topic)
+        refused = await plain.error()
+        assert (refused.error, refused.message) == (pb.MetadataError, f"Encryption is required in {topic}")
+        for number, fields in enumerate(({}, {"encryption_keys": KEYS}, {}, {"marker_type": 20})):
+            client.send_message(number, metadata=fields)
+        found = []
+        for _ in range(4):
+            await client.wait_for_news()
+            command, _ = client.received.popleft()
+            found.append(command.send_error.message or command.send_receipt.sequence_id)
+        assert found == ["Messages must be encrypted", 1, "Messages must be encrypted", 3]
+        await set_namespace(world, "encryption_required", False)
+        await plain.create_producer(topic)
+        client.send_message(4)
+        await client.receipt()
+
+    run_quietly(scenario)
+
+
+def test_a_replicator_copies_what_is_encrypted_and_nothing_else() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await set_namespace(world, "encryption_required", True)
+        client = await world.client()
+        fields = {"replicated_from": "west"}
+        await client.create_producer(producer_name="pulsar.repl.west-->standalone")
+        for number, more in enumerate(({"encryption_keys": KEYS}, {}, {"encryption_keys": KEYS})):
+            client.send_message(number, metadata={**fields, **more})
+        await client.receipt()
+        assert (await client.expect(Type.SEND_ERROR)).send_error.message == "Messages must be encrypted"
+        # Nothing overtakes what was refused.
+        await client.expect(Type.CLOSE_PRODUCER)
+        assert (await topic_of(world)).publishing.messages_in == 1
+
+    run_quietly(scenario)
 
 
 def inactive(mode: str = "delete_when_no_subscriptions", after_s: int = 600, is_on: bool = True) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from geminga.broker.access.core.actions import PolicyName
@@ -45,6 +46,10 @@ def _samples(value: Json) -> Json:
     return {
         cluster: number_of(rate, cluster) for cluster, rate in object_of(value, "latency_stats_sample_rate").items()
     }
+
+
+def _any(levels: Sequence[Json]) -> Json:
+    return any(level is True for level in levels)
 
 
 def _auth_mode(value: Json) -> Json:
@@ -146,14 +151,17 @@ ENCRYPTION: Final = PolicyRow(
     read=flag_of,
     otherwise=False,
     check=check_boolean,
+    keys=("encryptionRequireOnProducer",),
     namespace=NamespaceLevel(
         "encryption_required",
         Rest("encryptionRequired", nothing=Nothing.IS_REFUSED, unset=False),
         new=False,
         removed=False,
     ),
-    unbuilt="required encryption",
-    text="Whether producers must encrypt. The broker's own `encryptionRequireOnProducer` is built.",
+    merge=_any,
+    followed_by=("topic/base.py",),
+    text="Whether producers must encrypt: those that do not say so, and messages without keys, are refused. Where "
+    "the broker requires it, no namespace does without.",
 )
 SUBSCRIPTION_AUTH: Final = PolicyRow(
     name="subscriptionAuthMode",

@@ -105,7 +105,7 @@ def test_a_policy_of_several_fields_is_set_and_told_as_one() -> None:
     assert level.reported({"delayedDeliveryTickTimeMillis": 5}) is None
     # The tick alone, which older versions could set, counts all the same.
     only_tick = level.stored({"delayedDeliveryTickTimeMillis": 5})
-    assert DELAYED_DELIVERY.value_of([only_tick, {"active": False, "tickTime": 7}]) == (False, 5)
+    assert DELAYED_DELIVERY.value_of([only_tick, {"active": False, "tickTime": 7}]) == (False, 5, 0)
 
 
 def test_quorums_that_can_not_be_set_nothing() -> None:

@@ -11,7 +11,6 @@ from geminga.broker.policies.core.row import PolicyRow
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.rest.calls.core import unbuilt
 from geminga.broker.rest.calls.core.unbuilt import (
-    DELAY_FIELDS,
     NAMESPACE_FIELDS,
     ROUTES,
     TOPIC_PROPERTIES,
@@ -33,7 +32,6 @@ def test_error_is_501_and_says_what_is_missing() -> None:
 
 #: Members of documents -> values that mean "not set", that set something, and that can be none.
 VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
-    "encryption_required": ([False, "false", 0], [True, "true", 1], ["x", [], {}]),
     "subscription_auth_mode": (["None"], ["Prefix"], ["none", 5, []]),
     "clusterDispatchRate": (
         [{}, {"c": {"dispatchThrottlingRateInMsg": -1}}],
@@ -46,12 +44,11 @@ VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "migrated": ([False, "false"], [True], ["x"]),
     "dispatcherPauseOnAckStatePersistentEnabled": ([False], [True], ["x"]),
     "entryFilters": ([{}, {"entryFilterNames": ""}, {"entryFilterNames": " "}], [{"entryFilterNames": "f"}], ["x", 5]),
-    "maxDeliveryDelayInMillis": ([0, -1], [1, "x"], []),
     "PULSAR.SHADOW_SOURCE": ([], ["persistent://a/b/c", ""], []),
 }
 
 
-@pytest.mark.parametrize("field", [*NAMESPACE_FIELDS, *DELAY_FIELDS, *TOPIC_PROPERTIES], ids=lambda field: field.key)
+@pytest.mark.parametrize("field", [*NAMESPACE_FIELDS, *TOPIC_PROPERTIES], ids=lambda field: field.key)
 def test_field_is_refused_when_it_is_set_and_taken_when_it_is_not(field: unbuilt.UnbuiltField) -> None:
     unset, values, wrong = VALUES[field.key]
     for value in (None, *unset):

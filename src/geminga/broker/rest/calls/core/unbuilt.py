@@ -35,10 +35,6 @@ def _is_never_unset(value: Json) -> bool:
     return False
 
 
-def _is_at_most_zero(value: Json) -> bool:
-    return isinstance(value, int) and value <= 0
-
-
 def _names_nothing(value: Json) -> bool:
     """Whether a list is empty, but for blank texts: some tools write ``[""]`` for an empty one."""
     return isinstance(value, list) and all(isinstance(item, str) and not item.strip() for item in value)
@@ -202,8 +198,6 @@ NAMESPACE_FIELDS: Final[tuple[UnbuiltField, ...]] = tuple(
     for row in ROWS
     if row.unbuilt and row.namespace is not None
 )
-#: Of a ``DelayedDeliveryPolicies``, a namespace's or a topic's.
-DELAY_FIELDS: Final = (UnbuiltField("a longest delay of messages", "maxDeliveryDelayInMillis", _is_at_most_zero),)
 #: Of a topic's properties: a topic with this one would show another topic's messages.
 TOPIC_PROPERTIES: Final = (UnbuiltField("shadow topics", "PULSAR.SHADOW_SOURCE"),)
 
