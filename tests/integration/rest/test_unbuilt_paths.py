@@ -31,6 +31,7 @@ COMPACTION_TEST = "unit/broker/compaction/test_part.py::test_a_threshold_of_the_
 PERSISTENCE_TEST = (
     "unit/broker/topic/test_persistence.py::test_quorums_and_rate_of_each_level_hold_for_the_next_ledgers"
 )
+PAUSE_TEST = "unit/broker/policies/test_policy_effects.py::test_nothing_new_is_sent_while_ranges_are_too_many"
 INACTIVE_TEST = "unit/broker/policies/test_policy_effects.py::test_topic_goes_when_its_own_policies_say_so"
 #: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
 NAMESPACE_EFFECTS = {
@@ -48,6 +49,7 @@ NAMESPACE_EFFECTS = {
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
     "delayed_delivery_policies": "unit/broker/policies/test_rules.py"
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
+    "dispatcherPauseOnAckStatePersistentEnabled": PAUSE_TEST,
     "encryption_required": "unit/broker/policies/test_policy_effects.py"
     "::test_what_is_not_encrypted_is_refused_where_the_namespace_says_so",
     "is_allow_auto_update_schema": "unit/broker/schema/test_topic_schemas.py"
@@ -158,6 +160,7 @@ TOPIC_EFFECTS = {
             ("autoSubscriptionCreationOverride", "autoSubscriptionCreation", "test_subscriptions_on_demand_by_level"),
         )
     },
+    "dispatcherPauseOnAckStatePersistentEnabled": ("dispatcherPauseOnAckStatePersistent", PAUSE_TEST),
     "persistence": ("persistence", PERSISTENCE_TEST),
     "compactionThreshold": ("compactionThreshold", COMPACTION_TEST),
     "offloadPolicies": ("offloadPolicies", NAMESPACE_EFFECTS["offload_policies"]),
@@ -175,7 +178,6 @@ SET_VALUES = {
     "allowed_topic_property_keys_for_metrics": ["team"],
     "resource_group_name": "group",
     "migrated": True,
-    "dispatcherPauseOnAckStatePersistentEnabled": True,
     "entryFilters": {"entryFilterNames": "f"},
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dispatch.hash_ranges import (
     ConsistentHashRing,
@@ -23,12 +23,19 @@ from geminga.broker.subscription.entry_filter import filter_entries
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model import LATEST, Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
+from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import Entry
     from geminga.transaction.core.pending_acks import Released
+
+
+_log = get_logger(__name__)
+
+#: A subscription that is paused again and again is named in the log as often.
+PAUSE_REPEAT_S: Final = 60.0
 
 
 class SharedSubscription(DispatchedSubscription, Protocol):
@@ -55,6 +62,8 @@ class SharedDispatch(Dispatch):
     __slots__ = (
         "_core",
         "_key_shared_meta",
+        "_pause_told_s",
+        "_ranges_max",
         "due",
         "replays",
     )
@@ -66,6 +75,9 @@ class SharedDispatch(Dispatch):
         self._key_shared_meta: pb.KeySharedMeta | None = None
         self._core: SharedDispatcher[Consumer] = self._make_core(consumer)
         topic = subscription.topic
+        self._ranges_max = topic.ack_ranges_max
+        #: When the log was last told of a pause, on the monotonic clock.
+        self._pause_told_s = -PAUSE_REPEAT_S
         #: Reads what is to be sent again.
         self.replays = ReplayReads(
             self.reader.cursor,
@@ -171,6 +183,8 @@ class SharedDispatch(Dispatch):
         """They are acknowledged: no consumer has anything of them."""
         if self._core.consumers:
             self.held(self._core.consumers[0], [(position, 0) for position in positions])
+        if self.is_paused:
+            self.wake_later()
 
     def give_back(self, released: Released) -> None:
         """A transaction holds these entries, or parts of them, no more: they are sent again."""
@@ -196,8 +210,40 @@ class SharedDispatch(Dispatch):
         freed = self._core.limit_unacked(limits.per_subscription)
         for consumer in self._core.consumers:
             freed = consumer.limit_unacked(limits.per_consumer) or freed
-        if freed:
+        self._ranges_max = self.subscription.topic.ack_ranges_max
+        if freed or self.is_paused:
             self.wake_later()
+
+    def _must_pause(self) -> bool:
+        """Whether what comes next could make more ranges of acknowledged messages than a broker keeps.
+
+        What lies before the last acknowledged message is read on all the same: without it the ranges never grow
+        together.
+        """
+        most, cursor = self._ranges_max, self.reader.cursor
+        if most is None:
+            self.is_paused = False
+            return False
+        acked, (ledger_id, entry_id) = cursor.state.acked, cursor.read_position
+        was_paused, self.is_paused = (
+            self.is_paused,
+            (
+                acked.range_count > most
+                and acked.find_away(ledger_id) is None
+                and not acked.count_behind(ledger_id, entry_id - 1)
+            ),
+        )
+        if self.is_paused and not was_paused:
+            self._tell_pause(acked.range_count, most)
+        return self.is_paused
+
+    def _tell_pause(self, ranges: int, most: int) -> None:
+        now_s = self.subscription.services.runtime.clock.monotonic()
+        if now_s - self._pause_told_s >= PAUSE_REPEAT_S:
+            self._pause_told_s = now_s
+            subscription = self.subscription
+            text = "%s subscription %s: nothing new is sent while its acknowledgements have %d ranges, more than %d"
+            _log.warning(text, subscription.topic.name, subscription.name, ranges, most)
 
     def pending_count(self, consumer: Consumer, position: Position) -> int:
         """Unacknowledged messages of an entry, whoever holds it; 0 if nobody does."""
@@ -246,6 +292,8 @@ class SharedDispatch(Dispatch):
                 due.skip_waiting()
             if not self.reader.cursor.reading.has_more_entries:
                 self._at_end()
+                break
+            if self._must_pause():
                 break
             self._reserve(plan.entries_max)
             self._read_on(plan, bytes_max)

@@ -393,9 +393,10 @@ class TransactionAcks:
 
     def _settle(self, positions: Sequence[Position]) -> None:
         subscription = self._subscription
-        if positions and subscription.dispatch is not None:
+        dispatch = subscription.dispatch
+        if dispatch is not None and (positions or dispatch.is_paused):
             with Contained(subscription, "the commit of a transaction"):
-                subscription.dispatch.settled(positions)
+                dispatch.settled(positions)
 
     def release(self, released: Released) -> None:
         """What was held may be delivered again."""

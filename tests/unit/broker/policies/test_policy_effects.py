@@ -9,6 +9,7 @@ import pytest
 from geminga.broker.topic.delays import LongestDelay
 from geminga.broker.topic.message_size import MessageSize
 from geminga.broker.upkeep.policies import PolicyUpkeep
+from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
@@ -412,6 +413,81 @@ def test_a_replicator_copies_what_is_encrypted_and_nothing_else() -> None:
         assert (await topic_of(world)).publishing.messages_in == 1
 
     run_quietly(scenario)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_nothing_new_is_sent_while_ranges_are_too_many(level: str) -> None:
+    """1. Every second message is acknowledged. 2. Nothing new comes. 3. A range less: it goes on. 4. Off: too."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        sender, client = await world.client(), await world.client()
+        await sender.create_producer()
+        await client.subscribe(subscription="s", subType=pb.CommandSubscribe.Shared, permits=6)
+        key = "dispatcherPauseOnAckStatePersistentEnabled"
+        await set_at(world, level, {"namespace": key, "topic": key}, True)
+        for number in range(20):
+            await sender.publish(number, b"%d" % number)
+        ids = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(6)]
+
+        async def acknowledge(*numbers: int) -> list[int]:
+            """What comes then."""
+            ack = pb.CommandAck(
+                consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=[ids[number] for number in numbers]
+            )
+            client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+            client.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=2)))
+            await seconds(1)
+            found = [command.message.message_id for command, _ in client.received if command.type == Type.MESSAGE]
+            client.received.clear()
+            ids.extend(found)
+            return [ids.index(each) for each in found]
+
+        assert await acknowledge(1) == [6, 7]
+        assert await acknowledge(3) == [8, 9]
+        assert await acknowledge(5) == []
+        dispatch = topic.subscriptions["s"].dispatch
+        assert dispatch is not None
+        assert dispatch.is_paused
+        assert await acknowledge(2) == [10, 11, 12, 13]
+        assert not dispatch.is_paused
+        assert await acknowledge(7) == []
+        await set_at(world, level, {"namespace": key, "topic": key}, False)
+        if level != "broker":
+            await seconds(1)
+            assert len([command for command, _ in client.received if command.type == Type.MESSAGE]) == 2
+
+    ledgers = ManagedLedgerConfig(max_ranges_in_entry=2)
+    run_quietly(scenario, ledger_config=ledgers, **({"dispatcher_pause": True} if level == "broker" else {}))
+
+
+def test_who_comes_back_while_dispatch_is_paused_gets_what_is_between_the_ranges() -> None:
+    """Else nothing would ever be acknowledged again, and nobody would get anything."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_topic(world, "dispatcherPauseOnAckStatePersistentEnabled", True)
+        sender, client = await world.client(), await world.client()
+        await sender.create_producer()
+        await client.subscribe(subscription="s", subType=pb.CommandSubscribe.Shared, permits=6)
+        for number in range(10):
+            await sender.publish(number, b"%d" % number)
+        ids = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(6)]
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=ids[1::2])
+        client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+        await seconds(1)
+        await world.restart()
+        client = await world.client()
+        await client.subscribe(subscription="s", subType=pb.CommandSubscribe.Shared, permits=6)
+        again = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(3)]
+        assert again == ids[::2]
+        await seconds(1)
+        assert not client.received
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=again)
+        client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+        assert (await client.expect(Type.MESSAGE)).message.message_id.entryId == ids[-1].entryId + 1
+
+    run_quietly(scenario, ledger_config=ManagedLedgerConfig(max_ranges_in_entry=2))
 
 
 def inactive(mode: str = "delete_when_no_subscriptions", after_s: int = 600, is_on: bool = True) -> dict[str, object]:

@@ -195,7 +195,6 @@ GROUPS: Final = (
         "Other behaviour",
         "it is not there",
         _keys(
-            "dispatcherPauseOnAckStatePersistentEnabled "
             "unblockStuckSubscriptionEnabled bootstrapNamespaces strictlyVerifySubscriptionName "
             "strictTopicNameEnabled allowOverrideEntryFilters"
         ),

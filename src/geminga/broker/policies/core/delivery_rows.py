@@ -128,7 +128,7 @@ DISPATCHER_PAUSE: Final = PolicyRow(
     read=flag_of,
     otherwise=False,
     check=check_boolean,
-    of_broker=lambda: False,
+    keys=("dispatcherPauseOnAckStatePersistentEnabled",),
     namespace=NamespaceLevel(
         "dispatcherPauseOnAckStatePersistentEnabled",
         Rest("dispatcherPauseOnAckStatePersistent", unset=False, fixed=True),
@@ -137,8 +137,9 @@ DISPATCHER_PAUSE: Final = PolicyRow(
         {"dispatcherPauseOnAckStatePersistentEnabled": optional("boolean")},
         Rest("dispatcherPauseOnAckStatePersistent", unset=False, fixed=True),
     ),
-    unbuilt="pausing dispatch until acknowledgements are stored",
-    text="Whether dispatch waits until acknowledgements are stored.",
+    followed_by=("topic/persistent.py",),
+    text="Whether Shared and Key_Shared subscriptions are sent nothing new while they have more ranges of acknowledged "
+    "messages than `managedLedgerMaxUnackedRangesToPersist`.",
 )
 ENTRY_FILTERS: Final = PolicyRow(
     name="entryFilters",

@@ -42,7 +42,6 @@ VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "allowed_topic_property_keys_for_metrics": ([[], [""], [" "]], [["team"], ["", "team"]], ["x", {}]),
     "resource_group_name": ([""], ["group"], [[], {}]),
     "migrated": ([False, "false"], [True], ["x"]),
-    "dispatcherPauseOnAckStatePersistentEnabled": ([False], [True], ["x"]),
     "entryFilters": ([{}, {"entryFilterNames": ""}, {"entryFilterNames": " "}], [{"entryFilterNames": "f"}], ["x", 5]),
     "PULSAR.SHADOW_SOURCE": ([], ["persistent://a/b/c", ""], []),
 }
