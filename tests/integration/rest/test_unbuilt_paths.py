@@ -91,6 +91,8 @@ NAMESPACE_EFFECTS = {
         "unit/broker/subscription/test_throttling.py"
         "::test_dispatch_rate_sends_one_burst_and_then_exactly_the_rate_in_order",
     ),
+    "clusterDispatchRate": "unit/broker/policies/core/test_rows.py"
+    "::test_the_older_name_of_the_dispatch_rate_counts_last",
     "publishMaxMessageRate": PUBLISH_RATE_TEST,
     "persistence": PERSISTENCE_TEST,
     "compaction_threshold": COMPACTION_TEST,
@@ -104,7 +106,14 @@ NAMESPACE_EFFECTS = {
     "::test_types_of_subscriptions_can_be_switched_off",
 }
 #: Kept and told as they are given: that is all that Pulsar does without authorization, or with this one cluster.
-NAMESPACE_RECORDS = {"auth_policies", "allowed_clusters", "bundles", "deleted", "properties"}
+NAMESPACE_RECORDS = {
+    "auth_policies",
+    "allowed_clusters",
+    "bundles",
+    "deleted",
+    "latency_stats_sample_rate",
+    "properties",
+}
 #: Members of Pulsar 4.2.4's ``TopicPolicies`` that have an effect here -> their path, and a test that shows it.
 TOPIC_EFFECTS = {
     "replicationClusters": ("replication", NAMESPACE_EFFECTS["replication_clusters"]),
@@ -173,8 +182,6 @@ TOPIC_EFFECTS = {
 }
 #: A value of each unbuilt member that means something.
 SET_VALUES = {
-    "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
-    "latency_stats_sample_rate": {"standalone": 1},
     "allowed_topic_property_keys_for_metrics": ["team"],
     "resource_group_name": "group",
     "migrated": True,

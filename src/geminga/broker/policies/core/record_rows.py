@@ -142,8 +142,8 @@ LATENCY_SAMPLES: Final[PolicyRow[Any]] = PolicyRow(
     otherwise=None,
     check=_samples,
     namespace=NamespaceLevel("latency_stats_sample_rate", new={}),
-    unbuilt="latency statistics by namespace",
-    text="How many publishes are measured.",
+    followed_by=("rest/namespace_routes/namespaces.py",),
+    text="Kept and told. Pulsar's broker does not read it either: `/metrics` has the latencies of all publishes.",
 )
 ENCRYPTION: Final = PolicyRow(
     name="encryptionRequired",
