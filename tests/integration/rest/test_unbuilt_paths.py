@@ -49,6 +49,8 @@ NAMESPACE_EFFECTS = {
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
     "delayed_delivery_policies": "unit/broker/policies/test_rules.py"
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
+    "allowed_topic_property_keys_for_metrics": "unit/broker/composition/test_metric_labels.py"
+    "::test_properties_that_a_policy_names_are_labels",
     "dispatcherPauseOnAckStatePersistentEnabled": PAUSE_TEST,
     "encryption_required": "unit/broker/policies/test_policy_effects.py"
     "::test_what_is_not_encrypted_is_refused_where_the_namespace_says_so",
@@ -182,7 +184,6 @@ TOPIC_EFFECTS = {
 }
 #: A value of each unbuilt member that means something.
 SET_VALUES = {
-    "allowed_topic_property_keys_for_metrics": ["team"],
     "resource_group_name": "group",
     "migrated": True,
     "entryFilters": {"entryFilterNames": "f"},
@@ -201,12 +202,8 @@ UNSET_VALUES = {
 }
 #: Paths of policies that are not built -> values, and what setting them answers.
 POLICY_VALUES: dict[str, list[tuple[object, int]]] = {
-    "encryptionRequired": [(False, 204), ("false", 204), (True, 501), ("x", 400)],
     # As in Pulsar, where there is a way to remove them.
     "entryFilters": [({"entryFilterNames": ""}, 400), ({"entryFilterNames": "f"}, 501)],
-    # Its path takes no body.
-    "dispatcherPauseOnAckStatePersistent": [(None, 501), (False, 501)],
-    "allowedTopicPropertyKeysForMetrics": [([], 204), ([""], 204), (None, 204), (["team"], 501), ("x", 400)],
     "shadowTopics": [([], 412), ([""], 204), (["persistent://public/default/x"], 501)],
 }
 

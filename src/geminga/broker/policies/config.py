@@ -48,6 +48,10 @@ class PolicyConfig(SubscriptionConfig):
         "gemingaCompactionDirectory", "", "a directory for temporary files; empty: the system's"
     )
 
+    #: Properties of topics that are labels of their metrics, where such labels are wanted at all.
+    metric_property_keys: tuple[str, ...] = setting(
+        "allowedTopicPropertyKeysForMetrics", (), "names of properties, comma separated"
+    )
     #: Nothing new is dispatched while a cursor has more ranges than Apache's brokers keep.
     dispatcher_pause: bool = setting("dispatcherPauseOnAckStatePersistentEnabled", False, "true or false")
 

@@ -140,7 +140,7 @@ def _acknowledge_individual(
     else:
         consumer.messages_acked += len(positions)
     subscription.cursor.acknowledge(positions, ack_sets if has_ack_set else None, done)
-    if dispatch is not None and dispatch.is_paused:
+    if isinstance(dispatch, SharedDispatch) and dispatch.pause.is_on:
         dispatch.wake_later()
 
 

@@ -107,7 +107,6 @@ class Dispatch(ABC):
         "_turns",
         "_wake_handle",
         "contained",
-        "is_paused",
         "reader",
         "subscription",
         "type",
@@ -140,8 +139,6 @@ class Dispatch(ABC):
         self._failure: StorageError | None = None
         #: Its place under the dispatch rates; None: there are none.
         self._turns: DispatchTurns | None = None
-        #: Whether nothing new is sent until more is acknowledged, as there would be too many ranges of it to be kept.
-        self.is_paused = False
         self.hold_to(subscription.throttles())
 
     @property

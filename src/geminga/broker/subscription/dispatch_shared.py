@@ -28,7 +28,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger import Entry
+    from geminga.managed_ledger import Entry, ManagedCursor
     from geminga.transaction.core.pending_acks import Released
 
 
@@ -56,15 +56,54 @@ class SharedSubscription(DispatchedSubscription, Protocol):
         ...
 
 
+class AckPause:
+    """Nothing new is sent while there are more ranges of acknowledged messages than a broker keeps.
+
+    What lies before the last acknowledged message is sent all the same: without it the ranges never grow together.
+    """
+
+    __slots__ = ("_cursor", "_subscription", "_told_s", "is_on")
+
+    def __init__(self, subscription: SharedSubscription, cursor: ManagedCursor) -> None:
+        self._subscription = subscription
+        self._cursor = cursor
+        #: When the log was last told, on the monotonic clock.
+        self._told_s = -PAUSE_REPEAT_S
+        #: Whether dispatch stands still for it: acknowledgements wake it.
+        self.is_on = False
+
+    def is_due(self) -> bool:
+        """Whether what comes next has to wait, as far as is acknowledged now."""
+        most = self._subscription.topic.ack_ranges_max
+        if most is None:
+            self.is_on = False
+            return False
+        acked, (ledger_id, entry_id) = self._cursor.state.acked, self._cursor.read_position
+        was_on, ranges = self.is_on, acked.range_count
+        self.is_on = (
+            ranges > most and acked.find_away(ledger_id) is None and not acked.count_behind(ledger_id, entry_id - 1)
+        )
+        if self.is_on and not was_on:
+            self._tell(ranges, most)
+        return self.is_on
+
+    def _tell(self, ranges: int, most: int) -> None:
+        subscription = self._subscription
+        now_s = subscription.services.runtime.clock.monotonic()
+        if now_s - self._told_s >= PAUSE_REPEAT_S:
+            self._told_s = now_s
+            text = "%s subscription %s: nothing new is sent while its acknowledgements have %d ranges, more than %d"
+            _log.warning(text, subscription.topic.name, subscription.name, ranges, most)
+
+
 class SharedDispatch(Dispatch):
     """See the module."""
 
     __slots__ = (
         "_core",
         "_key_shared_meta",
-        "_pause_told_s",
-        "_ranges_max",
         "due",
+        "pause",
         "replays",
     )
 
@@ -75,9 +114,8 @@ class SharedDispatch(Dispatch):
         self._key_shared_meta: pb.KeySharedMeta | None = None
         self._core: SharedDispatcher[Consumer] = self._make_core(consumer)
         topic = subscription.topic
-        self._ranges_max = topic.ack_ranges_max
-        #: When the log was last told of a pause, on the monotonic clock.
-        self._pause_told_s = -PAUSE_REPEAT_S
+        #: Whether what is new waits until more is acknowledged.
+        self.pause = AckPause(subscription, self.reader.cursor)
         #: Reads what is to be sent again.
         self.replays = ReplayReads(
             self.reader.cursor,
@@ -183,7 +221,7 @@ class SharedDispatch(Dispatch):
         """They are acknowledged: no consumer has anything of them."""
         if self._core.consumers:
             self.held(self._core.consumers[0], [(position, 0) for position in positions])
-        if self.is_paused:
+        if self.pause.is_on:
             self.wake_later()
 
     def give_back(self, released: Released) -> None:
@@ -210,40 +248,8 @@ class SharedDispatch(Dispatch):
         freed = self._core.limit_unacked(limits.per_subscription)
         for consumer in self._core.consumers:
             freed = consumer.limit_unacked(limits.per_consumer) or freed
-        self._ranges_max = self.subscription.topic.ack_ranges_max
-        if freed or self.is_paused:
+        if freed or self.pause.is_on:
             self.wake_later()
-
-    def _must_pause(self) -> bool:
-        """Whether what comes next could make more ranges of acknowledged messages than a broker keeps.
-
-        What lies before the last acknowledged message is read on all the same: without it the ranges never grow
-        together.
-        """
-        most, cursor = self._ranges_max, self.reader.cursor
-        if most is None:
-            self.is_paused = False
-            return False
-        acked, (ledger_id, entry_id) = cursor.state.acked, cursor.read_position
-        was_paused, self.is_paused = (
-            self.is_paused,
-            (
-                acked.range_count > most
-                and acked.find_away(ledger_id) is None
-                and not acked.count_behind(ledger_id, entry_id - 1)
-            ),
-        )
-        if self.is_paused and not was_paused:
-            self._tell_pause(acked.range_count, most)
-        return self.is_paused
-
-    def _tell_pause(self, ranges: int, most: int) -> None:
-        now_s = self.subscription.services.runtime.clock.monotonic()
-        if now_s - self._pause_told_s >= PAUSE_REPEAT_S:
-            self._pause_told_s = now_s
-            subscription = self.subscription
-            text = "%s subscription %s: nothing new is sent while its acknowledgements have %d ranges, more than %d"
-            _log.warning(text, subscription.topic.name, subscription.name, ranges, most)
 
     def pending_count(self, consumer: Consumer, position: Position) -> int:
         """Unacknowledged messages of an entry, whoever holds it; 0 if nobody does."""
@@ -293,7 +299,7 @@ class SharedDispatch(Dispatch):
             if not self.reader.cursor.reading.has_more_entries:
                 self._at_end()
                 break
-            if self._must_pause():
+            if self.pause.is_due():
                 break
             self._reserve(plan.entries_max)
             self._read_on(plan, bytes_max)

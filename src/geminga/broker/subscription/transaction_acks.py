@@ -393,10 +393,9 @@ class TransactionAcks:
 
     def _settle(self, positions: Sequence[Position]) -> None:
         subscription = self._subscription
-        dispatch = subscription.dispatch
-        if dispatch is not None and (positions or dispatch.is_paused):
+        if subscription.dispatch is not None:
             with Contained(subscription, "the commit of a transaction"):
-                dispatch.settled(positions)
+                subscription.dispatch.settled(positions)
 
     def release(self, released: Released) -> None:
         """What was held may be delivered again."""

@@ -164,12 +164,9 @@ GROUPS: Final = (
         are_classes=True,
     ),
     Unbuilt(
-        "Metrics by properties of topics, and of the health",
-        "no property becomes a label; `brokers/health` tells how the broker is",
-        _keys(
-            "exposeCustomTopicMetricLabelsEnabled allowedTopicPropertyKeysForMetrics "
-            "healthCheckMetricsUpdateTimeInSeconds"
-        ),
+        "Metrics of the health",
+        "they are of the moment at which they are asked for",
+        _keys("healthCheckMetricsUpdateTimeInSeconds"),
     ),
     Unbuilt(
         "Network interfaces that count as load",

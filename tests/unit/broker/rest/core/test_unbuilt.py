@@ -33,7 +33,6 @@ def test_error_is_501_and_says_what_is_missing() -> None:
 #: Members of documents -> values that mean "not set", that set something, and that can be none.
 VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "subscription_auth_mode": (["None"], ["Prefix"], ["none", 5, []]),
-    "allowed_topic_property_keys_for_metrics": ([[], [""], [" "]], [["team"], ["", "team"]], ["x", {}]),
     "resource_group_name": ([""], ["group"], [[], {}]),
     "migrated": ([False, "false"], [True], ["x"]),
     "entryFilters": ([{}, {"entryFilterNames": ""}, {"entryFilterNames": " "}], [{"entryFilterNames": "f"}], ["x", 5]),
