@@ -48,6 +48,9 @@ class SubscriptionConfig:
         "maxConsumersPerSubscription", 0, "consumers >= 0; 0: no limit", minimum=0
     )
     max_consumers_per_topic: int = setting("maxConsumersPerTopic", 0, "consumers >= 0; 0: no limit", minimum=0)
+    max_consumers_per_address: int = setting(
+        "maxSameAddressConsumersPerTopic", 0, "consumers >= 0; 0: no limit", minimum=0
+    )
     max_subscriptions_per_topic: int = setting(
         "maxSubscriptionsPerTopic", 0, "subscriptions >= 0; 0: no limit", minimum=0
     )

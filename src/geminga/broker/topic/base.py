@@ -148,6 +148,7 @@ class Topic:
         self.rules = await self.services.rules(self.name)
         self.limits = self.rules.limits
         self.attendance.most = self.limits.producers
+        self.attendance.most_from_one = 0 if self.name.is_system else self.services.config.producers_per_address_max
         _require_encryption(self, self.rules[ENCRYPTION])
         if self.throttles.hold_to(self.rules.rates):
             for producer in self.producers.values():

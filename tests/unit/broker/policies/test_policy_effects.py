@@ -171,6 +171,23 @@ def test_no_limit_of_the_topic_beats_the_limit_of_the_namespace(policy: str) -> 
     run_quietly(scenario)
 
 
+def test_clients_of_one_address_are_counted_by_themselves() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        guests = Guests(world)
+        names = ("", "", "", "pulsar.repl.west-->standalone")
+        answers = [await guests.producer(**({"producer_name": name} if name else {})) for name in names]
+        # A replicator is many clients' of another cluster.
+        assert answers == [-1, -1, pb.ProducerBusy, -1]
+        assert [await guests.consumer(f"s{number}") for number in range(3)] == [-1, -1, pb.ConsumerBusy]
+        other = Client(world.broker, address="10.0.0.1")
+        await other.connect()
+        await other.create_producer()
+        await other.subscribe(subscription="s0", subType=pb.CommandSubscribe.Shared)
+
+    run_quietly(scenario, producers_per_address_max=2, max_consumers_per_address=2)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_subscriptions_on_demand_by_level(level: str) -> None:
     keys = dict.fromkeys(("namespace", "topic"), "autoSubscriptionCreationOverride")

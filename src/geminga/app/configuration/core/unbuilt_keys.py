@@ -113,7 +113,6 @@ GROUPS: Final = (
         "Limits",
         "there is no such limit",
         _keys(
-            "maxTenants maxNamespacesPerTenant maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic "
             "topicFencingTimeoutSeconds managedLedgerReadEntryTimeoutSeconds "
             "managedLedgerAddEntryTimeoutSeconds managedLedgerInactiveLedgerRolloverTimeSeconds "
             "clientLibraryVersionCheckEnabled"
