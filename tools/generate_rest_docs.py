@@ -30,14 +30,9 @@ def tables() -> dict[str, list[str]]:
     """Name of a table -> its lines."""
     fields = {
         "a namespace's policies": unbuilt.NAMESPACE_FIELDS,
-        "a delayed delivery policy": unbuilt.DELAY_FIELDS,
         "a topic's properties": unbuilt.TOPIC_PROPERTIES,
     }
     values = [f"| `{field.key}` of {where} | {field.what} |" for where, rows in fields.items() for field in rows]
-    values += [f"| `{name}=true` in a query | {what} |" for name, what in unbuilt.PARAMETERS.items()]
-    values += [
-        f"| paths of a topic's policies, of a non-persistent topic | {unbuilt.NON_PERSISTENT_POLICIES} |",
-    ]
     return {
         "unbuilt": ["| What is missing | Paths |", "|---|---|", *_unbuilt_rows()],
         "values": ["| Where | What is missing |", "|---|---|", *values],

@@ -117,8 +117,10 @@ def test_topics_subscriptions_and_what_is_in_them(admin, broker, namespace) -> N
         admin.topics.stats(topic)
     assert error.value.status == 404
     assert "not found" in error.value.reason.lower()
-    with pytest.raises(geminga.admin.NotBuiltError, match="encryption"):
-        admin.namespace_policies.encryption_required.set(namespace, True)
+    admin.namespace_policies.encryption_required.set(namespace, True)
+    assert admin.namespace_policies.encryption_required.get(namespace) is True
+    with pytest.raises(geminga.admin.NotBuiltError, match="filters"):
+        admin.namespace_policies.entry_filters.set(namespace, {"entryFilterNames": "f"})
 
 
 def test_many_ask_at_once(broker, admin, namespace) -> None:

@@ -8,7 +8,7 @@ from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
 
-VALUE = {"tickTime": 60_000, "active": True, "maxDeliveryDelayInMillis": 0}
+VALUE = {"tickTime": 60_000, "active": True, "maxDeliveryDelayInMillis": 5000}
 
 
 def test_delayed_delivery_is_set_and_removed_at_namespace_and_topic(rest: Rest, namespace: str) -> None:
@@ -17,7 +17,7 @@ def test_delayed_delivery_is_set_and_removed_at_namespace_and_topic(rest: Rest, 
     assert rest.put(topic).status == 204
     assert rest.get(of_namespace).body == b""
     assert rest.get(of_topic).body == b""
-    assert rest.get(f"{of_topic}?applied=true").json == {**VALUE, "tickTime": 1000}
+    assert rest.get(f"{of_topic}?applied=true").json == {**VALUE, "tickTime": 1000, "maxDeliveryDelayInMillis": 0}
     assert rest.post(of_namespace, VALUE).status == 204
     assert rest.get(of_namespace).json == VALUE
     assert rest.get(f"{of_topic}?applied=true").json == VALUE

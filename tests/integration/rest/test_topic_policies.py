@@ -134,8 +134,8 @@ def test_fields_that_a_policy_has_not_are_passed_over(rest: Rest, namespace: str
 def test_policies_of_a_topic_that_is_not_there_are_refused(rest: Rest, namespace: str) -> None:
     assert rest.get(f"persistent/{namespace}/nowhere/retention").status == 404
     assert rest.post(f"persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 404
-    # What is missing is said before what is not built.
     assert rest.post(f"non-persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 404
+    # What is missing is said before what is wrong.
     assert rest.post(f"persistent/{namespace}/nowhere/retention?isGlobal=true", {}).status == 404
     assert rest.post(f"persistent/{namespace}/nowhere/compactionThreshold", 5).status == 404
 
@@ -211,3 +211,48 @@ def test_official_client_is_told_that_the_quota_is_used_up(rest: Rest, path: str
     producer = client.create_producer(topic)
     producer.send(b"room again")
     producer.close()
+
+
+def test_policies_for_all_clusters_are_beside_the_topic_s_own(rest: Rest, path: str) -> None:
+    """Set, told, applied and removed one by one, whatever their kind; the topic's own stay."""
+    retention = {"retentionTimeInMinutes": 5, "retentionSizeInMB": 7}
+    for policy, query, value in (
+        ("retention", "", retention),
+        ("backlogQuota", "", QUOTA),
+        ("a/dispatchRate", "", {"dispatchThrottlingRateInMsg": 9, "ratePeriodInSecond": 1}),
+        ("replication", "", ["standalone"]),
+        ("messageTTL", "&messageTTL=60", None),
+    ):
+        assert rest.post(f"{path}/{policy}?isGlobal=true{query}", value).status == 204, policy
+        told = {"backlogQuota": "backlogQuotaMap"}.get(policy, policy)
+        mine, all_of = rest.get(f"{path}/{told}"), rest.get(f"{path}/{told}?isGlobal=true").json
+        assert mine.body in (b"", b"{}"), policy
+        assert all_of, policy
+        assert rest.get(f"{path}/{told}?applied=true").json or policy in ("a/dispatchRate", "replication")
+        assert rest.delete(f"{path}/{policy}?isGlobal=true").status == 204
+        assert rest.get(f"{path}/{told}?isGlobal=true").body in (b"", b"{}"), policy
+    assert rest.post(f"{path}/maxProducers?isGlobal=true", 2).status == 204
+    assert rest.get(f"{path}/maxProducers?applied=true").json == 2
+    assert rest.post(f"{path}/maxProducers", 3).status == 204
+    answers = [rest.get(f"{path}/maxProducers?{query}").json for query in ("isGlobal=false", "isGlobal=true")]
+    assert [*answers, rest.get(f"{path}/maxProducers?applied=true").json] == [3, 2, 3]
+    assert rest.get(f"{path}/maxProducers?applied=true&isGlobal=true").json == 2
+    assert rest.delete(f"{path}/policies").status == 204
+    assert rest.get(f"{path}/maxProducers?isGlobal=true").body == b""
+
+
+def test_policies_of_a_non_persistent_topic(rest: Rest, namespace: str, client: pulsar.Client) -> None:
+    producer = client.create_producer(f"non-persistent://{namespace}/direct")
+    path = f"non-persistent/{namespace}/direct"
+    assert rest.post(f"{path}/maxProducers", 1).status == 204
+    assert rest.get(f"{path}/maxProducers").json == 1
+    with pytest.raises(pulsar.PulsarException, match="ProducerBusy"):
+        client.create_producer(f"non-persistent://{namespace}/direct")
+    assert rest.post(f"{path}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 7}).status == 204
+    assert rest.get(f"{path}/retention?applied=true").json["retentionSizeInMB"] == 7
+    assert rest.delete(f"{path}/maxProducers").status == 204
+    client.create_producer(f"non-persistent://{namespace}/direct").close()
+    producer.close()
+    assert rest.put(f"non-persistent/{namespace}/parts/partitions", 2).status == 204
+    assert rest.post(f"non-persistent/{namespace}/parts/publishRate", {"publishThrottlingRateInMsg": 9}).status == 204
+    assert rest.get(f"non-persistent/{namespace}/parts/publishRate").json["publishThrottlingRateInMsg"] == 9

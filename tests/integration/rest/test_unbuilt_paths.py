@@ -31,6 +31,7 @@ COMPACTION_TEST = "unit/broker/compaction/test_part.py::test_a_threshold_of_the_
 PERSISTENCE_TEST = (
     "unit/broker/topic/test_persistence.py::test_quorums_and_rate_of_each_level_hold_for_the_next_ledgers"
 )
+PAUSE_TEST = "unit/broker/policies/test_policy_effects.py::test_nothing_new_is_sent_while_ranges_are_too_many"
 INACTIVE_TEST = "unit/broker/policies/test_policy_effects.py::test_topic_goes_when_its_own_policies_say_so"
 #: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
 NAMESPACE_EFFECTS = {
@@ -48,6 +49,11 @@ NAMESPACE_EFFECTS = {
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
     "delayed_delivery_policies": "unit/broker/policies/test_rules.py"
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
+    "allowed_topic_property_keys_for_metrics": "unit/broker/composition/test_metric_labels.py"
+    "::test_properties_that_a_policy_names_are_labels",
+    "dispatcherPauseOnAckStatePersistentEnabled": PAUSE_TEST,
+    "encryption_required": "unit/broker/policies/test_policy_effects.py"
+    "::test_what_is_not_encrypted_is_refused_where_the_namespace_says_so",
     "is_allow_auto_update_schema": "unit/broker/schema/test_topic_schemas.py"
     "::test_where_producers_may_not_add_they_need_a_known_schema",
     "max_consumers_per_subscription": "unit/broker/topic/test_topic_base.py"
@@ -87,6 +93,8 @@ NAMESPACE_EFFECTS = {
         "unit/broker/subscription/test_throttling.py"
         "::test_dispatch_rate_sends_one_burst_and_then_exactly_the_rate_in_order",
     ),
+    "clusterDispatchRate": "unit/broker/policies/core/test_rows.py"
+    "::test_the_older_name_of_the_dispatch_rate_counts_last",
     "publishMaxMessageRate": PUBLISH_RATE_TEST,
     "persistence": PERSISTENCE_TEST,
     "compaction_threshold": COMPACTION_TEST,
@@ -100,7 +108,14 @@ NAMESPACE_EFFECTS = {
     "::test_types_of_subscriptions_can_be_switched_off",
 }
 #: Kept and told as they are given: that is all that Pulsar does without authorization, or with this one cluster.
-NAMESPACE_RECORDS = {"auth_policies", "allowed_clusters", "bundles", "deleted", "properties"}
+NAMESPACE_RECORDS = {
+    "auth_policies",
+    "allowed_clusters",
+    "bundles",
+    "deleted",
+    "latency_stats_sample_rate",
+    "properties",
+}
 #: Members of Pulsar 4.2.4's ``TopicPolicies`` that have an effect here -> their path, and a test that shows it.
 TOPIC_EFFECTS = {
     "replicationClusters": ("replication", NAMESPACE_EFFECTS["replication_clusters"]),
@@ -139,7 +154,10 @@ TOPIC_EFFECTS = {
         "::test_entries_larger_than_the_topic_takes_are_refused_and_no_others",
     ),
     "messageTTLInSeconds": ("messageTTL", NAMESPACE_EFFECTS["message_ttl_in_seconds"]),
-    "delayedDeliveryMaxDelayInMillis": ("delayedDelivery", NAMESPACE_EFFECTS["delayed_delivery_policies"]),
+    "delayedDeliveryMaxDelayInMillis": (
+        "delayedDelivery",
+        "unit/broker/policies/test_policy_effects.py::test_messages_that_wait_for_too_long_are_refused_and_no_others",
+    ),
     **{
         name: (path, "unit/broker/policies/test_policy_effects.py::" + test)
         for name, path, test in (
@@ -153,6 +171,7 @@ TOPIC_EFFECTS = {
             ("autoSubscriptionCreationOverride", "autoSubscriptionCreation", "test_subscriptions_on_demand_by_level"),
         )
     },
+    "dispatcherPauseOnAckStatePersistentEnabled": ("dispatcherPauseOnAckStatePersistent", PAUSE_TEST),
     "persistence": ("persistence", PERSISTENCE_TEST),
     "compactionThreshold": ("compactionThreshold", COMPACTION_TEST),
     "offloadPolicies": ("offloadPolicies", NAMESPACE_EFFECTS["offload_policies"]),
@@ -165,13 +184,8 @@ TOPIC_EFFECTS = {
 }
 #: A value of each unbuilt member that means something.
 SET_VALUES = {
-    "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
-    "latency_stats_sample_rate": {"standalone": 1},
-    "encryption_required": True,
-    "allowed_topic_property_keys_for_metrics": ["team"],
     "resource_group_name": "group",
     "migrated": True,
-    "dispatcherPauseOnAckStatePersistentEnabled": True,
     "entryFilters": {"entryFilterNames": "f"},
 }
 
@@ -180,7 +194,6 @@ SET_VALUES = {
 UNSET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1}},
     "latency_stats_sample_rate": {},
-    "encryption_required": False,
     "allowed_topic_property_keys_for_metrics": [""],
     "resource_group_name": "",
     "migrated": False,
@@ -189,12 +202,8 @@ UNSET_VALUES = {
 }
 #: Paths of policies that are not built -> values, and what setting them answers.
 POLICY_VALUES: dict[str, list[tuple[object, int]]] = {
-    "encryptionRequired": [(False, 204), ("false", 204), (True, 501), ("x", 400)],
     # As in Pulsar, where there is a way to remove them.
     "entryFilters": [({"entryFilterNames": ""}, 400), ({"entryFilterNames": "f"}, 501)],
-    # Its path takes no body.
-    "dispatcherPauseOnAckStatePersistent": [(None, 501), (False, 501)],
-    "allowedTopicPropertyKeysForMetrics": [([], 204), ([""], 204), (None, 204), (["team"], 501), ("x", 400)],
     "shadowTopics": [([], 412), ([""], 204), (["persistent://public/default/x"], 501)],
 }
 
@@ -338,7 +347,8 @@ def test_each_member_of_pulsars_policies_has_an_effect_or_is_refused() -> None:
     keys += [row.namespace.older[0] for row in ROWS if row.namespace is not None and row.namespace.older is not None]
     assert set(keys) == set.union(*groups)
     built = {name: row for row in ROWS if row.topic is not None and not row.unbuilt for name in row.topic.avro}
-    assert set(built) == set(TOPIC_EFFECTS)
+    # A mark of all others, which a query asks for.
+    assert set(built) == {*TOPIC_EFFECTS, "isGlobal"}
     for name, (path, _) in TOPIC_EFFECTS.items():
         level = built[name].topic
         assert level is not None
@@ -406,18 +416,6 @@ def test_namespace_lives_in_this_cluster_and_in_others_or_in_others_alone(rest: 
     assert rest.post(f"namespaces/{tenant}/n/replication", [local, "far"]).status == 409
     for path in (f"namespaces/{tenant}/n", f"tenants/{tenant}", "clusters/far"):
         assert rest.delete(path).status in (200, 204)
-
-
-def test_policies_for_all_clusters_and_longest_delays_are_refused(rest: Rest, namespace: str) -> None:
-    topic = f"persistent/{namespace}/t"
-    rest.put(topic)
-    assert rest.post(
-        f"{topic}/retention?isGlobal=true", {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1}
-    ).status == (501)
-    assert rest.get(f"{topic}/retention?isGlobal=false").status == 200
-    delay = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 5}
-    for path in (f"{topic}/delayedDelivery", f"namespaces/{namespace}/delayedDelivery"):
-        assert rest.post(path, delay).status == 501
 
 
 def test_namespace_takes_no_more_topics_than_its_policy_says(rest: Rest, namespace: str) -> None:

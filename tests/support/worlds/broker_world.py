@@ -83,9 +83,16 @@ class MemoryTransport(asyncio.Transport):
 class Client:
     """One connection of a client that checks nothing by itself."""
 
-    def __init__(self, broker: Broker, port: int = 40000, *, turn_commands_max: int = TURN_COMMANDS_MAX) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        port: int = 40000,
+        *,
+        turn_commands_max: int = TURN_COMMANDS_MAX,
+        address: str = "127.0.0.1",
+    ) -> None:
         self.broker = broker
-        self.transport = MemoryTransport(("127.0.0.1", port))
+        self.transport = MemoryTransport((address, port))
         self.transport.on_write = self._on_write
         self.connection = broker.new_connection(turn_commands_max=turn_commands_max)
         self.transport.protocol = self.connection

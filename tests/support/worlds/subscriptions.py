@@ -173,6 +173,7 @@ class RecordedTopic:
         self.messages_in = self.bytes_in = 0
         self.sequence_id = 0
         self.unacked_limits = config.unacked_limits
+        self.ack_ranges_max: int | None = None
         self.delivery_tick_ms = config.delayed_delivery_tick_time_ms
         self._delays = TopicDelays(
             tick_ms=self.delivery_tick_ms, is_strict=config.is_delayed_delivery_deliver_at_time_strict

@@ -284,5 +284,21 @@ KNOWN_KEYS: Final = frozenset(
     zkServers zkTimeout zooKeeperAllowReadOnlyOperations zooKeeperCacheExpirySeconds
     zooKeeperOperationTimeoutSeconds zookeeperServers zookeeperSessionExpiredPolicy
     zooKeeperSessionTimeoutMillis
+    allowedTopicPropertyKeysForMetrics brokerReplicationInactiveThresholdSeconds
+    configurationStoreConfigPath delayedDeliveryMinIndexCountPerBucket dispatchRateLimiterFactoryClassName
+    dispatcherEntryFilterRescheduledMessageDelay enableBrokerSideSubscriptionPatternEvaluation
+    enableBrokerTopicListWatcher exposeCustomTopicMetricLabelsEnabled healthCheckMetricsUpdateTimeInSeconds
+    httpServerGzipCompressionExcludedPaths inflightSaslContextExpiryMs isDelayedDeliveryDeliverAtTimeStrict
+    keySharedLookAheadMsgInReplayThresholdPerConsumer keySharedLookAheadMsgInReplayThresholdPerSubscription
+    keySharedUnblockingIntervalMs loadBalancerBrokerComfortLoadLevelPercentage
+    loadBalancerOverrideBrokerNics loadBalancerServiceUnitStateMaxConcurrentOverrides
+    loadManagerServiceUnitStateTableViewClassName lookupPropertyPrefix
+    managedLedgerDeleteMaxConcurrentRequests managedLedgerInactiveOffloadedLedgerEvictionTimeSeconds
+    maxInflightSaslContext persistentUnackedRangesWithMultipleEntriesEnabled properties
+    pulsarChannelPauseReceivingCooldownMs pulsarChannelPauseReceivingCooldownRateLimitPeriodMs
+    pulsarChannelPauseReceivingCooldownRateLimitPermits pulsarResourcesExtendedClassName
+    schemaJsonAllowLegacyJacksonFormat strictTopicNameEnabled topicPoliciesCacheInitTimeoutSeconds
+    topicPolicyListenerReplayEnabled topicsPatternRegexImplementation triggerOffloadOnTopicLoad
+    useSeparateThreadPoolForProtocolHandlers
     """.split()  # noqa: SIM905 - names only, one wrapped text is easier to compare than 600 literals
 )

@@ -69,6 +69,7 @@ class ServerConfig:
     bundle_metrics: bool = setting("exposeBundlesMetricsInPrometheus", False, "true or false")
     backlog_size_metrics: bool = setting("exposeSubscriptionBacklogSizeInPrometheus", False, "true or false")
     splits_partition_label: bool = setting("splitTopicAndPartitionLabelInPrometheus", False, "true or false")
+    property_labels: bool = setting("exposeCustomTopicMetricLabelsEnabled", False, "true or false")
     #: Geminga's own: series that topics, and what hangs on them, have on one page of metrics.
     metric_series_max: int = setting("gemingaMetricsSeriesMax", 1_000_000, "a number of series >= 1", minimum=1)
     #: Geminga's own: a file that has a line for each administrative change; empty: none.

@@ -16,6 +16,7 @@ def metric_levels(config: ServerConfig) -> MetricLevels:
         cursors=config.cursor_metrics,
         bundles=config.bundle_metrics,
         subscription_backlog_size=config.backlog_size_metrics,
+        properties=config.property_labels,
         splits_partitions=config.splits_partition_label,
         series_max=config.metric_series_max,
     )

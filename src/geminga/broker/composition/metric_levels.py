@@ -95,6 +95,8 @@ class MetricLevels(NamedTuple):
     subscription_backlog_size: bool = False
     #: A partition has the name of its topic, and its number (-1: no partition) as a label of its own.
     splits_partitions: bool = False
+    #: Properties of topics that a policy names are labels, too.
+    properties: bool = False
     series_max: int = SERIES_MAX
 
     def labels_of(self, name: TopicName) -> Labels:

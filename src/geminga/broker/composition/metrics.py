@@ -8,6 +8,7 @@ Names and labels are those that Pulsar's dashboards use.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.composition.metric_levels import (
@@ -33,6 +34,7 @@ from geminga.model.histogram import Spread
 from geminga.runtime import get_logger
 
 if TYPE_CHECKING:
+    from geminga.broker.composition.metric_labels import TopicLabels
     from geminga.broker.composition.service import Broker
     from geminga.model.exposition import Labels, Page, Source
     from geminga.model.histogram import Quantiles
@@ -83,6 +85,9 @@ BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_
 #: What is summed over topics and told of something else.
 NOT_OF_TOPICS: Final = ONLY_SUMMED.union(BY_SUBSCRIPTION)
 
+#: Of topics without labels of their own.
+NO_LABELS: Final[Mapping[str, Labels]] = MappingProxyType({})
+
 _log = get_logger(__name__)
 
 
@@ -102,6 +107,7 @@ class Metrics:
         "_said_left_out",
         "_sources",
         "_statistics",
+        "_topic_labels",
     )
 
     def __init__(
@@ -133,6 +139,8 @@ class Metrics:
         self._bundle_rows = bundle_rows
         self._health = health
         self._said_left_out = False
+        #: Properties of topics; None: they are not wanted, or nobody has asked yet.
+        self._topic_labels: TopicLabels | None = None
         self._cache_rates = Rates()
         self._sources = (*(((), source) for source in sources), *labelled)
         self._elsewhere = elsewhere
@@ -140,10 +148,19 @@ class Metrics:
 
     async def page(self) -> str:
         """All metrics as they are now, here and elsewhere."""
-        return self.text(await self._elsewhere() if self._elsewhere is not None else ())
+        if self._levels.properties and self._topic_labels is None:
+            from geminga.broker.composition.metric_labels import TopicLabels  # only where they are wanted
 
-    def text(self, elsewhere: Iterable[tuple[Labels, Mapping[str, float | Quantiles]]] = ()) -> str:
-        """All metrics as they are now in this process; ``elsewhere``: what was said in others."""
+            self._topic_labels = TopicLabels(self._broker)
+        own = await self._topic_labels.now() if self._topic_labels is not None else {}
+        return self.text(await self._elsewhere() if self._elsewhere is not None else (), own)
+
+    def text(
+        self,
+        elsewhere: Iterable[tuple[Labels, Mapping[str, float | Quantiles]]] = (),
+        own: Mapping[str, Labels] = NO_LABELS,
+    ) -> str:
+        """All metrics as they are now in this process; ``elsewhere``: what was said in others; ``own``: of topics."""
         from geminga.model.exposition import Page  # not at a start, for nobody has asked
 
         page, levels, left_out = Page(), self._levels, 0
@@ -172,7 +189,8 @@ class Metrics:
                 left_out += 1
                 continue
             if levels.topics:
-                labels = (*cluster, ("namespace", topic.name.namespace), *levels.labels_of(topic.name))
+                of_topic = (*levels.labels_of(topic.name), *own.get(str(topic.name), ()))
+                labels = (*cluster, ("namespace", topic.name.namespace), *of_topic)
                 page.add_all({name: value for name, value in values.items() if name not in NOT_OF_TOPICS}, labels)
                 self._add_subscriptions(page, topic, stats, labels)
                 for remote, document in replication.items():

@@ -129,8 +129,15 @@ class BrokerConfig(PolicyConfig):
     schema_validation_enforced: bool = setting("isSchemaValidationEnforced", False, "true or false")
     allow_auto_update_schema: bool = setting("isAllowAutoUpdateSchemaEnabled", True, "true or false")
 
+    # ---- tenants and namespaces
+    tenants_max: int = setting("maxTenants", 0, "an integer >= 0, 0: no limit", minimum=0)
+    namespaces_per_tenant_max: int = setting("maxNamespacesPerTenant", 0, "an integer >= 0, 0: no limit", minimum=0)
+
     # ---- producers
     producers_per_topic_max: int = setting("maxProducersPerTopic", 0, "an integer >= 0, 0: no limit", minimum=0)
+    producers_per_address_max: int = setting(
+        "maxSameAddressProducersPerTopic", 0, "an integer >= 0, 0: no limit", minimum=0
+    )
     encryption_required: bool = setting("encryptionRequireOnProducer", False, "true or false")
 
     # ---- transactions

@@ -14,23 +14,26 @@ each failure. The reason is kept for statistics and told once a minute in the lo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from typing import Final
 
-from geminga.broker.geo.core.copying import Copy, copy_of
+from geminga.broker.geo.core.copying import Copy, Hides, copy_of
 from geminga.broker.geo.core.sent import Sent
 from geminga.broker.geo.ports import AwayError, Links, RemoteTopic
 from geminga.broker.geo.rate import CopyRate
 from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
 from geminga.broker.geo.turns import ClusterTurns, Turn
+from geminga.broker.system_topics.events import is_for_all
 from geminga.broker.topic.parts import PartTopic
 from geminga.managed_ledger import Entry, ManagedCursor
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import Contained, get_logger, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import text_of
 from geminga.wire.pulsar.schema_info import decode_version
 
 _log = get_logger(__name__)
@@ -227,7 +230,12 @@ class Replicator:
             position = ledger.ledgers.next_position(entries[-1].position)
 
     def _copy_of(self, entry: Entry) -> Copy | None:
-        return copy_of(entry.data, entry.position, self._local, self.cluster, self._topic.parts.hides, self._hear)
+        return copy_of(entry.data, entry.position, self._local, self.cluster, self._hides(), self._hear)
+
+    def _hides(self) -> Sequence[Hides]:
+        """Of policies, those for all clusters travel; of the others older brokers did not say that they stay."""
+        hides = self._topic.parts.hides
+        return hides if self.topic_name.local_name != CHANGE_EVENTS else (*hides, _is_of_this_cluster)
 
     def _hear(self, position: Position, metadata: pb.MessageMetadata, payload: bytes) -> None:
         """Who keeps subscriptions alike hears of markers."""
@@ -350,6 +358,10 @@ class Replicator:
             elif self._failure is None:
                 self._failure = error
                 self._more.set()
+
+
+def _is_of_this_cluster(_position: Position, metadata: pb.MessageMetadata) -> bool:
+    return not is_for_all(text_of(metadata.partition_key))
 
 
 def number_of(version: bytes) -> int:

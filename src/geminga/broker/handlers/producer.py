@@ -6,7 +6,7 @@ from typing import Final
 
 from geminga.broker.access.core.actions import Anyone, Resource, TopicOperation, of_topic
 from geminga.broker.connection.connection import Connection
-from geminga.broker.core.dedup_source import cluster_of
+from geminga.broker.core.dedup_source import cluster_of, is_replicator
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.handlers.rows import Asks, CommandRow, SettledBy
 from geminga.broker.handlers.services import CommandServices
@@ -54,7 +54,8 @@ async def _create_producer(services: CommandServices, connection: Connection, re
     producer: Producer | None = None
     try:
         topic = await services.topics.get(TopicName.parse(request.topic), create=True)
-        if topic.is_encryption_required and not request.encrypted:
+        # Of a replicator each message is looked at: it copies what others encrypted, and can not say so.
+        if topic.is_encryption_required and not request.encrypted and not is_replicator(request.producer_name):
             raise PreconditionFailedError(f"Encryption is required in {topic.name}")
         schema_version = await services.schemas.admit_producer(topic, request)
         await _create_initial_subscription(topic, request)

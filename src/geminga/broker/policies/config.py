@@ -48,6 +48,13 @@ class PolicyConfig(SubscriptionConfig):
         "gemingaCompactionDirectory", "", "a directory for temporary files; empty: the system's"
     )
 
+    #: Properties of topics that are labels of their metrics, where such labels are wanted at all.
+    metric_property_keys: tuple[str, ...] = setting(
+        "allowedTopicPropertyKeysForMetrics", (), "names of properties, comma separated"
+    )
+    #: Nothing new is dispatched while a cursor has more ranges than Apache's brokers keep.
+    dispatcher_pause: bool = setting("dispatcherPauseOnAckStatePersistentEnabled", False, "true or false")
+
     backlog_quota_check: bool = setting("backlogQuotaCheckEnabled", True, "true or false")
     #: A safety net: quotas are looked at when messages are published and when the oldest one comes of age.
     backlog_quota_check_interval_s: int = setting("backlogQuotaCheckIntervalInSeconds", 60, "seconds > 0", minimum=1)

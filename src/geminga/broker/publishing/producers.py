@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final, Generic, Protocol, TypeVar
 
+from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.core.producer_access import AccessMode, Granted, ProducerAccess, Queued
 from geminga.broker.publishing.life import TopicLife
-from geminga.broker.subscription.limits import is_reached
+from geminga.broker.subscription.limits import host_of, is_reached
 from geminga.model.errors import (
     GemingaError,
     ProducerBusyError,
@@ -28,6 +29,10 @@ TERMINATED_TEXT: Final = "Topic was already terminated"
 
 class LivingConnection(Protocol):
     """The connection of a producer."""
+
+    @property
+    def peer(self) -> str:
+        """Address of the client, ``/127.0.0.1:1234``."""
 
     def check_liveness(self) -> Awaitable[bool]:
         """Whether the client answers; its connection is closed if not."""
@@ -119,7 +124,7 @@ NOTHING_KEPT: Final = NothingKept()
 class TopicProducers(Generic[P]):
     """See the module."""
 
-    __slots__ = ("_access", "_kept", "_life", "_name", "_part", "_watch", "by_name", "most")
+    __slots__ = ("_access", "_kept", "_life", "_name", "_part", "_watch", "by_name", "most", "most_from_one")
 
     def __init__(
         self,
@@ -140,6 +145,8 @@ class TopicProducers(Generic[P]):
         self.by_name: dict[str, P] = {}
         #: How many there may be; 0: any number.
         self.most = 0
+        #: The same of those from one address, but for replicators.
+        self.most_from_one = 0
         #: Made when the first one comes; None: there is nothing to remember.
         self._access: ProducerAccess[P] | None = None
 
@@ -156,6 +163,11 @@ class TopicProducers(Generic[P]):
         self._check_open()
         if is_reached(self.most, len(self.by_name)):
             raise ProducerBusyError("Topic reached max producers limit")
+        if self.most_from_one and not is_replicator(producer.name):
+            host = host_of(producer.connection.peer)
+            others = sum(host_of(each.connection.peer) == host for each in self.by_name.values())
+            if is_reached(self.most_from_one, others):
+                raise ProducerBusyError("Topic reached max same address producers limit")
         if self._access is None:
             self._access = ProducerAccess(self._kept.epoch)
         outcome = self._access.requested(producer, producer.name, producer.access_mode, producer.topic_epoch)

@@ -140,6 +140,8 @@ def _acknowledge_individual(
     else:
         consumer.messages_acked += len(positions)
     subscription.cursor.acknowledge(positions, ack_sets if has_ack_set else None, done)
+    if isinstance(dispatch, SharedDispatch) and dispatch.pause.is_on:
+        dispatch.wake_later()
 
 
 def _remaining(subscription: Subscription, position: Position, ack_set: Sequence[int]) -> int:

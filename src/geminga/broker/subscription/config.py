@@ -48,6 +48,9 @@ class SubscriptionConfig:
         "maxConsumersPerSubscription", 0, "consumers >= 0; 0: no limit", minimum=0
     )
     max_consumers_per_topic: int = setting("maxConsumersPerTopic", 0, "consumers >= 0; 0: no limit", minimum=0)
+    max_consumers_per_address: int = setting(
+        "maxSameAddressConsumersPerTopic", 0, "consumers >= 0; 0: no limit", minimum=0
+    )
     max_subscriptions_per_topic: int = setting(
         "maxSubscriptionsPerTopic", 0, "subscriptions >= 0; 0: no limit", minimum=0
     )
@@ -111,6 +114,8 @@ class SubscriptionConfig:
     subscribe_rate: int = setting("subscribeThrottlingRatePerConsumer", 0, "times a period; 0 and less: no limit")
     subscribe_rate_period_s: int = setting("subscribeRatePeriodPerConsumerInSecond", 30, "seconds >= 1", minimum=1)
     delayed_delivery_enabled: bool = setting("delayedDeliveryEnabled", True, "true or false")
+    #: A message that is to wait for longer is refused; 0 and less: none is.
+    delayed_delivery_longest_ms: int = setting("delayedDeliveryMaxDelayInMillis", 0, "milliseconds; 0: no limit")
     delayed_delivery_tick_time_ms: int = setting("delayedDeliveryTickTimeMillis", 1000, "milliseconds >= 1", minimum=1)
     delayed_delivery_min_index_count_per_bucket: int = setting(
         "delayedDeliveryMinIndexCountPerBucket", 50_000, "entries >= 1: so many new ones are saved at once", minimum=1

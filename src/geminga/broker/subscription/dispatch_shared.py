@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dispatch.hash_ranges import (
     ConsistentHashRing,
@@ -23,12 +23,19 @@ from geminga.broker.subscription.entry_filter import filter_entries
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model import LATEST, Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
+from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger import Entry
+    from geminga.managed_ledger import Entry, ManagedCursor
     from geminga.transaction.core.pending_acks import Released
+
+
+_log = get_logger(__name__)
+
+#: A subscription that is paused again and again is named in the log as often.
+PAUSE_REPEAT_S: Final = 60.0
 
 
 class SharedSubscription(DispatchedSubscription, Protocol):
@@ -49,6 +56,46 @@ class SharedSubscription(DispatchedSubscription, Protocol):
         ...
 
 
+class AckPause:
+    """Nothing new is sent while there are more ranges of acknowledged messages than a broker keeps.
+
+    What lies before the last acknowledged message is sent all the same: without it the ranges never grow together.
+    """
+
+    __slots__ = ("_cursor", "_subscription", "_told_s", "is_on")
+
+    def __init__(self, subscription: SharedSubscription, cursor: ManagedCursor) -> None:
+        self._subscription = subscription
+        self._cursor = cursor
+        #: When the log was last told, on the monotonic clock.
+        self._told_s = -PAUSE_REPEAT_S
+        #: Whether dispatch stands still for it: acknowledgements wake it.
+        self.is_on = False
+
+    def is_due(self) -> bool:
+        """Whether what comes next has to wait, as far as is acknowledged now."""
+        most = self._subscription.topic.ack_ranges_max
+        if most is None:
+            self.is_on = False
+            return False
+        acked, (ledger_id, entry_id) = self._cursor.state.acked, self._cursor.read_position
+        was_on, ranges = self.is_on, acked.range_count
+        self.is_on = (
+            ranges > most and acked.find_away(ledger_id) is None and not acked.count_behind(ledger_id, entry_id - 1)
+        )
+        if self.is_on and not was_on:
+            self._tell(ranges, most)
+        return self.is_on
+
+    def _tell(self, ranges: int, most: int) -> None:
+        subscription = self._subscription
+        now_s = subscription.services.runtime.clock.monotonic()
+        if now_s - self._told_s >= PAUSE_REPEAT_S:
+            self._told_s = now_s
+            text = "%s subscription %s: nothing new is sent while its acknowledgements have %d ranges, more than %d"
+            _log.warning(text, subscription.topic.name, subscription.name, ranges, most)
+
+
 class SharedDispatch(Dispatch):
     """See the module."""
 
@@ -56,6 +103,7 @@ class SharedDispatch(Dispatch):
         "_core",
         "_key_shared_meta",
         "due",
+        "pause",
         "replays",
     )
 
@@ -66,6 +114,8 @@ class SharedDispatch(Dispatch):
         self._key_shared_meta: pb.KeySharedMeta | None = None
         self._core: SharedDispatcher[Consumer] = self._make_core(consumer)
         topic = subscription.topic
+        #: Whether what is new waits until more is acknowledged.
+        self.pause = AckPause(subscription, self.reader.cursor)
         #: Reads what is to be sent again.
         self.replays = ReplayReads(
             self.reader.cursor,
@@ -171,6 +221,8 @@ class SharedDispatch(Dispatch):
         """They are acknowledged: no consumer has anything of them."""
         if self._core.consumers:
             self.held(self._core.consumers[0], [(position, 0) for position in positions])
+        if self.pause.is_on:
+            self.wake_later()
 
     def give_back(self, released: Released) -> None:
         """A transaction holds these entries, or parts of them, no more: they are sent again."""
@@ -196,7 +248,7 @@ class SharedDispatch(Dispatch):
         freed = self._core.limit_unacked(limits.per_subscription)
         for consumer in self._core.consumers:
             freed = consumer.limit_unacked(limits.per_consumer) or freed
-        if freed:
+        if freed or self.pause.is_on:
             self.wake_later()
 
     def pending_count(self, consumer: Consumer, position: Position) -> int:
@@ -246,6 +298,8 @@ class SharedDispatch(Dispatch):
                 due.skip_waiting()
             if not self.reader.cursor.reading.has_more_entries:
                 self._at_end()
+                break
+            if self.pause.is_due():
                 break
             self._reserve(plan.entries_max)
             self._read_on(plan, bytes_max)

@@ -32,3 +32,8 @@ NO_LIMITS = TopicLimits()
 def is_reached(limit: int, count: int) -> bool:
     """Whether one more than ``count`` would be too many."""
     return 0 < limit <= count
+
+
+def host_of(peer: str) -> str:
+    """Of a client's address as ``/127.0.0.1:1234``: its connections differ in the port."""
+    return peer.rpartition(":")[0]

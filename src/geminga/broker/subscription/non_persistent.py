@@ -269,7 +269,7 @@ async def subscribe_non_persistent(
     topic: NonPersistentSubscriptionTopic, connection: ConsumerConnection, request: pb.CommandSubscribe
 ) -> Consumer:
     """A new consumer of ``request.subscription``, which is created if it must."""
-    check_consumer_limit(topic, topic.subscriptions.values())
+    check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
     subscription = topic.subscriptions.get(request.subscription)
     if subscription is None:
         check_subscription_limit(topic, len(topic.subscriptions))

@@ -195,6 +195,11 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
         ...
 
     @property
+    def ack_ranges_max(self) -> int | None:
+        """Ranges of acknowledged messages beyond which nothing new is dispatched; None: dispatch does not ask."""
+        ...
+
+    @property
     def throttles(self) -> DispatchRates:
         """Its rates."""
         ...

@@ -7,7 +7,7 @@ from typing import Final
 
 from geminga.broker.compacted.reads import BEHIND_COMPACTED
 from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, ConsumerSubscription, Exclusive
-from geminga.broker.subscription.limits import is_reached
+from geminga.broker.subscription.limits import host_of, is_reached
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionTopic
 from geminga.broker.subscription.seek import is_behind_compacted, position_at_time, set_replicated
@@ -43,7 +43,7 @@ async def subscribe(
     what it acknowledged in transactions can not be read.
     """
     check_subscription_name(topic.name, request.subscription)
-    check_consumer_limit(topic, topic.subscriptions.values())
+    check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
     for _ in range(_ATTEMPTS_MAX):
         subscription = await _subscription_for(topic, request, allow_creation=allow_creation)
         # It may take a while, and who is refused changes nothing: what is looked at below is as it is when it joins.
@@ -59,7 +59,7 @@ async def subscribe(
         await _make_room(subscription, consumer)
         if topic.subscriptions.get(request.subscription) is not subscription:
             continue  # it ended or was deleted meanwhile
-        check_consumer_limit(topic, topic.subscriptions.values())
+        check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
         await subscription.add_consumer(consumer)
         if topic.subscriptions.get(request.subscription) is subscription:
             connection.members.consumers[consumer.consumer_id] = consumer
@@ -120,11 +120,17 @@ def new_consumer(
     )
 
 
-def check_consumer_limit(topic: SubscriptionTopic, subscriptions: Collection[ConsumerSubscription]) -> None:
-    """Raise ConsumerBusyError if the topic has all the consumers it may have."""
+def check_consumer_limit(topic: SubscriptionTopic, subscriptions: Collection[ConsumerSubscription], peer: str) -> None:
+    """Raise ConsumerBusyError if the topic has all the consumers it may have, or those from the client's address."""
     limit = topic.limits.consumers
     if limit and is_reached(limit, sum(len(subscription.consumers) for subscription in subscriptions)):
         raise ConsumerBusyError("Topic reached max consumers limit")
+    from_one = topic.services.config.max_consumers_per_address
+    if from_one and not topic.name.is_system:
+        host = host_of(peer)
+        each = (consumer for subscription in subscriptions for consumer in subscription.consumers)
+        if is_reached(from_one, sum(host_of(consumer.connection.peer) == host for consumer in each)):
+            raise ConsumerBusyError("Topic reached max same address consumers limit")
 
 
 def check_subscription_name(topic: TopicName, name: str) -> None:

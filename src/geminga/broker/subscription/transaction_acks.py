@@ -393,7 +393,7 @@ class TransactionAcks:
 
     def _settle(self, positions: Sequence[Position]) -> None:
         subscription = self._subscription
-        if positions and subscription.dispatch is not None:
+        if subscription.dispatch is not None:
             with Contained(subscription, "the commit of a transaction"):
                 subscription.dispatch.settled(positions)
 

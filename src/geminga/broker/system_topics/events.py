@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Begins the keys of policies for all clusters, as in Pulsar.
 GLOBAL_PREFIX: Final = "__G__"
+#: Says in policies that they are for all clusters.
+IS_GLOBAL: Final = "isGlobal"
 _EVENTS: Final = "org.apache.pulsar.common.events"
 _TEXT: Final = optional("string")
 _POLICIES: Final = record(
@@ -126,9 +128,16 @@ def schema_to_write(kept: Kept | None) -> EventSchema:
 
 
 def encode_update(
-    name: TopicName, policies: Mapping[str, Json], kept: Kept | None = None, schema: EventSchema | None = None
+    name: TopicName,
+    policies: Mapping[str, Json],
+    kept: Kept | None = None,
+    schema: EventSchema | None = None,
+    clusters: Sequence[str] = (),
 ) -> bytes:
-    """The event that ``policies`` are now all that the topic has; ``kept``: the one before. Raises CorruptionError."""
+    """The event that ``policies`` are now all that the topic has; ``kept``: the one before. Raises CorruptionError.
+
+    ``clusters``: those that it is for; none: any.
+    """
     import fastavro
 
     before = kept.event if kept is not None else {}
@@ -137,6 +146,7 @@ def encode_update(
         **before,
         "eventType": "TOPIC_POLICY",
         "actionType": "UPDATE",
+        "replicateTo": [*clusters] or None,
         "topicPoliciesEvent": {
             **(of_topic if isinstance(of_topic, dict) else {}),
             "domain": name.domain,
@@ -166,9 +176,14 @@ def clusters_of(kept: Kept | None) -> list[str]:
     return [each for each in clusters if isinstance(each, str)] if isinstance(clusters, list) else []
 
 
+def is_for_all(key: str) -> bool:
+    """Whether an event with this key goes to other clusters: policies of one cluster stay in it, whoever wrote them."""
+    return key.startswith(GLOBAL_PREFIX)
+
+
 def removed(key: str) -> PolicyChange:
     """What an event without a payload says. Raises InvalidTopicNameError."""
-    return PolicyChange(TopicName.parse(key.removeprefix(GLOBAL_PREFIX)), key.startswith(GLOBAL_PREFIX), {}, None)
+    return PolicyChange(TopicName.parse(key.removeprefix(GLOBAL_PREFIX)), is_for_all(key), {}, None)
 
 
 def parse(schema: bytes) -> Schema:
@@ -197,7 +212,7 @@ def decode(payload: bytes, schema: EventSchema) -> PolicyChange | None:
     )
     policies = found.get("policies")
     given = policies if isinstance(policies, dict) else {}
-    is_global = given.get("isGlobal") is True
+    is_global = given.get(IS_GLOBAL) is True
     if event.get("actionType") == "DELETE" or not given:
         return PolicyChange(name, is_global, {}, None)
     document: Document = {key: value for key, value in given.items() if value is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.ownership.ports import is_served_here
@@ -32,6 +32,7 @@ class NamespaceEvents:
         "_busy",
         "_changed",
         "_heard",
+        "_here",
         "_is_loaded",
         "_kept",
         "_table",
@@ -39,9 +40,13 @@ class NamespaceEvents:
         "policies",
     )
 
-    def __init__(self, broker: EventsBroker, namespace: str, changed: Callable[[set[TopicName]], None]) -> None:
-        """``changed``: somebody else stored policies of these (partitioned) topics."""
+    def __init__(
+        self, broker: EventsBroker, namespace: str, changed: Callable[[set[TopicName]], None], cluster: str = ""
+    ) -> None:
+        """``changed``: somebody else stored policies of these (partitioned) topics. ``cluster``: this one's name."""
         self._broker = broker
+        #: Whom an event is for that goes nowhere else; none: nobody asked for a name.
+        self._here: Sequence[str] = (cluster,) if cluster else ()
         self._changed = changed
         #: Topics of which events came since the first ones were read, that nobody was told of.
         self._heard: set[TopicName] = set()
@@ -119,39 +124,58 @@ class NamespaceEvents:
         if heard:
             self._changed(heard)
 
-    async def update(self, name: TopicName, change: Callable[[Document], Document], *, is_all: bool = False) -> None:
+    async def update(self, name: TopicName, change: Callable[[Document], Document], *, is_global: bool = False) -> None:
         """Change the policies of one topic; on return the change is on stable storage. Raises GemingaError.
 
-        ``is_all``: those for all clusters go.
+        ``is_global``: those for all clusters.
         """
         async with self._busy:
             await self._table.catch_up()
-            before = self.policies.get(str(name)) or NO_TOPIC_POLICIES
-            changed: Document = {k: v for k, v in change(dict(before.document)).items() if v is not None}
-            changes = [self._change(name, changed)] if changed != before.document else []
-            if is_all and before.for_all:
-                changes.append(self._change(name, {}, is_global=True))
-            if not changes:
-                return
-            if await self._table.append([self._event(one) for one in changes]):
-                for one in changes:
-                    self._put(self.policies, one)
-            if self._table.is_worn(len(self.policies)):
-                await self._rewrite()
+            found = self.policies.get(str(name)) or NO_TOPIC_POLICIES
+            before = found.for_all if is_global else found.document
+            changed: Document = {k: v for k, v in change(dict(before)).items() if v is not None}
+            if not changed.keys() - {events.IS_GLOBAL}:
+                changed = {}
+            elif is_global:
+                changed[events.IS_GLOBAL] = True
+            if changed != before:
+                await self._store([self._change(name, changed, is_global=is_global)])
+
+    async def forget(self, name: TopicName, check: Callable[[TopicPolicies], None]) -> None:
+        """The topic is deleted here: all its policies go, here alone. Raises what ``check`` does, GemingaError."""
+        async with self._busy:
+            await self._table.catch_up()
+            found = self.policies.get(str(name)) or NO_TOPIC_POLICIES
+            check(found)
+            each = ((False, found.document), (True, found.for_all))
+            changes = [self._change(name, {}, is_global=is_global) for is_global, document in each if document]
+            if changes:
+                await self._store(changes, is_here_alone=True)
 
     # ---- private
+
+    async def _store(self, changes: Sequence[events.PolicyChange], *, is_here_alone: bool = False) -> None:
+        """Who calls it holds the lock."""
+        if await self._table.append([self._event(one, is_here_alone=is_here_alone) for one in changes]):
+            for one in changes:
+                self._put(self.policies, one)
+        if self._table.is_worn(len(self.policies)):
+            await self._rewrite()
 
     def _change(self, name: TopicName, document: Document, *, is_global: bool = False) -> events.PolicyChange:
         return events.PolicyChange(
             name, is_global, document, self._kept.get(events.event_key(name, is_global=is_global))
         )
 
-    @staticmethod
-    def _event(change: events.PolicyChange) -> TableValue:
+    def _event(self, change: events.PolicyChange, *, is_here_alone: bool = False) -> TableValue:
+        """``is_here_alone``: it goes to no other cluster, also where the policies are for all of them."""
         schema = events.schema_to_write(change.kept)
         key = events.event_key(change.name, is_global=change.is_global)
-        data = events.encode_update(change.name, change.policies, change.kept, schema) if change.policies else None
-        return TableValue(key, data, schema.definition, events.clusters_of(change.kept))
+        clusters = () if change.is_global else events.clusters_of(change.kept) or self._here
+        data = None
+        if change.policies:
+            data = events.encode_update(change.name, change.policies, change.kept, schema, clusters)
+        return TableValue(key, data, schema.definition, self._here if is_here_alone else clusters)
 
     async def _rewrite(self) -> None:
         live = []
@@ -159,7 +183,9 @@ class NamespaceEvents:
             name = TopicName.parse(key)
             for is_global, document in ((False, found.document), (True, found.for_all)):
                 if document:
-                    live.append(self._event(self._change(name, dict(document), is_global=is_global)))
+                    # What another cluster is setting anew would be undone there by what was read before.
+                    one = self._change(name, dict(document), is_global=is_global)
+                    live.append(self._event(one, is_here_alone=is_global))
         await self._table.rewrite(live)
 
     async def _apply(self, event: TableMessage, policies: dict[str, TopicPolicies]) -> TopicName | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from geminga.broker.policies.core.limit_rows import MAX_UNACKED_ON_CONSUMER, MAX_UNACKED_ON_SUBSCRIPTION
+from geminga.broker.policies.core.record_rows import REPLICATION
 from geminga.broker.policies.core.row import PolicyRow, Settings
 from geminga.broker.policies.rules import Levels, TopicRules
 from geminga.broker.resources.documents import Json
@@ -13,7 +14,7 @@ from geminga.broker.resources.policies import Policies
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.broker.system_topics.ports import NamespacePolicies
 from geminga.broker.system_topics.topic_policies import TopicPolicyStore
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 
 if TYPE_CHECKING:
     from geminga.wire.bookkeeper.isolation import IsolationGroups
@@ -33,6 +34,7 @@ class PolicyService:
         "_is_affinity_strict",
         "_namespaces",
         "_of_namespaces",
+        "_of_system",
         "_system",
         "settings",
         "topics",
@@ -45,6 +47,7 @@ class PolicyService:
         self._namespaces = namespaces
         #: The level of topics.
         self.topics = topics
+        topics.cluster = cluster
         self._cluster = cluster
         self.use_settings(settings)
 
@@ -57,7 +60,8 @@ class PolicyService:
         self._is_affinity_strict = settings.get(STRICT_AFFINITY) is True
         # What the broker keeps for itself neither expires nor is held back; cursors of its own guard it.
         system: list[PolicyRow[Any]] = [MAX_UNACKED_ON_CONSUMER, MAX_UNACKED_ON_SUBSCRIPTION]
-        self._system = TopicRules({row: of_broker.value(row) for row in system})
+        self._of_system: dict[PolicyRow[Any], object] = {row: of_broker.value(row) for row in system}
+        self._system = TopicRules(self._of_system)
         self._of_namespaces: dict[str, tuple[Policies | None, TopicRules]] = {}
 
     def levels(self, namespace: Policies | None = None, topic: TopicPolicies = NO_TOPIC_POLICIES) -> Levels:
@@ -84,8 +88,7 @@ class PolicyService:
         """The rules of a topic. Raises StorageError."""
         namespace = await self._namespaces.policies(name.namespace)
         if name.is_system:
-            bookies = self._bookies_of(namespace, is_system=True)
-            return self._system if bookies is None else self._system.with_bookies(bookies)
+            return self._rules_of_own(name, namespace)
         topic = await self._of_topic(name, namespace)
         if topic:
             return self.levels(namespace, topic).rules(self._bookies_of(namespace))
@@ -104,8 +107,15 @@ class PolicyService:
         if namespace is not None and namespace.is_deleted:
             # Their events are not served any more, and go with all else: what is loaded is loaded to be deleted.
             return NO_TOPIC_POLICIES
-        found = await self.topics.get(name) if name.is_persistent else None
-        return found or NO_TOPIC_POLICIES
+        return await self.topics.get(name) or NO_TOPIC_POLICIES
+
+    def _rules_of_own(self, name: TopicName, namespace: Policies | None) -> TopicRules:
+        """Of what the broker keeps for itself; of that, policies for all clusters go where the namespace is copied."""
+        rules, bookies = self._system, self._bookies_of(namespace, is_system=True)
+        clusters = self.levels(namespace).value(REPLICATION) if name.local_name == CHANGE_EVENTS else ()
+        if clusters:
+            rules = TopicRules({**self._of_system, REPLICATION: clusters})
+        return rules if bookies is None else rules.with_bookies(bookies)
 
     def _rules_of(self, name: str, namespace: Policies | None) -> TopicRules:
         known = self._of_namespaces.pop(name, None)

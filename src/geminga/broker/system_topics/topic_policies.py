@@ -32,10 +32,12 @@ _log = get_logger(__name__)
 class TopicPolicyStore:
     """Policies of all topics, namespace by namespace."""
 
-    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "_told", "changes")
+    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "_told", "changes", "cluster")
 
     def __init__(self, broker: EventsBroker) -> None:
         self._broker = broker
+        #: This one's name, said by who puts the levels together: policies of one cluster name it.
+        self.cluster = ""
         self._namespaces: dict[str, NamespaceEvents] = {}
         self._loading: dict[str, asyncio.Lock] = {}
         #: Namespaces in which others published events while they were being read.
@@ -97,8 +99,11 @@ class TopicPolicyStore:
                 # Their topic changed hands meanwhile.
         return events_of.policies.get(str(name.partitioned_topic)) if events_of.policies else None
 
-    async def update(self, name: TopicName, change: Callable[[Document], Document]) -> None:
-        """Change the topic's policies; on return it is durable and loaded topics follow it. Raises GemingaError."""
+    async def update(self, name: TopicName, change: Callable[[Document], Document], *, is_global: bool = False) -> None:
+        """Change the topic's policies; on return it is durable and loaded topics follow it. Raises GemingaError.
+
+        ``is_global``: those for all clusters, which other clusters hear of where the namespace is copied to them.
+        """
         if not self._broker.config.topic_policies:
             raise NotAllowedError(
                 "Topic level policies is disabled, to enable the topic level policy: set topicLevelPoliciesEnabled=true"
@@ -106,7 +111,7 @@ class TopicPolicyStore:
         if name.is_system:
             raise NotAllowedError(f"{name} is the broker's own: it has no policies")
         whole = name.partitioned_topic
-        await (await self._namespace(name.namespace)).update(whole, change)
+        await (await self._namespace(name.namespace)).update(whole, change, is_global=is_global)
         await self._changed(whole)
 
     async def _changed(self, whole: TopicName) -> None:
@@ -130,29 +135,21 @@ class TopicPolicyStore:
 
     async def judged(self, name: TopicName) -> Document:
         """What a topic has of its own, to be given to :meth:`forget_topic`. Raises GemingaError."""
-        found = await self.get(name, is_exact=True) or NO_TOPIC_POLICIES
-        # Those for all clusters go too: they are part of the judgement.
-        return {**found.document, "": dict(found.for_all)} if found else {}
+        return _judgement(await self.get(name, is_exact=True) or NO_TOPIC_POLICIES)
 
     async def forget_topic(self, name: TopicName, *, judged: Document | None = None) -> None:
-        """The topic is being deleted: so are its policies. Raises GemingaError.
+        """The topic is being deleted: so are its policies, in this cluster. Raises GemingaError.
 
         ``judged``: by which it was decided to delete it; ConflictError if they are others by now.
         """
         if not self._broker.config.topic_policies or name.is_system:
             return
 
-        known = await self._namespace(name.namespace)
-        whole = name.partitioned_topic
-
-        def forget(_: Document) -> Document:
-            found = known.policies.get(str(whole)) or NO_TOPIC_POLICIES
-            present: Document = {**found.document, "": dict(found.for_all)} if found else {}
-            if judged is not None and present != judged:
+        def check(found: TopicPolicies) -> None:
+            if judged is not None and _judgement(found) != judged:
                 raise ConflictError(f"the policies of {name} changed while it was to be deleted")
-            return {}
 
-        await known.update(whole, forget, is_all=True)
+        await (await self._namespace(name.namespace)).forget(name.partitioned_topic, check)
         self.changes += 1
 
     def forget_namespace(self, namespace: str) -> None:
@@ -172,7 +169,7 @@ class TopicPolicyStore:
 
             known = self._namespaces.get(namespace)
             while known is None:
-                moves, read = self._moves, NamespaceEvents(self._broker, namespace, self._heard)
+                moves, read = self._moves, NamespaceEvents(self._broker, namespace, self._heard, self.cluster)
                 try:
                     await read.load()
                 except GemingaError as error:
@@ -188,3 +185,8 @@ class TopicPolicyStore:
                 self._told.discard(namespace)
         self._loading.pop(namespace, None)
         return known
+
+
+def _judgement(found: TopicPolicies) -> Document:
+    # Those for all clusters go too: they are part of it.
+    return {**found.document, "": dict(found.for_all)} if found else {}

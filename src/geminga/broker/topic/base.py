@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.policies.core.limit_rows import AUTO_SUBSCRIPTION_CREATION
+from geminga.broker.policies.core.record_rows import ENCRYPTION
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.producers import TopicProducers
@@ -96,7 +97,8 @@ class Topic:
             self,
             publishing,
         )
-        self.is_encryption_required = services.config.encryption_required
+        #: Whether what is not encrypted is refused.
+        self.is_encryption_required = False
         #: None: it takes no messages of transactions.
         self.transactions: TopicOfTransactions | None = None
 
@@ -146,6 +148,8 @@ class Topic:
         self.rules = await self.services.rules(self.name)
         self.limits = self.rules.limits
         self.attendance.most = self.limits.producers
+        self.attendance.most_from_one = 0 if self.name.is_system else self.services.config.producers_per_address_max
+        _require_encryption(self, self.rules[ENCRYPTION])
         if self.throttles.hold_to(self.rules.rates):
             for producer in self.producers.values():
                 producer.connection.publishes.publish_is_rated()
@@ -271,3 +275,12 @@ class Topic:
         for name, producer in self.producers.items():
             invariant(producer.topic is self, f"{self.name}: producer {name} is of another topic")
         self.attendance.check_invariants()
+
+
+def _require_encryption(topic: Topic, is_required: bool) -> None:
+    """Producers that do not encrypt are sent away when it begins; they are refused when they come back."""
+    is_new, topic.is_encryption_required = is_required and not topic.is_encryption_required, is_required
+    if is_new:
+        for producer in list(topic.producers.values()):
+            if not producer.may_be_encrypted:
+                producer.disconnect_soon()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from geminga.broker.core.delayed.delivery import TopicDelays
+from geminga.broker.policies.core.delivery_rows import DELAYED_DELIVERY
 from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
 from geminga.broker.topic.parts import PartTopic, TopicPart
+from geminga.broker.topic.publish import PublishBatch, Refusal, runs_without
+from geminga.model.errors import NotAllowedError
+from geminga.wire.pulsar.metadata import peek_metadata
 
 
 class DelayedDelivery(TopicPart):
@@ -85,3 +89,42 @@ class DelayedDelivery(TopicPart):
         """The snapshot goes with the topic."""
         if self._snapshots is not None:
             await self._snapshots.delete()
+
+
+class LongestDelay(TopicPart):
+    """Refuses messages that are to wait for longer than the policies let them: as they say when they were published.
+
+    A topic without such a limit, or that delivers at once, has no such part, and pays nothing.
+    """
+
+    __slots__ = ("_topic", "longest_ms")
+
+    name: ClassVar[str] = "longestDelay"
+
+    def __init__(self, topic: PartTopic) -> None:
+        self._topic = topic
+        self.longest_ms = topic.rules[DELAYED_DELIVERY].longest_ms
+
+    @classmethod
+    def is_wanted(cls, topic: PartTopic) -> bool:
+        """Where messages wait, and not for as long as they like."""
+        delays = topic.rules[DELAYED_DELIVERY]
+        return delays.is_active and delays.longest_ms > 0
+
+    def policies_changed(self) -> None:
+        """Another limit holds."""
+        self.longest_ms = self._topic.rules[DELAYED_DELIVERY].longest_ms
+
+    def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
+        """Refuse what is to wait for longer, and nothing else of the batch."""
+        if not any(map(self._is_refused, batch.entries)):
+            return (batch,)
+        # In Pulsar's words.
+        error = NotAllowedError(f"Exceeds max allowed delivery delay of {self.longest_ms} milliseconds")
+        return runs_without(batch, self._is_refused, Refusal(error))
+
+    def _is_refused(self, entry: bytes) -> bool:
+        metadata = peek_metadata(entry)
+        if metadata is None or not metadata.HasField("deliver_at_time"):
+            return False
+        return metadata.deliver_at_time - metadata.publish_time > self.longest_ms

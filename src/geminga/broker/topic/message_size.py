@@ -6,16 +6,14 @@ part, and pays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar, Final
 
 from geminga.broker.policies.core.limit_rows import MAX_MESSAGE_SIZE
-from geminga.broker.publishing.stamps import message_count
 from geminga.broker.topic.parts import PartTopic, TopicPart
-from geminga.broker.topic.publish import PublishBatch, Refusal
+from geminga.broker.topic.publish import PublishBatch, Refusal, is_chunk, runs_without
 from geminga.model.errors import NotAllowedError
-from geminga.wire.pulsar.metadata import peek_metadata
 
 #: In Pulsar's words. The client is told at once, and fails the message.
 TOO_LARGE: Final = Refusal(NotAllowedError("Exceed maximum message size"))
@@ -43,31 +41,15 @@ class MessageSize(TopicPart):
 
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
         """Refuse what is too large, and nothing else of the batch."""
-        limit = self._limit
-        if not limit or max(map(len, batch.entries)) <= limit:
-            return (batch,)
-        return self._runs(batch, limit)
+        return runs_by_size(batch, self._limit)
 
-    def _runs(self, batch: PublishBatch, limit: int) -> Iterator[PublishBatch]:
-        start = 0
-        for is_refused, run_of in groupby(_is_refused(entry, limit) for entry in batch.entries):
-            end = start + len(list(run_of))
-            entries = batch.entries[start:end]
-            if is_refused:
-                run = batch.cut(start, end, 0)
-                run.refusal = TOO_LARGE
-            else:
-                run = batch.cut(start, end, sum(map(message_count, entries)))
-                # Whoever is asked next must know that there are chunks in it.
-                run.chunks = sum(map(_is_chunk, entries)) if batch.chunks else 0
-            yield run
-            start = end
+
+def runs_by_size(batch: PublishBatch, limit: int) -> Iterable[PublishBatch]:
+    """The batch in order, taken apart where entries are larger than ``limit`` bytes (0: none is) and so are refused."""
+    if not limit or max(map(len, batch.entries)) <= limit:
+        return (batch,)
+    return runs_without(batch, partial(_is_refused, limit=limit), TOO_LARGE)
 
 
 def _is_refused(entry: bytes, limit: int) -> bool:
-    return len(entry) > limit and not _is_chunk(entry)
-
-
-def _is_chunk(entry: bytes) -> bool:
-    metadata = peek_metadata(entry)
-    return metadata is not None and metadata.num_chunks_from_msg > 1
+    return len(entry) > limit and not is_chunk(entry)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from geminga.broker.policies.core.limit_rows import MAX_MESSAGE_SIZE
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.producers import TopicProducers
 from geminga.broker.subscription.non_persistent import (
@@ -18,6 +19,7 @@ from geminga.broker.subscription.non_persistent import (
 )
 from geminga.broker.subscription.subscribe import check_subscription_limit
 from geminga.broker.topic.base import Topic
+from geminga.broker.topic.message_size import runs_by_size
 from geminga.broker.topic.publish import PublishBatch, Publishing
 from geminga.broker.topic.services import TopicServices
 from geminga.model.errors import ConflictError
@@ -33,16 +35,25 @@ if TYPE_CHECKING:
 class DirectPublishing(Publishing):
     """Hands entries to subscriptions and answers at once."""
 
-    __slots__ = ("_subscriptions", "entries_in")
+    __slots__ = ("_subscriptions", "entries_in", "entry_bytes_max")
 
     def __init__(self, clock: Clock, subscriptions: Mapping[str, NonPersistentSubscription]) -> None:
         super().__init__(clock)
         self._subscriptions = subscriptions
         #: Entries published since the topic was loaded.
         self.entries_in = 0
+        #: Bytes of the largest entry that the policies let in; 0: whatever the broker takes.
+        self.entry_bytes_max = 0
 
     def publish(self, batch: PublishBatch) -> None:
         """As :meth:`Publishing.publish`."""
+        for run in runs_by_size(batch, self.entry_bytes_max):
+            if run.refusal is None:
+                self._hand_over(run)
+            else:
+                run.producer.refuse(run, run.refusal)
+
+    def _hand_over(self, batch: PublishBatch) -> None:
         entries, producer = batch.entries, batch.producer
         size_bytes = sum(map(len, entries))
         self.entries_in += len(entries)
@@ -58,7 +69,10 @@ class DirectPublishing(Publishing):
 
 
 class NonPersistentTopic(Topic):
-    """A topic whose messages are not stored. As in Pulsar nothing but publishing has a rate."""
+    """A topic whose messages are not stored. As in Pulsar nothing but publishing has a rate.
+
+    Its own policies outlive it: it is there while somebody uses it, and holds to them whenever it comes back.
+    """
 
     __slots__ = ("_subscriptions",)
 
@@ -80,6 +94,11 @@ class NonPersistentTopic(Topic):
     def last_position(self) -> Position:
         """There is no position to read from."""
         return NO_POSITION
+
+    async def apply_policies(self) -> None:
+        """As :meth:`Topic.apply_policies`; what is said of stored messages has no meaning here."""
+        await super().apply_policies()
+        self.publishing.entry_bytes_max = self.rules[MAX_MESSAGE_SIZE]
 
     async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.core.deletion import TopicFacts
+from geminga.broker.policies.core.delivery_rows import DISPATCHER_PAUSE
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.producers import TopicProducers
 from geminga.broker.subscription import seek
@@ -73,7 +74,15 @@ class KeptByLedger:
 class PersistentTopic(Topic):
     """A topic whose messages are stored."""
 
-    __slots__ = ("_remove_tail_listener", "_subscriptions", "compacted", "ledger", "parts", "storage_rates")
+    __slots__ = (
+        "_remove_tail_listener",
+        "_subscriptions",
+        "ack_ranges_max",
+        "compacted",
+        "ledger",
+        "parts",
+        "storage_rates",
+    )
 
     publishing: LogPublishing
     transactions: TopicTransactions | None
@@ -81,6 +90,8 @@ class PersistentTopic(Topic):
     def __init__(self, services: TopicServices, name: TopicName, ledger: ManagedLedger) -> None:
         """``ledger`` is open; :meth:`load` makes the topic ready."""
         self.ledger = ledger
+        #: Ranges of acknowledged messages beyond which nothing new is dispatched; None: dispatch does not ask.
+        self.ack_ranges_max: int | None = None
         #: What was compacted of it; None: it never was.
         self.compacted: CompactedMessages | None = None
         #: What it has beside its log.
@@ -240,6 +251,8 @@ class PersistentTopic(Topic):
     async def apply_policies(self) -> None:
         """Have the limits, and the parts, that broker, namespace and topic want."""
         await super().apply_policies()
+        ranges = self.services.ledgers.config.max_ranges_in_entry
+        self.ack_ranges_max = ranges if self.rules[DISPATCHER_PAUSE] else None
         for subscription in self._subscriptions.values():
             subscription.apply_unacked_limits()
             subscription.apply_rates()

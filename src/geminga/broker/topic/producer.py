@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.publishing.publish_throttle import RatedPublishes
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.topic.publish import PublishBatch, Refusal
+from geminga.broker.topic.publish import PublishBatch, Refusal, runs_without
 from geminga.model.errors import GemingaError, NotAllowedError, TopicTerminatedError
 from geminga.runtime import Contained
 from geminga.wire.pulsar import commands
@@ -24,6 +24,10 @@ from geminga.wire.pulsar.numbers import plain_metadata_bytes
 
 if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
+
+
+#: In Pulsar's words.
+NOT_ENCRYPTED: Final = Refusal(NotAllowedError("Messages must be encrypted"))
 
 
 class ProducerOutput(Protocol):
@@ -169,6 +173,11 @@ class Producer:
         self._drained: Callable[[], None] | None = None
 
     @property
+    def may_be_encrypted(self) -> bool:
+        """Whether it said that it encrypts; a replicator sends what others encrypted, and says nothing."""
+        return self.is_encrypted or is_replicator(self.name)
+
+    @property
     def pending_batches(self) -> int:
         """Batches without an answer."""
         return len(self._batches)
@@ -178,11 +187,17 @@ class Producer:
         if self.is_closed or self.is_refusing:
             return
         topic = self.topic
-        if topic.is_encryption_required and not _are_encrypted(batch.entries):
-            error = NotAllowedError("Messages must be encrypted")
-            for sequence_id, _ in batch.sequence_ids:
-                self.reject(sequence_id, error)
+        if topic.is_encryption_required and not all(map(_is_encrypted, batch.entries)):
+            for run in runs_without(batch, lambda entry: not _is_encrypted(entry), NOT_ENCRYPTED):
+                if run.refusal is not None:
+                    self.refuse(run, run.refusal)
+                elif not self.is_refusing:
+                    self._take(run)
             return
+        self._take(batch)
+
+    def _take(self, batch: PublishBatch) -> None:
+        topic = self.topic
         throttles = topic.throttles.publish
         if throttles:
             size_bytes = sum(map(len, batch.entries))
@@ -290,9 +305,7 @@ def is_terminal(error: GemingaError) -> bool:
     return isinstance(error, (TopicTerminatedError, NotAllowedError))
 
 
-def _are_encrypted(entries: list[bytes]) -> bool:
-    for entry in entries:
-        metadata = peek_metadata(entry)
-        if metadata is None or not metadata.encryption_keys:
-            return False
-    return True
+def _is_encrypted(entry: bytes) -> bool:
+    """Whether a message has keys; a marker, which no consumer gets, needs none."""
+    metadata = peek_metadata(entry)
+    return metadata is not None and (bool(metadata.encryption_keys) or metadata.HasField("marker_type"))

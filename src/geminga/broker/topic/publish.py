@@ -7,10 +7,12 @@ topic, stored with one append, answered with one write. Parts of the topic that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from struct import Struct
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from geminga.broker.publishing.stamps import message_count
 from geminga.managed_ledger import AppendResult
 from geminga.model.crc32c import crc32c
 from geminga.model.errors import GemingaError, RemoteError, ServerError, TopicTerminatedError
@@ -18,7 +20,7 @@ from geminga.runtime import Clock, Contained, Part
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.frame import Frame
 from geminga.wire.pulsar.hot import encode_send_receipts
-from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
+from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM, peek_metadata
 from geminga.wire.pulsar.numbers import is_suspect, send_refusal
 
 #: Codes of SEND_ERROR that clients treat in a way of their own.
@@ -278,6 +280,29 @@ class PublishBatch:
         self._answered += count
         if self._answered == self.count:
             self.producer.answered()
+
+
+def runs_without(batch: PublishBatch, is_refused: Callable[[bytes], bool], refusal: Refusal) -> Iterator[PublishBatch]:
+    """The batch in order, taken apart: runs of entries of which each is refused have ``refusal``, the others not."""
+    start = 0
+    for is_out, run_of in groupby(map(is_refused, batch.entries)):
+        end = start + len(list(run_of))
+        entries = batch.entries[start:end]
+        if is_out:
+            run = batch.cut(start, end, 0)
+            run.refusal = refusal
+        else:
+            run = batch.cut(start, end, sum(map(message_count, entries)))
+            # Whoever is asked next must know that there are chunks in it.
+            run.chunks = sum(map(is_chunk, entries)) if batch.chunks else 0
+        yield run
+        start = end
+
+
+def is_chunk(entry: bytes) -> bool:
+    """Whether it is a part of a larger message."""
+    metadata = peek_metadata(entry)
+    return metadata is not None and metadata.num_chunks_from_msg > 1
 
 
 class TurnAppend:

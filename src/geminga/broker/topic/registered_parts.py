@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.broker.topic.deduplication import TopicDeduplication
-from geminga.broker.topic.delays import DelayedDelivery
+from geminga.broker.topic.delays import DelayedDelivery, LongestDelay
 from geminga.broker.topic.message_size import MessageSize
 from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.parts import TopicPart
@@ -22,6 +22,7 @@ PARTS: Final[tuple[type[TopicPart], ...]] = (
     LedgerPersistence,
     BacklogQuotas,
     MessageSize,
+    LongestDelay,
     DelayedDelivery,
     Offload,
     TopicDeduplication,

@@ -6,11 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from geminga.broker.subscription.dispatch_shared import SharedDispatch
+from geminga.broker.topic.delays import LongestDelay
 from geminga.broker.topic.message_size import MessageSize
 from geminga.broker.upkeep.policies import PolicyUpkeep
+from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 from support.worlds.policy_levels import LEVELS, NAME, run_quietly, seconds, set_namespace, set_topic, topic_of
 
 MINUTE_S = 60
@@ -168,6 +171,23 @@ def test_no_limit_of_the_topic_beats_the_limit_of_the_namespace(policy: str) -> 
     run_quietly(scenario)
 
 
+def test_clients_of_one_address_are_counted_by_themselves() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        guests = Guests(world)
+        names = ("", "", "", "pulsar.repl.west-->standalone")
+        answers = [await guests.producer(**({"producer_name": name} if name else {})) for name in names]
+        # A replicator is many clients' of another cluster.
+        assert answers == [-1, -1, pb.ProducerBusy, -1]
+        assert [await guests.consumer(f"s{number}") for number in range(3)] == [-1, -1, pb.ConsumerBusy]
+        other = Client(world.broker, address="10.0.0.1")
+        await other.connect()
+        await other.create_producer()
+        await other.subscribe(subscription="s0", subType=pb.CommandSubscribe.Shared)
+
+    run_quietly(scenario, producers_per_address_max=2, max_consumers_per_address=2)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_subscriptions_on_demand_by_level(level: str) -> None:
     keys = dict.fromkeys(("namespace", "topic"), "autoSubscriptionCreationOverride")
@@ -322,6 +342,170 @@ def test_entries_larger_than_the_topic_takes_are_refused_and_no_others(deduplica
         assert (await topic_of(world)).parts.find(MessageSize) is None
 
     run_quietly(scenario, deduplication=deduplication)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_messages_that_wait_for_too_long_are_refused_and_no_others(level: str) -> None:
+    async def look(world: BrokerWorld) -> object:
+        """Of messages that come with one read and wait for 0, 2, 5 and 6 s: what they are answered."""
+        client = await world.client()
+        await client.create_producer()
+        now_ms = world.runtime.clock.wall_ms()
+        for sequence_id, delay_ms in enumerate((0, 2000, 5000, 6000)):
+            metadata = {"publish_time": now_ms, "deliver_at_time": now_ms + delay_ms}
+            client.send_message(sequence_id, metadata=metadata if delay_ms else {})
+        found = []
+        for _ in range(4):
+            await client.wait_for_news()
+            command, _ = client.received.popleft()
+            found.append(command.send_error.message if command.type == Type.SEND_ERROR else "")
+        client.lose()
+        await seconds(0.1)
+        return found
+
+    delays = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 5000}
+    value: object = delays if level == "namespace" else 5000
+    keys = {"namespace": "delayed_delivery_policies", "topic": "delayedDeliveryMaxDelayInMillis"}
+    expected = ["", "", "", "Exceeds max allowed delivery delay of 5000 milliseconds"]
+    holds_at_each_level(level, keys, value, look, expected, delayed_delivery_longest_ms=5000)
+
+
+def test_messages_that_do_not_wait_are_not_asked_how_long() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await set_topic(world, "delayedDeliveryMaxDelayInMillis", 5000)
+        part = topic.parts.find(LongestDelay)
+        assert part is not None
+        await set_topic(world, "delayedDeliveryMaxDelayInMillis", 6000)
+        assert part.longest_ms == 6000
+        await set_topic(world, "delayedDeliveryEnabled", False)
+        assert topic.parts.find(LongestDelay) is None
+
+    run_quietly(scenario)
+
+
+KEYS = [pb.EncryptionKeys(key="k", value=b"v")]
+
+
+@pytest.mark.parametrize("topic", [TOPIC, "non-persistent://public/default/direct"])
+def test_what_is_not_encrypted_is_refused_where_the_namespace_says_so(topic: str) -> None:
+    """1. Who does not encrypt is sent away and refused. 2. Of one read what has keys is taken. 3. No more so."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        plain, client = await world.client(), await world.client()
+        await plain.create_producer(topic)
+        await client.create_producer(topic, encrypted=True)
+        await set_namespace(world, "encryption_required", True)
+        assert (await plain.expect(Type.CLOSE_PRODUCER)).close_producer.producer_id == 1
+        plain.request_producer(topic)
+        refused = await plain.error()
+        assert (refused.error, refused.message) == (pb.MetadataError, f"Encryption is required in {topic}")
+        each = ({"encryption_keys": KEYS}, {}, {"encryption_keys": KEYS}, {}, {"marker_type": 20})
+        client.send_bytes(b"".join(send_frame(number, metadata=fields) for number, fields in enumerate(each)))
+        found: list[object] = []
+        for _ in each:
+            await client.wait_for_news()
+            command, _ = client.received.popleft()
+            found.append(command.send_error.message or command.send_receipt.sequence_id)
+        assert found == [0, "Messages must be encrypted", 2, "Messages must be encrypted", 4]
+        await set_namespace(world, "encryption_required", False)
+        await plain.create_producer(topic)
+        client.send_message(5)
+        await client.receipt()
+
+    run_quietly(scenario)
+
+
+def test_a_replicator_copies_what_is_encrypted_and_nothing_else() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await set_namespace(world, "encryption_required", True)
+        client = await world.client()
+        fields = {"replicated_from": "west"}
+        await client.create_producer(producer_name="pulsar.repl.west-->standalone")
+        for number, more in enumerate(({"encryption_keys": KEYS}, {}, {"encryption_keys": KEYS})):
+            client.send_message(number, metadata={**fields, **more})
+        await client.receipt()
+        assert (await client.expect(Type.SEND_ERROR)).send_error.message == "Messages must be encrypted"
+        # Nothing overtakes what was refused.
+        await client.expect(Type.CLOSE_PRODUCER)
+        assert (await topic_of(world)).publishing.messages_in == 1
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_nothing_new_is_sent_while_ranges_are_too_many(level: str) -> None:
+    """1. Every second message is acknowledged. 2. Nothing new comes. 3. A range less: it goes on. 4. Off: too."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        sender, client = await world.client(), await world.client()
+        await sender.create_producer()
+        await client.subscribe(subscription="s", subType=pb.CommandSubscribe.Shared, permits=6)
+        key = "dispatcherPauseOnAckStatePersistentEnabled"
+        await set_at(world, level, {"namespace": key, "topic": key}, True)
+        for number in range(20):
+            await sender.publish(number, b"%d" % number)
+        ids = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(6)]
+
+        async def acknowledge(*numbers: int) -> list[int]:
+            """What comes then."""
+            ack = pb.CommandAck(
+                consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=[ids[number] for number in numbers]
+            )
+            client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+            client.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=2)))
+            await seconds(1)
+            found = [command.message.message_id for command, _ in client.received if command.type == Type.MESSAGE]
+            client.received.clear()
+            ids.extend(found)
+            return [ids.index(each) for each in found]
+
+        assert await acknowledge(1) == [6, 7]
+        assert await acknowledge(3) == [8, 9]
+        assert await acknowledge(5) == []
+        dispatch = topic.subscriptions["s"].dispatch
+        assert isinstance(dispatch, SharedDispatch)
+        assert dispatch.pause.is_on
+        assert await acknowledge(2) == [10, 11, 12, 13]
+        assert not dispatch.pause.is_on
+        assert await acknowledge(7) == []
+        await set_at(world, level, {"namespace": key, "topic": key}, False)
+        if level != "broker":
+            await seconds(1)
+            assert len([command for command, _ in client.received if command.type == Type.MESSAGE]) == 2
+
+    ledgers = ManagedLedgerConfig(max_ranges_in_entry=2)
+    run_quietly(scenario, ledger_config=ledgers, **({"dispatcher_pause": True} if level == "broker" else {}))
+
+
+def test_who_comes_back_while_dispatch_is_paused_gets_what_is_between_the_ranges() -> None:
+    """Else nothing would ever be acknowledged again, and nobody would get anything."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_topic(world, "dispatcherPauseOnAckStatePersistentEnabled", True)
+        sender, client = await world.client(), await world.client()
+        await sender.create_producer()
+        await client.subscribe(subscription="s", subType=pb.CommandSubscribe.Shared, permits=6)
+        for number in range(10):
+            await sender.publish(number, b"%d" % number)
+        ids = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(6)]
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=ids[1::2])
+        client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+        await seconds(1)
+        await world.restart()
+        client = await world.client()
+        await client.subscribe(subscription="s", subType=pb.CommandSubscribe.Shared, permits=6)
+        again = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(3)]
+        assert again == ids[::2]
+        await seconds(1)
+        assert not client.received
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=again)
+        client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+        assert (await client.expect(Type.MESSAGE)).message.message_id.entryId == ids[-1].entryId + 1
+
+    run_quietly(scenario, ledger_config=ManagedLedgerConfig(max_ranges_in_entry=2))
 
 
 def inactive(mode: str = "delete_when_no_subscriptions", after_s: int = 600, is_on: bool = True) -> dict[str, object]:

@@ -50,9 +50,9 @@ def test_an_event_is_encoded_again_to_the_same_bytes(entry: bytes) -> None:
     metadata, _ = split_entry(entry)
     assert metadata is not None
     assert events.event_key(found.name, is_global=found.is_global) == metadata.partition_key
-    schema = events.schema_to_write(found.kept)
+    schema, clusters = events.schema_to_write(found.kept), events.clusters_of(found.kept)
     assert schema.definition == SCHEMA
-    assert events.encode_update(found.name, found.policies, found.kept, schema) == payload
+    assert events.encode_update(found.name, found.policies, found.kept, schema, clusters) == payload
 
 
 def test_an_edit_changes_its_policy_and_nothing_else_of_the_message() -> None:

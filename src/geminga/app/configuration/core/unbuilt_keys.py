@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 #: Values that switch a key off, in small letters.
 _OFF: Final = frozenset({"", "false", "0", "0.0", "-1"})
-_EMPTY: Final = frozenset({""})
+#: How names of Apache's own classes begin.
+_APACHES: Final = ("org.apache.pulsar.", "org.apache.bookkeeper.")
 
 
 class Unbuilt(NamedTuple):
@@ -30,6 +31,8 @@ class Unbuilt(NamedTuple):
     is_refused: bool = False
     #: Values that ask for nothing, in small letters.
     quiet: frozenset[str] = _OFF
+    #: The keys name classes of Java: Apache's own, which Geminga has its own of, ask for nothing.
+    are_classes: bool = False
 
 
 def _keys(text: str) -> tuple[str, ...]:
@@ -49,7 +52,7 @@ GROUPS: Final = (
     Unbuilt(
         "Kerberos and Athenz",
         "there are no such providers",
-        _keys("athenzDomainNames saslJaasServerRoleTokenSignerSecretPath kinitCommand"),
+        _keys("athenzDomainNames saslJaasServerRoleTokenSignerSecretPath"),
     ),
     Unbuilt(
         "Certificates",
@@ -110,8 +113,7 @@ GROUPS: Final = (
         "Limits",
         "there is no such limit",
         _keys(
-            "maxTenants maxNamespacesPerTenant maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic "
-            "delayedDeliveryMaxDelayInMillis topicFencingTimeoutSeconds managedLedgerReadEntryTimeoutSeconds "
+            "topicFencingTimeoutSeconds managedLedgerReadEntryTimeoutSeconds "
             "managedLedgerAddEntryTimeoutSeconds managedLedgerInactiveLedgerRolloverTimeSeconds "
             "clientLibraryVersionCheckEnabled"
         ),
@@ -147,6 +149,35 @@ GROUPS: Final = (
         ),
     ),
     Unbuilt(
+        "Classes of Java in the place of Pulsar's own",
+        "they are not loaded: what Geminga has does their work",
+        _keys(
+            "brokerClientSslFactoryPlugin compactionServiceFactoryClassName delayedDeliveryTrackerFactoryClassName "
+            "dispatchRateLimiterFactoryClassName jvmGCMetricsLoggerClassName "
+            "loadManagerServiceUnitStateTableViewClassName managedLedgerStorageClassName "
+            "pulsarResourcesExtendedClassName resourceUsageTransportClassName schemaRegistryCompatibilityCheckers "
+            "schemaRegistryStorageClassName sslFactoryPlugin topicBundleAssignmentStrategy "
+            "topicPoliciesServiceClassName transactionBufferProviderClassName "
+            "transactionMetadataStoreProviderClassName transactionPendingAckStoreProviderClassName"
+        ),
+        are_classes=True,
+    ),
+    Unbuilt(
+        "Metrics of the health",
+        "they are of the moment at which they are asked for",
+        _keys("healthCheckMetricsUpdateTimeInSeconds"),
+    ),
+    Unbuilt(
+        "Network interfaces that count as load",
+        "all of the host's do",
+        _keys("loadBalancerOverrideBrokerNics"),
+    ),
+    Unbuilt(
+        "A file for the configuration store",
+        "it is reached as the metadata store is, by metadataStoreConfigPath",
+        _keys("configurationStoreConfigPath"),
+    ),
+    Unbuilt(
         "HAProxy and forwarded addresses",
         "a connection that begins with the PROXY header is closed, and addresses are those of the proxy",
         _keys("haProxyProtocolEnabled webServiceHaProxyProtocolEnabled webServiceTrustXForwardedFor"),
@@ -160,9 +191,8 @@ GROUPS: Final = (
         "Other behaviour",
         "it is not there",
         _keys(
-            "dispatcherPauseOnAckStatePersistentEnabled "
             "unblockStuckSubscriptionEnabled bootstrapNamespaces strictlyVerifySubscriptionName "
-            " allowOverrideEntryFilters"
+            "strictTopicNameEnabled allowOverrideEntryFilters"
         ),
     ),
 )
@@ -179,4 +209,10 @@ def asked_in_vain(key: str, text: str) -> Unbuilt | None:
     group = _BY_KEY.get(key)
     if group is None and key.startswith(HANDLER_PREFIXES):
         group = _HANDLERS
-    return group if group is not None and text.strip().lower() not in group.quiet else None
+    if group is None or text.strip().lower() in group.quiet:
+        return None
+    return None if group.are_classes and _are_apaches(text) else group
+
+
+def _are_apaches(text: str) -> bool:
+    return all(name.strip().startswith(_APACHES) for name in text.split(",") if name.strip())

@@ -57,9 +57,10 @@ DEDUPLICATION_SNAPSHOTS: Final = PolicyRow(
 )
 
 
-def _delays(is_active: object, tick_ms: object) -> Json:
+def _delays(is_active: object, tick_ms: object, longest_ms: object) -> Json:
     assert isinstance(tick_ms, int)
-    return {"tickTime": tick_ms, "active": bool(is_active), "maxDeliveryDelayInMillis": 0}
+    assert isinstance(longest_ms, int)
+    return {"tickTime": tick_ms, "active": bool(is_active), "maxDeliveryDelayInMillis": longest_ms}
 
 
 DELAYED_DELIVERY: Final = PolicyRow(
@@ -68,7 +69,7 @@ DELAYED_DELIVERY: Final = PolicyRow(
     read=delays_of,
     otherwise=Delays(),
     check=check_delayed_delivery,
-    keys=("delayedDeliveryEnabled", "delayedDeliveryTickTimeMillis"),
+    keys=("delayedDeliveryEnabled", "delayedDeliveryTickTimeMillis", "delayedDeliveryMaxDelayInMillis"),
     of_broker=_delays,
     namespace=NamespaceLevel("delayed_delivery_policies", Rest("delayedDelivery", missing=NO_POLICIES)),
     topic=TopicLevel(
@@ -85,10 +86,10 @@ DELAYED_DELIVERY: Final = PolicyRow(
         },
         main="active",
     ),
-    merge=memberwise({"active": flag_of, "tickTime": long_of}),
-    followed_by=("topic/persistent.py",),
-    text="Whether messages wait for their delivery time, and how exactly. A longest delay (`maxDeliveryDelayInMillis`) "
-    "is not built.",
+    merge=memberwise({"active": flag_of, "tickTime": long_of, "maxDeliveryDelayInMillis": long_of}),
+    followed_by=("topic/persistent.py", "topic/delays.py"),
+    text="Whether messages wait for their delivery time, and how exactly; one that is to wait for longer than "
+    "`maxDeliveryDelayInMillis` is refused (0 and less: none is).",
 )
 SUBSCRIPTION_TYPES_ENABLED: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     name="subscriptionTypesEnabled",
@@ -127,7 +128,7 @@ DISPATCHER_PAUSE: Final = PolicyRow(
     read=flag_of,
     otherwise=False,
     check=check_boolean,
-    of_broker=lambda: False,
+    keys=("dispatcherPauseOnAckStatePersistentEnabled",),
     namespace=NamespaceLevel(
         "dispatcherPauseOnAckStatePersistentEnabled",
         Rest("dispatcherPauseOnAckStatePersistent", unset=False, fixed=True),
@@ -136,8 +137,9 @@ DISPATCHER_PAUSE: Final = PolicyRow(
         {"dispatcherPauseOnAckStatePersistentEnabled": optional("boolean")},
         Rest("dispatcherPauseOnAckStatePersistent", unset=False, fixed=True),
     ),
-    unbuilt="pausing dispatch until acknowledgements are stored",
-    text="Whether dispatch waits until acknowledgements are stored.",
+    followed_by=("topic/persistent.py",),
+    text="Whether Shared and Key_Shared subscriptions are sent nothing new while they have more ranges of acknowledged "
+    "messages than `managedLedgerMaxUnackedRangesToPersist`.",
 )
 ENTRY_FILTERS: Final = PolicyRow(
     name="entryFilters",

@@ -22,7 +22,6 @@ from geminga.broker.policies.core.row import NO_POLICIES, NamespaceLevel, Nothin
 from geminga.broker.policies.core.values import check_dispatch_rate, check_publish_rate, check_subscribe_rate
 
 _DATA: Final = "org.apache.pulsar.common.policies.data"
-_UNBUILT: Final = "rates of geo-replication"
 _DISPATCH: Final = optional(
     record(
         f"{_DATA}.impl.DispatchRateImpl",
@@ -101,7 +100,9 @@ DISPATCH_RATE: Final = PolicyRow(
         "dispatchThrottlingRateRelativeToPublishRate",
     ),
     of_broker=_dispatch,
-    namespace=NamespaceLevel("topicDispatchRate", Rest("dispatchRate"), new={}, is_per_cluster=True),
+    namespace=NamespaceLevel(
+        "topicDispatchRate", Rest("dispatchRate"), new={}, is_per_cluster=True, older_name="clusterDispatchRate"
+    ),
     topic=TopicLevel({"dispatchRate": _DISPATCH}, Rest("dispatchRate", nothing=Nothing.CHANGES_NOTHING)),
     followed_by=("publishing/rates.py",),
     text="What is delivered of a topic in a period, to all subscriptions together.",
@@ -194,8 +195,8 @@ CLUSTER_DISPATCH_RATE: Final[PolicyRow[Any]] = PolicyRow(
     otherwise=None,
     check=_check_clusters,
     namespace=NamespaceLevel("clusterDispatchRate", new={}),
-    unbuilt=_UNBUILT,
-    text="What Pulsar's older versions called `dispatchRate`.",
+    followed_by=("policies/core/rate_rows.py",),
+    text="What Pulsar's older versions called `dispatchRate`; it counts where that one is not set.",
 )
 
 ROWS: Final = (

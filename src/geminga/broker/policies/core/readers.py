@@ -85,6 +85,8 @@ class Delays(NamedTuple):
 
     is_active: bool = True
     tick_ms: int = 1000
+    #: A message that is to wait for longer is refused; 0: none is.
+    longest_ms: int = 0
 
 
 class TopicCreation(NamedTuple):
@@ -198,7 +200,9 @@ def delays_of(value: Json) -> Delays | None:
     if not isinstance(value, dict):
         return None
     is_active, tick_ms = flag_of(value.get("active")), long_of(value.get("tickTime"))
-    return Delays(is_active is not False, max(1, tick_ms if tick_ms is not None else Delays().tick_ms))
+    longest_ms = long_of(value.get("maxDeliveryDelayInMillis"))
+    tick_ms = max(1, tick_ms if tick_ms is not None else Delays().tick_ms)
+    return Delays(is_active is not False, tick_ms, max(0, longest_ms or 0))
 
 
 def types_of(value: Json) -> tuple[str, ...] | None:

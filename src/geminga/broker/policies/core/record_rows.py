@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from geminga.broker.access.core.actions import PolicyName
@@ -28,6 +30,23 @@ from geminga.broker.policies.core.values import (
 
 #: Pulsar's ``SubscriptionAuthMode``.
 AUTH_MODES: Final = ("None", "Prefix")
+_LABEL: Final = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
+#: Labels that metrics of topics have for something else.
+_TAKEN: Final = (
+    "broker",
+    "cluster",
+    "consumer_id",
+    "consumer_name",
+    "le",
+    "namespace",
+    "partition",
+    "producer_id",
+    "producer_name",
+    "quantile",
+    "remote_cluster",
+    "subscription",
+    "topic",
+)
 _NOBODY: Final[dict[str, Json]] = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}
 
 
@@ -45,6 +64,33 @@ def _samples(value: Json) -> Json:
     return {
         cluster: number_of(rate, cluster) for cluster, rate in object_of(value, "latency_stats_sample_rate").items()
     }
+
+
+def is_label(text: str) -> bool:
+    """Whether metrics can have such a label beside those that they have anyway."""
+    return _LABEL.fullmatch(text) is not None and text not in _TAKEN
+
+
+def _label_names(value: Json) -> Json:
+    names = texts_of(value, "the body")
+    wrong = next((name for name in names if name.strip() and not is_label(name)), None)
+    if wrong is not None:
+        others = ", ".join(_TAKEN)
+        raise BodyError(f"{shown(wrong)} can not be a label of metrics: of letters, digits and _, and none of {others}")
+    return [*names]
+
+
+def _keys(names: object) -> Json:
+    return [*names] or None if isinstance(names, tuple) else None
+
+
+def _all(levels: Sequence[Json]) -> Json:
+    found = [name for level in levels if isinstance(level, list) for name in level]
+    return [*dict.fromkeys(found)]
+
+
+def _any(levels: Sequence[Json]) -> Json:
+    return any(level is True for level in levels)
 
 
 def _auth_mode(value: Json) -> Json:
@@ -137,8 +183,8 @@ LATENCY_SAMPLES: Final[PolicyRow[Any]] = PolicyRow(
     otherwise=None,
     check=_samples,
     namespace=NamespaceLevel("latency_stats_sample_rate", new={}),
-    unbuilt="latency statistics by namespace",
-    text="How many publishes are measured.",
+    followed_by=("rest/namespace_routes/namespaces.py",),
+    text="Kept and told. Pulsar's broker does not read it either: `/metrics` has the latencies of all publishes.",
 )
 ENCRYPTION: Final = PolicyRow(
     name="encryptionRequired",
@@ -146,14 +192,17 @@ ENCRYPTION: Final = PolicyRow(
     read=flag_of,
     otherwise=False,
     check=check_boolean,
+    keys=("encryptionRequireOnProducer",),
     namespace=NamespaceLevel(
         "encryption_required",
         Rest("encryptionRequired", nothing=Nothing.IS_REFUSED, unset=False),
         new=False,
         removed=False,
     ),
-    unbuilt="required encryption",
-    text="Whether producers must encrypt. The broker's own `encryptionRequireOnProducer` is built.",
+    merge=_any,
+    followed_by=("topic/base.py",),
+    text="Whether producers must encrypt: those that do not say so, and messages without keys, are refused. Where "
+    "the broker requires it, no namespace does without.",
 )
 SUBSCRIPTION_AUTH: Final = PolicyRow(
     name="subscriptionAuthMode",
@@ -172,10 +221,14 @@ METRIC_LABELS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     policy=PolicyName.ALLOW_CUSTOM_METRIC_LABELS,
     read=texts_value_of,
     otherwise=(),
-    check=lambda value: [*texts_of(value, "the body")],
+    check=_label_names,
+    keys=("allowedTopicPropertyKeysForMetrics",),
+    of_broker=_keys,
     namespace=NamespaceLevel("allowed_topic_property_keys_for_metrics", Rest("allowedTopicPropertyKeysForMetrics")),
-    unbuilt="properties of topics in metrics",
-    text="Properties of topics that become labels of metrics.",
+    merge=_all,
+    followed_by=("composition/metric_labels.py",),
+    text="Properties of topics that become labels of metrics with `exposeCustomTopicMetricLabelsEnabled`: those of "
+    "namespace and broker together.",
 )
 RESOURCE_GROUP: Final = PolicyRow(
     name="resourcegroup",

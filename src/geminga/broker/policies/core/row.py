@@ -75,6 +75,8 @@ class NamespaceLevel(NamedTuple):
     is_per_cluster: bool = False
     #: A member that an older version wrote instead, and what its value is in the present one.
     older: tuple[str, Mapping[str, str]] | None = None
+    #: Of values by cluster: the member that an older version wrote instead; it counts where this one says nothing.
+    older_name: str = ""
 
     def reported(self, document: Mapping[str, Json], cluster: str) -> Json:
         """What a reader is given; None: nothing is set."""
@@ -91,6 +93,9 @@ class NamespaceLevel(NamedTuple):
         if value is None and self.older is not None:
             old = document.get(self.older[0])
             value = self.older[1].get(old) if isinstance(old, str) else None
+        if value is None and self.older_name:
+            values = document.get(self.older_name)
+            value = values.get(cluster) if isinstance(values, dict) else None
         return value
 
     def changed(self, document: Mapping[str, Json], cluster: str, value: Json) -> Document:

@@ -218,8 +218,8 @@ IS_GLOBAL: Final = PolicyRow(
     otherwise=False,
     check=lambda value: boolean_of(value, "isGlobal"),
     topic=TopicLevel({"isGlobal": optional("boolean")}),
-    unbuilt="policies of topics for all clusters",
-    text="Marks a topic's policies that hold in all clusters: they are read, and count less than the topic's others.",
+    followed_by=("system_topics/namespace_events.py",),
+    text="Marks a topic's policies that hold in all clusters, and count less than the topic's others.",
 )
 
 ROWS: Final = (

@@ -16,7 +16,6 @@ from geminga.broker.core.coercion import (
     BodyError,
     Document,
     Json,
-    NotBuiltError,
     boolean_of,
     number_of,
     object_of,
@@ -45,7 +44,6 @@ QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consume
 #: Limits of a quota and their largest values. ``limit`` is what ``limitSize`` was called.
 QUOTA_LIMITS: Final = {"limitSize": LONG_MAX, "limitTime": INT_MAX}
 #: A member of ``DelayedDeliveryPolicies`` whose effect is missing.
-LONGEST_DELAY: Final = "maxDeliveryDelayInMillis (a longest delay of messages)"
 _TOPIC_TYPES: Final = ("partitioned", "non-partitioned")
 
 
@@ -258,8 +256,6 @@ def check_delayed_delivery(value: Json) -> Document:
     if tick_ms < 1:
         raise PreconditionFailedError("tickTime must be 1 or more milliseconds")
     longest_ms = _member_number(document, "maxDeliveryDelayInMillis", LONG_MAX, 0)
-    if longest_ms > 0:
-        raise NotBuiltError(LONGEST_DELAY)
     return {"tickTime": tick_ms, "active": is_active, "maxDeliveryDelayInMillis": longest_ms}
 
 

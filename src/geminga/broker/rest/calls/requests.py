@@ -188,6 +188,12 @@ def topic_of(request: Request, domain: str = "") -> TopicName:
     return TopicName.parse(f"{domain}://{tenant}/{namespace}/{local}")
 
 
+def number_setting(request: Request, key: str) -> int:
+    """A number of the broker's configuration, by Pulsar's key, as it is now."""
+    value = context_of(request).policies.settings[key]
+    return value if isinstance(value, int) else 0
+
+
 # ---- query and body
 
 

@@ -16,6 +16,7 @@ from geminga.broker.rest.calls.requests import (
     json_response,
     namespace_of,
     no_content,
+    number_setting,
     object_body,
     path_text,
 )
@@ -25,7 +26,8 @@ from geminga.broker.rest.namespace_routes.bundles import cut_of
 from geminga.broker.rest.namespace_routes.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.broker.rest.namespace_routes.policies import checked_policies
 from geminga.broker.rest.namespace_routes.replication import require_no_peers
-from geminga.model.errors import NotFoundError
+from geminga.broker.subscription.limits import is_reached
+from geminga.model.errors import NotFoundError, PreconditionFailedError
 
 #: Pulsar's ``mode`` of a list of topics, and the broker's.
 MODES = {"PERSISTENT": TopicMode.PERSISTENT, "NON_PERSISTENT": TopicMode.NON_PERSISTENT, "ALL": TopicMode.ALL}
@@ -56,7 +58,10 @@ async def create_namespace(request: Request) -> Response:
     """Create, with policies in the body or with defaults."""
     context, namespace = context_of(request), namespace_of(request)
     given = await object_body(request)
-    await context.resources.tenants.get(namespace.partition("/")[0])
+    tenant, most = namespace.partition("/")[0], number_setting(request, "maxNamespacesPerTenant")
+    await context.resources.tenants.get(tenant)
+    if is_reached(most, len(await context.resources.namespaces.list(tenant)) if most else 0):
+        raise PreconditionFailedError(f"Exceed the maximum number of namespace in tenant :{tenant}")
     policies = checked_policies(given, namespace)
     # As in Pulsar: this cluster, whatever else the tenant may use.
     policies["replication_clusters"] = policies.get("replication_clusters") or [context.cluster]

@@ -15,10 +15,13 @@ from geminga.broker.rest.calls.requests import (
     json_body,
     json_response,
     no_content,
+    number_setting,
     path_text,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
+from geminga.broker.subscription.limits import is_reached
+from geminga.model.errors import PreconditionFailedError
 
 
 async def list_tenants(request: Request) -> Response:
@@ -33,7 +36,9 @@ async def get_tenant(request: Request) -> Response:
 
 async def create_tenant(request: Request) -> Response:
     """Create."""
-    tenants = context_of(request).resources.tenants
+    tenants, most = context_of(request).resources.tenants, number_setting(request, "maxTenants")
+    if is_reached(most, len(await tenants.list()) if most else 0):
+        raise PreconditionFailedError("Exceed the maximum number of tenants")
     await tenants.create(path_text(request, "tenant"), await _info(request))
     return no_content()
 

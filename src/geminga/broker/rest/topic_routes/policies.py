@@ -1,7 +1,8 @@
 """Policies of a topic, one by one: read, set, remove.
 
 Reading one that is not set here answers 200 without a body; with ``applied=true`` what holds is given: the topic's,
-else the namespace's, else the broker's.
+else the topic's for all clusters, else the namespace's, else the broker's. ``isGlobal=true`` asks for, and sets, those
+for all clusters.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import PolicyName, reading, writing
+from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.core.coercion import BodyError, NotBuiltError, number_of, shown
 from geminga.broker.peers.topics import policies_topic
 from geminga.broker.policies.core.deletion_rows import BACKLOG_QUOTAS
@@ -22,9 +24,9 @@ from geminga.broker.policies.core.record_rows import REPLICATION_CLUSTERS_LEVEL
 from geminga.broker.policies.core.row import Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.policies.core.values import check_dispatch_rate, check_quota
-from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota
+from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Levels, Quota
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.calls.core.unbuilt import NON_PERSISTENT_POLICIES, refuse_parameter
+from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES
 from geminga.broker.rest.calls.owners import is_authoritative
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
@@ -77,22 +79,43 @@ async def _existing_topic(request: Request) -> TopicName:
     topics, name = context_of(request).topics, topic_of(request)
     if name.is_partition:
         raise PreconditionFailedError("Not allowed to set/get topic policy for a partition")
-    await require_topic(topics, name)
-    refuse_parameter(request.query_params, "isGlobal")
-    if not name.is_persistent:
-        raise NotBuiltError(NON_PERSISTENT_POLICIES)
+    if not await _is_loaded_elsewhere(topics, name):
+        await require_topic(topics, name)
     return name
 
 
+async def _is_loaded_elsewhere(topics: AdministeredTopics, name: TopicName) -> bool:
+    """Nothing is stored of a topic that is not persistent: there is one while a broker has it."""
+    if name.is_persistent or topics.elsewhere is None or await topics.registry.exists(name):
+        return False
+    if await topics.resources.namespaces.find(name.namespace) is None:
+        return False
+    return str(name) in await topics.elsewhere.non_persistent(name.namespace)
+
+
+def _is_global(request: Request) -> bool:
+    """Whether policies for all clusters are asked for, which count less than the topic's others."""
+    return flag(request, "isGlobal")
+
+
 async def _document(request: Request, name: TopicName) -> Document:
-    found = await context_of(request).policies.topics.get(name, is_exact=True)
-    return dict(found.document) if found is not None else {}
+    found = await context_of(request).policies.topics.get(name, is_exact=True) or NO_TOPIC_POLICIES
+    return dict(found.for_all if _is_global(request) else found.document)
+
+
+async def _levels(request: Request, name: TopicName) -> Levels:
+    """What holds; for all clusters: what would where the topic has nothing else."""
+    levels = await context_of(request).policies.levels_of(name)
+    return levels._replace(topic={}) if _is_global(request) else levels
+
+
+async def _change(request: Request, name: TopicName, change: Callable[[Document], Document]) -> None:
+    await context_of(request).policies.topics.update(name, change, is_global=_is_global(request))
 
 
 async def _set(request: Request, row: PolicyRow[Any], level: TopicLevel, value: Json) -> Response:
     name = await _existing_topic(request)
-    store = context_of(request).policies.topics
-    await store.update(name, lambda document: level.changed(document, value))
+    await _change(request, name, lambda document: level.changed(document, value))
     return no_content()
 
 
@@ -119,7 +142,7 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
         name = await _existing_topic(request)
         value = level.reported(await _document(request, name))
         if value is None and flag(request, "applied"):
-            value = (await context_of(request).policies.levels_of(name)).merged(row)
+            value = (await _levels(request, name)).merged(row)
         if value is None:
             value = rest.unset
         return nothing_set(rest.unset_status) if value is None else json_response(level.shown(value))
@@ -155,8 +178,7 @@ async def get_quotas(request: Request) -> Response:
     name = await _existing_topic(request)
     quotas = _quotas(await _document(request, name))
     if not quotas and flag(request, "applied"):
-        levels = await context_of(request).policies.levels_of(name)
-        found = levels.value(BACKLOG_QUOTAS)
+        found = (await _levels(request, name)).value(BACKLOG_QUOTAS)
         quotas = {
             kind: _quota_document(kind, quota)
             for kind, quota in ((SIZE_QUOTA, found.size), (AGE_QUOTA, found.age))
@@ -184,7 +206,7 @@ async def _change_quotas(request: Request, name: TopicName, change: Callable[[Do
     def apply(document: Document) -> Document:
         return {**document, "backLogQuotaMap": change(_quotas(document)) or None}
 
-    await context_of(request).policies.topics.update(name, apply)
+    await _change(request, name, apply)
 
 
 def _quotas(document: Document) -> Document:
@@ -211,7 +233,7 @@ async def set_clusters(request: Request) -> Response:
     """This cluster and others, to which the topic's messages are copied from now on."""
     name, local = await _existing_topic(request), context_of(request).cluster
     clusters = clusters_in(await json_body(request))
-    if local not in clusters:
+    if local not in clusters and not _is_global(request):
         raise PreconditionFailedError(
             "Can not remove local cluster from the local topic-level replication clusters policy"
         )
@@ -222,18 +244,14 @@ async def set_clusters(request: Request) -> Response:
     policies = await context.resources.namespaces.get(name.namespace)
     allowed = policies.document.get("allowed_clusters")
     require_allowed(allowed if isinstance(allowed, list) else [], name.namespace, clusters)
-    await context.policies.topics.update(
-        name, lambda document: REPLICATION_CLUSTERS_LEVEL.changed(document, [*clusters])
-    )
+    await _change(request, name, lambda document: REPLICATION_CLUSTERS_LEVEL.changed(document, [*clusters]))
     return no_content()
 
 
 async def remove_clusters(request: Request) -> Response:
     """Those of the namespace hold."""
     name = await _existing_topic(request)
-    await context_of(request).policies.topics.update(
-        name, lambda document: REPLICATION_CLUSTERS_LEVEL.changed(document, None)
-    )
+    await _change(request, name, lambda document: REPLICATION_CLUSTERS_LEVEL.changed(document, None))
     return no_content()
 
 
@@ -242,7 +260,7 @@ async def get_single_rate(request: Request) -> Response:
     name = await _existing_topic(request)
     value = _single_rate(await _document(request, name), subscription_name(request))
     if value is None and flag(request, "applied"):
-        value = (await context_of(request).policies.levels_of(name)).merged(SUBSCRIPTION_DISPATCH_RATE)
+        value = (await _levels(request, name)).merged(SUBSCRIPTION_DISPATCH_RATE)
     return nothing_set(200) if value is None else json_response(value)
 
 
@@ -274,7 +292,7 @@ async def _change_single_rate(request: Request, name: TopicName, value: Json) ->
             policies[subscription] = own
         return {**document, _SINGLE: policies or None}
 
-    await context_of(request).policies.topics.update(name, apply)
+    await _change(request, name, apply)
 
 
 def _single_rate(document: Document, subscription: str) -> Json:

@@ -9,8 +9,10 @@ import pytest
 
 from geminga.broker.access.core.actions import PolicyName
 from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.core.coercion import Json
 from geminga.broker.policies.core.delivery_rows import DELAYED_DELIVERY
 from geminga.broker.policies.core.rate_rows import DISPATCH_RATE
+from geminga.broker.policies.core.rates import dispatch_rate_of
 from geminga.broker.policies.core.record_rows import PROPERTIES
 from geminga.broker.policies.core.row import PolicyRow
 from geminga.broker.policies.core.rows import ROWS
@@ -105,7 +107,7 @@ def test_a_policy_of_several_fields_is_set_and_told_as_one() -> None:
     assert level.reported({"delayedDeliveryTickTimeMillis": 5}) is None
     # The tick alone, which older versions could set, counts all the same.
     only_tick = level.stored({"delayedDeliveryTickTimeMillis": 5})
-    assert DELAYED_DELIVERY.value_of([only_tick, {"active": False, "tickTime": 7}]) == (False, 5)
+    assert DELAYED_DELIVERY.value_of([only_tick, {"active": False, "tickTime": 7}]) == (False, 5, 0)
 
 
 def test_quorums_that_can_not_be_set_nothing() -> None:
@@ -120,3 +122,22 @@ def test_properties_of_a_namespace_have_bounds() -> None:
     for given in ({str(number): "" for number in range(1001)}, {"a": "x" * (128 * 1024)}, {"a": None}, {"a": []}, 3):
         with pytest.raises(Exception, match=r"must be|at most"):
             PROPERTIES.check(given)
+
+
+def test_the_older_name_of_the_dispatch_rate_counts_last() -> None:
+    """What a namespace of Pulsar 2.2 has: followed where nothing else is set, and no answer to who asks for it."""
+
+    def rate(messages: int) -> Json:
+        return {"here": {"dispatchThrottlingRateInMsg": messages, "ratePeriodInSecond": 1}, "there": {}}
+
+    old: dict[str, Json] = {"clusterDispatchRate": rate(5)}
+    both = {**old, "topicDispatchRate": rate(7)}
+    level = DISPATCH_RATE.namespace
+    assert level is not None
+    for document, expected in ((old, 5), (both, 7), ({}, None)):
+        found = dispatch_rate_of(level.stored(document, "here"))
+        assert (found.messages if found is not None else None) == expected
+        assert dispatch_rate_of(level.stored(document, "there")) is None
+    assert level.reported(old, "here") is None
+    for wrong in ({"clusterDispatchRate": 5}, {"clusterDispatchRate": {"here": 5}}):
+        assert dispatch_rate_of(level.stored(wrong, "here")) is None

@@ -44,7 +44,7 @@ def test_what_is_stored_has_numbers_whatever_came() -> None:
         (check_retention, retention(-2, 5), 400),
         (check_retention, retention(1 << 31, 5), 400),
         (check_delayed_delivery, {"active": True, "tickTime": 0}, 412),
-        (check_delayed_delivery, {"active": True, "tickTime": 1, "maxDeliveryDelayInMillis": "5"}, 501),
+        (check_delayed_delivery, {"active": True, "tickTime": 1, "maxDeliveryDelayInMillis": "x"}, 400),
         (check_topic_creation, {}, 400),
         (check_topic_creation, {"allowAutoTopicCreation": True, "topicType": "round"}, 412),
         (check_topic_creation, {"allowAutoTopicCreation": "true", "topicType": "partitioned"}, 412),

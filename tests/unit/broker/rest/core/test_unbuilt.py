@@ -11,12 +11,9 @@ from geminga.broker.policies.core.row import PolicyRow
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.rest.calls.core import unbuilt
 from geminga.broker.rest.calls.core.unbuilt import (
-    DELAY_FIELDS,
     NAMESPACE_FIELDS,
-    PARAMETERS,
     ROUTES,
     TOPIC_PROPERTIES,
-    refuse_parameter,
     refuse_unbuilt,
 )
 from geminga.model.errors import PreconditionFailedError
@@ -35,25 +32,15 @@ def test_error_is_501_and_says_what_is_missing() -> None:
 
 #: Members of documents -> values that mean "not set", that set something, and that can be none.
 VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
-    "encryption_required": ([False, "false", 0], [True, "true", 1], ["x", [], {}]),
     "subscription_auth_mode": (["None"], ["Prefix"], ["none", 5, []]),
-    "clusterDispatchRate": (
-        [{}, {"c": {"dispatchThrottlingRateInMsg": -1}}],
-        [{"c": {"dispatchThrottlingRateInMsg": 1}}],
-        ["x", {"c": 5}],
-    ),
-    "latency_stats_sample_rate": ([{}, {"c": 0}, {"c": -1}], [{"c": 1}], [5, {"c": "x"}]),
-    "allowed_topic_property_keys_for_metrics": ([[], [""], [" "]], [["team"], ["", "team"]], ["x", {}]),
     "resource_group_name": ([""], ["group"], [[], {}]),
     "migrated": ([False, "false"], [True], ["x"]),
-    "dispatcherPauseOnAckStatePersistentEnabled": ([False], [True], ["x"]),
     "entryFilters": ([{}, {"entryFilterNames": ""}, {"entryFilterNames": " "}], [{"entryFilterNames": "f"}], ["x", 5]),
-    "maxDeliveryDelayInMillis": ([0, -1], [1, "x"], []),
     "PULSAR.SHADOW_SOURCE": ([], ["persistent://a/b/c", ""], []),
 }
 
 
-@pytest.mark.parametrize("field", [*NAMESPACE_FIELDS, *DELAY_FIELDS, *TOPIC_PROPERTIES], ids=lambda field: field.key)
+@pytest.mark.parametrize("field", [*NAMESPACE_FIELDS, *TOPIC_PROPERTIES], ids=lambda field: field.key)
 def test_field_is_refused_when_it_is_set_and_taken_when_it_is_not(field: unbuilt.UnbuiltField) -> None:
     unset, values, wrong = VALUES[field.key]
     for value in (None, *unset):
@@ -69,7 +56,7 @@ def test_field_is_refused_when_it_is_set_and_taken_when_it_is_not(field: unbuilt
 @pytest.mark.parametrize("row", [row for row in ROWS if row.unbuilt], ids=lambda row: row.name)
 def test_what_a_policy_that_is_not_built_takes_sets_nothing(row: PolicyRow[object]) -> None:
     """The same rule for each path that sets one: what its reader makes of it is what holds anyway."""
-    unset = {"shadowTopics": [[""]], "replicationClusters": [[], [""]], "isGlobal": [False]}
+    unset = {"shadowTopics": [[""]], "replicationClusters": [[], [""]]}
     level = row.namespace
     values = unset[row.name] if level is None else VALUES[level.key][0]
     for value in values:
@@ -78,12 +65,3 @@ def test_what_a_policy_that_is_not_built_takes_sets_nothing(row: PolicyRow[objec
         ):
             assert row.is_inert(row.check(one)), (row.name, one)
     assert row.is_inert(None)
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_parameter_is_refused_when_it_is_true(name: str) -> None:
-    refuse_parameter({}, name)
-    refuse_parameter({name: "false"}, name)
-    for text in ("true", "TRUE"):
-        with pytest.raises(NotBuiltError, match=name):
-            refuse_parameter({name: text}, name)

@@ -35,10 +35,6 @@ def _is_never_unset(value: Json) -> bool:
     return False
 
 
-def _is_at_most_zero(value: Json) -> bool:
-    return isinstance(value, int) and value <= 0
-
-
 def _names_nothing(value: Json) -> bool:
     """Whether a list is empty, but for blank texts: some tools write ``[""]`` for an empty one."""
     return isinstance(value, list) and all(isinstance(item, str) and not item.strip() for item in value)
@@ -202,16 +198,8 @@ NAMESPACE_FIELDS: Final[tuple[UnbuiltField, ...]] = tuple(
     for row in ROWS
     if row.unbuilt and row.namespace is not None
 )
-#: Of a ``DelayedDeliveryPolicies``, a namespace's or a topic's.
-DELAY_FIELDS: Final = (UnbuiltField("a longest delay of messages", "maxDeliveryDelayInMillis", _is_at_most_zero),)
 #: Of a topic's properties: a topic with this one would show another topic's messages.
 TOPIC_PROPERTIES: Final = (UnbuiltField("shadow topics", "PULSAR.SHADOW_SOURCE"),)
-#: What the paths of topics' policies say of non-persistent topics, which follow those of their namespace alone.
-NON_PERSISTENT_POLICIES: Final = "policies of non-persistent topics"
-#: Parameters of a query that ask for what is missing when they are true -> what that is.
-PARAMETERS: Final = {
-    "isGlobal": "policies of topics for all clusters",
-}
 
 
 def refuse_unbuilt(document: Mapping[str, Json], fields: Iterable[UnbuiltField]) -> None:
@@ -220,9 +208,3 @@ def refuse_unbuilt(document: Mapping[str, Json], fields: Iterable[UnbuiltField])
         value = document.get(field.key)
         if value is not None and not field.is_unset(value):
             raise NotBuiltError(f"{field.key} ({field.what})")
-
-
-def refuse_parameter(query: Mapping[str, str], name: str) -> None:
-    """Raise :class:`NotBuiltError` if the query says ``name=true``, one of :data:`PARAMETERS`."""
-    if query.get(name, "").lower() == "true":
-        raise NotBuiltError(f"{name} ({PARAMETERS[name]})")
