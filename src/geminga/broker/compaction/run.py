@@ -9,8 +9,9 @@ durable. Loaded by the first compaction.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from geminga.broker.compaction.ledger import CompactedLedger
 from geminga.broker.core.compaction.entry_messages import kept_of, messages_of
@@ -37,6 +38,8 @@ ENTRIES_PER_TURN: Final = 50
 TURN_S: Final = 0.001
 #: Written and not confirmed: more waits.
 WINDOW_BYTES: Final = 4 << 20
+
+T = TypeVar("T")
 
 BEGUN: Final = "compaction.ledger_begun"
 WRITTEN: Final = "compaction.ledger_written"
@@ -92,8 +95,7 @@ class CompactionRun:
                     await turns.next()
                 if self._is_hidden(entry):
                     continue
-                first = number
-                count, data = kept_of(entry.data, lambda index, first=first: first + index in newest.kept)  # type: ignore[misc]
+                count, data = await _through(kept_of(entry.data, partial(newest.kept.bits, number)), turns)
                 number += count
                 if data is not None:
                     kept.append(encode_compacted(CompactedEntry(entry.position, data)))
@@ -113,8 +115,12 @@ class CompactionRun:
                 for entry in entries:
                     if turns.is_over():
                         await turns.next()
-                    if not self._is_hidden(entry):
-                        newest.add(messages_of(entry.data))
+                    if self._is_hidden(entry):
+                        continue
+                    for piece in (await _through(messages_of(entry.data), turns)).pieces():
+                        newest.add(piece)
+                        if turns.is_over():
+                            await turns.next()
             for _ in newest.settle():
                 if turns.is_over():
                     await turns.next()
@@ -169,6 +175,18 @@ class CompactionRun:
             "pulsar/compacted-topic": str(self._topic.name).encode(),
             "pulsar/compacted-to": pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id).SerializeToString(),
         }
+
+
+async def _through(steps: Generator[None, None, T], turns: Turns) -> T:
+    """What the steps come to; others have their turn in between."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        if turns.is_over():
+            await turns.next()
 
 
 async def name_it(cursor: ManagedCursor, horizon: Position, ledger_id: int) -> None:

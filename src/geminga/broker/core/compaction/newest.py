@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from struct import Struct, unpack_from
 from typing import Final, Protocol
 
-from geminga.broker.core.compaction.entry_messages import ChunkPart, EntryMessages, Key
+from geminga.broker.core.compaction.entry_messages import DELETES, IS_GONE, ChunkPart, EntryMessages, Key
 
-#: What a key takes in the table beside its own bytes: a text, a number, a slot of a dictionary that grows.
+#: What a key takes in the table beside its own bytes: an object, a number, a slot of a dictionary that grows.
 KEY_BYTES: Final = 200
 #: Messages in parts whose other parts did not come yet; the oldest are kept without being anybody's newest.
 OPEN_CHUNKS_MAX: Final = 10_000
@@ -24,8 +24,8 @@ RUNS: Final = 256
 STEP_KEYS: Final = 500
 #: Keys of a full table that go elsewhere with each message that comes.
 PUT_AWAY_KEYS: Final = 4
-#: Of a record in a run: bytes of the key, how many numbers, and whether the key is text.
-_HEAD: Final = Struct(">IIB")
+#: Of a record in a run: bytes of the key, and how many numbers.
+_HEAD: Final = Struct(">II")
 _NUMBER: Final = Struct(">Q")
 
 
@@ -36,8 +36,8 @@ class Spill(Protocol):
         """Behind all that was written to this run. Raises StorageError."""
         ...
 
-    def read(self, run: int) -> bytes:
-        """All that was written to it. Raises StorageError."""
+    def read(self, run: int) -> Iterator[bytes]:
+        """All that was written to it, in blocks of whole records. Raises StorageError."""
         ...
 
     def close(self) -> None:
@@ -48,25 +48,28 @@ class Spill(Protocol):
 class KeptMessages:
     """A bit for each message, by its number."""
 
-    __slots__ = ("_bits",)
+    __slots__ = ("_bits", "_count")
 
     def __init__(self) -> None:
         self._bits = bytearray()
+        self._count = 0
 
     def add(self, number: int) -> None:
-        """It is kept."""
+        """It is kept, and was not before."""
         index = number >> 3
         bits = self._bits
         if index >= len(bits):
             bits.extend(bytes(index + 1 - len(bits) + (len(bits) >> 3)))
         bits[index] |= 1 << (number & 7)
+        self._count += 1
+
+    def bits(self, first: int, count: int) -> int:
+        """A bit for each of ``count`` messages from ``first`` on, the lowest for the first."""
+        found = int.from_bytes(self._bits[first >> 3 : (first + count + 7) >> 3], "little")
+        return (found >> (first & 7)) & ((1 << count) - 1)
 
     def __len__(self) -> int:
-        return int.from_bytes(self._bits, "big").bit_count()
-
-    def __contains__(self, number: int) -> bool:
-        index = number >> 3
-        return index < len(self._bits) and bool(self._bits[index] >> (number & 7) & 1)
+        return self._count
 
 
 #: The numbers of a key's newest message: one, or those of its parts; none: the key was deleted.
@@ -95,7 +98,7 @@ class NewestMessages:
         self._keeps_null_keys = keeps_null_keys
         self._bytes_max = bytes_max
         self._new_spill = new_spill
-        self._table: dict[str | bytes, _Numbers] = {}
+        self._table: dict[bytes, _Numbers] = {}
         self._table_bytes = 0
         self._spill: Spill | None = None
         #: Messages in parts that are not complete, by series.
@@ -108,18 +111,22 @@ class NewestMessages:
         self.total_keys = 0
 
     def add(self, entry: EntryMessages) -> None:
-        """The next entry of the log. May raise StorageError."""
+        """The next entry of the log, or the next piece of one. May raise StorageError."""
+        first = self.count
+        if entry.chunk is not None:
+            self._add_chunk(entry.keys[0], entry.chunk)
+            return
+        keys, flags = entry.keys, entry.flags
+        self.count += len(keys)
         if entry.is_whole:
-            for _ in entry.messages:
-                self.kept.add(self.count)
-                self.count += 1
-        elif entry.chunk is not None:
-            self._add_chunk(entry.messages[0].key, entry.chunk)
+            self._keep(range(first, self.count))
+        elif self._spill is None and not any(flags) and None not in keys:
+            # As nearly all are: no step for each message.
+            self._set_all(keys, first)  # type: ignore[arg-type]  # no None among them
         else:
-            for key, is_null, is_gone in entry.messages:
-                if not is_gone:
-                    self._newest(key, _DELETED if is_null else self.count)
-                self.count += 1
+            for number, (key, flag) in enumerate(zip(keys, flags, strict=True), first):
+                if not flag & IS_GONE:
+                    self._newest(key, _DELETED if flag & DELETES else number)
 
     def settle(self) -> Iterator[None]:
         """Judge all keys; yields now and then, so that others have their turn. May raise StorageError."""
@@ -135,8 +142,9 @@ class NewestMessages:
             self._put_away(STEP_KEYS)
             yield
         for run in range(RUNS):
-            table: dict[str | bytes, _Numbers] = {}
-            yield from _replay(self._spill.read(run), table)
+            table: dict[bytes, _Numbers] = {}
+            for block in self._spill.read(run):
+                yield from _replay(block, table)
             yield from self._judge(table)
         self.close()
 
@@ -147,12 +155,18 @@ class NewestMessages:
             self._spill = None
         self._table = {}
 
-    def _judge(self, table: dict[str | bytes, _Numbers]) -> Iterator[None]:
-        for step, numbers in enumerate(table.values()):
-            self.total_keys += 1
-            self._keep((numbers,) if isinstance(numbers, int) else numbers)
-            if not step % STEP_KEYS:
-                yield
+    def _judge(self, table: dict[bytes, _Numbers]) -> Iterator[None]:
+        """What is newest of each key is kept; ``table`` is empty then: to free a large one at once takes long."""
+        keep = self.kept.add
+        self.total_keys += len(table)
+        while table:
+            for _ in range(min(STEP_KEYS, len(table))):
+                numbers = table.popitem()[1]
+                if isinstance(numbers, int):
+                    keep(numbers)
+                else:
+                    self._keep(numbers)
+            yield
 
     def _keep(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -179,6 +193,19 @@ class NewestMessages:
         if series is not None:
             self._open[part.series] = series
 
+    def _set_all(self, keys: Sequence[bytes], first: int) -> None:
+        """The newest of these keys are the messages from ``first`` on, in order."""
+        table = self._table
+        news = set(keys).difference(table)
+        self._table_bytes += KEY_BYTES * len(news) + sum(map(len, news))
+        table.update(zip(keys, range(first, first + len(keys)), strict=True))
+        self._limit_table()
+
+    def _limit_table(self) -> None:
+        if self._table_bytes > self._bytes_max:
+            # The table goes there bit by bit, with what comes.
+            self._spill = self._new_spill()
+
     def _newest(self, key: Key, numbers: _Numbers) -> None:
         if key is None:
             if self._keeps_null_keys and numbers is not _DELETED:
@@ -202,9 +229,7 @@ class NewestMessages:
             self._table_bytes -= KEY_BYTES + len(key)
             return
         table[key] = numbers
-        if self._table_bytes > self._bytes_max:
-            # The table goes there bit by bit, with what comes.
-            self._spill = self._new_spill()
+        self._limit_table()
 
     def _put_away(self, keys: int) -> None:
         """The next so many of the table go where the rest is."""
@@ -214,24 +239,22 @@ class NewestMessages:
             spill.write(*_record(*table.popitem()))
 
 
-def _record(key: str | bytes, numbers: _Numbers) -> tuple[int, bytes]:
+def _record(key: bytes, numbers: _Numbers) -> tuple[int, bytes]:
     """The run that a key is in, and what is written there."""
-    is_text = isinstance(key, str)
-    raw = key.encode() if isinstance(key, str) else key
-    values: Sequence[int] = (numbers,) if isinstance(numbers, int) else numbers
-    head = _HEAD.pack(len(raw), len(values), is_text)
-    return hash(raw) % RUNS, b"".join((head, raw, *map(_NUMBER.pack, values)))
+    if isinstance(numbers, int):
+        return hash(key) % RUNS, b"%b%b%b" % (_HEAD.pack(len(key), 1), key, _NUMBER.pack(numbers))
+    head = _HEAD.pack(len(key), len(numbers))
+    return hash(key) % RUNS, b"".join((head, key, *map(_NUMBER.pack, numbers)))
 
 
-def _replay(data: bytes, table: dict[str | bytes, _Numbers]) -> Iterator[None]:
-    """What a run came to, into ``table``; yields now and then."""
+def _replay(data: bytes, table: dict[bytes, _Numbers]) -> Iterator[None]:
+    """What a block of a run came to, into ``table``; yields now and then."""
     position = step = 0
     while position < len(data):
-        size, count, is_text = _HEAD.unpack_from(data, position)
+        size, count = _HEAD.unpack_from(data, position)
         position += _HEAD.size
-        raw = data[position : position + size]
+        key = data[position : position + size]
         position += size
-        key: str | bytes = raw.decode() if is_text else raw
         if count:
             numbers = unpack_from(f">{count}Q", data, position)
             position += count * _NUMBER.size
@@ -241,3 +264,4 @@ def _replay(data: bytes, table: dict[str | bytes, _Numbers]) -> Iterator[None]:
         step += 1
         if not step % STEP_KEYS:
             yield
+    yield
