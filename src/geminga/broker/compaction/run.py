@@ -9,13 +9,13 @@ durable. Loaded by the first compaction.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from geminga.broker.compaction.ledger import CompactedLedger
-from geminga.broker.core.compaction.entry_messages import kept_of, messages_of
+from geminga.broker.core.compaction.entry_messages import Steps, T, taken_apart
 from geminga.broker.core.compaction.newest import RUNS, NewestMessages, Spill
+from geminga.broker.core.compaction.second_reading import SecondReading
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.managed_ledger.shared.ports import OpenLedger
 from geminga.model.errors import StorageError
@@ -38,8 +38,6 @@ ENTRIES_PER_TURN: Final = 50
 TURN_S: Final = 0.001
 #: Written and not confirmed: more waits.
 WINDOW_BYTES: Final = 4 << 20
-
-T = TypeVar("T")
 
 BEGUN: Final = "compaction.ledger_begun"
 WRITTEN: Final = "compaction.ledger_written"
@@ -87,19 +85,11 @@ class CompactionRun:
         crash_point(BEGUN)
         writer = _Writer(ledger)
         turns = Turns(topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN, turn_s=TURN_S)
-        number = 0
+        second = SecondReading(newest)
         async for entries in self._read():
-            kept: list[bytes] = []
-            for entry in entries:
-                if turns.is_over():
-                    await turns.next()
-                if self._is_hidden(entry):
-                    continue
-                count, data = await _through(kept_of(entry.data, partial(newest.kept.bits, number)), turns)
-                number += count
-                if data is not None:
-                    kept.append(encode_compacted(CompactedEntry(entry.position, data)))
-            await writer.write(kept)
+            steps = second.kept_of([entry.data for entry in entries], lambda at: self._is_hidden(entries[at]))  # noqa: B023
+            kept = await _through(steps, turns)
+            await writer.write([encode_compacted(CompactedEntry(entries[at].position, data)) for at, data in kept])
         await writer.drain()
         await ledger.close()
         crash_point(WRITTEN)
@@ -112,15 +102,13 @@ class CompactionRun:
         turns = Turns(self._topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN, turn_s=TURN_S)
         try:
             async for entries in self._read():
-                for entry in entries:
+                for found in taken_apart([None if self._is_hidden(entry) else entry.data for entry in entries]):
                     if turns.is_over():
                         await turns.next()
-                    if self._is_hidden(entry):
-                        continue
-                    for piece in (await _through(messages_of(entry.data), turns)).pieces():
-                        newest.add(piece)
-                        if turns.is_over():
-                            await turns.next()
+                    if found is not None:
+                        for _ in newest.add(found):
+                            if turns.is_over():
+                                await turns.next()
             for _ in newest.settle():
                 if turns.is_over():
                     await turns.next()
@@ -177,7 +165,7 @@ class CompactionRun:
         }
 
 
-async def _through(steps: Generator[None, None, T], turns: Turns) -> T:
+async def _through(steps: Steps[T], turns: Turns) -> T:
     """What the steps come to; others have their turn in between."""
     while True:
         try:

@@ -294,6 +294,7 @@ def test_a_run_that_is_cut_off_by_an_unload_changes_nothing(monkeypatch: pytest.
         horizon, ledger_id = before.horizon, before.served.ledger_id  # type: ignore[union-attr]
         await story.publish(*((f"k{number}", "v") for number in range(40)))
         monkeypatch.setattr(run, "ENTRIES_PER_TURN", 1)
+        monkeypatch.setattr(run, "READ_ENTRIES", 1)
         await compact(await story.topic())
         await settle()
         assert (await served(story)).is_running

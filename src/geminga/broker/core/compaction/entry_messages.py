@@ -8,9 +8,9 @@ What can not be judged stays as it is: an encrypted batch, one that can not be t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from operator import eq
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batches.batch_layout import (
@@ -29,6 +29,8 @@ Key = bytes | None
 BATCH_BYTES_MAX: Final = 64 << 20
 #: Messages of a batch that are looked at between two looks at the clock.
 STEP_MESSAGES: Final = 500
+#: ... and entries of one message.
+STEP_ENTRIES: Final = 50
 _UINT32_BYTES: Final = 4
 _GONE_METADATA: Final = pb.SingleMessageMetadata(compacted_out=True, payload_size=0).SerializeToString()
 #: Of a message that is left out of its batch: its place stays, so that the others keep their ids.
@@ -53,7 +55,8 @@ class ChunkPart(NamedTuple):
 
 
 class EntryMessages(NamedTuple):
-    """What an entry has, one of each column for a message: one message, those of a batch, or a part of one."""
+    """What an entry has, one of each column for a message: one message, those of a batch, or a part of one. Or what
+    several entries have that have one message each."""
 
     keys: Sequence[Key]
     #: ``DELETES`` and ``IS_GONE``.
@@ -62,65 +65,60 @@ class EntryMessages(NamedTuple):
     is_whole: bool = False
     #: None: its messages are complete.
     chunk: ChunkPart | None = None
-
-    def pieces(self) -> Iterator[EntryMessages]:
-        """The same in steps of a bounded time."""
-        if len(self.keys) <= STEP_MESSAGES:
-            yield self
-            return
-        for start in range(0, len(self.keys), STEP_MESSAGES):
-            step = slice(start, start + STEP_MESSAGES)
-            yield self._replace(keys=self.keys[step], flags=self.flags[step])
+    entries: int = 1
 
 
-#: Steps of a bounded time, with nothing to say but what they come to.
-Steps = Generator[None, None, EntryMessages]
-#: An entry that says nothing to consumers: a marker.
+#: An entry that says nothing to consumers: a marker, or one that they do not get.
 NOTHING: Final = EntryMessages((), b"")
+T = TypeVar("T")
+#: Steps of a bounded time, with nothing to say but what they come to.
+Steps = Generator[None, None, T]
 
 
-def messages_of(entry: bytes) -> Steps:
-    """What ``entry``, as it lies in the topic, has; as many messages as :func:`kept_of` counts."""
-    metadata, offset = split_entry(entry)
-    if metadata is None:
-        return _whole(1)
-    if metadata.HasField("marker_type"):
-        return NOTHING
-    if metadata.HasField("num_messages_in_batch"):
-        return (yield from _messages_of_batch(metadata, entry, offset))
-    key: Key = None
-    if metadata.HasField("partition_key"):
-        text: str | bytes = metadata.partition_key
-        key = text.encode() if isinstance(text, str) else text
-    if metadata.num_chunks_from_msg > 1:
-        part = ChunkPart(f"{metadata.uuid}", metadata.chunk_id, metadata.num_chunks_from_msg)
-        return EntryMessages((key,), _HAS_VALUE, chunk=part)
-    has_no_size = metadata.HasField("uncompressed_size") and not metadata.uncompressed_size
-    is_null = metadata.null_value or has_no_size or len(entry) == offset
-    return EntryMessages((key,), _IS_NULL if is_null else _HAS_VALUE)
+def taken_apart(entries: Iterable[bytes | None]) -> Iterator[EntryMessages | None]:
+    """What entries have, as they lie in the topic, in order. Of an entry that is None: nothing.
 
-
-def kept_of(entry: bytes, kept_bits: Callable[[int], int]) -> Generator[None, None, tuple[int, bytes | None]]:
-    """How many messages an entry has, and the entry with those of them that are kept; None: nothing of it.
-
-    ``kept_bits``: how many messages -> a bit for each that is kept, the lowest for the first.
+    Those of one message come together. None: another step of a bounded time.
     """
+    keys: list[Key] = []
+    flags = bytearray()
+    for entry in entries:
+        metadata, offset = (None, 0) if entry is None else split_entry(entry)
+        if entry is not None and metadata is not None and _is_single(metadata):
+            key, is_null = _single(metadata, len(entry) - offset)
+            keys.append(key)
+            flags.append(DELETES if is_null else 0)
+            if len(keys) < STEP_ENTRIES:
+                continue
+        if keys:
+            yield EntryMessages(keys, bytes(flags), entries=len(keys))
+            keys, flags = [], bytearray()
+        if entry is None:
+            yield NOTHING
+        elif metadata is None:
+            yield _whole(1)
+        elif not _is_single(metadata):
+            yield from _others(metadata, entry, offset)
+    if keys:
+        yield EntryMessages(keys, bytes(flags), entries=len(keys))
+
+
+def count_of(entry: bytes) -> int:
+    """How many messages an entry has."""
+    metadata, _ = split_entry(entry)
+    if metadata is None or metadata.HasField("num_messages_in_batch"):
+        return 1 if metadata is None else batch_size(metadata, len(entry))
+    return 0 if metadata.HasField("marker_type") else 1
+
+
+def repacked(entry: bytes, count: int, bits: int) -> Steps[bytes]:
+    """A batch of ``count`` messages with those of them that have a bit, the lowest for the first; as it was, if it can
+    not be taken apart."""
     metadata, offset = split_entry(entry)
-    if metadata is None or not metadata.HasField("num_messages_in_batch"):
-        if metadata is not None and metadata.HasField("marker_type"):
-            return 0, None
-        return 1, entry if kept_bits(1) else None
-    count = batch_size(metadata, len(entry))
-    bits = kept_bits(count)
-    if not bits:
-        return count, None
-    if bits == (1 << count) - 1:
-        return count, entry
-    body = _body(metadata, entry, offset)
+    body = None if metadata is None else _body(metadata, entry, offset)
     places = None if body is None else (yield from _places(body, count))
-    if body is None or places is None:
-        return count, entry
-    # Texts of a number in base two take a time that grows with its length alone.
+    if metadata is None or body is None or places is None:
+        return entry
     is_kept = f"{bits:0{count}b}"[::-1]
     stops = places.stops
     batch = b"".join(
@@ -135,7 +133,7 @@ def kept_of(entry: bytes, kept_bits: Callable[[int], int]) -> Generator[None, No
     metadata.compacted_batch_indexes.extend([index for index, kept in enumerate(is_kept) if kept == "1"])
     # What the broker put in front of it stays there: the index of its last message counts those that were left out.
     packed = encode_entry(metadata, compress(metadata.compression, batch))
-    return count, entry[: message_offset(entry)] + packed
+    return entry[: message_offset(entry)] + packed
 
 
 def last_index_of(entry: bytes) -> int:
@@ -154,15 +152,41 @@ def last_index_of(entry: bytes) -> int:
             return max((index for index, flags in enumerate(found.flags) if not flags & IS_GONE), default=-1)
 
 
-_HAS_VALUE: Final = bytes((0,))
-_IS_NULL: Final = bytes((DELETES,))
+def _is_single(metadata: pb.MessageMetadata) -> bool:
+    """Whether it is one message, and all of it."""
+    return not (
+        metadata.HasField("num_messages_in_batch")
+        or metadata.num_chunks_from_msg > 1
+        or metadata.HasField("marker_type")
+    )
+
+
+def _single(metadata: pb.MessageMetadata, size_bytes: int) -> tuple[Key, bool]:
+    """Its key, and whether it deletes that."""
+    key: Key = None
+    if metadata.HasField("partition_key"):
+        text: str | bytes = metadata.partition_key
+        key = text.encode() if isinstance(text, str) else text
+    has_no_size = metadata.HasField("uncompressed_size") and not metadata.uncompressed_size
+    return key, metadata.null_value or has_no_size or not size_bytes
+
+
+def _others(metadata: pb.MessageMetadata, entry: bytes, offset: int) -> Iterator[EntryMessages | None]:
+    if metadata.HasField("marker_type"):
+        yield NOTHING
+    elif metadata.HasField("num_messages_in_batch"):
+        yield (yield from _messages_of_batch(metadata, entry, offset))
+    else:
+        part = ChunkPart(f"{metadata.uuid}", metadata.chunk_id, metadata.num_chunks_from_msg)
+        # The last part may be empty; it deletes nothing.
+        yield EntryMessages((_single(metadata, 1)[0],), bytes(1), chunk=part)
 
 
 def _whole(count: int) -> EntryMessages:
     return EntryMessages((None,) * count, bytes(count), is_whole=True)
 
 
-def _messages_of_batch(metadata: pb.MessageMetadata, entry: bytes, offset: int) -> Steps:
+def _messages_of_batch(metadata: pb.MessageMetadata, entry: bytes, offset: int) -> Steps[EntryMessages]:
     count = batch_size(metadata, len(entry))
     body = _body(metadata, entry, offset)
     places = None if body is None else (yield from _places(body, count))
@@ -195,7 +219,7 @@ def _body(metadata: pb.MessageMetadata, entry: bytes, offset: int) -> bytes | No
         return None
 
 
-def _places(body: bytes, count: int) -> Generator[None, None, _Places | None]:
+def _places(body: bytes, count: int) -> Steps[_Places | None]:
     """Where the messages are; None: they can not be told apart."""
     found = _Places()
     position = 0

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from struct import Struct, unpack_from
 from typing import Final, Protocol
 
+from geminga.broker.core.compaction.entry_counts import EntryCounts
 from geminga.broker.core.compaction.entry_messages import DELETES, IS_GONE, ChunkPart, EntryMessages, Key
 
 #: What a key takes in the table beside its own bytes: an object, a number, a slot of a dictionary that grows.
@@ -89,6 +90,7 @@ class NewestMessages:
         "_table",
         "_table_bytes",
         "count",
+        "counts",
         "kept",
         "total_keys",
     )
@@ -105,28 +107,35 @@ class NewestMessages:
         self._open: dict[str, array[int]] = {}
         #: Messages that came.
         self.count = 0
+        #: Those of each entry.
+        self.counts = EntryCounts()
         #: Those that are kept: complete after :meth:`settle`.
         self.kept = KeptMessages()
         #: Keys with a value, after :meth:`settle`.
         self.total_keys = 0
 
-    def add(self, entry: EntryMessages) -> None:
-        """The next entry of the log, or the next piece of one. May raise StorageError."""
-        first = self.count
-        if entry.chunk is not None:
-            self._add_chunk(entry.keys[0], entry.chunk)
-            return
-        keys, flags = entry.keys, entry.flags
-        self.count += len(keys)
-        if entry.is_whole:
-            self._keep(range(first, self.count))
-        elif self._spill is None and not any(flags) and None not in keys:
-            # As nearly all are: no step for each message.
-            self._set_all(keys, first)  # type: ignore[arg-type]  # no None among them
+    def add(self, found: EntryMessages) -> Iterator[None]:
+        """The next entry of the log, or entries; yields now and then, so that others have their turn. May raise
+        StorageError."""
+        keys, flags = found.keys, found.flags
+        if found.entries > 1:
+            self.counts.add(1, found.entries)
         else:
-            for number, (key, flag) in enumerate(zip(keys, flags, strict=True), first):
-                if not flag & IS_GONE:
-                    self._newest(key, _DELETED if flag & DELETES else number)
+            self.counts.add(len(keys))
+        if found.chunk is not None:
+            self._add_chunk(keys[0], found.chunk)
+        elif found.is_whole:
+            for start in range(0, len(keys), STEP_KEYS):
+                end = min(start + STEP_KEYS, len(keys))
+                self._keep(range(self.count, self.count + end - start))
+                self.count += end - start
+                yield
+        elif len(keys) <= STEP_KEYS:
+            self._add(keys, flags)
+        else:
+            for start in range(0, len(keys), STEP_KEYS):
+                self._add(keys[start : start + STEP_KEYS], flags[start : start + STEP_KEYS])
+                yield
 
     def settle(self) -> Iterator[None]:
         """Judge all keys; yields now and then, so that others have their turn. May raise StorageError."""
@@ -154,6 +163,17 @@ class NewestMessages:
             self._spill.close()
             self._spill = None
         self._table = {}
+
+    def _add(self, keys: Sequence[Key], flags: bytes) -> None:
+        first = self.count
+        self.count += len(keys)
+        if self._spill is None and not any(flags) and None not in keys:
+            # As nearly all are: no step for each message.
+            self._set_all(keys, first)  # type: ignore[arg-type]  # no None among them
+            return
+        for number, (key, flag) in enumerate(zip(keys, flags, strict=True), first):
+            if not flag & IS_GONE:
+                self._newest(key, _DELETED if flag & DELETES else number)
 
     def _judge(self, table: dict[bytes, _Numbers]) -> Iterator[None]:
         """What is newest of each key is kept; ``table`` is empty then: to free a large one at once takes long."""

@@ -14,7 +14,10 @@ from geminga.broker.core.compaction.entry_messages import (
     NOTHING,
     ChunkPart,
     EntryMessages,
+    count_of,
     last_index_of,
+    repacked,
+    taken_apart,
 )
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_batch, single_message_head
@@ -43,14 +46,14 @@ def through(steps: Generator[None, None, T]) -> tuple[int, T]:
 
 
 def messages_of(entry: bytes) -> EntryMessages:
-    return through(entry_messages.messages_of(entry))[1]
+    (found,) = [found for found in taken_apart([entry]) if found is not None]
+    return found
 
 
 def kept_of(entry: bytes, keeps: Callable[[int], bool]) -> tuple[int, bytes | None]:
-    def bits(count: int) -> int:
-        return sum(1 << index for index in range(count) if keeps(index))
-
-    return through(entry_messages.kept_of(entry, bits))[1]
+    count = count_of(entry)
+    bits = sum(1 << index for index in range(count) if keeps(index))
+    return count, through(repacked(entry, count, bits))[1] if bits else None
 
 
 COMPRESSIONS = [NONE, LZ4, ZLIB, ZSTD, SNAPPY]
@@ -96,7 +99,7 @@ def test_an_empty_value_deletes_its_key_also_compressed_and_encrypted(compressio
     # Pulsar counted the bytes of the header (PR 25817), and an encrypted nothing has a length.
     for value, is_null in ((b"", True), (b"x", False)):
         entry = single(value, compression, encrypted=encrypted, partition_key="k")
-        assert messages_of(entry) == EntryMessages((b"k",), bytes((DELETES if is_null else 0,)))
+        assert messages_of(entry) == EntryMessages([b"k"], bytes((DELETES if is_null else 0,)))
     assert messages_of(single(b"x", partition_key="k", null_value=True)).flags == bytes((DELETES,))
 
 
@@ -142,8 +145,6 @@ def test_a_batch_is_packed_again_without_what_is_left_out(compression: int) -> N
     # Those that were left out once stay so.
     assert messages_of(data).flags == bytes((DELETES | IS_GONE, 0, DELETES | IS_GONE))
     assert last_index_of(data) == 1
-    assert kept_of(entry, lambda _: True) == (3, entry)
-    assert kept_of(entry, lambda _: False) == (3, None)
 
 
 def test_what_the_broker_put_in_front_of_a_batch_stays_there() -> None:
@@ -169,17 +170,14 @@ def test_a_large_batch_is_taken_apart_and_packed_in_steps(compression: int, monk
     monkeypatch.setattr(entry_messages, "STEP_MESSAGES", 3)
     messages = [(f"k{number}" if number % 3 else None, b"v" * (number % 4)) for number in range(11)]
     entry = batch(*messages, compression=compression)
-    steps, found = through(entry_messages.messages_of(entry))
-    assert steps >= 4
+    *steps, found = taken_apart([entry])
+    assert len(steps) >= 4
+    assert not any(steps)
+    assert found is not None
     assert found.keys == [None if key is None else key.encode() for key, _ in messages]
     assert [flag == DELETES for flag in found.flags] == [not value for _, value in messages]
-    pieces = list(found.pieces())
-    assert [len(piece.keys) for piece in pieces] == [3, 3, 3, 2]
-    assert [key for piece in pieces for key in piece.keys] == list(found.keys)
-    assert b"".join(piece.flags for piece in pieces) == found.flags
-    steps, (count, data) = through(entry_messages.kept_of(entry, lambda _: 0b10000100110))
-    assert (steps >= 4, count) == (True, 11)
-    assert data is not None
+    count, data = through(repacked(entry, 11, 0b10000100110))
+    assert count >= 4
     assert values_in(data) == [value if index in (1, 2, 5, 10) else None for index, (_, value) in enumerate(messages)]
     assert last_index_of(data) == 10
 
@@ -189,4 +187,26 @@ def test_a_batch_that_is_torn_behind_its_first_steps_stays_whole(monkeypatch: py
     torn = batch(*((f"k{number}", b"v") for number in range(7)))[:-1]
     found = messages_of(torn)
     assert (found.is_whole, len(found.keys)) == (True, 7)
-    assert through(entry_messages.kept_of(torn, lambda _: 1))[1] == (7, torn)
+    assert through(repacked(torn, 7, 1))[1] == torn
+
+
+def test_entries_of_one_message_come_together_and_in_order_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_messages, "STEP_ENTRIES", 2)
+    ones = [single(b"x" if number % 2 else b"", partition_key=f"k{number}") for number in range(5)]
+    part = single(b"part", partition_key="p", uuid="u", chunk_id=1, num_chunks_from_msg=3)
+    marker = encode_entry(metadata_of(marker_type=21), b"")
+    entries = [*ones[:3], None, batch(("a", b"1"), ("b", b"2")), ones[3], marker, part, b"no entry", ones[4]]
+    found = [one for one in taken_apart(entries) if one is not None]
+    assert [(list(one.keys), one.entries) for one in found] == [
+        ([b"k0", b"k1"], 2),
+        ([b"k2"], 1),
+        ([], 1),
+        ([b"a", b"b"], 1),
+        ([b"k3"], 1),
+        ([], 1),
+        ([b"p"], 1),
+        ([None], 1),
+        ([b"k4"], 1),
+    ]
+    assert found[0].flags == bytes((DELETES, 0))
+    assert [count_of(entry) for entry in entries if entry is not None] == [1, 1, 1, 2, 1, 0, 1, 1, 1]
