@@ -193,8 +193,8 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         lambda b, o: geo(b, o),
     ),
     "compaction": (
-        "a topic is compacted while another is published to (200/s of 100 B), beside Apache Pulsar; CPU us: the server's "
-        "a message; p99 and max in ms",
+        "a topic is compacted while another is published to (200/s of 100 B), beside Apache Pulsar; CPU us: the "
+        "server's a message; p99 and max in ms",
         "both servers sync their journal before each receipt, on the same disk",
         lambda b, o: compaction(b, o),
     ),
@@ -267,8 +267,8 @@ def main() -> int:
         "-k",
         default="",
         metavar="TEXT",
-        help='peers, secure, transactions, compaction, isolation: rows whose name contains this, or "a or b"; spark: queries, geo: '
-        "cost, lag, topics, cut, the same way",
+        help='peers, secure, transactions, compaction, isolation: rows whose name contains this, or "a or b"; '
+        "spark: queries, geo: cost, lag, topics, cut, the same way",
     )
     parser.add_argument(
         "--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default); entries: 4"

@@ -13,16 +13,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from geminga.broker.compaction.ledger import CompactedLedger
-from geminga.broker.core.compaction.entry_messages import Steps, T, taken_apart
+from geminga.broker.compaction.paced import PacedWork
 from geminga.broker.core.compaction.newest import RUNS, NewestMessages, Spill
-from geminga.broker.core.compaction.second_reading import SecondReading
+from geminga.broker.core.compaction.second_reading import PlacedEntry, SecondReading
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.managed_ledger.shared.ports import OpenLedger
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
-from geminga.runtime import Turns, crash_point
+from geminga.runtime import crash_point
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, CompactedEntry, encode_compacted
+from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
 from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 #: One read.
 READ_ENTRIES: Final = 100
 READ_BYTES: Final = 1 << 20
-#: Entries that are handled before others get their turn.
-ENTRIES_PER_TURN: Final = 50
-#: ... and seconds: it lasts long, and every publish meanwhile waits for some of its turns.
-TURN_S: Final = 0.001
 #: Written and not confirmed: more waits.
-WINDOW_BYTES: Final = 4 << 20
+WINDOW_BYTES: Final = 1 << 20
 
 BEGUN: Final = "compaction.ledger_begun"
 WRITTEN: Final = "compaction.ledger_written"
@@ -47,7 +43,17 @@ NAMED: Final = "compaction.cursor_names_it"
 class CompactionRun:
     """See the module."""
 
-    __slots__ = ("_before", "_bytes_max", "_hides", "_keeps_null_keys", "_new_spill", "_read_s", "_topic", "through")
+    __slots__ = (
+        "_before",
+        "_bytes_max",
+        "_hides",
+        "_keeps_null_keys",
+        "_new_spill",
+        "_read_s",
+        "_topic",
+        "_work",
+        "through",
+    )
 
     def __init__(
         self,
@@ -67,6 +73,7 @@ class CompactionRun:
         self._bytes_max = bytes_max
         self._read_s = read_s
         self._new_spill = new_spill
+        self._work = PacedWork(topic.ledger.reader.catch_up, topic.services.runtime.clock, topic)
         self._hides = topic.parts.hides
         #: The last entry that is looked at.
         self.through = topic.ledger.extent.readable_position
@@ -84,12 +91,9 @@ class CompactionRun:
         ledger = await topic.ledger.attached().create(topic.ledger.persistence, self._metadata())
         crash_point(BEGUN)
         writer = _Writer(ledger)
-        turns = Turns(topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN, turn_s=TURN_S)
         second = SecondReading(newest)
         async for entries in self._read():
-            steps = second.kept_of([entry.data for entry in entries], lambda at: self._is_hidden(entries[at]))  # noqa: B023
-            kept = await _through(steps, turns)
-            await writer.write([encode_compacted(CompactedEntry(entries[at].position, data)) for at, data in kept])
+            await writer.write(await self._work.do(second.kept_of(entries, self._is_hidden)))
         await writer.drain()
         await ledger.close()
         crash_point(WRITTEN)
@@ -99,19 +103,11 @@ class CompactionRun:
         newest = NewestMessages(
             keeps_null_keys=self._keeps_null_keys, bytes_max=self._bytes_max, new_spill=self._new_spill
         )
-        turns = Turns(self._topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN, turn_s=TURN_S)
         try:
             async for entries in self._read():
-                for found in taken_apart([None if self._is_hidden(entry) else entry.data for entry in entries]):
-                    if turns.is_over():
-                        await turns.next()
-                    if found is not None:
-                        for _ in newest.add(found):
-                            if turns.is_over():
-                                await turns.next()
-            for _ in newest.settle():
-                if turns.is_over():
-                    await turns.next()
+                visible = [None if self._is_hidden(entry) else entry.data for entry in entries]
+                await self._work.do(newest.take(visible))
+            await self._work.do(newest.settle())
         finally:
             newest.close()
         return newest
@@ -137,7 +133,9 @@ class CompactionRun:
 
     async def _timely(self, read: Coroutine[Any, Any, list[Entry]]) -> list[Entry]:
         try:
-            return await asyncio.wait_for(read, self._read_s)
+            # ``wait_for`` may lose that the run is called off (Python 3.11), and then it would go on to its end.
+            async with asyncio.timeout(self._read_s):
+                return await read
         except TimeoutError:
             raise StorageError(
                 f"{self._topic.name}: a read took longer than {self._read_s:g} s "
@@ -148,7 +146,7 @@ class CompactionRun:
         ledgers = self._topic.ledger.ledgers
         return ledgers.first_position if self._before is None else ledgers.next_position(self._before.horizon)
 
-    def _is_hidden(self, entry: Entry) -> bool:
+    def _is_hidden(self, entry: PlacedEntry) -> bool:
         if not self._hides:
             return False
         metadata = peek_metadata(entry.data)
@@ -163,18 +161,6 @@ class CompactionRun:
             "pulsar/compacted-topic": str(self._topic.name).encode(),
             "pulsar/compacted-to": pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id).SerializeToString(),
         }
-
-
-async def _through(steps: Steps[T], turns: Turns) -> T:
-    """What the steps come to; others have their turn in between."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        if turns.is_over():
-            await turns.next()
 
 
 async def name_it(cursor: ManagedCursor, horizon: Position, ledger_id: int) -> None:

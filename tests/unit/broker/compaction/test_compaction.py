@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.compaction import run
+from geminga.broker.compaction import paced, run
 from geminga.broker.compaction.part import compact
 from geminga.broker.core.compaction import newest
 from geminga.broker.subscription import seek
+from geminga.managed_ledger.shared import catch_up_turns
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.stories.compaction_story import CompactionStory
@@ -83,7 +84,8 @@ def test_what_is_published_while_it_runs_stays_in_the_log(monkeypatch: pytest.Mo
         story.compacted = before
         assert await story.read() == story.expected()
 
-    monkeypatch.setattr(run, "ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr(paced, "STEPS_PER_TURN", 1)
+    monkeypatch.setattr(catch_up_turns, "BATCHES_MAX", 1)
     monkeypatch.setattr(run, "READ_ENTRIES", 4)
     run_quietly(scenario)
 

@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from geminga.broker.compaction import ledger as compacted_ledger
-from geminga.broker.compaction import run
+from geminga.broker.compaction import paced, run
 from geminga.broker.compaction.part import COMPACTED_PROPERTY, TopicCompaction, compact
 from geminga.managed_ledger.cursor import cursor_set
 from geminga.managed_ledger.log import attached
 from geminga.managed_ledger.rules.attached import ATTACHED_PROPERTY
+from geminga.managed_ledger.shared import catch_up_turns
 from geminga.managed_ledger.shared import crash_points as points
 from geminga.model.errors import ConflictError, CorruptionError, StorageError
 from geminga.model.position import EARLIEST, Position
@@ -293,7 +294,8 @@ def test_a_run_that_is_cut_off_by_an_unload_changes_nothing(monkeypatch: pytest.
         before = await served(story)
         horizon, ledger_id = before.horizon, before.served.ledger_id  # type: ignore[union-attr]
         await story.publish(*((f"k{number}", "v") for number in range(40)))
-        monkeypatch.setattr(run, "ENTRIES_PER_TURN", 1)
+        monkeypatch.setattr(paced, "STEPS_PER_TURN", 1)
+        monkeypatch.setattr(catch_up_turns, "BATCHES_MAX", 1)
         monkeypatch.setattr(run, "READ_ENTRIES", 1)
         await compact(await story.topic())
         await settle()

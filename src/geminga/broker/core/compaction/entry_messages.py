@@ -28,9 +28,9 @@ Key = bytes | None
 #: What a batch may have uncompressed: what claims more is not taken apart.
 BATCH_BYTES_MAX: Final = 64 << 20
 #: Messages of a batch that are looked at between two looks at the clock.
-STEP_MESSAGES: Final = 500
+STEP_MESSAGES: Final = 250
 #: ... and entries of one message.
-STEP_ENTRIES: Final = 50
+STEP_ENTRIES: Final = 25
 _UINT32_BYTES: Final = 4
 _GONE_METADATA: Final = pb.SingleMessageMetadata(compacted_out=True, payload_size=0).SerializeToString()
 #: Of a message that is left out of its batch: its place stays, so that the others keep their ids.

@@ -8,12 +8,20 @@ the end. What is left is a bit for each message: kept, or not.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct, unpack_from
 from typing import Final, Protocol
 
 from geminga.broker.core.compaction.entry_counts import EntryCounts
-from geminga.broker.core.compaction.entry_messages import DELETES, IS_GONE, ChunkPart, EntryMessages, Key
+from geminga.broker.core.compaction.entry_messages import (
+    DELETES,
+    IS_GONE,
+    ChunkPart,
+    EntryMessages,
+    Key,
+    Steps,
+    taken_apart,
+)
 
 #: What a key takes in the table beside its own bytes: an object, a number, a slot of a dictionary that grows.
 KEY_BYTES: Final = 200
@@ -22,7 +30,7 @@ OPEN_CHUNKS_MAX: Final = 10_000
 #: Runs of keys that a table is divided into: a run of 50,000,000 keys has 200,000 of them.
 RUNS: Final = 256
 #: Keys judged between two looks at the clock.
-STEP_KEYS: Final = 500
+STEP_KEYS: Final = 250
 #: Keys of a full table that go elsewhere with each message that comes.
 PUT_AWAY_KEYS: Final = 4
 #: Of a record in a run: bytes of the key, and how many numbers.
@@ -114,9 +122,16 @@ class NewestMessages:
         #: Keys with a value, after :meth:`settle`.
         self.total_keys = 0
 
-    def add(self, found: EntryMessages) -> Iterator[None]:
-        """The next entry of the log, or entries; yields now and then, so that others have their turn. May raise
+    def take(self, entries: Iterable[bytes | None]) -> Steps[None]:
+        """The next entries of the log, in steps of a bounded time; None: one that consumers do not get. May raise
         StorageError."""
+        for found in taken_apart(entries):
+            if found is not None:
+                yield from self.add(found)
+            yield
+
+    def add(self, found: EntryMessages) -> Steps[None]:
+        """The next entry, or entries, as they were taken apart. May raise StorageError."""
         keys, flags = found.keys, found.flags
         if found.entries > 1:
             self.counts.add(1, found.entries)
@@ -124,21 +139,18 @@ class NewestMessages:
             self.counts.add(len(keys))
         if found.chunk is not None:
             self._add_chunk(keys[0], found.chunk)
-        elif found.is_whole:
-            for start in range(0, len(keys), STEP_KEYS):
-                end = min(start + STEP_KEYS, len(keys))
-                self._keep(range(self.count, self.count + end - start))
-                self.count += end - start
-                yield
-        elif len(keys) <= STEP_KEYS:
-            self._add(keys, flags)
-        else:
-            for start in range(0, len(keys), STEP_KEYS):
-                self._add(keys[start : start + STEP_KEYS], flags[start : start + STEP_KEYS])
-                yield
+            return
+        for start in range(0, len(keys), STEP_KEYS):
+            some = keys[start : start + STEP_KEYS]
+            if found.is_whole:
+                self._keep(range(self.count, self.count + len(some)))
+                self.count += len(some)
+            else:
+                self._add(some, flags[start : start + STEP_KEYS])
+            yield
 
-    def settle(self) -> Iterator[None]:
-        """Judge all keys; yields now and then, so that others have their turn. May raise StorageError."""
+    def settle(self) -> Steps[None]:
+        """Judge all keys. May raise StorageError."""
         for series in self._open.values():
             # Its other parts may come: nothing of it goes, and it is nobody's newest yet.
             self._keep(series)
@@ -175,7 +187,7 @@ class NewestMessages:
             if not flag & IS_GONE:
                 self._newest(key, _DELETED if flag & DELETES else number)
 
-    def _judge(self, table: dict[bytes, _Numbers]) -> Iterator[None]:
+    def _judge(self, table: dict[bytes, _Numbers]) -> Steps[None]:
         """What is newest of each key is kept; ``table`` is empty then: to free a large one at once takes long."""
         keep = self.kept.add
         self.total_keys += len(table)
@@ -267,7 +279,7 @@ def _record(key: bytes, numbers: _Numbers) -> tuple[int, bytes]:
     return hash(key) % RUNS, b"".join((head, key, *map(_NUMBER.pack, numbers)))
 
 
-def _replay(data: bytes, table: dict[bytes, _Numbers]) -> Iterator[None]:
+def _replay(data: bytes, table: dict[bytes, _Numbers]) -> Steps[None]:
     """What a block of a run came to, into ``table``; yields now and then."""
     position = step = 0
     while position < len(data):

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from geminga.broker.core.compaction.entry_messages import Steps, count_of, repacked
+from geminga.broker.core.compaction.entry_messages import STEP_ENTRIES, Steps, count_of, repacked
 from geminga.broker.core.compaction.newest import NewestMessages
+from geminga.model.position import Position
+from geminga.wire.pulsar.compacted import CompactedEntry, encode_compacted
+
+
+class PlacedEntry(Protocol):
+    """One entry of the topic."""
+
+    @property
+    def position(self) -> Position:
+        """Where it is."""
+        ...
+
+    @property
+    def data(self) -> bytes:
+        """As it lies there."""
+        ...
 
 
 class SecondReading:
@@ -20,12 +37,12 @@ class SecondReading:
         #: Of the next message.
         self._number = 0
 
-    def kept_of(self, entries: Sequence[bytes], is_hidden: Callable[[int], bool]) -> Steps[list[tuple[int, bytes]]]:
-        """Index, and what is kept, of those of which anything is. Most are not even parsed.
+    def kept_of(self, entries: Sequence[PlacedEntry], is_hidden: Callable[[PlacedEntry], bool]) -> Steps[list[bytes]]:
+        """Those of which anything is kept, as they are stored (``wire.pulsar.compacted``). Most are not even parsed.
 
-        ``is_hidden``: whether the first reading did not get the entry at an index.
+        ``is_hidden``: whether the first reading did not get it.
         """
-        found: list[tuple[int, bytes]] = []
+        found: list[bytes] = []
         index = 0
         for count, alike in self._counts.take(len(entries)):
             end = index + alike
@@ -35,27 +52,32 @@ class SecondReading:
                 if bits:
                     # Texts of a number in base two take a time that grows with its length alone.
                     text = f"{bits:0{alike}b}"[::-1]
-                    found += [(at, entries[at]) for at, bit in enumerate(text, index) if bit == "1"]
+                    for at, bit in enumerate(text, index):
+                        if bit == "1":
+                            entry = entries[at]
+                            found.append(encode_compacted(CompactedEntry(entry.position, entry.data)))
+                            if not len(found) % STEP_ENTRIES:
+                                yield
                 yield
             elif count != 0:
-                for at in range(index, end):
-                    data = yield from self._kept_of(entries[at], at, count, is_hidden)
+                for entry in entries[index:end]:
+                    data = yield from self._kept_of(entry, count, is_hidden)
                     if data is not None:
-                        found.append((at, data))
+                        found.append(encode_compacted(CompactedEntry(entry.position, data)))
                     yield
             index = end
         return found
 
     def _kept_of(
-        self, entry: bytes, index: int, known: int | None, is_hidden: Callable[[int], bool]
+        self, entry: PlacedEntry, known: int | None, is_hidden: Callable[[PlacedEntry], bool]
     ) -> Steps[bytes | None]:
         count = known
         if count is None:
-            count = 0 if is_hidden(index) else count_of(entry)
+            count = 0 if is_hidden(entry) else count_of(entry.data)
         bits = self._kept.bits(self._number, count)
         self._number += count
         if not bits:
             return None
         if bits.bit_count() == count:
-            return entry
-        return (yield from repacked(entry, count, bits))
+            return entry.data
+        return (yield from repacked(entry.data, count, bits))

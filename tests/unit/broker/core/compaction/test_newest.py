@@ -137,6 +137,15 @@ def test_a_table_is_judged_or_goes_elsewhere_in_steps_and_all_of_it(monkeypatch:
         assert found == [0, 1, 2, 5, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("bytes_max", [1 << 20, 0])
+def test_a_large_batch_is_taken_in_steps_and_all_of_it(bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest, "STEP_KEYS", 2)
+    large = entry_of([KeyedMessage(f"k{number % 5}") for number in range(7)])
+    assert judged([large, one("k0")], bytes_max=bytes_max) == [2, 3, 4, 6, 7]
+    whole = entry_of([KeyedMessage(None)] * 5, is_whole=True)
+    assert judged([whole, one("k0")], bytes_max=bytes_max) == [0, 1, 2, 3, 4, 5]
+
+
 @given(st.sets(st.integers(0, 200)), st.integers(0, 220), st.integers(0, 220))
 def test_bits_of_any_range_are_those_that_were_added(numbers: set[int], first: int, count: int) -> None:
     kept = KeptMessages()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 from hypothesis import given
@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from geminga.broker.core.compaction import entry_counts
 from geminga.broker.core.compaction.entry_counts import EntryCounts
-from geminga.broker.core.compaction.entry_messages import taken_apart
 from geminga.broker.core.compaction.newest import NewestMessages
 from geminga.broker.core.compaction.second_reading import SecondReading
+from geminga.managed_ledger.shared.entry import Entry
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_batch, single_message_head
+from geminga.wire.pulsar.compacted import decode_compacted
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
 
 Messages = list[tuple[str, bytes]]
@@ -64,22 +65,24 @@ def test_what_is_kept_is_the_newest_of_each_key(
     newest = NewestMessages(keeps_null_keys=False, bytes_max=1 << 20, new_spill=lambda: pytest.fail("it is small"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entry_counts, "RUNS_MAX", runs)
-        for found in taken_apart([None if gone else entry for gone, entry in zip(hidden, entries, strict=True)]):
-            for _ in newest.add(found) if found is not None else ():
-                pass
+        for _ in newest.take([None if gone else entry for gone, entry in zip(hidden, entries, strict=True)]):
+            pass
     for _ in newest.settle():
         pass
     reading = SecondReading(newest)
+    stored = [Entry(1, number, entry) for number, entry in enumerate(entries)]
     kept: list[bytes] = []
     for start, end in pairwise(sorted({0, len(entries), *(min(cut, len(entries)) for cut in cuts)})):
-        steps = reading.kept_of(entries[start:end], lambda at, start=start: hidden[start + at])  # type: ignore[misc]
+        steps = reading.kept_of(stored[start:end], lambda entry: hidden[entry.position.entry_id])
         while True:
             try:
                 next(steps)
             except StopIteration as over:
-                kept += [data for _, data in over.value]
+                kept += over.value
                 break
-    assert [message for entry in kept for message in messages_in(entry)] == list(model.items())
+    found_ = [decode_compacted(one) for one in kept]
+    assert [message for one in found_ for message in messages_in(one.entry)] == list(model.items())
+    assert [one.position for one in found_] == sorted({one.position for one in found_})
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=20), st.sampled_from([0, 2, 100]))
@@ -99,5 +102,6 @@ def test_counts_are_read_as_they_were_added_up_to_a_limit(added: list[tuple[int,
     known = [count for count in found if count is not None]
     assert known == wanted[: len(known)]
     assert found[len(known) :] == [None] * (len(found) - len(known))
+    assert sum(1 for _ in groupby(known)) <= runs
     if runs == 100:
         assert len(known) == len(wanted)
