@@ -21,11 +21,13 @@ from geminga.managed_ledger.shared.ports import OpenLedger
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.runtime import crash_point
+from geminga.runtime.ports import Clock
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
 from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
+    from geminga.broker.compaction.record import CompactionRecord
     from geminga.broker.topic.parts import PartTopic
     from geminga.managed_ledger import ManagedCursor
 
@@ -50,6 +52,7 @@ class CompactionRun:
         "_keeps_null_keys",
         "_new_spill",
         "_read_s",
+        "_record",
         "_topic",
         "_work",
         "through",
@@ -64,6 +67,7 @@ class CompactionRun:
         bytes_max: int,
         read_s: float,
         new_spill: Callable[[], Spill],
+        record: CompactionRecord,
     ) -> None:
         """``before``: what is served now. ``bytes_max``: of the table of keys; ``new_spill``: where the rest goes.
         ``read_s``: no read may take longer."""
@@ -73,6 +77,7 @@ class CompactionRun:
         self._bytes_max = bytes_max
         self._read_s = read_s
         self._new_spill = new_spill
+        self._record = record
         self._work = PacedWork(topic.ledger.reader.catch_up, topic.services.runtime.clock, topic)
         self._hides = topic.parts.hides
         #: The last entry that is looked at.
@@ -90,7 +95,7 @@ class CompactionRun:
         topic = self._topic
         ledger = await topic.ledger.attached().create(topic.ledger.persistence, self._metadata())
         crash_point(BEGUN)
-        writer = _Writer(ledger)
+        writer = _Writer(ledger, topic.services.runtime.clock, self._record)
         second = SecondReading(newest)
         async for entries in self._read():
             await writer.write(await self._work.do(second.kept_of(entries, self._is_hidden)))
@@ -135,12 +140,14 @@ class CompactionRun:
         try:
             # ``wait_for`` may lose that the run is called off (Python 3.11), and then it would go on to its end.
             async with asyncio.timeout(self._read_s):
-                return await read
+                entries = await read
         except TimeoutError:
             raise StorageError(
                 f"{self._topic.name}: a read took longer than {self._read_s:g} s "
                 "(brokerServiceCompactionPhaseOneLoopTimeInSeconds)"
             ) from None
+        self._record.read_bytes += sum(len(entry.data) for entry in entries)
+        return entries
 
     def _first_new(self) -> Position:
         ledgers = self._topic.ledger.ledgers
@@ -182,10 +189,12 @@ async def name_it(cursor: ManagedCursor, horizon: Position, ledger_id: int) -> N
 class _Writer:
     """Appends with a bounded window."""
 
-    __slots__ = ("_error", "_ledger", "_moved", "_pending_bytes", "entries", "size_bytes")
+    __slots__ = ("_clock", "_error", "_ledger", "_moved", "_pending_bytes", "_record", "entries", "size_bytes")
 
-    def __init__(self, ledger: OpenLedger) -> None:
+    def __init__(self, ledger: OpenLedger, clock: Clock, record: CompactionRecord) -> None:
         self._ledger = ledger
+        self._clock = clock
+        self._record = record
         self._pending_bytes = 0
         self._error: StorageError | None = None
         self._moved: asyncio.Event = asyncio.Event()
@@ -196,6 +205,7 @@ class _Writer:
         if entries:
             size_bytes = sum(map(len, entries))
             left = len(entries)
+            began_s = self._clock.monotonic()
             self._pending_bytes += size_bytes
             self.entries += len(entries)
             self.size_bytes += size_bytes
@@ -207,6 +217,7 @@ class _Writer:
                     self._error = error
                 elif not left:
                     self._pending_bytes -= size_bytes
+                    self._record.wrote(size_bytes, len(entries), self._clock.monotonic() - began_s)
                 self._moved.set()
 
             self._ledger.append(entries, done)
