@@ -284,6 +284,7 @@ class TopicCompaction(TopicPart):
             read_s=config.compaction_read_s,
             new_spill=partial(new_spill, config.compaction_directory),
             record=record,
+            tombstones_s=config.compaction_tombstones_s,
         )
         if not run.has_news:
             return

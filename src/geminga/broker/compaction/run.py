@@ -53,6 +53,7 @@ class CompactionRun:
         "_new_spill",
         "_read_s",
         "_record",
+        "_tombstones_from_ms",
         "_topic",
         "_work",
         "through",
@@ -68,9 +69,11 @@ class CompactionRun:
         read_s: float,
         new_spill: Callable[[], Spill],
         record: CompactionRecord,
+        tombstones_s: int = 0,
     ) -> None:
         """``before``: what is served now. ``bytes_max``: of the table of keys; ``new_spill``: where the rest goes.
-        ``read_s``: no read may take longer."""
+        ``read_s``: no read may take longer. ``tombstones_s``: how old a message that deletes its key is at least when
+        it goes."""
         self._topic = topic
         self._before = before
         self._keeps_null_keys = keeps_null_keys
@@ -79,6 +82,9 @@ class CompactionRun:
         self._new_spill = new_spill
         self._record = record
         self._work = PacedWork(topic.ledger.reader.catch_up, topic.services.runtime.clock, topic)
+        self._tombstones_from_ms = (
+            topic.services.runtime.clock.wall_ms() - tombstones_s * 1000 if tombstones_s else None
+        )
         self._hides = topic.parts.hides
         #: The last entry that is looked at.
         self.through = topic.ledger.extent.readable_position
@@ -106,7 +112,10 @@ class CompactionRun:
 
     async def _find_newest(self) -> NewestMessages:
         newest = NewestMessages(
-            keeps_null_keys=self._keeps_null_keys, bytes_max=self._bytes_max, new_spill=self._new_spill
+            keeps_null_keys=self._keeps_null_keys,
+            bytes_max=self._bytes_max,
+            new_spill=self._new_spill,
+            tombstones_from_ms=self._tombstones_from_ms,
         )
         try:
             async for entries in self._read():

@@ -20,7 +20,7 @@ from geminga.wire.pulsar.batches.batch_layout import (
     batch_layout,
 )
 from geminga.wire.pulsar.compression import DecompressionError, compress, decompress
-from geminga.wire.pulsar.metadata import encode_entry, message_offset, split_entry
+from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_entry, message_offset, split_entry
 from geminga.wire.pulsar.numbers import batch_size
 
 #: A key's bytes as they came. None: the message has none.
@@ -43,6 +43,10 @@ IS_GONE: Final = 2
 _FLAGS: Final = bytes(
     (DELETES if flag & IS_NULL_VALUE else 0) | (IS_GONE if flag & IS_COMPACTED_OUT else 0) for flag in range(256)
 )
+
+
+#: Tombstones as values; what was left out stays so.
+_NO_TOMBSTONES: Final = bytes(flag if flag & IS_GONE else flag & ~DELETES for flag in range(256))
 
 
 class ChunkPart(NamedTuple):
@@ -75,10 +79,13 @@ T = TypeVar("T")
 Steps = Generator[None, None, T]
 
 
-def taken_apart(entries: Iterable[bytes | None]) -> Iterator[EntryMessages | None]:
+def taken_apart(
+    entries: Iterable[bytes | None], *, tombstones_from_ms: int | None = None
+) -> Iterator[EntryMessages | None]:
     """What entries have, as they lie in the topic, in order. Of an entry that is None: nothing.
 
-    Those of one message come together. None: another step of a bounded time.
+    Those of one message come together. None: another step of a bounded time. ``tombstones_from_ms``: an empty value
+    that was published then or later is a value as any other, so that late readers learn of the deletion.
     """
     keys: list[Key] = []
     flags = bytearray()
@@ -86,6 +93,8 @@ def taken_apart(entries: Iterable[bytes | None]) -> Iterator[EntryMessages | Non
         metadata, offset = (None, 0) if entry is None else split_entry(entry)
         if entry is not None and metadata is not None and _is_single(metadata):
             key, is_null = _single(metadata, len(entry) - offset)
+            if is_null and key is not None and _is_young(metadata, entry, tombstones_from_ms):
+                is_null = False
             keys.append(key)
             flags.append(DELETES if is_null else 0)
             if len(keys) < STEP_ENTRIES:
@@ -98,7 +107,7 @@ def taken_apart(entries: Iterable[bytes | None]) -> Iterator[EntryMessages | Non
         elif metadata is None:
             yield _whole(1)
         elif not _is_single(metadata):
-            yield from _others(metadata, entry, offset)
+            yield from _others(metadata, entry, offset, tombstones_from_ms)
     if keys:
         yield EntryMessages(keys, bytes(flags), entries=len(keys))
 
@@ -171,15 +180,35 @@ def _single(metadata: pb.MessageMetadata, size_bytes: int) -> tuple[Key, bool]:
     return key, metadata.null_value or has_no_size or not size_bytes
 
 
-def _others(metadata: pb.MessageMetadata, entry: bytes, offset: int) -> Iterator[EntryMessages | None]:
+def _others(
+    metadata: pb.MessageMetadata, entry: bytes, offset: int, tombstones_from_ms: int | None
+) -> Iterator[EntryMessages | None]:
     if metadata.HasField("marker_type"):
         yield NOTHING
     elif metadata.HasField("num_messages_in_batch"):
-        yield (yield from _messages_of_batch(metadata, entry, offset))
+        found = yield from _messages_of_batch(metadata, entry, offset)
+        if any(found.flags) and _is_young(metadata, entry, tombstones_from_ms):
+            young = found.flags.translate(_NO_TOMBSTONES)
+            if None in found.keys:
+                young = bytes(
+                    old if key is None else new for key, old, new in zip(found.keys, found.flags, young, strict=True)
+                )
+            yield found._replace(flags=young)
+        else:
+            yield found
     else:
         part = ChunkPart(f"{metadata.uuid}", metadata.chunk_id, metadata.num_chunks_from_msg)
         # The last part may be empty; it deletes nothing.
         yield EntryMessages((_single(metadata, 1)[0],), bytes(1), chunk=part)
+
+
+def _is_young(metadata: pb.MessageMetadata, entry: bytes, from_ms: int | None) -> bool:
+    """Whether an entry was published at ``from_ms`` or later: by the broker's clock, where it noted that."""
+    if from_ms is None:
+        return False
+    noted = broker_entry_metadata(entry)
+    at_ms: int = noted.broker_timestamp if noted is not None and noted.broker_timestamp else metadata.publish_time
+    return at_ms >= from_ms
 
 
 def _whole(count: int) -> EntryMessages:

@@ -97,15 +97,25 @@ class NewestMessages:
         "_spill",
         "_table",
         "_table_bytes",
+        "_tombstones_from_ms",
         "count",
         "counts",
         "kept",
-        "total_keys",
     )
 
-    def __init__(self, *, keeps_null_keys: bool, bytes_max: int, new_spill: Callable[[], Spill]) -> None:
-        """``keeps_null_keys``: messages without a key stay. ``bytes_max``: what the table of keys may take."""
+    def __init__(
+        self,
+        *,
+        keeps_null_keys: bool,
+        bytes_max: int,
+        new_spill: Callable[[], Spill],
+        tombstones_from_ms: int | None = None,
+    ) -> None:
+        """``keeps_null_keys``: messages without a key stay. ``bytes_max``: what the table of keys may take.
+        ``tombstones_from_ms``: the newest message of a key that deletes it is kept, if it was published then or later;
+        None: none is."""
         self._keeps_null_keys = keeps_null_keys
+        self._tombstones_from_ms = tombstones_from_ms
         self._bytes_max = bytes_max
         self._new_spill = new_spill
         self._table: dict[bytes, _Numbers] = {}
@@ -119,13 +129,11 @@ class NewestMessages:
         self.counts = EntryCounts()
         #: Those that are kept: complete after :meth:`settle`.
         self.kept = KeptMessages()
-        #: Keys with a value, after :meth:`settle`.
-        self.total_keys = 0
 
     def take(self, entries: Iterable[bytes | None]) -> Steps[None]:
         """The next entries of the log, in steps of a bounded time; None: one that consumers do not get. May raise
         StorageError."""
-        for found in taken_apart(entries):
+        for found in taken_apart(entries, tombstones_from_ms=self._tombstones_from_ms):
             if found is not None:
                 yield from self.add(found)
             yield
@@ -190,7 +198,6 @@ class NewestMessages:
     def _judge(self, table: dict[bytes, _Numbers]) -> Steps[None]:
         """What is newest of each key is kept; ``table`` is empty then: to free a large one at once takes long."""
         keep = self.kept.add
-        self.total_keys += len(table)
         while table:
             for _ in range(min(STEP_KEYS, len(table))):
                 numbers = table.popitem()[1]

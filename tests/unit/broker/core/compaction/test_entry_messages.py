@@ -45,8 +45,9 @@ def through(steps: Generator[None, None, T]) -> tuple[int, T]:
         count += 1
 
 
-def messages_of(entry: bytes) -> EntryMessages:
-    (found,) = [found for found in taken_apart([entry]) if found is not None]
+def messages_of(entry: bytes, tombstones_from_ms: int | None = None) -> EntryMessages:
+    steps = taken_apart([entry], tombstones_from_ms=tombstones_from_ms)
+    (found,) = [found for found in steps if found is not None]
     return found
 
 
@@ -210,3 +211,22 @@ def test_entries_of_one_message_come_together_and_in_order_with_others(monkeypat
     ]
     assert found[0].flags == bytes((DELETES, 0))
     assert [count_of(entry) for entry in entries if entry is not None] == [1, 1, 1, 2, 1, 0, 1, 1, 1]
+
+
+def test_a_deletion_is_a_value_while_it_is_young_by_the_broker_or_else_the_producer() -> None:
+    one = single(b"", partition_key="k")
+    _, half = kept_of(batch(("a", b"1"), ("b", b"2")), lambda index: index == 0)
+    assert half is not None
+    entries = {one: DELETES, batch(("a", b""), (None, b"2")): DELETES}
+    for entry, flag in entries.items():
+        assert messages_of(entry).flags[0] == flag
+        # They were published at 1.
+        assert messages_of(entry, 2).flags[0] == flag
+        assert messages_of(entry, 1).flags[0] == 0
+        noted = encode_broker_entry_metadata(broker_timestamp_ms=7, index=9) + entry
+        assert messages_of(noted, 8).flags[0] == flag
+        assert messages_of(noted, 7).flags[0] == 0
+    # Neither of a message without a key, nor of what was left out before.
+    assert messages_of(single(b""), 1).flags == bytes((DELETES,))
+    assert messages_of(batch(("a", b""), (None, b"")), 1).flags == bytes((0, DELETES))
+    assert messages_of(half, 1).flags == bytes((0, DELETES | IS_GONE))
