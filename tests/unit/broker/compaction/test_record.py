@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.compaction import run
 from geminga.broker.compaction.record import CompactionRecord
 from geminga.broker.composition.metric_levels import MetricLevels
 from geminga.broker.composition.metrics import Metrics
+from geminga.broker.core.compaction import newest
 from geminga.broker.statistics.topics import TopicStatistics, compaction_stats
-from geminga.model.errors import StorageError
 from support.house.exposition import samples
 from support.stories.compaction_story import CompactionStory
 from support.worlds.broker_world import BrokerWorld
@@ -54,25 +53,22 @@ def test_failures_in_a_row_are_counted_until_one_succeeds(monkeypatch: pytest.Mo
     async def scenario(world: BrokerWorld) -> None:
         story = CompactionStory(world)
         await story.publish(("a", "1"))
-
-        async def failing(_self: run.CompactionRun) -> None:
-            raise StorageError("no bookie")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(run.CompactionRun, "write", failing)
-            for count in (1, 2):
-                part = await story.compact()
-                assert (part.status, part.last_error) == ("ERROR", "no bookie")
-                assert compaction_metrics(world)["geminga_compaction_failures_in_a_row"] == count
+        for count in (1, 2):
+            part = await story.compact()
+            assert part.status == "ERROR"
+            assert part.last_error.startswith("no temporary file can be made in /nowhere")
+            assert compaction_metrics(world)["geminga_compaction_failures_in_a_row"] == count
         stats = compaction_stats(await story.topic())
         assert stats["lastCompactionFailedTimestamp"]
         assert not stats["lastCompactionSucceedTimestamp"]
+        monkeypatch.setattr(newest, "KEY_BYTES", 1)
         await story.compact()
         found = compaction_metrics(world)
         assert found["geminga_compaction_failures_in_a_row"] == 0
         assert (found["pulsar_compaction_failed_count"], found["pulsar_compaction_succeed_count"]) == (2, 1)
 
-    run_quietly(scenario)
+    monkeypatch.setattr(newest, "KEY_BYTES", 1 << 21)  # the first key is too many
+    run_quietly(scenario, compaction_directory="/nowhere/at/all", compaction_keys_mb=1)
 
 
 def test_the_last_duration_is_of_a_run_that_succeeded() -> None:
