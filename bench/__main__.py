@@ -28,6 +28,7 @@ from bench.broker_cluster import bundles, lookups, takeover
 from bench.broker_processes import broker_processes
 from bench.catch_up import catch_up
 from bench.client import client as measure_client
+from bench.compaction import compaction
 from bench.cursor import holes as measure_cursor
 from bench.delayed import delayed
 from bench.geo import geo
@@ -191,6 +192,12 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "both servers of both sides sync their journal before each answer, on the same disk",
         lambda b, o: geo(b, o),
     ),
+    "compaction": (
+        "a topic is compacted while another is published to (200/s of 100 B), beside Apache Pulsar; CPU us: the "
+        "server's a message; p99 and max in ms",
+        "both servers sync their journal before each receipt, on the same disk",
+        lambda b, o: compaction(b, o),
+    ),
     "loops": (
         "asyncio against uvloop",
         f"all: {DURABLE}",
@@ -260,15 +267,15 @@ def main() -> int:
         "-k",
         default="",
         metavar="TEXT",
-        help='peers, secure, transactions, isolation: rows whose name contains this, or "a or b"; spark: queries, geo: '
-        "cost, lag, topics, cut, the same way",
+        help='peers, secure, transactions, compaction, isolation: rows whose name contains this, or "a or b"; '
+        "spark: queries, geo: cost, lag, topics, cut, the same way",
     )
     parser.add_argument(
         "--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default); entries: 4"
     )
-    parser.add_argument("--alone", action="store_true", help="geo: without Apache Pulsar")
+    parser.add_argument("--alone", action="store_true", help="geo, compaction: without Apache Pulsar")
     parser.add_argument("--cut-seconds", type=float, default=30.0, help="geo: how long the link is cut (600: in full)")
-    parser.add_argument("--messages", type=int, default=0, help="lake: how many (1,000,000 by default)")
+    parser.add_argument("--messages", type=int, default=0, help="lake, compaction: how many (1,000,000)")
     parser.add_argument("--profile", action="store_true", help="peers: say where Geminga's processor time went")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker configuration")
@@ -279,7 +286,7 @@ def main() -> int:
     if unknown := [name for name in names if name not in MEASUREMENTS]:
         parser.error(f"unknown: {', '.join(unknown)}; known: all, bookies, {', '.join(MEASUREMENTS)}")
     console = Console(stderr=options.json)
-    console.width = max(console.width, 190 if {"peers", "secure", "transactions"} & set(names) else 130)
+    console.width = max(console.width, 190 if {"compaction", "peers", "secure", "transactions"} & set(names) else 130)
     # Not the system's temporary folder, which may be memory: a durable figure needs a disk.
     base = Path(options.dir) if options.dir else Path(__file__).resolve().parents[1] / "build"
     base.mkdir(parents=True, exist_ok=True)

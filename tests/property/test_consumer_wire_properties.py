@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from geminga.client._api.message_id import MessageId
 from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._messages.message import Message
-from geminga.client.consumer_rules.batch_layout import (
+from geminga.model.errors import ProtocolError
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.batches.batch_layout import (
     HAS_KEY,
     IS_NULL_VALUE,
     KEY_IS_BASE64,
     BatchFormatError,
     batch_layout,
 )
-from geminga.model.errors import ProtocolError
-from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import MessageHeadDecoder, encode_ack, encode_flow
 
 UINT64 = (1 << 64) - 1

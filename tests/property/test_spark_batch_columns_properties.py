@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.client import EntryBatch, ReadError
-from geminga.client.consumer_rules.batch_layout import HAS_KEY, BatchFormatError, batch_layout
 from geminga.spark.rules.columns import arrow_schema, raw_schema
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.spark.source import batch_columns
@@ -17,6 +16,7 @@ from geminga.spark.source.batch_columns import GUESS_BYTES_MIN, PAD_BYTES, Batch
 from geminga.spark.source.entry_rows import EntryRows, Piece
 from geminga.spark.source.single_metadata import signed
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.batches.batch_layout import HAS_KEY, BatchFormatError, batch_layout
 
 keys = st.one_of(st.sampled_from(["", "k", "key-1", "schlüssel", "x" * 127, "y" * 200]), st.text(max_size=5))
 #: What may pass for the head of a message: zeros, sizes, tags.

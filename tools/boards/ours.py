@@ -172,6 +172,27 @@ BOARDS: Final = (
                     (f"sum(pulsar_storage_read_cache_misses_rate{{{T}}})", "of these from bookies"),
                 ),
             ),
+            P(
+                "Compactions",
+                "short",
+                (
+                    (f"sum by (topic) (pulsar_compaction_succeed_count{{{T}}})", "{{topic}} succeeded"),
+                    (f"sum by (topic) (pulsar_compaction_failed_count{{{T}}})", "{{topic}} failed"),
+                ),
+            ),
+            P(
+                "Compaction, bytes a second",
+                "Bps",
+                (
+                    (f"sum(pulsar_compaction_read_throughput{{{T}}})", "read"),
+                    (f"sum(pulsar_compaction_write_throughput{{{T}}})", "written"),
+                ),
+            ),
+            P(
+                "Compacted",
+                "bytes",
+                ((f"sum by (topic) (pulsar_compaction_compacted_entries_size{{{T}}})", "{{topic}}"),),
+            ),
         ),
     ),
     Board(

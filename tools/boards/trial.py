@@ -122,6 +122,7 @@ def loaded(clusters: Clusters) -> Seen:
     try:
         for number in range(ROUNDS):
             _round(client, cluster, number)
+            _compacted(client, cluster, number)
             _transactions(cluster, number)
             _copied(clusters, number)
             # Rates are of the time between two scrapes: so that one is seen without load.
@@ -169,6 +170,16 @@ def _round(client: pulsar.Client, cluster: Cluster, number: int) -> None:
         _ask(cluster, "DELETE", f"{before}?force=true")
     else:
         _ask(cluster, "PUT", "namespaces/public/default/unload", may_fail=True)
+
+
+def _compacted(client: pulsar.Client, cluster: Cluster, number: int) -> None:
+    """A topic of few keys."""
+    producer = client.create_producer("persistent://public/default/prices", batching_enabled=False)
+    for index in range(100 * (number + 1)):
+        producer.send_async(b"p" * 200, lambda *_: None, partition_key=f"k{index % (20 * (number + 1))}")
+    producer.flush()
+    producer.close()
+    _ask(cluster, "PUT", "persistent/public/default/prices/compaction", may_fail=True)
 
 
 def _transactions(cluster: Cluster, number: int) -> None:

@@ -13,7 +13,7 @@ class Compaction(AsyncCalls):
     __slots__ = ()
 
     async def start(self, topic: str) -> None:
-        """Begin; goes on in the background. Raises AdminError."""
+        """Keep each key's newest message; goes on in the background. Raises AdminError."""
         await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     async def status(self, topic: str) -> Document:

@@ -14,6 +14,7 @@ HELP: Final[Mapping[str, str]] = {
     "geminga_bookie_unread_bytes": "Bytes of answers that clients have not read.",
     "geminga_cluster_brokers": "Brokers that are registered.",
     "geminga_cluster_is_leader": "1 at the broker that leads load management.",
+    "geminga_compaction_failures_in_a_row": "Compactions that failed since the last one that did not.",
     "geminga_failures_total": "What broke and should not have, by the part that broke; the log says what.",
     "geminga_foreign_ledgers": "Ledgers that are not of this cluster's brokers.",
     "geminga_lookups_waiting": "Lookups that wait for a broker that was killed to be given up.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from typing import Final
 
 from geminga.model.errors import StorageError
@@ -39,19 +40,18 @@ class ScratchRuns:
         if len(tail) >= BLOCK_BYTES:
             self._flush(run)
 
-    def read(self, run: int) -> bytes:
-        """All that was written to it. Raises StorageError."""
-        parts: list[bytes] = []
-        try:
-            for offset, size in self._blocks[run]:
+    def read(self, run: int) -> Iterator[bytes]:
+        """All that was written to it, in blocks of whole records. Raises StorageError."""
+        for offset, size in self._blocks[run]:
+            try:
                 self._file.seek(offset)
-                parts.append(self._file.read(size))
-        except OSError as error:
-            raise StorageError(f"a temporary file can not be read: {error}") from error
-        found = b"".join(parts)
-        if len(found) != sum(size for _, size in self._blocks[run]):
-            raise StorageError("a temporary file is shorter than what was written to it")
-        return found + self._tails[run]
+                found = self._file.read(size)
+            except OSError as error:
+                raise StorageError(f"a temporary file can not be read: {error}") from error
+            if len(found) != size:
+                raise StorageError("a temporary file is shorter than what was written to it")
+            yield found
+        yield bytes(self._tails[run])
 
     def close(self) -> None:
         """It is gone."""

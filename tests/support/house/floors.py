@@ -20,6 +20,7 @@ FLOORS: Final = (
     "runtime.tls",
     "sim",
     "wire",
+    "wire.pulsar.batches",
     "wire.pulsar",
     "wire.bookkeeper",
     "wire.managed_ledger",

@@ -45,6 +45,8 @@ class Sent(NamedTuple):
     index: int
     key: str | None
     value: str
+    #: When it was published.
+    at_ms: int
 
 
 class Got(NamedTuple):
@@ -54,6 +56,7 @@ class Got(NamedTuple):
     index: int
     key: str | None
     value: str
+    at_ms: int
 
 
 class CompactionStory:
@@ -64,6 +67,8 @@ class CompactionStory:
         self.sent: list[Sent] = []
         #: How many of them were there when the topic was compacted last.
         self.compacted = 0
+        #: Messages that delete their key are kept until they are so old.
+        self.tombstones_ms = world.config.compaction_tombstones_s * 1000
         self._sequence_id = 0
         self._consumers = 0
         self._client: Client | None = None
@@ -85,17 +90,23 @@ class CompactionStory:
         groups = [messages] if batched else [(message,) for message in messages]
         position = Position(-1, -1)
         for group in groups:
-            position = await self._send(group, batched, compression, encrypted, metadata)
+            at_ms = self.now_ms
+            position = await self._send(group, batched, compression, encrypted, {"publish_time": at_ms, **metadata})
             for index, (key, value) in enumerate(group):
-                self.sent.append(Sent(position, index if batched else -1, key, value))
+                self.sent.append(Sent(position, index if batched else -1, key, value, at_ms))
         return position
+
+    @property
+    def now_ms(self) -> int:
+        """By the broker's clock."""
+        return self.world.runtime.clock.wall_ms()
 
     async def _send(
         self, group: Sequence[tuple[str | None, str]], batched: bool, compression: int, encrypted: bool, extra: dict
     ) -> Position:
         client = await self._producer()
         metadata = pb.MessageMetadata(
-            producer_name="producer", sequence_id=self._sequence_id, publish_time=1, compression=compression, **extra
+            producer_name="producer", sequence_id=self._sequence_id, compression=compression, **extra
         )
         if batched:
             payload = b"".join(
@@ -186,14 +197,21 @@ class CompactionStory:
         await settle()
         return found
 
+    def is_old(self, one: Got | Sent) -> bool:
+        """Whether it deletes its key, and need not be kept any more."""
+        return not one.value and one.at_ms < self.now_ms - self.tombstones_ms
+
     def expected(self, start: int = 0) -> list[Got]:
-        """What the model says that a reader of compacted messages gets, from the ``start``-th message on."""
+        """What the model says that a reader of compacted messages gets, from the ``start``-th message on.
+
+        Of what was compacted without messages that deleted their keys long ago: the next compaction takes them out.
+        """
         newest: dict[str, Sent] = {}
         for message in self.sent[: self.compacted]:
             if message.key is None:
                 continue
             newest.pop(message.key, None)
-            if message.value:
+            if message.value or (self.tombstones_ms and not self.is_old(message)):
                 newest[message.key] = message
         kept = {id(message) for message in newest.values()}
         return [
@@ -214,9 +232,15 @@ def messages_of(message_id: pb.MessageIdData, entry: bytes) -> list[Got]:
     payload = decompress(metadata.compression, payload, metadata.uncompressed_size)
     if not metadata.HasField("num_messages_in_batch"):
         key = metadata.partition_key if metadata.HasField("partition_key") else None
-        return [Got(position, -1, key, payload.decode())]
+        return [Got(position, -1, key, payload.decode(), metadata.publish_time)]
     return [
-        Got(position, index, one.partition_key if one.HasField("partition_key") else None, value.decode())
+        Got(
+            position,
+            index,
+            one.partition_key if one.HasField("partition_key") else None,
+            value.decode(),
+            metadata.publish_time,
+        )
         for index, (one, value) in enumerate(decode_batch(payload, metadata.num_messages_in_batch))
         if not one.compacted_out
     ]
@@ -241,6 +265,8 @@ POINTS: Final = (
 LIVES: Final = 6
 STEPS: Final = 14
 KEYS: Final = 7
+#: Longer than all else that a life does.
+TOMBSTONES_S: Final = 2000
 
 
 class CompactionLives:
@@ -255,6 +281,9 @@ class CompactionLives:
         self.sent: list[Sent] = []
         self.compacted = 0
         self.value = 0
+        #: Draws of their own, so that what others come to stays as it was.
+        self.ages = world.rng("tombstones")
+        self.tombstones_s = self.ages.choice((0, TOMBSTONES_S))
 
     async def run(self) -> None:
         """All lives; the last one has no crash."""
@@ -274,7 +303,10 @@ class CompactionLives:
     async def live(self, node: SimNode, *, is_first: bool, is_last: bool) -> None:
         """One life."""
         config = BrokerConfig(
-            keep_alive_interval_s=1_000_000, delete_inactive_topics=False, compaction_threshold_bytes=1 << 40
+            keep_alive_interval_s=1_000_000,
+            delete_inactive_topics=False,
+            compaction_threshold_bytes=1 << 40,
+            compaction_tombstones_s=self.tombstones_s,
         )
         ledgers = ManagedLedgerConfig(max_entries_per_ledger=self.rng.choice((2, 5, 50)), min_rollover_minutes=0)
         world = BrokerWorld(node.runtime, config, ledgers, server=self.server, bookie=self.bookie)
@@ -292,6 +324,7 @@ class CompactionLives:
         if is_last:
             await story.compact()
             await self.check(story)
+            await self.check_tombstones(story)
             await self.check_ledgers(story)
         if is_last or self.rng.random() < 0.5:
             await world.stop()
@@ -303,6 +336,8 @@ class CompactionLives:
 
     async def step(self, story: CompactionStory) -> None:
         """Anything."""
+        if self.tombstones_s and self.ages.random() < 0.05:
+            await seconds(TOMBSTONES_S + 1)
         roll = self.rng.random()
         if roll < 0.5:
             await self.publish(story)
@@ -336,7 +371,7 @@ class CompactionLives:
             compacted = sum(message.position <= horizon for message in self.sent)
             assert compacted >= self.compacted, f"compacted up to {self.compacted} before, now up to {compacted}"
             self.compacted = story.compacted = compacted
-        got, wanted = await story.read(), story.expected()
+        got, wanted = await self.read(story), story.expected()
         assert got == wanted, f"a reader got {got}, wanted {wanted}, compacted up to {story.compacted}"
         if self.sent:
             start = self.rng.randrange(len(self.sent))
@@ -344,8 +379,23 @@ class CompactionLives:
             while start and self.sent[start - 1].position == position:
                 start -= 1
             at = pb.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id)
-            got, wanted = await story.read(start_message_id=at), story.expected(start)
+            got, wanted = await self.read(story, start_message_id=at), story.expected(start)
             assert got == wanted, f"a reader from {start} got {got}, wanted {wanted}"
+
+    async def read(self, story: CompactionStory, **fields: object) -> list[Got]:
+        """Without those of what was compacted that may be there or not."""
+        found = await story.read(**fields)
+        if not story.compacted or not story.tombstones_ms:
+            return found
+        horizon = self.sent[story.compacted - 1].position
+        return [one for one in found if one.position > horizon or not story.is_old(one)]
+
+    async def check_tombstones(self, story: CompactionStory) -> None:
+        """A compaction takes out those that are old, and only those."""
+        await seconds(TOMBSTONES_S + 1)
+        await story.publish(("last", "value"))
+        await story.compact()
+        assert await story.read() == story.expected()
 
     async def check_ledgers(self, story: CompactionStory) -> None:
         """One ledger of what was compacted, and none that nobody names but those of a crash before they were named."""

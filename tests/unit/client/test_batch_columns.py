@@ -6,9 +6,9 @@ from struct import pack
 
 import pytest
 
-from geminga.client.consumer_rules.batch_columns import HAS_KEY, KEY_IS_BASE64, BatchFormatError, Columns, scan
-from geminga.client.consumer_rules.batch_layout import batch_layout
 from geminga.wire.pulsar.batch import encode_batch, single_message_head
+from geminga.wire.pulsar.batches.batch_columns import HAS_KEY, KEY_IS_BASE64, BatchFormatError, Columns, scan
+from geminga.wire.pulsar.batches.batch_layout import batch_layout
 
 
 def encoded(metadata: bytes, payload: bytes) -> bytes:

@@ -11,9 +11,9 @@ import pytest
 from geminga.client._api.message_id import MessageId
 from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._messages.message import Message
-from geminga.client.consumer_rules.batch_layout import BatchFormatError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch, single_message_head
+from geminga.wire.pulsar.batches.batch_layout import BatchFormatError
 
 
 def batch(payloads, heads=None, **fields) -> EntryBatch:

@@ -12,11 +12,16 @@ from tools.boards.ours import BOARDS, text
 from tools.boards.panels import Panel, boards_in, families, filled, metric_names, panels_of
 from tools.boards.verdict import ABSENT, EMPTY, MOVES, RESTS, STILL, Reasons, judged, own_lints, share
 
+from geminga.broker.compaction.part import compact
 from geminga.broker.composition.metrics import Metrics
 from geminga.broker.statistics.topics import TopicStatistics
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.runtime import wait_ms
 from support.house.source_tree import ROOT
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
+#: What a broker's own page has.
+OURS_TOO = ("pulsar_", "geminga_compaction_")
 REASONS = Reasons(
     absent=(("gone_.*", "it is gone"),),
     rests=(("quiet", "it is quiet"),),
@@ -127,6 +132,10 @@ def test_boards_and_alerts_ask_a_broker_for_what_it_has() -> None:
         await client.create_producer(TOPIC)
         await client.subscribe(TOPIC)
         await client.publish(0)
+        topic = next(iter(world.broker.topics.values()))
+        assert isinstance(topic, PersistentTopic)
+        await compact(topic)
+        await wait_ms(100)
         statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
         sources = (world.broker.lookup.metrics, world.broker.registry.loads.metrics)
         there = set(
@@ -134,7 +143,7 @@ def test_boards_and_alerts_ask_a_broker_for_what_it_has() -> None:
         )
         beside = re.compile(r"pulsar_(lb|txn|replication|producer)_.*")
         rules = [Panel("alerts", "", tuple(re.findall(r"expr: (?!>)(.*)", RULES.read_text())))]
-        asked = {name for panel in (*boards_in(OURS), *rules) for name in panel.metrics if name.startswith("pulsar_")}
+        asked = {name for panel in (*boards_in(OURS), *rules) for name in panel.metrics if name.startswith(OURS_TOO)}
         assert {name for name in asked if not beside.fullmatch(name)} <= there
         assert len(asked & there) > 30
 

@@ -13,7 +13,7 @@ class Compaction(BlockingCalls):
     __slots__ = ()
 
     def start(self, topic: str) -> None:
-        """Begin; goes on in the background. Raises AdminError."""
+        """Keep each key's newest message; goes on in the background. Raises AdminError."""
         self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     def status(self, topic: str) -> Document:

@@ -317,7 +317,7 @@ COMPACTION: Final = Noun(
     "compaction",
     "The newest message of each key, for who reads that.",
     (
-        do("PUT", "start", "{topic}/compaction", "Begin; goes on in the background."),
+        do("PUT", "start", "{topic}/compaction", "Keep each key's newest message; goes on in the background."),
         get("status", "{topic}/compaction", "How far the last run is.", _DOC),
         do(
             "DELETE",

@@ -43,7 +43,7 @@ _OWN: Final = {
     "peek-messages": "Messages that a subscription has to read next.",
     "offload": "Move all but the newest ledgers to the lake.",
     "wait-offload": "How far moving ledgers to the lake is.",
-    "wait-compaction": "How far compaction is.",
+    "wait-compaction": "What became of the last compaction, since the topic was loaded; -w waits for its end.",
     "create-shadow": "Make a topic that shows what is in another.",
     "shadow-source": "The topic that it shows.",
     "get-schema": "The newest schema, one version, or all.",

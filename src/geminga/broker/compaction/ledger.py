@@ -24,13 +24,13 @@ class CompactedLedger:
 
     __slots__ = ("_log", "_places", "horizon", "info", "ledger_id")
 
-    def __init__(self, log: ManagedLedger, ledger_id: int, horizon: Position) -> None:
-        """``horizon``: up to here the topic was compacted into it."""
+    def __init__(self, log: ManagedLedger, ledger_id: int, horizon: Position, info: LedgerInfo | None = None) -> None:
+        """``horizon``: up to here the topic was compacted into it. ``info``: how long it is, if that is known."""
         self._log = log
         self.ledger_id = ledger_id
         self.horizon = horizon
         #: How long it is; None: nobody read it yet.
-        self.info: LedgerInfo | None = None
+        self.info = info
         #: Which entry is the first at or behind a position, for those who go on there.
         self._places: dict[Position, int] = {}
 

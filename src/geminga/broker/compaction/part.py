@@ -17,6 +17,7 @@ from geminga.broker.compaction.ledger import CompactedLedger
 from geminga.broker.policies.core.storage_rows import COMPACTION_THRESHOLD
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.managed_ledger.rules.attached import COMPACTED_PROPERTY
+from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.model.errors import (
     CompactedUnreadableError,
     ConflictError,
@@ -33,6 +34,7 @@ from geminga.runtime.waiting import delay
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
 
 if TYPE_CHECKING:
+    from geminga.broker.compaction.record import CompactionRecord
     from geminga.broker.policies.config import PolicyConfig
     from geminga.managed_ledger import Entry, ManagedCursor
     from geminga.managed_ledger.shared.ports import OpenLedger
@@ -58,15 +60,9 @@ class TopicCompaction(TopicPart):
         "_task",
         "_through",
         "_topic",
-        "duration_ms",
-        "failed_count",
-        "failed_ms",
         "last_error",
-        "removed",
-        "removed_total",
+        "record",
         "status",
-        "succeeded_count",
-        "succeeded_ms",
     )
 
     name: ClassVar[str] = "compaction"
@@ -83,10 +79,8 @@ class TopicCompaction(TopicPart):
         #: Of the last run since the topic was loaded, in Pulsar's words.
         self.status = NOT_RUN
         self.last_error = ""
-        #: Messages that the last run left out, and all of them.
-        self.removed = self.removed_total = 0
-        self.succeeded_ms = self.failed_ms = self.duration_ms = 0
-        self.succeeded_count = self.failed_count = 0
+        #: Of the runs since then; None: there was none.
+        self.record: CompactionRecord | None = None
 
     # ---- life
 
@@ -231,7 +225,11 @@ class TopicCompaction(TopicPart):
         if self.is_running:
             raise ConflictError(f"Compaction of {self._topic.name} is under way already")
         self.status, self.last_error = RUNNING, ""
-        self._task = spawn(self._run(), name=f"compact {self._topic.name}", part=self._topic)
+        if self.record is None:
+            from geminga.broker.compaction.record import CompactionRecord
+
+            self.record = CompactionRecord()
+        self._task = spawn(self._run(self.record), name=f"compact {self._topic.name}", part=self._topic)
 
     async def forget(self) -> None:
         """Give up what was compacted, and what is being compacted: readers have the log, as far as it is there.
@@ -255,19 +253,16 @@ class TopicCompaction(TopicPart):
         if _threshold(topic):
             await topic.ledger.open_cursor(COMPACTION_CURSOR, initial=EARLIEST)
 
-    async def _run(self) -> None:
+    async def _run(self, record: CompactionRecord) -> None:
         clock = self._topic.services.runtime.clock
         try:
             async with self._topic.services.compactions.turns:
                 began_s = clock.monotonic()
-                await self._compact()
-            self.duration_ms = round((clock.monotonic() - began_s) * 1000)
-            self.succeeded_ms = clock.wall_ms()
-            self.succeeded_count += 1
+                await self._compact(record)
+            record.succeeded(clock.wall_ms(), clock.monotonic() - began_s)
             self.status = SUCCESS
         except GemingaError as error:
-            self.failed_ms = clock.wall_ms()
-            self.failed_count += 1
+            record.failed(clock.wall_ms())
             self.status, self.last_error = ERROR, f"{error}"
             _log.warning("%s: compaction failed: %s", self._topic.name, error)
         finally:
@@ -276,7 +271,7 @@ class TopicCompaction(TopicPart):
             if self.status == RUNNING:
                 self.status = NOT_RUN
 
-    async def _compact(self) -> None:
+    async def _compact(self, record: CompactionRecord) -> None:
         from geminga.broker.compaction.run import CompactionRun, new_spill
 
         config = self._topic.services.config
@@ -288,13 +283,14 @@ class TopicCompaction(TopicPart):
             bytes_max=config.compaction_keys_mb << 20,
             read_s=config.compaction_read_s,
             new_spill=partial(new_spill, config.compaction_directory),
+            record=record,
+            tombstones_s=config.compaction_tombstones_s,
         )
         if not run.has_news:
             return
         ledger, entries, size_bytes, removed = await run.write()
-        await self._serve(ledger, run.through)
-        self.removed = removed
-        self.removed_total += removed
+        await self._serve(ledger, run.through, LedgerInfo(ledger.ledger_id, entries, size_bytes, closed_ms=1))
+        record.left_out(removed)
         _log.info(
             "%s: compacted up to %s: %d entries and %d bytes in ledger %d, %d messages left out",
             self._topic.name,
@@ -306,7 +302,7 @@ class TopicCompaction(TopicPart):
         )
         await self._settle()
 
-    async def _serve(self, ledger: OpenLedger, through: Position) -> None:
+    async def _serve(self, ledger: OpenLedger, through: Position, info: LedgerInfo) -> None:
         """Have the cursor name the new ledger; who reads waits until it is known whether it does."""
         from geminga.broker.compaction.run import name_it
 
@@ -322,7 +318,7 @@ class TopicCompaction(TopicPart):
                 raise
             except StorageError as error:
                 await self._resolve(cursor, error)
-            self._ledger = CompactedLedger(self._topic.ledger, ledger.ledger_id, through)
+            self._ledger = CompactedLedger(self._topic.ledger, ledger.ledger_id, through, info)
         finally:
             self._switch = None
             if self._ledger is None:

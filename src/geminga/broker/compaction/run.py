@@ -13,30 +13,29 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from geminga.broker.compaction.ledger import CompactedLedger
-from geminga.broker.core.compaction.entry_messages import kept_of, messages_of
+from geminga.broker.compaction.paced import PacedWork
 from geminga.broker.core.compaction.newest import RUNS, NewestMessages, Spill
+from geminga.broker.core.compaction.second_reading import PlacedEntry, SecondReading
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.managed_ledger.shared.ports import OpenLedger
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
-from geminga.runtime import Turns, crash_point
+from geminga.runtime import crash_point
+from geminga.runtime.ports import Clock
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.compacted import COMPACTED_LEDGER, CompactedEntry, encode_compacted
+from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
 from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
+    from geminga.broker.compaction.record import CompactionRecord
     from geminga.broker.topic.parts import PartTopic
     from geminga.managed_ledger import ManagedCursor
 
 #: One read.
 READ_ENTRIES: Final = 100
 READ_BYTES: Final = 1 << 20
-#: Entries that are handled before others get their turn.
-ENTRIES_PER_TURN: Final = 50
-#: ... and seconds: it lasts long, and every publish meanwhile waits for some of its turns.
-TURN_S: Final = 0.001
 #: Written and not confirmed: more waits.
-WINDOW_BYTES: Final = 4 << 20
+WINDOW_BYTES: Final = 1 << 20
 
 BEGUN: Final = "compaction.ledger_begun"
 WRITTEN: Final = "compaction.ledger_written"
@@ -46,7 +45,19 @@ NAMED: Final = "compaction.cursor_names_it"
 class CompactionRun:
     """See the module."""
 
-    __slots__ = ("_before", "_bytes_max", "_hides", "_keeps_null_keys", "_new_spill", "_read_s", "_topic", "through")
+    __slots__ = (
+        "_before",
+        "_bytes_max",
+        "_hides",
+        "_keeps_null_keys",
+        "_new_spill",
+        "_read_s",
+        "_record",
+        "_tombstones_from_ms",
+        "_topic",
+        "_work",
+        "through",
+    )
 
     def __init__(
         self,
@@ -57,15 +68,23 @@ class CompactionRun:
         bytes_max: int,
         read_s: float,
         new_spill: Callable[[], Spill],
+        record: CompactionRecord,
+        tombstones_s: int = 0,
     ) -> None:
         """``before``: what is served now. ``bytes_max``: of the table of keys; ``new_spill``: where the rest goes.
-        ``read_s``: no read may take longer."""
+        ``read_s``: no read may take longer. ``tombstones_s``: how old a message that deletes its key is at least when
+        it goes."""
         self._topic = topic
         self._before = before
         self._keeps_null_keys = keeps_null_keys
         self._bytes_max = bytes_max
         self._read_s = read_s
         self._new_spill = new_spill
+        self._record = record
+        self._work = PacedWork(topic.ledger.reader.catch_up, topic.services.runtime.clock, topic)
+        self._tombstones_from_ms = (
+            topic.services.runtime.clock.wall_ms() - tombstones_s * 1000 if tombstones_s else None
+        )
         self._hides = topic.parts.hides
         #: The last entry that is looked at.
         self.through = topic.ledger.extent.readable_position
@@ -82,22 +101,10 @@ class CompactionRun:
         topic = self._topic
         ledger = await topic.ledger.attached().create(topic.ledger.persistence, self._metadata())
         crash_point(BEGUN)
-        writer = _Writer(ledger)
-        turns = Turns(topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN, turn_s=TURN_S)
-        number = 0
+        writer = _Writer(ledger, topic.services.runtime.clock, self._record)
+        second = SecondReading(newest)
         async for entries in self._read():
-            kept: list[bytes] = []
-            for entry in entries:
-                if turns.is_over():
-                    await turns.next()
-                if self._is_hidden(entry):
-                    continue
-                first = number
-                count, data = kept_of(entry.data, lambda index, first=first: first + index in newest.kept)  # type: ignore[misc]
-                number += count
-                if data is not None:
-                    kept.append(encode_compacted(CompactedEntry(entry.position, data)))
-            await writer.write(kept)
+            await writer.write(await self._work.do(second.kept_of(entries, self._is_hidden)))
         await writer.drain()
         await ledger.close()
         crash_point(WRITTEN)
@@ -105,19 +112,16 @@ class CompactionRun:
 
     async def _find_newest(self) -> NewestMessages:
         newest = NewestMessages(
-            keeps_null_keys=self._keeps_null_keys, bytes_max=self._bytes_max, new_spill=self._new_spill
+            keeps_null_keys=self._keeps_null_keys,
+            bytes_max=self._bytes_max,
+            new_spill=self._new_spill,
+            tombstones_from_ms=self._tombstones_from_ms,
         )
-        turns = Turns(self._topic.services.runtime.clock, steps_max=ENTRIES_PER_TURN, turn_s=TURN_S)
         try:
             async for entries in self._read():
-                for entry in entries:
-                    if turns.is_over():
-                        await turns.next()
-                    if not self._is_hidden(entry):
-                        newest.add(messages_of(entry.data))
-            for _ in newest.settle():
-                if turns.is_over():
-                    await turns.next()
+                visible = [None if self._is_hidden(entry) else entry.data for entry in entries]
+                await self._work.do(newest.take(visible))
+            await self._work.do(newest.settle())
         finally:
             newest.close()
         return newest
@@ -143,18 +147,22 @@ class CompactionRun:
 
     async def _timely(self, read: Coroutine[Any, Any, list[Entry]]) -> list[Entry]:
         try:
-            return await asyncio.wait_for(read, self._read_s)
+            # ``wait_for`` may lose that the run is called off (Python 3.11), and then it would go on to its end.
+            async with asyncio.timeout(self._read_s):
+                entries = await read
         except TimeoutError:
             raise StorageError(
                 f"{self._topic.name}: a read took longer than {self._read_s:g} s "
                 "(brokerServiceCompactionPhaseOneLoopTimeInSeconds)"
             ) from None
+        self._record.read_bytes += sum(len(entry.data) for entry in entries)
+        return entries
 
     def _first_new(self) -> Position:
         ledgers = self._topic.ledger.ledgers
         return ledgers.first_position if self._before is None else ledgers.next_position(self._before.horizon)
 
-    def _is_hidden(self, entry: Entry) -> bool:
+    def _is_hidden(self, entry: PlacedEntry) -> bool:
         if not self._hides:
             return False
         metadata = peek_metadata(entry.data)
@@ -190,10 +198,12 @@ async def name_it(cursor: ManagedCursor, horizon: Position, ledger_id: int) -> N
 class _Writer:
     """Appends with a bounded window."""
 
-    __slots__ = ("_error", "_ledger", "_moved", "_pending_bytes", "entries", "size_bytes")
+    __slots__ = ("_clock", "_error", "_ledger", "_moved", "_pending_bytes", "_record", "entries", "size_bytes")
 
-    def __init__(self, ledger: OpenLedger) -> None:
+    def __init__(self, ledger: OpenLedger, clock: Clock, record: CompactionRecord) -> None:
         self._ledger = ledger
+        self._clock = clock
+        self._record = record
         self._pending_bytes = 0
         self._error: StorageError | None = None
         self._moved: asyncio.Event = asyncio.Event()
@@ -204,6 +214,7 @@ class _Writer:
         if entries:
             size_bytes = sum(map(len, entries))
             left = len(entries)
+            began_s = self._clock.monotonic()
             self._pending_bytes += size_bytes
             self.entries += len(entries)
             self.size_bytes += size_bytes
@@ -215,6 +226,7 @@ class _Writer:
                     self._error = error
                 elif not left:
                     self._pending_bytes -= size_bytes
+                    self._record.wrote(size_bytes, len(entries), self._clock.monotonic() - began_s)
                 self._moved.set()
 
             self._ledger.append(entries, done)

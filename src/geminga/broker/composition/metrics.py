@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.compaction.part import TopicCompaction
 from geminga.broker.composition.metric_levels import (
     BY_TOPIC,
     LATENCY_ENDINGS,
@@ -393,6 +394,7 @@ class Metrics:
             values["pulsar_delayed_message_index_size_bytes"] = topic.delays_stats().get("memoryBytes", 0)
             values |= _quota_values(topic)
             values |= self._storage_values(topic)
+            values |= _compaction_values(topic, self._broker.runtime.clock.monotonic())
             if topic.services.has_transactions:
                 buffer = topic.transaction_buffer
                 counts = buffer.state.counts() if buffer is not None and buffer.state is not None else (0, 0, 0)
@@ -407,6 +409,21 @@ def _quota_values(topic: PersistentTopic) -> dict[str, float]:
         "pulsar_storage_backlog_quota_limit": size.limit if size is not None else -1,
         "pulsar_storage_backlog_quota_limit_time": age.limit // 1000 if age is not None else -1,
     }
+
+
+def _compaction_values(topic: PersistentTopic, now_s: float) -> dict[str, float]:
+    """Of a topic that was compacted, or could not be, since it was loaded; what is served also of others."""
+    part = topic.parts.find(TopicCompaction)
+    values: dict[str, float] = {}
+    if part is not None and part.record is not None:
+        values, latencies = part.record.metrics(now_s)
+        values |= _spread_values("pulsar_compaction_latency", latencies, LATENCY_ENDINGS)
+        values["geminga_compaction_failures_in_a_row"] = part.record.failures_in_a_row
+    served = part.served if part is not None else None
+    if served is not None and served.info is not None:
+        values["pulsar_compaction_compacted_entries_count"] = served.info.entries
+        values["pulsar_compaction_compacted_entries_size"] = served.info.size_bytes
+    return values
 
 
 def _spread_values(name: str, spread: Spread, endings: Iterable[str]) -> dict[str, float]:

@@ -44,6 +44,10 @@ class PolicyConfig(SubscriptionConfig):
     compaction_retains_null_keys: bool = setting("topicCompactionRetainNullKey", False, "true or false")
     #: What the keys of one compaction may take in memory; more go to a temporary file.
     compaction_keys_mb: int = setting("gemingaCompactionKeysSizeMB", 128, "MiB > 0", minimum=1)
+    #: A message that deletes its key is kept until it is so old; Pulsar keeps none.
+    compaction_tombstones_s: int = setting(
+        "gemingaCompactionTombstoneRetentionInSeconds", 0, "seconds >= 0; 0: none is kept", minimum=0
+    )
     compaction_directory: str = setting(
         "gemingaCompactionDirectory", "", "a directory for temporary files; empty: the system's"
     )

@@ -162,13 +162,14 @@ class TopicStatistics:
 def compaction_stats(topic: Topic) -> Document:
     """What the last compaction since the topic was loaded came to."""
     part = topic.parts.find(TopicCompaction) if isinstance(topic, PersistentTopic) else None
-    if part is None:
+    record = part.record if part is not None else None
+    if record is None:
         return {**NO_COMPACTION}
     return {
-        "lastCompactionRemovedEventCount": part.removed,
-        "lastCompactionSucceedTimestamp": part.succeeded_ms,
-        "lastCompactionFailedTimestamp": part.failed_ms,
-        "lastCompactionDurationTimeInMills": part.duration_ms,
+        "lastCompactionRemovedEventCount": record.removed,
+        "lastCompactionSucceedTimestamp": record.succeeded_ms,
+        "lastCompactionFailedTimestamp": record.failed_ms,
+        "lastCompactionDurationTimeInMills": record.duration_ms,
     }
 
 

@@ -17,12 +17,12 @@ from geminga.client._api.message_id import MessageId
 from geminga.client._messages.consumer_options import ConsumerCryptoFailureAction
 from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._messages.single_entry import single_entry
-from geminga.client.consumer_rules.batch_layout import BatchFormatError
 from geminga.client.consumer_rules.chunk_assembly import Chunk, ChunkAssembly
 from geminga.client.consumer_rules.discards import Discard
 from geminga.model.crc32c import crc32c
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.batches.batch_layout import BatchFormatError
 from geminga.wire.pulsar.compression import DecompressionError, decompress
 from geminga.wire.pulsar.consumer_codec import MessageHead, MessageHeadDecoder
 from geminga.wire.pulsar.frame import Frame

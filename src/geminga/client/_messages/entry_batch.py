@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 
 from geminga.client._api.message_id import MessageId
-from geminga.client.consumer_rules import batch_layout as layouts
 from geminga.client.consumer_rules.batch_acker import BatchAcker
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.batches import batch_layout as layouts
 from geminga.wire.pulsar.metadata import text_of
 
 if TYPE_CHECKING:

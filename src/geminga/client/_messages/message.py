@@ -13,8 +13,8 @@ from binascii import Error as Base64Error
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from geminga.client._api.message_id import MessageId
-from geminga.client.consumer_rules.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.batches.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
 from geminga.wire.pulsar.metadata import text_of, texts_of
 
 if TYPE_CHECKING:

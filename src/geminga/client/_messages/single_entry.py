@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Final
 
 from geminga.client._messages.entry_batch import EntryBatch
-from geminga.client.consumer_rules.batch_layout import HAS_KEY
 from geminga.model.crc32c import crc32c
+from geminga.wire.pulsar.batches.batch_layout import HAS_KEY
 from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
 
 EntryKey = tuple[int, int]

@@ -15,6 +15,7 @@ from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.log.tail import Tail
 from geminga.managed_ledger.log.tenure import Tenure
 from geminga.managed_ledger.rules.positions import LedgerInfo
+from geminga.managed_ledger.shared.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.managed_ledger.shared.ports import Ledger
 from geminga.managed_ledger.shared.services import LedgerHome, StorageServices
@@ -57,6 +58,11 @@ class LogReader:
         self.is_bookkeeper_first = False
         #: Of ledgers that are not open; made by the first read.
         self._reads: LedgerReads | None = None
+
+    @property
+    def catch_up(self) -> CatchUpTurns:
+        """The turns of those who read what lies behind: for long work with what they read."""
+        return self._home.cursor_services.catch_up
 
     # ---- one ledger
 

@@ -20,12 +20,12 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from geminga.client.consumer_rules.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
 from geminga.spark.rules import metadata_columns as names
 from geminga.spark.rules.columns import VALUE
 from geminga.spark.source.entry_rows import EntryRows, Piece, block_of
 from geminga.spark.source.single_metadata import signed
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.batches.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
 from geminga.wire.pulsar.metadata import text_of, texts_of
 from geminga.wire.pulsar.varint import encode_varint
 

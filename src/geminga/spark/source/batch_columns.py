@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from geminga.client.consumer_rules.batch_layout import HAS_KEY, IS_COMPACTED_OUT, IS_NULL_VALUE, KEY_IS_BASE64
+from geminga.wire.pulsar.batches.batch_layout import HAS_KEY, IS_COMPACTED_OUT, IS_NULL_VALUE, KEY_IS_BASE64
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]

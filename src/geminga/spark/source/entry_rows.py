@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from geminga.client import EntryBatch, ReadError
-from geminga.client.consumer_rules.batch_layout import HAS_KEY, IS_COMPACTED_OUT, BatchFormatError
 from geminga.spark.source.batch_columns import PAD_BYTES, BatchColumns, Bools, Longs, read_batches
 from geminga.spark.source.single_metadata import signed, single_fields
+from geminga.wire.pulsar.batches.batch_layout import HAS_KEY, IS_COMPACTED_OUT, BatchFormatError
 
 
 class Piece(NamedTuple):

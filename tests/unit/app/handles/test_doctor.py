@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from geminga.admin.errors import NotFoundError
-from geminga.app.handles.core.causes import Cause, Finding, Severity
+from geminga.app.handles.core.causes import Cause, DoctorFacts, Finding, Severity, findings_of
 from geminga.app.handles.doctor import examine
+from geminga.broker.core.compaction import newest
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import Transacting
+from support.stories.compaction_story import CompactionStory
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.handles_world import SimAdmin
 from support.worlds.hole_world import BOOKIE_LEDGERS, LAKE_LEDGERS, Ground, HoleBroker, run_lives
@@ -215,6 +217,39 @@ def test_a_cluster_that_lacks_messages_is_told_with_the_reason() -> None:
         assert "set-replication-clusters" in found.mends
 
     run_with_broker(main)
+
+
+def test_a_compaction_that_fails_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest, "KEY_BYTES", 1 << 21)  # the first key is too many
+
+    async def main(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        admin = SimAdmin(rest_application(world.broker))
+        await story.publish(("a", "1"), ("b", "2"))
+        await story.compact()
+        ((found,),) = (await examine(admin, TOPIC, "", now_ms=0)).values()
+        assert (found.cause, found.severity, found.subscription) == (Cause.COMPACTION, Severity.HOLDS, "")
+        assert found.sentence.startswith(
+            "The last compaction failed, and 2 entries behind the beginning are kept in the log: no temporary file can "
+            "be made in /nowhere/at/all"
+        )
+        assert "geminga admin topics compact" in found.mends
+        monkeypatch.setattr(newest, "KEY_BYTES", 1)
+        await story.compact()
+        assert [*(await examine(admin, TOPIC, "", now_ms=0)).values()] == [[]]
+
+    run_with_broker(main, compaction_directory="/nowhere/at/all", compaction_keys_mb=1)
+
+
+def test_readers_that_wait_for_the_end_of_a_compaction_are_told() -> None:
+    told = {"status": "RUNNING", "lastError": "the metadata store is away.", "horizon": "3:4", "entriesBehind": 7}
+    facts = DoctorFacts(TOPIC, 0, {}, internal={"geminga": {"compaction": told}})
+    (found,) = findings_of(facts)
+    assert (found.cause, found.severity) == (Cause.COMPACTION, Severity.HOLDS)
+    assert found.sentence.endswith("readers of compacted messages wait: the metadata store is away.")
+    (found,) = findings_of(facts._replace(internal={"geminga": {"compaction": {**told, "status": "ERROR"}}}))
+    assert "and 7 entries behind 3:4 are kept in the log: the metadata store is away." in found.sentence
+    assert not findings_of(facts._replace(internal={"geminga": {"compaction": {**told, "lastError": ""}}}))
 
 
 def test_acknowledged_in_an_open_transaction() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.compaction import run
+from geminga.broker.compaction import paced, run
 from geminga.broker.compaction.part import compact
 from geminga.broker.core.compaction import newest
 from geminga.broker.subscription import seek
+from geminga.managed_ledger.shared import catch_up_turns
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.stories.compaction_story import CompactionStory
 from support.worlds.broker_world import BrokerWorld
-from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly
+from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly, seconds
 
 
 def test_readers_get_the_newest_message_of_each_key_and_all_that_came_later() -> None:
@@ -83,7 +84,8 @@ def test_what_is_published_while_it_runs_stays_in_the_log(monkeypatch: pytest.Mo
         story.compacted = before
         assert await story.read() == story.expected()
 
-    monkeypatch.setattr(run, "ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr(paced, "STEPS_PER_TURN", 1)
+    monkeypatch.setattr(catch_up_turns, "BATCHES_MAX", 1)
     monkeypatch.setattr(run, "READ_ENTRIES", 4)
     run_quietly(scenario)
 
@@ -170,3 +172,27 @@ def test_an_encrypted_batch_stays_whole_and_encrypted_nothing_deletes_its_key() 
         assert [(one.key, one.value) for one in await story.read()] == [("a", "1"), ("a", "3"), ("c", "")]
 
     run_quietly(scenario)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_deletion_is_told_until_it_is_old_enough(batched: bool) -> None:
+    # Pulsar forgets it with the next compaction: who was away, and has the key, never learns that it is gone.
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(("a", "1"), ("b", "2"), ("c", "3"), batched=batched)
+        await story.publish(("a", ""), (None, ""), ("b", ""), batched=batched)
+        await story.compact()
+        assert [(one.key, one.value) for one in await story.read()] == [("c", "3"), ("a", ""), ("b", "")]
+        await seconds(50)
+        await story.publish(("b", "4"), ("d", ""), batched=batched)
+        await story.compact()
+        kept = [(one.key, one.value) for one in await story.read()]
+        assert kept == [("c", "3"), ("a", ""), ("b", "4"), ("d", "")]
+        await seconds(51)
+        # One that deletes "c" is young, that of "a" is not any more.
+        await story.publish(("c", ""), batched=batched)
+        await story.compact()
+        assert [(one.key, one.value) for one in await story.read()] == [("b", "4"), ("d", ""), ("c", "")]
+        assert await story.read() == story.expected()
+
+    run_quietly(scenario, compaction_tombstones_s=100)

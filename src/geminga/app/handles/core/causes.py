@@ -47,6 +47,7 @@ class Cause(StrEnum):
     TRANSACTION = "transaction-open"
     RATE = "rate-limit"
     REPLICATION = "not-replicated"
+    COMPACTION = "not-compacted"
 
 
 class Finding(NamedTuple):
@@ -140,6 +141,7 @@ def _of_topic(facts: DoctorFacts, stats: Document) -> Iterator[Finding]:
         )
     yield from _quotas(facts.quotas, stats)
     yield from _missing_bookies(facts)
+    yield from _compaction(facts)
     for cluster, document in stats.get("replication", {}).items():
         backlog = document.get("replicationBacklog", 0)
         if document.get("disconnectedReason") and backlog:
@@ -187,6 +189,31 @@ def _missing_bookies(facts: DoctorFacts) -> Iterator[Finding]:
         f"{there} bookies take entries, and a new ledger needs {ensemble} (ensemble size): what is published can not "
         "be stored once the present ledger ends or loses a bookie.",
         "Start the missing bookies, or set a smaller ensemble (persistence policy).",
+    )
+
+
+def _compaction(facts: DoctorFacts) -> Iterator[Finding]:
+    told = facts.internal.get("geminga", {}).get("compaction") or {}
+    error = str(told.get("lastError") or "").rstrip(".")
+    if not error:
+        return
+    behind = f"{told.get('entriesBehind', 0)} entries behind {told.get('horizon') or 'the beginning'}"
+    if told.get("status") == "RUNNING":
+        yield Finding(
+            Cause.COMPACTION,
+            Severity.HOLDS,
+            "",
+            "Nobody knows yet what came of the last write of a compaction, and readers of compacted messages wait: "
+            f"{error}.",
+            "Bring back the bookies or the metadata store that it names; it is tried again each second.",
+        )
+        return
+    yield Finding(
+        Cause.COMPACTION,
+        Severity.HOLDS,
+        "",
+        f"The last compaction failed, and {behind} are kept in the log: {error}.",
+        "Mend what that says and compact again: geminga admin topics compact (with a threshold it is tried by itself).",
     )
 
 

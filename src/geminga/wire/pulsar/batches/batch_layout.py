@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from geminga.client.consumer_rules.batch_columns import (
+from geminga.wire.pulsar.batches.batch_columns import (
     FLAG_OF_TAG,
     HAS_KEY,
     IS_COMPACTED_OUT,

@@ -1,0 +1,1 @@
+"""Where the messages of a batch lie in its payload."""
