@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.bookie_shortage import BookieShortage
 from geminga.app.servers.core.addresses import is_loopback
+from geminga.app.servers.late_sockets import LateSockets
 from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names
 from geminga.app.servers.telemetry_choice import open_telemetry
 from geminga.bookkeeper import BookKeeper
@@ -129,6 +130,12 @@ class Peers(NamedTuple):
     topics: Callable[[Ownership, Callable[[], Endpoints]], PeerTopics]
 
 
+def _sources_of(broker: Broker) -> Sequence[Source]:
+    """Metrics of the process and of what its broker has."""
+    orphans = broker.ledger_upkeep.orphans
+    return process_metrics, lambda: orphans.metrics(), broker.registry.loads.metrics, broker.lookup.metrics
+
+
 class BrokerServer(ABC):
     """One broker; what it stands on is opened by :meth:`_open_storage` of who composes it."""
 
@@ -153,6 +160,8 @@ class BrokerServer(ABC):
         self._shutting_down: asyncio.Task[None] | None = None
         self._use_live: Callable[[], LiveSettings]
         self._http: HttpServer | None = None
+        #: None: they are not served.
+        self._sockets: LateSockets | None = None
         #: Set while it starts.
         self._service_ports: ServicePorts | None = None
         #: Who is asked who they are; None: nobody is, or not yet.
@@ -384,6 +393,9 @@ class BrokerServer(ABC):
         config = self._config.server
         plan = self._descriptors
         self._audit = self._auditor(runtime)
+        if config.web_sockets:
+            self._sockets = LateSockets(broker, self._config, plan.web_connections_max, is_alone=membership is None)
+            self._sources.append(self._sockets.metrics)
         make = application_maker(
             lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)
         )
@@ -401,6 +413,8 @@ class BrokerServer(ABC):
         )
         self._http = http
         self._closers.append(("HTTP server", http.close))
+        if self._sockets is not None:
+            self._closers.append(("WebSockets", self._sockets.close))
         ports = self._service_ports = ServicePorts(
             runtime, self._config, http, broker.new_connection, keep_free=plan.keep_free_of_clients
         )
@@ -455,13 +469,7 @@ class BrokerServer(ABC):
                 statistics(),
                 cluster=config.cluster_name,
                 levels=metric_levels(config),
-                sources=(
-                    process_metrics,
-                    lambda: broker.ledger_upkeep.orphans.metrics(),
-                    broker.registry.loads.metrics,
-                    broker.lookup.metrics,
-                    *self._sources,
-                ),
+                sources=(*_sources_of(broker), *self._sources),
                 labelled=storage.labelled,
                 elsewhere=storage.metrics_elsewhere,
                 rows=broker.access.metrics,
@@ -500,6 +508,7 @@ class BrokerServer(ABC):
             live=self._use_live,
             shut_down=self._shut_down,
             check_backlog_quotas=broker.check_backlog_quotas,
+            sockets=None if self._sockets is None else self._sockets.use,
             process=process_beans,
             metadata_url=storage.metadata_url,
             backups=storage.backups,
