@@ -298,7 +298,8 @@ def test_a_plain_question_is_told_what_is_expected(broker: Standalone, topic: st
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{broker.web_port}/ws/v2/producer/{topic}")
     assert refused.value.code == 426
-    assert "WebSocket" in json.loads(refused.value.read())["reason"]
+    with refused.value:
+        assert "WebSocket" in json.loads(refused.value.read())["reason"]
 
 
 def test_foreign_pages_are_refused(opened: Opens, topic: str) -> None:
@@ -357,7 +358,8 @@ def test_statistics_tell_of_sockets(opened: Opens, broker: Standalone, topic: st
     assert (one["subscriptionName"], one["subscriptionType"]) == ("s", "Key_Shared")
     assert (one["subscriptionMode"], one["numberOfMsgDelivered"]) == ("NonDurable", 1)
     assert rest.get("proxy-stats/metrics").status == 200
-    page = urllib.request.urlopen(f"{broker.web_service_url}/metrics/").read().decode()
+    with urllib.request.urlopen(f"{broker.web_service_url}/metrics/") as response:
+        page = response.read().decode()
     assert 'geminga_websocket_connections{cluster="standalone"} 3' in page
 
 

@@ -93,13 +93,16 @@ class SharedRoom(NamedTuple):
 
 
 class _Quiet(logging.LoggerAdapter[logging.Logger]):
-    """The library's log without a line for every socket that opens and closes."""
+    """The library's log without its lines of every socket, header and frame: credentials and payloads are in those."""
 
-    def info(self, msg: object, *args: object, **kwargs: object) -> None:
-        """Left out."""
+    def isEnabledFor(self, level: int) -> bool:
+        """The library asks once, before it tells of headers and frames."""
+        return level > logging.INFO and super().isEnabledFor(level)
 
 
 _QUIET: Final = _Quiet(_log, {})
+#: Of the headers of a request, beside those that are the protocol's own.
+_NEEDED: Final = ("host", "connection", "upgrade")
 
 
 class Upgrade:
@@ -111,7 +114,8 @@ class Upgrade:
         self.protocol = ServerProtocol(extensions=[deflate], max_size=limits.message_bytes_max, logger=_QUIET)
         found = Headers()
         for name, value in headers:
-            found[name] = value
+            if name.lower() in _NEEDED or name.lower().startswith("sec-websocket-"):
+                found[name] = value
         # Its parser begins with a request.
         self.protocol.receive_data(Request("/", found).serialize())
         (request,) = self.protocol.events_received() or (Request("/", found),)

@@ -142,6 +142,8 @@ class HttpConnection(H11Protocol):
         super().__init__(config=config, server_state=server_state, app_state={})
         self.conn = _Parser(h11.SERVER, self.config.h11_max_incomplete_event_size or _HEADER_BYTES_MAX)
         self.logger = shared.log  # type: ignore[assignment]
+        # Whatever handlers there are: its lines have queries, and those may have tokens.
+        self.access_log = False
         self._on_lost = on_lost
         self._on_foreign = on_foreign
         #: Nothing came yet.

@@ -191,12 +191,13 @@ def reader_parameters(query: Mapping[str, str]) -> ReaderParameters:
     found = _Query(query)
     start: str | bytes = found.text("messageId") or LATEST
     if start not in (EARLIEST, LATEST):
+        # A plus sign of base64 that nobody encoded for a query comes as a space.
+        given = query["messageId"].replace(" ", "+")
         try:
-            # "+" of base64 that nobody encoded for a query comes as a space.
-            start = base64.b64decode(str(start).replace(" ", "+"), validate=True)
+            start = base64.b64decode(given, validate=True)
         except (binascii.Error, ValueError):
             raise ParameterError(
-                f"Invalid query params: messageId={start[:40]!r}: expected earliest, latest, or a message id in base64"
+                f"Invalid query params: messageId={given[:40]}: expected earliest, latest, or a message id in base64"
             ) from None
     return ReaderParameters(
         name=found.text("readerName"),
