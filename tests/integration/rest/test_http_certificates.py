@@ -22,8 +22,7 @@ from geminga.broker.rest.http.http_connection import (
     Shared,
     StrangersLog,
 )
-from geminga.runtime.frame_room import FrameRoom
-from geminga.runtime.unread import UnreadResponses
+from geminga.runtime.frame_room import FrameRoom, UnreadResponses
 
 pytestmark = pytest.mark.integration
 CLIENTS = 8

@@ -19,8 +19,7 @@ from geminga.broker.websocket.service import Admitted, AskAgain, ServiceLimits, 
 from geminga.broker.websocket.sessions import SocketSession
 from geminga.broker.websocket.socket import SharedRoom, SocketLimits, Upgrade, WebSocket
 from geminga.runtime import next_turn
-from geminga.runtime.frame_room import FrameRoom
-from geminga.runtime.unread import UnreadResponses
+from geminga.runtime.frame_room import FrameRoom, UnreadResponses
 from support.worlds.broker_world import BrokerWorld
 
 LIMITS = SocketLimits(message_bytes_max=100_000, idle_s=300.0, ping_s=0.0)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.bookie_shortage import BookieShortage
 from geminga.app.servers.core.addresses import is_loopback
-from geminga.app.servers.late_sockets import LateSockets
 from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names
 from geminga.app.servers.telemetry_choice import open_telemetry
 from geminga.bookkeeper import BookKeeper
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from geminga.broker.statistics.topics import TopicStatistics
     from geminga.broker.system_topics.table import TablesElsewhere
     from geminga.broker.topic.parts import RemoteClusters
+    from geminga.broker.websocket.service import SocketService
     from geminga.metadata.ports import MetadataStore
     from geminga.model.bookie_port import BookiePool
     from geminga.model.exposition import Labels, Source
@@ -160,8 +160,6 @@ class BrokerServer(ABC):
         self._shutting_down: asyncio.Task[None] | None = None
         self._use_live: Callable[[], LiveSettings]
         self._http: HttpServer | None = None
-        #: None: they are not served.
-        self._sockets: LateSockets | None = None
         #: Set while it starts.
         self._service_ports: ServicePorts | None = None
         #: Who is asked who they are; None: nobody is, or not yet.
@@ -393,9 +391,6 @@ class BrokerServer(ABC):
         config = self._config.server
         plan = self._descriptors
         self._audit = self._auditor(runtime)
-        if config.web_sockets:
-            self._sockets = LateSockets(broker, self._config, plan.web_connections_max, is_alone=membership is None)
-            self._sources.append(self._sockets.metrics)
         make = application_maker(
             lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)
         )
@@ -413,8 +408,6 @@ class BrokerServer(ABC):
         )
         self._http = http
         self._closers.append(("HTTP server", http.close))
-        if self._sockets is not None:
-            self._closers.append(("WebSockets", self._sockets.close))
         ports = self._service_ports = ServicePorts(
             runtime, self._config, http, broker.new_connection, keep_free=plan.keep_free_of_clients
         )
@@ -508,11 +501,27 @@ class BrokerServer(ABC):
             live=self._use_live,
             shut_down=self._shut_down,
             check_backlog_quotas=broker.check_backlog_quotas,
-            sockets=None if self._sockets is None else self._sockets.use,
+            sockets=self._sockets(broker) if config.web_sockets else None,
             process=process_beans,
             metadata_url=storage.metadata_url,
             backups=storage.backups,
         )
+
+    def _sockets(self, broker: Broker) -> Callable[[], SocketService]:
+        """What makes the WebSockets with the first request for one."""
+        made: list[SocketService] = []
+
+        def use() -> SocketService:
+            if not made:
+                from geminga.app.servers.web_sockets import web_sockets
+
+                connections_max = self._descriptors.web_connections_max
+                made.append(web_sockets(broker, self._config, connections_max, is_alone=self._membership is None))
+                self._closers.append(("WebSockets", made[0].close))
+            return made[0]
+
+        self._sources.append(lambda: made[0].metrics() if made else {})
+        return use
 
     def _auditor(self, runtime: Runtime) -> Auditor | None:
         config = self._config.server

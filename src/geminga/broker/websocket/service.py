@@ -32,10 +32,9 @@ from geminga.broker.websocket.sessions import (
 )
 from geminga.broker.websocket.socket import SharedRoom, SocketLimits, Upgrade, WebSocket
 from geminga.client import Client, PulsarException
-from geminga.model.errors import GemingaError, UnavailableError
+from geminga.model.errors import AuthenticationError, AuthorizationError, UnavailableError
 from geminga.runtime import Clock, Raised, attempt_await, get_logger, next_turn, spawn
-from geminga.runtime.frame_room import FrameRoom
-from geminga.runtime.unread import UnreadResponses
+from geminga.runtime.frame_room import FrameRoom, UnreadResponses
 
 _log = get_logger(__name__)
 
@@ -278,12 +277,9 @@ class SocketService:
             if ask is None or socket is None or not socket.is_open:
                 continue
             outcome = await attempt_await(ask())
-            if isinstance(outcome, Raised) and getattr(outcome.error, "http_status", 500) in (401, 403):
-                socket.close(
-                    *close_reason(
-                        ErrorCode.NOT_AUTHORIZED, outcome.error.told if isinstance(outcome.error, GemingaError) else ""
-                    )
-                )
+            error = outcome.error if isinstance(outcome, Raised) else None
+            if isinstance(error, AuthenticationError | AuthorizationError):
+                socket.close(*close_reason(ErrorCode.NOT_AUTHORIZED, error.told))
         self._asking = None
 
     async def close(self) -> None:

@@ -25,8 +25,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from geminga.runtime import get_logger, let_go
-from geminga.runtime.frame_room import LARGE_FRAME_BYTES, FrameRoom, HalfFrame
-from geminga.runtime.unread import UnreadResponses
+from geminga.runtime.frame_room import LARGE_FRAME_BYTES, FrameRoom, HalfFrame, UnreadResponses
 
 _log = get_logger(__name__)
 

@@ -23,8 +23,7 @@ from uvicorn.server import ServerState
 
 from geminga.broker.rest.calls.core.timeouts import RequestPhase, RequestTimeouts
 from geminga.runtime import let_go
-from geminga.runtime.frame_room import FrameRoom, HalfFrame
-from geminga.runtime.unread import UnreadResponses
+from geminga.runtime.frame_room import FrameRoom, HalfFrame, UnreadResponses
 from geminga.wire.pulsar.foreign import HEAD_BYTES, refusal, spoken_in
 from geminga.wire.pulsar.foreign import Protocol as Spoken
 

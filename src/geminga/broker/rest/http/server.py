@@ -266,7 +266,7 @@ class HttpServer:
 
     def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
         from geminga.broker.rest.http.http_connection import HttpConnection, Shared, StrangersLog
-        from geminga.runtime.unread import UnreadResponses
+        from geminga.runtime.frame_room import UnreadResponses
 
         if self._shared is None:
             self._shared = Shared(

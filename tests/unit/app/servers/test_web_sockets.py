@@ -1,9 +1,9 @@
-"""WebSockets of a broker are made with the first use, with the limits of its settings."""
+"""WebSockets of a broker have the limits of its settings."""
 
 from __future__ import annotations
 
 from geminga.app.configuration.config import load_config
-from geminga.app.servers.late_sockets import LateSockets
+from geminga.app.servers.web_sockets import web_sockets
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 
 
@@ -12,18 +12,15 @@ def test_limits_are_those_of_the_settings_and_leave_connections_to_requests() ->
         settings = ["webSocketMaxTextFrameSize=10", "webSocketSessionIdleTimeoutMillis=-1"]
         given = ["webSocketPingDurationSeconds=7", "webSocketPulsarClientMemoryLimitInMB=3"]
         config = load_config(overrides=[*settings, *given])
-        late = LateSockets(world.broker, config, 100, is_alone=True)
-        assert late.metrics() == {}
-        await late.close()
-        service = late.use()
-        assert late.use() is service
+        service = web_sockets(world.broker, config, 100, is_alone=True)
         assert service.limits.sockets_max == 90
         assert service.limits.of_each == (10, 0.0, 7)
         assert service.limits.published_bytes_max == 3 << 20
-        assert late.metrics()["geminga_websocket_connections"] == 0
+        assert service.metrics()["geminga_websocket_connections"] == 0
         few = load_config(overrides=["gemingaWebSocketConnectionsMax=5"])
-        assert LateSockets(world.broker, few, 100, is_alone=True).use().limits.sockets_max == 5
-        await late.close()
+        assert web_sockets(world.broker, few, 100, is_alone=True).limits.sockets_max == 5
+        assert web_sockets(world.broker, few, 1, is_alone=True).limits.sockets_max == 1
+        await service.close()
 
     run_with_broker(run)
 
