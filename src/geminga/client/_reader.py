@@ -103,6 +103,20 @@ class Reader(Generic[T]):
         """See :meth:`Consumer.mark_delete_positions`."""
         return await self._consumer.mark_delete_positions()
 
+    async def acknowledge_read(self) -> None:
+        """The message read last is done with, though none follows it: only then can a topic be at its end."""
+        last, self._last = self._last, None
+        if last is not None:
+            await self._consumer.acknowledge_cumulative(last)
+
+    def has_reached_end_of_topic(self) -> bool:
+        """See :meth:`Consumer.has_reached_end_of_topic`."""
+        return self._consumer.has_reached_end_of_topic()
+
+    def subscription_name(self) -> str:
+        """Of the subscription behind it, which goes with it."""
+        return self._consumer.subscription_name()
+
 
 async def create_reader(
     consumers: ConsumerFactory,

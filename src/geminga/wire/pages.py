@@ -82,9 +82,10 @@ def refusal_of(names: Names, method: str, path: str, headers: Iterable[tuple[byt
 
 def _creates(path: str) -> bool:
     """Whether a question may change something: official clients create partitioned topics by asking how many
-    partitions they have, and a lookup has a broker take the topic."""
+    partitions they have, a lookup has a broker take the topic, and a WebSocket, which browsers open for any page and
+    let it read, begins as a question."""
     whole = path.rstrip("/")
-    return whole.endswith("/partitions") or whole.startswith("/lookup/")
+    return whole.endswith("/partitions") or whole.startswith(("/lookup/", "/ws/"))
 
 
 def _foreign_page(names: Names, host: str, found: dict[bytes, list[str]]) -> str:

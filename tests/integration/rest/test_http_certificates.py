@@ -21,9 +21,8 @@ from geminga.broker.rest.http.http_connection import (
     HttpConnection,
     Shared,
     StrangersLog,
-    UnreadResponses,
 )
-from geminga.runtime.frame_room import FrameRoom
+from geminga.runtime.frame_room import FrameRoom, UnreadResponses
 
 pytestmark = pytest.mark.integration
 CLIENTS = 8
@@ -98,7 +97,9 @@ def test_certificate_changes_under_load_and_nobody_is_cut_off(tmp_path) -> None:
         config = Config(_application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
-        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20), StrangersLog(lambda *_: None))
+        shared = Shared(
+            FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20), StrangersLog(lambda *_: None), set()
+        )
 
         def connection() -> HttpConnection:
             timeouts = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())
@@ -148,7 +149,9 @@ def test_request_knows_the_certificate_that_its_client_showed_and_none_where_the
         config = Config(application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
-        shared = Shared(FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20), StrangersLog(lambda *_: None))
+        shared = Shared(
+            FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20), StrangersLog(lambda *_: None), set()
+        )
 
         def connection() -> HttpConnection:
             patience = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())

@@ -46,7 +46,10 @@ QUORUM_KEYS: Final = (
 )
 
 #: Where one process is the whole cluster, its defaults are others than those of a broker in one of several.
-STANDALONE_DEFAULTS: Final[Mapping[str, str]] = {"transactionCoordinatorEnabled": "true"}
+STANDALONE_DEFAULTS: Final[Mapping[str, str]] = {
+    "transactionCoordinatorEnabled": "true",
+    "webSocketServiceEnabled": "true",
+}
 #: Loads the settings of auto-recovery, which a process with one bookie does not need.
 AUTO_RECOVERY_KEY: Final = "autoRecoveryDaemonEnabled"
 #: Bookies that a cluster is taken to have at least, where nothing is said of quorums.

@@ -51,6 +51,21 @@ class ServerConfig:
     http_body_timeout_s: int = setting("gemingaHttpBodyTimeoutSeconds", 60, "seconds > 0", minimum=1)
     #: Geminga's own: hosts beside its own names by which HTTP is served, whose pages may do what programs may.
     http_hosts: tuple[str, ...] = setting("gemingaHttpAllowedHosts", (), "host names, comma separated, or *")
+    #: WebSockets; a standalone serves them, as Pulsar's does.
+    web_sockets: bool = setting("webSocketServiceEnabled", False, "true or false")
+    #: Bytes of one of their messages, inflated.
+    web_socket_message_bytes_max: int = setting("webSocketMaxTextFrameSize", 1 << 20, "bytes > 0", minimum=1)
+    #: Without a byte either way.
+    web_socket_idle_ms: int = setting(
+        "webSocketSessionIdleTimeoutMillis", 300_000, "milliseconds > 0, or 0 or less for no limit", minimum=-1
+    )
+    web_socket_ping_s: int = setting("webSocketPingDurationSeconds", -1, "seconds > 0, or -1 for none", minimum=-1)
+    #: Of messages that sockets publish and nobody answered yet.
+    web_socket_published_mb: int = setting(
+        "webSocketPulsarClientMemoryLimitInMB", 0, "MiB > 0, or 0 for the built-in bound", minimum=0
+    )
+    #: Geminga's own: sockets at the same time, which are among the connections of HTTP.
+    web_sockets_max: int = setting("gemingaWebSocketConnectionsMax", 10_000, "an integer > 0", minimum=1)
     #: How long a stop waits for producers, consumers and ledgers to close.
     shutdown_timeout_ms: int = setting("brokerShutdownTimeoutMs", 60_000, "milliseconds >= 0", minimum=0)
     #: Geminga's own: bookies in this process; they share what is bounded for it.

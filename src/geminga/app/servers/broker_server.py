@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from geminga.broker.statistics.topics import TopicStatistics
     from geminga.broker.system_topics.table import TablesElsewhere
     from geminga.broker.topic.parts import RemoteClusters
+    from geminga.broker.websocket.service import SocketService
     from geminga.metadata.ports import MetadataStore
     from geminga.model.bookie_port import BookiePool
     from geminga.model.exposition import Labels, Source
@@ -127,6 +128,12 @@ class Peers(NamedTuple):
     tables_elsewhere: TablesElsewhere
     #: What asks them, given the ownership and this broker's listeners.
     topics: Callable[[Ownership, Callable[[], Endpoints]], PeerTopics]
+
+
+def _sources_of(broker: Broker) -> Sequence[Source]:
+    """Metrics of the process and of what its broker has."""
+    orphans = broker.ledger_upkeep.orphans
+    return process_metrics, lambda: orphans.metrics(), broker.registry.loads.metrics, broker.lookup.metrics
 
 
 class BrokerServer(ABC):
@@ -455,13 +462,7 @@ class BrokerServer(ABC):
                 statistics(),
                 cluster=config.cluster_name,
                 levels=metric_levels(config),
-                sources=(
-                    process_metrics,
-                    lambda: broker.ledger_upkeep.orphans.metrics(),
-                    broker.registry.loads.metrics,
-                    broker.lookup.metrics,
-                    *self._sources,
-                ),
+                sources=(*_sources_of(broker), *self._sources),
                 labelled=storage.labelled,
                 elsewhere=storage.metrics_elsewhere,
                 rows=broker.access.metrics,
@@ -500,10 +501,27 @@ class BrokerServer(ABC):
             live=self._use_live,
             shut_down=self._shut_down,
             check_backlog_quotas=broker.check_backlog_quotas,
+            sockets=self._sockets(broker) if config.web_sockets else None,
             process=process_beans,
             metadata_url=storage.metadata_url,
             backups=storage.backups,
         )
+
+    def _sockets(self, broker: Broker) -> Callable[[], SocketService]:
+        """What makes the WebSockets with the first request for one."""
+        made: list[SocketService] = []
+
+        def use() -> SocketService:
+            if not made:
+                from geminga.app.servers.web_sockets import web_sockets
+
+                connections_max = self._descriptors.web_connections_max
+                made.append(web_sockets(broker, self._config, connections_max, is_alone=self._membership is None))
+                self._closers.append(("WebSockets", made[0].close))
+            return made[0]
+
+        self._sources.append(lambda: made[0].metrics() if made else {})
+        return use
 
     def _auditor(self, runtime: Runtime) -> Auditor | None:
         config = self._config.server

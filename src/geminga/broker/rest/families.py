@@ -180,6 +180,18 @@ def _transactions() -> Sequence[Route]:
     ]
 
 
+def _sockets() -> Sequence[Route]:
+    from geminga.broker.rest.topic_routes import websockets
+
+    return websockets.ROUTES
+
+
+def _socket_stats() -> Sequence[Route]:
+    from geminga.broker.rest.topic_routes import websockets
+
+    return websockets.STATISTICS
+
+
 #: Families of several names, the domain of a topic among them.
 _SAME: Final = {
     f"/admin/v2/{domain}": "/admin/v2/persistent" for domain in ("non-persistent", "{domain}", "{domain:domain}")
@@ -201,4 +213,6 @@ FAMILIES: Final[dict[str, tuple[Callable[[], Sequence[Route]], ...]]] = {
     "/admin/v2/schemas": (_schemas,),
     "/admin/v2/persistent": (_topics, _bundle_topics),
     "/admin/v3/transactions": (_transactions,),
+    "/ws": (_sockets,),
+    "/admin/v2/proxy-stats": (_socket_stats,),
 }

@@ -20,7 +20,7 @@ from geminga.broker.access.core.handshake import (
 )
 from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.ports import Exchange
-from geminga.broker.rest.calls.requests import context_of
+from geminga.broker.rest.calls.requests import authorization_of, context_of
 from geminga.broker.rest.http.http_connection import CERTIFICATE_IN_STATE
 from geminga.model.errors import AuthenticationError
 
@@ -34,6 +34,7 @@ _NOW_S: Final = 0.0
 async def principal_of(request: Request) -> Principal:
     """Who sends it; raises AuthenticationError (401)."""
     access = context_of(request).access
+    until_s: float | None = None
     machine = HandshakeMachine(access.handshake_rules(1.0)._replace(may_name_itself=True), _NOW_S)
     exchanges: dict[Whose, Exchange] = {}
     source = f"/{request.client.host}" if request.client is not None else ""
@@ -42,12 +43,17 @@ async def principal_of(request: Request) -> Principal:
         exchange = exchanges.setdefault(step.whose, access.authenticator.begin(source, in_http=True))
         answer = exchange.answer(step.credentials)
         verdict = answer if isinstance(answer, Known | Challenge | Rejected) else await answer
+        if isinstance(verdict, Known) and verdict.until_s is not None:
+            end_s = verdict.until_s + verdict.grace_s
+            until_s = end_s if until_s is None else min(until_s, end_s)
         following = machine.verdict(verdict, _NOW_S)
         assert following is not None
         step = following
     if isinstance(step, Accept):
         #: For who keeps what was asked for by whom.
         request.state.principal = step.principal
+        #: For who stays: when what was brought ends, by the clock's monotonic time; None: never.
+        request.state.until_s = until_s
         return step.principal
     raise AuthenticationError(step.reason if isinstance(step, Refuse) else "Need to authenticate in one round")
 
@@ -56,5 +62,5 @@ def hello_of(request: Request) -> Hello:
     """What the headers say of the one who sends it."""
     headers = request.headers
     certificate: bytes | None = request.scope.get("state", {}).get(CERTIFICATE_IN_STATE)
-    credentials = Credentials(headers.get(METHOD_HEADER, ""), headers.get("Authorization", "").encode(), certificate)
+    credentials = Credentials(headers.get(METHOD_HEADER, ""), authorization_of(request).encode(), certificate)
     return Hello(credentials, headers.get(ORIGINAL_HEADER, ""))

@@ -316,6 +316,11 @@ class SubscriptionConsumer(Consumer[T]):
         self.condition.check_open()
         return [(await topic.last_message_ids())[1] for topic in self.held.all()]
 
+    def has_reached_end_of_topic(self) -> bool:
+        """See :meth:`Consumer.has_reached_end_of_topic`."""
+        topics = self.held.all()
+        return bool(topics) and all(topic.is_at_end for topic in topics)
+
     # ---- life
 
     async def unsubscribe(self, *, force: bool = False) -> None:

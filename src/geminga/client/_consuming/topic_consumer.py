@@ -76,6 +76,7 @@ class TopicConsumer:
         "error",
         "flow",
         "is_active",
+        "is_at_end",
         "is_found",
         "permits",
         "standing",
@@ -110,6 +111,8 @@ class TopicConsumer:
         self.epoch = -1 if options.shares_messages else 0
         #: On Failover: whether the broker made this consumer the active one; None: it did not say.
         self.is_active: bool | None = None
+        #: The topic was terminated, and all of it was delivered here once.
+        self.is_at_end = False
         self.is_found = is_found
         #: Why it can not go on; None while it can.
         self.error: PulsarException | None = None
@@ -430,4 +433,5 @@ class TopicConsumer:
 
     def on_end_of_topic(self) -> None:
         """The topic was terminated and everything was delivered."""
+        self.is_at_end = True
         _log.debug("%s was terminated, and all of it is here", self.topic)

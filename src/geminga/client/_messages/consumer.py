@@ -224,3 +224,7 @@ class Consumer(ABC, Generic[T]):
     @abstractmethod
     async def mark_delete_positions(self) -> list[MessageId | None]:
         """Up to where the subscription is acknowledged on each topic or partition; None: the broker does not say."""
+
+    @abstractmethod
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether each of its topics was terminated and had nothing more for it: there will be no more messages."""

@@ -16,13 +16,8 @@ def _path(template: str) -> str:
     return filled.replace("public/{space}", "{ns}").replace("{space}", "nowhere")
 
 
-#: Would end Apache's broker, or are there in brokers with the WebSocket service only.
-_LEFT_OUT: Final = (
-    "/admin/v2/brokers/shutdown",
-    "/admin/v2/metadata/migration/start",
-    "/ws/",
-    "/admin/v2/proxy-stats/",
-)
+#: Would end Apache's broker.
+_LEFT_OUT: Final = ("/admin/v2/brokers/shutdown", "/admin/v2/metadata/migration/start")
 
 STORIES: Final = [
     Story(

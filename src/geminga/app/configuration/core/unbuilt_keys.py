@@ -132,11 +132,11 @@ GROUPS: Final = (
         _keys("clusterMigrationCheckDurationSeconds topicMigrationEnabled"),
     ),
     Unbuilt(
-        "Functions, packages, WebSocket, other protocols",
+        "Functions, packages, other protocols",
         "there is no such service",
         _keys(
             "functionsWorkerEnabled functionsWorkerEnablePackageManagement enablePackagesManagement "
-            "webSocketServiceEnabled messagingProtocols "
+            "messagingProtocols "
             "enableRunBookieAutoRecoveryTogether"
         ),
     ),

@@ -75,7 +75,7 @@ _INITIALIZE_OLD: Final = {
 _NO_FUNCTIONS: Final = "functions are not built: none is started (Pulsar's option --no-functions-worker says the same)"
 _ELSEWHERE: Final = {
     "proxy": "the proxy is not built: clients connect to the brokers, which tell them their advertised addresses",
-    "websocket": "WebSocket is not built",
+    "websocket": "brokers serve WebSockets themselves: webSocketServiceEnabled=true",
     "functions-worker": "functions are not built",
     "zookeeper": "there is no ZooKeeper in this image: run ZooKeeper's own (docker.io/library/zookeeper), "
     "and name it in metadataStoreUrl",

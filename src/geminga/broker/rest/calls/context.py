@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from geminga.broker.statistics.topics import TopicStatistics
     from geminga.broker.system_topics.policies import PolicyService
     from geminga.broker.transactions.service import TransactionService
+    from geminga.broker.websocket.service import SocketService
     from geminga.managed_ledger import ManagedLedgerFactory
     from geminga.runtime import Clock
     from geminga.runtime.ports import Disk
@@ -91,6 +92,8 @@ class RestContext:
     process: Callable[[], Mapping[str, Mapping[str, float]]] = dict
     #: Made with the first use; None: what is to be backed up is elsewhere, or in no files.
     backups: Callable[[], Backups] | None = None
+    #: WebSockets, made with the first use; None: they are not served (``webSocketServiceEnabled``).
+    sockets: Callable[[], SocketService] | None = None
     #: What of it can be changed at run time, made with the first use; None: nothing.
     live: Callable[[], LiveConfiguration] | None = None
 

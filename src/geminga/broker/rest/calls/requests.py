@@ -32,6 +32,9 @@ _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 #: Types of a body that is read as JSON.
 _JSON_TYPES: Final = ("application/json", "application/*", "*/*")
+#: Where WebSockets are, and the parameter that brings their credentials.
+SOCKETS_PATH: Final = "/ws/"
+TOKEN_PARAMETER: Final = "token"
 #: What is said where a body is missing that has to be there.
 NO_BODY: Final = "The request entity cannot be empty."
 
@@ -77,6 +80,18 @@ def error_response(status: int, reason: str) -> Response:
     if status == 503:
         response.headers["Retry-After"] = str(RETRY_AFTER_S)
     return response
+
+
+# ---- who asks
+
+
+def authorization_of(request: Request) -> str:
+    """The header Authorization; for a WebSocket the query's token, too: a page of a browser can set no headers."""
+    found: str = request.headers.get("Authorization", "")
+    if not found and request.scope["path"].startswith(SOCKETS_PATH):
+        token = request.query_params.get(TOKEN_PARAMETER, "")
+        return f"Bearer {token}" if token else ""
+    return found
 
 
 # ---- the path

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import h11
 from uvicorn.config import Config
@@ -23,13 +23,16 @@ from uvicorn.server import ServerState
 
 from geminga.broker.rest.calls.core.timeouts import RequestPhase, RequestTimeouts
 from geminga.runtime import let_go
-from geminga.runtime.frame_room import FrameRoom, HalfFrame
-from geminga.wire.pulsar.foreign import HEAD_BYTES, Protocol, refusal, spoken_in
+from geminga.runtime.frame_room import FrameRoom, HalfFrame, UnreadResponses
+from geminga.wire.pulsar.foreign import HEAD_BYTES, refusal, spoken_in
+from geminga.wire.pulsar.foreign import Protocol as Spoken
 
 #: What a client of the binary protocol is told, with the keys of the two ports.
 NOT_HTTP: Final = "This is a port of HTTP ({}); Pulsar's binary protocol is on another one ({})"
 #: Where the state of a request's scope has the certificate that its client showed, which TLS verified: DER.
 CERTIFICATE_IN_STATE: Final = "certificate"
+#: And the way to speak another protocol from now on: a :data:`TakesOver`.
+TAKE_OVER_IN_STATE: Final = "take_over"
 #: What a client is told that took too long for its request.
 _REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 #: Of h11, where the server sets no bound.
@@ -38,29 +41,18 @@ _HEADER_BYTES_MAX: Final = 64 * 1024
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class UnreadResponses:
-    """Answers that clients do not take, of all connections: beyond the limit who is behind for longest is cut off."""
+class Successor(Protocol):
+    """A connection that was one of HTTP, among those that a server cuts, or lets go, at its end."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        #: In the order in which they fell behind.
-        self._behind: dict[HttpConnection, None] = {}
+    transport: asyncio.Transport | None
 
-    def fell_behind(self, connection: HttpConnection) -> None:
-        """Its transport is over its mark: all that is written at once is in there."""
-        self._behind[connection] = None
-        sizes = {behind: behind.transport.get_write_buffer_size() for behind in self._behind}
-        total = sum(sizes.values())
-        for behind, size_bytes in sizes.items():
-            # The newest may be as large as it is: one goes on in any case.
-            if total <= self._limit_bytes or behind is connection:
-                return
-            total -= size_bytes
-            behind.transport.abort()
+    def shutdown(self) -> None:
+        """The server stops."""
 
-    def keeps_up(self, connection: HttpConnection) -> None:
-        """It took most, or is gone."""
-        self._behind.pop(connection, None)
+
+#: Has the protocol that is made for it, which is told what to call when it is lost, take the connection; whether there
+#: was one to take.
+TakesOver = Callable[[Callable[[Callable[[Successor], None]], asyncio.Protocol]], bool]
 
 
 class StrangersLog(logging.LoggerAdapter[logging.Logger]):
@@ -91,6 +83,8 @@ class Shared(NamedTuple):
     body_bytes_max: int
     unread: UnreadResponses
     log: StrangersLog
+    #: Connections that were of HTTP.
+    successors: set[Successor]
 
 
 class _Flow(FlowControl):
@@ -139,7 +133,7 @@ class HttpConnection(H11Protocol):
         server_state: ServerState,
         timeouts: RequestTimeouts,
         on_lost: Callable[[HttpConnection], None],
-        on_foreign: Callable[[str, Protocol], None],
+        on_foreign: Callable[[str, Spoken], None],
         keys: tuple[str, str],
         shared: Shared,
     ) -> None:
@@ -147,6 +141,8 @@ class HttpConnection(H11Protocol):
         super().__init__(config=config, server_state=server_state, app_state={})
         self.conn = _Parser(h11.SERVER, self.config.h11_max_incomplete_event_size or _HEADER_BYTES_MAX)
         self.logger = shared.log  # type: ignore[assignment]
+        # Whatever handlers there are: its lines have queries, and those may have tokens.
+        self.access_log = False
         self._on_lost = on_lost
         self._on_foreign = on_foreign
         #: Nothing came yet.
@@ -171,11 +167,13 @@ class HttpConnection(H11Protocol):
             certificate = peer_certificate(transport)
             if certificate is not None:
                 self.app_state[CERTIFICATE_IN_STATE] = certificate
+        self.app_state[TAKE_OVER_IN_STATE] = self.take_over
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
         self._on_lost(self)
         super().connection_lost(exc)
+        self.app_state.clear()
         self._end_body()
         self._shared.unread.keeps_up(self)
         # uvicorn lets the timer run if the connection was reset, and the timer knows the connection.
@@ -202,7 +200,7 @@ class HttpConnection(H11Protocol):
         if self._is_fresh:
             self._is_fresh = False
             spoken = spoken_in(data[:HEAD_BYTES])
-            if spoken is Protocol.TLS or spoken is Protocol.PULSAR:
+            if spoken is Spoken.TLS or spoken is Spoken.PULSAR:
                 address = self.transport.get_extra_info("peername")
                 self._on_foreign(f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown", spoken)
                 self.transport.write(refusal(spoken, NOT_HTTP.format(*self._keys)))
@@ -216,6 +214,38 @@ class HttpConnection(H11Protocol):
         self._answered += 1
         self._end_body()
         super().on_response_complete()
+
+    def _should_upgrade(self) -> bool:
+        """Never by uvicorn: who answers a request may take the connection over."""
+        return False
+
+    def take_over(self, make: Callable[[Callable[[Successor], None]], asyncio.Protocol]) -> bool:
+        """See :data:`TakesOver`. The request at hand is the last; what came behind it is the successor's."""
+        transport, cycle = self.transport, self.cycle
+        if transport is None or transport.is_closing() or cycle is None or cycle.response_started:
+            return False
+        early = self.conn.trailing_data[0]
+        successors = self._shared.successors
+        successor: Any = make(successors.discard)
+        successors.add(cast("Successor", successor))
+        # Nobody answers it any more.
+        cycle.disconnected = True
+        transport.set_protocol(successor)
+        self.transport = None  # type: ignore[assignment]
+        self.connections.discard(self)
+        self._on_lost(self)
+        self._unset_keepalive_if_required()
+        self._end_body()
+        self._shared.unread.keeps_up(self)
+        self.app_state.clear()
+        self.cycle, cycle.on_response = None, _nobody_waits  # type: ignore[assignment]
+        cycle.message_event.set()
+        # Before the successor, who may hold it.
+        self.flow.release()
+        successor.connection_made(transport)
+        if early:
+            successor.data_received(early)
+        return True
 
     @property
     def is_idle(self) -> bool:

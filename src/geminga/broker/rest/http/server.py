@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakSet
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
-    from geminga.broker.rest.http.http_connection import HttpConnection, Shared
+    from geminga.broker.rest.http.http_connection import HttpConnection, Shared, Successor
     from geminga.wire.pulsar.foreign import Protocol
 
 #: Bytes of one request's line and headers, unless set: as in Pulsar.
@@ -173,6 +173,9 @@ class HttpServer:
         for connection in tuple(self._loaded[1].connections) if self._loaded is not None else ():
             if connection.transport is not None:
                 connection.transport.abort()
+        for successor in tuple(self._successors):
+            if successor.transport is not None:
+                successor.transport.abort()
 
     async def close(self) -> None:
         """Stop accepting, let the requests under way finish for a moment, cancel them, close the connections."""
@@ -191,6 +194,8 @@ class HttpServer:
         for connection in tuple(state.connections):
             # Finishes the request under way, closes an idle connection.
             connection.shutdown()
+        for successor in tuple(self._successors):
+            successor.shutdown()
         for is_last in (False, True):
             tasks = tuple(state.tasks)
             if not tasks:
@@ -260,7 +265,8 @@ class HttpServer:
         return config, ServerState()
 
     def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
-        from geminga.broker.rest.http.http_connection import HttpConnection, Shared, StrangersLog, UnreadResponses
+        from geminga.broker.rest.http.http_connection import HttpConnection, Shared, StrangersLog
+        from geminga.runtime.frame_room import UnreadResponses
 
         if self._shared is None:
             self._shared = Shared(
@@ -268,6 +274,7 @@ class HttpServer:
                 self._body_bytes_max,
                 UnreadResponses(UNREAD_BYTES_MAX),
                 StrangersLog(self._warnings.warn),
+                set(),
             )
         connection = HttpConnection(
             *loaded,
@@ -291,13 +298,18 @@ class HttpServer:
         return RequestTimeouts(self._limits, self._now_s())
 
     def _has_room(self) -> bool:
-        if len(self._waiting) + len(self._served) < self._connections_max:
+        if len(self._waiting) + len(self._served) + len(self._successors) < self._connections_max:
             return True
         # A client whose connection is closed between two requests opens another one.
         idle = [connection for connection in self._served if connection.is_idle]
         for connection in idle:
             connection.shutdown()
         return bool(idle)
+
+    @property
+    def _successors(self) -> Collection[Successor]:
+        """Connections that speak another protocol now."""
+        return () if self._shared is None else self._shared.successors
 
     def _look_later(self) -> None:
         limits = self._limits

@@ -141,18 +141,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         "POST /topics/{domain}/{tenant}/{namespace}/{topic}",
         "POST /topics/{domain}/{tenant}/{namespace}/{topic}/partitions/{partition}",
     ),
-    *_routes(
-        "WebSocket",
-        "GET /ws/producer/{domain}/{tenant}/{namespace}/{topic}",
-        "GET /ws/consumer/{domain}/{tenant}/{namespace}/{topic}/{subscription}",
-        "GET /ws/reader/{domain}/{tenant}/{namespace}/{topic}",
-        "GET /ws/v2/producer/{domain}/{tenant}/{namespace}/{topic}",
-        "GET /ws/v2/consumer/{domain}/{tenant}/{namespace}/{topic}/{subscription}",
-        "GET /ws/v2/reader/{domain}/{tenant}/{namespace}/{topic}",
-        "GET /admin/v2/proxy-stats/metrics",
-        "GET /admin/v2/proxy-stats/stats",
-        "GET /admin/v2/proxy-stats/{domain}/{tenant}/{namespace}/{topic}/stats",
-    ),
     *_functions("/admin/v2/functions", f"GET /admin/v2/functions/{_FUNCTION}/state/{{key}}"),
     *_functions(
         "/admin/v3/functions",

@@ -1,0 +1,1 @@
+"""Pulsar's WebSocket API: producers, consumers and readers for who speaks HTTP and nothing else of Pulsar's."""

@@ -1,0 +1,323 @@
+"""The sockets of a broker: how many there may be, what stands behind each, and when each ends.
+
+Made with the first request for one. One timer looks at all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from geminga.broker.websocket.clients import Caller, SocketClients
+from geminga.broker.websocket.core.counts import Interval, SocketCounts
+from geminga.broker.websocket.core.frames import ErrorCode, close_reason
+from geminga.broker.websocket.core.parameters import ConsumerParameters, ProducerParameters, ReaderParameters
+from geminga.broker.websocket.core.window import CountWindow, PullWindow, PushWindow
+from geminga.broker.websocket.opening import (
+    consumer_arguments,
+    opening_error,
+    producer_arguments,
+    reader_arguments,
+    reader_start,
+)
+from geminga.broker.websocket.room import PublishRoom
+from geminga.broker.websocket.sessions import (
+    ConsumerSession,
+    PingSession,
+    ProducerSession,
+    ReaderSession,
+    SocketSession,
+)
+from geminga.broker.websocket.socket import SharedRoom, SocketLimits, Upgrade, WebSocket
+from geminga.client import Client, PulsarException
+from geminga.model.errors import AuthenticationError, AuthorizationError, UnavailableError
+from geminga.runtime import Clock, Raised, attempt_await, get_logger, next_turn, spawn
+from geminga.runtime.frame_room import FrameRoom, UnreadResponses
+
+_log = get_logger(__name__)
+
+#: Bytes of messages that came in part, and of what peers do not take, of all sockets.
+HALVES_BYTES_MAX: Final = 64 * 1024 * 1024
+UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Bytes that are published and not answered, of all sockets, where no setting says otherwise.
+PUBLISHED_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Seconds between two looks at all sockets, and between two times that rights are asked about.
+LOOK_S: Final = 1.0
+RIGHTS_S: Final = 10.0
+#: Sockets that are asked about in one turn of the loop.
+ASKED_PER_TURN: Final = 100
+#: Seconds of an interval of ``proxy-stats/metrics``; Pulsar's.
+INTERVAL_S: Final = 60.0
+#: Seconds that closing waits for what sockets had behind them.
+CLOSE_S_MAX: Final = 5.0
+
+#: Raises GemingaError where a right is gone.
+AskAgain = Callable[[], Coroutine[Any, Any, None]]
+
+
+class ServiceLimits(NamedTuple):
+    """Of all sockets, and of each."""
+
+    sockets_max: int
+    of_each: SocketLimits
+    #: 0: :data:`PUBLISHED_BYTES_MAX`.
+    published_bytes_max: int = 0
+
+
+class Admitted(NamedTuple):
+    """Who has a socket."""
+
+    caller: Caller
+    #: Address and port.
+    peer: str
+    #: When the credentials end, by the clock's monotonic time; None: never.
+    until_s: float | None = None
+    ask_again: AskAgain | None = None
+
+
+class _Member:
+    """A session, and what ends it."""
+
+    __slots__ = ("admitted", "key", "session", "socket")
+
+    def __init__(self, admitted: Admitted, key: Caller | None) -> None:
+        self.admitted = admitted
+        #: Of its client.
+        self.key = key
+        self.session: SocketSession | None = None
+        self.socket: WebSocket | None = None
+
+
+class SocketService:
+    """See the module."""
+
+    def __init__(self, clock: Clock, clients: SocketClients, limits: ServiceLimits) -> None:
+        self._clock = clock
+        self._clients = clients
+        self.limits = limits
+        self._shared = SharedRoom(
+            limits.of_each, FrameRoom(clock.monotonic, HALVES_BYTES_MAX), UnreadResponses(UNREAD_BYTES_MAX)
+        )
+        self._published = PublishRoom(limits.published_bytes_max or PUBLISHED_BYTES_MAX)
+        #: Those that are being made among them.
+        self._members: dict[_Member, None] = {}
+        self._by_session: dict[SocketSession, _Member] = {}
+        self._counts: dict[str, SocketCounts] = {}
+        self._interval = Interval()
+        self._interval_due_s = clock.monotonic() + INTERVAL_S
+        self._rights_due_s = 0.0
+        self._asking: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        #: Until when it is looked at the sockets though there are none: what was is told for a while.
+        self._look_until_s = 0.0
+        self._is_closed = False
+        #: Done when the last is gone, while it closes.
+        self._emptied: asyncio.Future[None] | None = None
+        self.refused_count = 0
+        self.opened_count = 0
+
+    # ---- what stands behind a socket
+
+    async def open_producer(self, admitted: Admitted, topic: str, given: ProducerParameters) -> SocketSession:
+        """Raises OpeningError, UnavailableError."""
+
+        async def make(client: Client) -> SocketSession:
+            producer = await client.create_producer(topic, **producer_arguments(given))
+            counts = self._counts_of(topic)
+            return ProducerSession(
+                topic, admitted.peer, counts, producer, self._clock, self._published, given.pending_messages_max
+            )
+
+        return await self._open(admitted, make)
+
+    async def open_consumer(
+        self,
+        admitted: Admitted,
+        topics: str | list[str] | re.Pattern[str],
+        subscription: str,
+        given: ConsumerParameters,
+    ) -> SocketSession:
+        """``topics``: a name, several, or a compiled pattern. Raises OpeningError, UnavailableError."""
+        told = topics if isinstance(topics, str) else topics[0] if isinstance(topics, list) else topics.pattern
+
+        async def make(client: Client) -> SocketSession:
+            consumer = await client.subscribe(topics, subscription, **consumer_arguments(given, told, subscription))
+            window = PullWindow() if given.pull_mode else PushWindow(given.receiver_queue_size)
+            mode = "Durable" if given.is_durable else "NonDurable"
+            named = (subscription, given.subscription_type, mode)
+            return ConsumerSession(told, admitted.peer, self._counts_of(told), consumer, window, named)
+
+        return await self._open(admitted, make)
+
+    async def open_reader(self, admitted: Admitted, topic: str, given: ReaderParameters) -> SocketSession:
+        """Raises OpeningError, UnavailableError."""
+        start = reader_start(given)
+
+        async def make(client: Client) -> SocketSession:
+            reader = await client.create_reader(topic, start, reader_name=given.name, **reader_arguments(given))
+            window = CountWindow(given.receiver_queue_size)
+            name = reader.subscription_name()
+            return ReaderSession(topic, admitted.peer, self._counts_of(topic), reader, window, name)
+
+        return await self._open(admitted, make)
+
+    def open_ping(self, admitted: Admitted) -> SocketSession:
+        """For who only asks whether somebody is there. Raises UnavailableError."""
+        member = self._admit(admitted, None)
+        return self._made(member, PingSession("", admitted.peer, SocketCounts()))
+
+    async def _open(
+        self, admitted: Admitted, make: Callable[[Client], Coroutine[Any, Any, SocketSession]]
+    ) -> SocketSession:
+        self._require_room()
+        key, client = self._clients.take(admitted.caller)
+        member = self._admit(admitted, key)
+        try:
+            return self._made(member, await make(client))
+        except PulsarException as error:
+            raise opening_error(error) from error
+        finally:
+            if member.session is None:
+                self._forget(member)
+
+    def _require_room(self) -> None:
+        if self._is_closed:
+            raise UnavailableError("the broker is stopping")
+        if len(self._members) >= self.limits.sockets_max:
+            self.refused_count += 1
+            raise UnavailableError(
+                f"{self.limits.sockets_max} WebSockets are open (gemingaWebSocketConnectionsMax); try again later"
+            )
+
+    def _admit(self, admitted: Admitted, key: Caller | None) -> _Member:
+        self._require_room()
+        member = _Member(admitted, key)
+        self._members[member] = None
+        if self._timer is None:
+            self._look_later()
+        return member
+
+    def _made(self, member: _Member, session: SocketSession) -> SocketSession:
+        member.session = session
+        self._by_session[session] = member
+        session.on_over = lambda _: self._forget(member)
+        return session
+
+    def _forget(self, member: _Member) -> None:
+        if self._members.pop(member, member) is not None:
+            return
+        if member.session is not None:
+            del self._by_session[member.session]
+        if member.key is not None:
+            self._clients.give_back(member.key)
+        if self._emptied is not None and not self._members and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _counts_of(self, topic: str) -> SocketCounts:
+        namespace = "/".join(topic.partition("://")[2].split("/")[:2])
+        return self._counts.setdefault(namespace, SocketCounts())
+
+    # ---- sockets
+
+    def socket_of(self, session: SocketSession, upgrade: Upgrade, on_lost: Callable[[WebSocket], None]) -> WebSocket:
+        """The protocol of the connection from now on; :meth:`begin` follows once it has its transport."""
+        member = self._by_session[session]
+        now_s = asyncio.get_running_loop().time()
+        member.socket = WebSocket(upgrade, self._shared, session, on_lost, now_s)
+        return member.socket
+
+    def begin(self, session: SocketSession) -> None:
+        """The socket is open."""
+        member = self._by_session[session]
+        self.opened_count += 1
+        if self._is_closed and member.socket is not None:
+            member.socket.shutdown()
+        elif member.socket is not None and member.socket.is_open:
+            session.begin(member.socket)
+
+    @property
+    def sessions(self) -> Iterator[SocketSession]:
+        """Those with a socket."""
+        return (member.session for member in list(self._members) if member.session is not None and member.socket)
+
+    # ---- time
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        loop_s, now_s = asyncio.get_running_loop().time(), self._clock.monotonic()
+        for member in list(self._members):
+            socket, until_s = member.socket, member.admitted.until_s
+            if socket is None:
+                continue
+            if until_s is not None and now_s >= until_s and socket.is_open:
+                socket.close(*close_reason(ErrorCode.NOT_AUTHENTICATED, "the credentials have expired"))
+            socket.look(loop_s)
+        if now_s >= self._rights_due_s and self._asking is None:
+            self._rights_due_s = now_s + RIGHTS_S
+            self._asking = spawn(self._ask_again(), name="rights of sockets")
+        if now_s >= self._interval_due_s:
+            self._interval_due_s = now_s + INTERVAL_S
+            self._interval.turn(self._counts)
+        if self._members:
+            self._look_until_s = now_s + 2 * INTERVAL_S
+        if now_s < self._look_until_s:
+            self._look_later()
+
+    async def _ask_again(self) -> None:
+        """Who lost its right is sent away. Where nothing can be found out now, the next time will tell."""
+        for number, member in enumerate(list(self._members)):
+            if number % ASKED_PER_TURN == ASKED_PER_TURN - 1:
+                await next_turn()
+            ask, socket = member.admitted.ask_again, member.socket
+            if ask is None or socket is None or not socket.is_open:
+                continue
+            outcome = await attempt_await(ask())
+            error = outcome.error if isinstance(outcome, Raised) else None
+            if isinstance(error, AuthenticationError | AuthorizationError):
+                socket.close(*close_reason(ErrorCode.NOT_AUTHORIZED, error.told))
+        self._asking = None
+
+    async def close(self) -> None:
+        """The broker stops: every socket is told, and what is behind it closes."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._asking is not None:
+            self._asking.cancel()
+        self._shared.halves.close()
+        for member in list(self._members):
+            if member.socket is not None:
+                member.socket.shutdown()
+        if self._members:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._emptied], timeout=CLOSE_S_MAX)
+        await self._clients.close()
+
+    # ---- what is told of them
+
+    @property
+    def last_interval(self) -> Mapping[str, Mapping[str, int]]:
+        """Namespace -> Pulsar's names of metrics -> counts of the last whole minute."""
+        return self._interval.last
+
+    def metrics(self) -> Mapping[str, float]:
+        """Samples for ``/metrics``."""
+        found: dict[str, float] = {
+            "geminga_websocket_connections": sum(1 for _ in self.sessions),
+            "geminga_websocket_clients": self._clients.count,
+            "geminga_websocket_opened_total": self.opened_count,
+            "geminga_websocket_refused_total": self.refused_count,
+            "geminga_websocket_published_unanswered_bytes": self._published.held_bytes,
+            "geminga_websocket_waiting_producers": self._published.waiting_count,
+        }
+        every = list(self._counts.values())
+        for name in ("messages_in", "bytes_in", "messages_out", "bytes_out", "acknowledged", "messages_refused"):
+            found[f"geminga_websocket_{name}_total"] = sum(getattr(one, name) for one in every)
+        found["geminga_websocket_publish_seconds_total"] = sum(one.latency_sum_s for one in every)
+        return found

@@ -1,0 +1,372 @@
+"""The sockets of a broker in virtual time: what stands behind them, what ends them, and that nothing stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from geminga.broker.websocket.clients import Caller, Carried, carried_by
+from geminga.broker.websocket.core.parameters import consumer_parameters, producer_parameters, reader_parameters
+from geminga.broker.websocket.opening import OpeningError
+from geminga.broker.websocket.room import PublishRoom
+from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, RIGHTS_S
+from geminga.broker.websocket.sessions import OPERATIONS_MAX
+from geminga.model.errors import AuthorizationError, UnavailableError
+from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.rights_world import ACCESS, Story, tell
+from support.worlds.web_sockets import Peer, SocketWorld
+
+TOPIC = "persistent://public/default/t"
+SHARED = consumer_parameters({"subscriptionType": "Shared"})
+
+
+def with_sockets(story: Callable[[SocketWorld, BrokerWorld], Awaitable[None]], **limits: object) -> None:
+    async def run(world: BrokerWorld) -> None:
+        sockets = SocketWorld(world, **limits)
+        await story(sockets, world)
+        await sockets.service.close()
+        assert not list(sockets.service.sessions)
+        assert sockets.clients.count == 0
+        await pause(1)
+        assert not list(world.broker.connections.open)
+
+    run_with_broker(run)
+
+
+async def pause(seconds: float) -> None:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
+    await future
+
+
+async def producer(sockets: SocketWorld, role: str = "", **query: str) -> Peer:
+    given = producer_parameters(query)
+    return await sockets.socket(await sockets.service.open_producer(sockets.admitted(role), TOPIC, given))
+
+
+async def consumer(sockets: SocketWorld, role: str = "", **query: str) -> Peer:
+    given = consumer_parameters({"subscriptionType": "Shared", **query})
+    return await sockets.socket(await sockets.service.open_consumer(sockets.admitted(role), TOPIC, "s", given))
+
+
+def test_messages_go_through_and_are_counted() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving, sending = await consumer(sockets), await producer(sockets)
+        for number in range(3):
+            sending.tell(payload="YQ==", context=str(number))
+        assert [one["context"] for one in await sending.told(3)] == ["0", "1", "2"]
+        for message in await receiving.told(3):
+            receiving.tell(messageId=message["messageId"])
+        await pause(2)
+        found = sockets.service.metrics()
+        assert found["geminga_websocket_connections"] == 2
+        assert found["geminga_websocket_messages_in_total"] == 3
+        assert found["geminga_websocket_bytes_out_total"] == 3
+        assert found["geminga_websocket_acknowledged_total"] == 3
+        await pause(INTERVAL_S)
+        assert sockets.service.last_interval["public/default"]["ns_msg_publish_rate"] == 3
+        topic = world.broker.topics[TOPIC]
+        assert topic.subscriptions["s"].cursor.backlog_count == 0
+        await pause(INTERVAL_S)
+        assert sockets.service.last_interval["public/default"]["ns_msg_publish_rate"] == 0
+
+    with_sockets(story)
+
+
+def test_more_messages_than_a_turn_sends_and_acknowledgments_than_are_kept_all_go() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving, sending = await consumer(sockets), await producer(sockets)
+        count = OPERATIONS_MAX + 100
+        for _ in range(count):
+            sending.tell(payload="")
+        done = 0
+        while done < count:
+            await receiving.arrived(done + 1)
+            texts = receiving.texts[done:]
+            for text in texts:
+                receiving.tell(messageId=json.loads(text)["messageId"])
+            done += len(texts)
+        await pause(2)
+        assert sockets.service.metrics()["geminga_websocket_acknowledged_total"] == count
+        assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
+
+    with_sockets(story)
+
+
+def test_acknowledged_before_the_end_is_acknowledged() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving, sending = await consumer(sockets), await producer(sockets)
+        sending.tell(payload="")
+        (message,) = await receiving.told()
+        receiving.tell(messageId=message["messageId"])
+        receiving.protocol.send_close(1000)
+        receiving.flush()
+        await pause(2)
+        assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
+
+    with_sockets(story)
+
+
+def test_cumulative_acknowledgment_takes_all_before_it() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        given = consumer_parameters({"receiverQueueSize": "3"})
+        session = await sockets.service.open_consumer(sockets.admitted(), TOPIC, "s", given)
+        receiving, sending = await sockets.socket(session), await producer(sockets)
+        for _ in range(6):
+            sending.tell(payload="")
+        messages = await receiving.told(3)
+        receiving.tell(messageId=messages[2]["messageId"], ackType="CUMULATIVE")
+        await receiving.told(6)
+        await pause(2)
+        assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 3
+
+    with_sockets(story)
+
+
+def test_reader_reads_all_and_stays_no_longer_than_its_socket() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        sending = await producer(sockets)
+        for number in range(5):
+            sending.tell(payload="", context=str(number))
+        await sending.told(5)
+        given = reader_parameters({"messageId": "earliest", "receiverQueueSize": "2"})
+        reading = await sockets.socket(await sockets.service.open_reader(sockets.admitted(), TOPIC, given))
+        await reading.told(2)
+        await pause(1)
+        assert len(reading.texts) == 2
+        for passed, told in ((2, 4), (1, 5)):
+            for _ in range(passed):
+                reading.tell()
+            await reading.told(told)
+        reading.transport.abort()
+        await pause(2)
+        assert not world.broker.topics[TOPIC].subscriptions
+
+    with_sockets(story)
+
+
+def test_those_who_brought_the_same_share_a_client_which_goes_with_the_last() -> None:
+    async def run(world: BrokerWorld) -> None:
+        sockets = SocketWorld(world, asks_who=True)
+        peers = [await producer(sockets, role) for role in ("jane", "jane", "joe")]
+        assert sockets.clients.count == 2
+        roles = sorted(connection.principal.role for connection in world.broker.connections.open)
+        assert roles == ["jane", "joe"]
+        for peer in peers[::2]:
+            peer.transport.abort()
+        await pause(1)
+        assert sockets.clients.count == 1
+        peers[1].transport.abort()
+        await pause(1)
+        assert sockets.clients.count == 0
+        assert not list(world.broker.connections.open)
+        await sockets.service.close()
+
+    run_with_broker(run, access=ACCESS)
+
+
+def test_credentials_go_on_where_they_can() -> None:
+    assert carried_by("") is None
+    assert carried_by("Digest x") is None
+    assert carried_by("Basic %") is None
+    token, password = carried_by("Bearer file:///etc/passwd"), carried_by("Basic am9lOng=")
+    assert isinstance(token, Carried)
+    assert (token.method_name, token.data()) == ("token", b"file:///etc/passwd")
+    assert password is not None
+    assert (password.method_name, password.data()) == ("basic", b"joe:x")
+    assert "passwd" not in repr(token)
+
+
+def test_certificate_goes_on_to_a_broker_that_is_alone() -> None:
+    async def run(world: BrokerWorld) -> None:
+        alone = SocketWorld(world, asks_who=True)
+        shown, proxied = Caller(certificate=b"DER"), Caller("Bearer p", is_through_proxy=True)
+        assert alone.clients.take(shown)[0] == shown
+        # A proxy's own rights are not those of whom it asks for.
+        assert alone.clients.take(proxied)[0] == Caller()
+        for member in (SocketWorld(world, asks_who=True, is_alone=False), SocketWorld(world)):
+            assert member.clients.take(shown)[0] == Caller()
+        await alone.clients.close()
+
+    run_with_broker(run)
+
+
+def test_socket_ends_with_its_credentials() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        now_s = world.runtime.clock.monotonic()
+        given = producer_parameters({})
+        admitted = sockets.admitted(until_s=now_s + 30)
+        peer = await sockets.socket(await sockets.service.open_producer(admitted, TOPIC, given))
+        await pause(28)
+        assert peer.protocol.close_rcvd is None
+        code, reason = await peer.ended()
+        assert world.runtime.clock.monotonic() - now_s <= 30 + 2 * LOOK_S
+        assert (code, reason) == (4005, "Failed to authenticate client: the credentials have expired")
+
+    with_sockets(story)
+
+
+def test_socket_ends_when_its_right_is_gone_and_not_when_nobody_knows() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        answers: list[Exception | None] = [None, UnavailableError("metadata are away"), AuthorizationError("no more")]
+
+        async def ask() -> None:
+            answer = answers.pop(0)
+            if answer is not None:
+                raise answer
+
+        admitted = sockets.admitted(ask_again=ask)
+        session = await sockets.service.open_consumer(admitted, TOPIC, "s", SHARED)
+        peer = await sockets.socket(session)
+        await pause(2 * RIGHTS_S)
+        assert peer.protocol.close_rcvd is None
+        assert await peer.ended() == (4006, "Client is not authorized: no more")
+
+    with_sockets(story)
+
+
+def test_every_socket_is_asked_about_again() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        asked = set[int]()
+
+        def asking(number: int) -> Callable[[], Awaitable[None]]:
+            async def ask() -> None:
+                asked.add(number)
+
+            return ask
+
+        for number in range(250):
+            await sockets.socket(sockets.service.open_ping(sockets.admitted(ask_again=asking(number))))  # type: ignore[arg-type]
+        await pause(2 * RIGHTS_S)
+        assert asked == set(range(250))
+
+    with_sockets(story, sockets_max=250)
+
+
+def test_broker_itself_sends_away_who_lost_a_right() -> None:
+    async def story(story: Story) -> None:
+        await story.grant("jane", "produce", "consume")
+        sockets = SocketWorld(story.world, asks_who=True)
+        peer = await consumer(sockets, "jane")
+        await story.revoke("jane")
+        code, _ = await peer.ended()
+        assert code == 4006
+        with pytest.raises(OpeningError) as refused:
+            await producer(sockets, "jane")
+        assert refused.value.http_status == 403
+        await sockets.service.close()
+
+    tell(story)
+
+
+def test_there_are_so_many_sockets_and_no_more() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        peers = [await producer(sockets) for _ in range(2)]
+        with pytest.raises(UnavailableError, match="2 WebSockets are open"):
+            await producer(sockets)
+        with pytest.raises(UnavailableError):
+            sockets.service.open_ping(sockets.admitted())
+        assert sockets.service.metrics()["geminga_websocket_refused_total"] == 2
+        peers[0].transport.abort()
+        await pause(1)
+        await producer(sockets)
+
+    with_sockets(story, sockets_max=2)
+
+
+def test_failed_openings_leave_nothing() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        exclusive = consumer_parameters({})
+        holder = await sockets.service.open_consumer(sockets.admitted(), TOPIC, "s", exclusive)
+        with pytest.raises(OpeningError) as refused:
+            await sockets.service.open_consumer(sockets.admitted(), TOPIC, "s", exclusive)
+        assert refused.value.http_status == 409
+        # And one whose connection was gone before it became a socket.
+        holder.lost()
+        holder.lost()
+        await pause(1)
+        assert sockets.clients.count == 0
+        assert not world.broker.topics[TOPIC].subscriptions["s"].consumers
+
+    with_sockets(story)
+
+
+def test_stopping_tells_sockets_and_refuses_new_ones() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        peer = await consumer(sockets)
+        await sockets.service.close()
+        assert await peer.ended() == (1001, "the broker is stopping")
+        with pytest.raises(UnavailableError, match="stopping"):
+            await consumer(sockets)
+
+    with_sockets(story)
+
+
+def test_published_bytes_without_an_answer_hold_sockets_back() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        peers = [await producer(sockets), await producer(sockets)]
+        for number in range(30):
+            for peer in peers:
+                peer.tell(payload="YWFhYWFhYWFhYQ==", context=str(number))
+        for peer in peers:
+            assert [one["context"] for one in await peer.told(30)] == [str(number) for number in range(30)]
+        found = sockets.service.metrics()
+        assert found["geminga_websocket_published_unanswered_bytes"] == 0
+        assert found["geminga_websocket_waiting_producers"] == 0
+
+    with_sockets(story, published_bytes_max=20)
+
+
+class Waiting:
+    def __init__(self, *, has_own_room: bool) -> None:
+        self.has_own_room = has_own_room
+        self.went_on = 0
+
+    def may_go_on(self) -> bool:
+        return self.has_own_room
+
+    def go_on(self) -> None:
+        self.went_on += 1
+
+
+def test_room_lets_those_go_on_who_have_room_of_their_own() -> None:
+    room = PublishRoom(100)
+    one, other, gone = Waiting(has_own_room=True), Waiting(has_own_room=False), Waiting(has_own_room=True)
+    room.take(100)
+    assert room.is_full
+    for waiting in (one, other, gone):
+        room.waits(waiting)
+    room.leaves(gone)
+    room.give_back(49)
+    assert one.went_on == 0
+    room.give_back(1)
+    assert (one.went_on, other.went_on, gone.went_on) == (1, 0, 0)
+    other.has_own_room = True
+    room.give_back(1)
+    assert (one.went_on, other.went_on) == (1, 1)
+    assert room.waiting_count == 0
+
+
+def test_delays_hashes_and_clusters_of_a_message_are_passed_on() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving, sending = await consumer(sockets), await producer(sockets)
+        now_ms = world.runtime.clock.wall_ms()
+        sending.tell(payload="YQ==", deliverAfterMs=60_000)
+        sending.tell(payload="Yg==", deliverAt=now_ms + 90_000)
+        sending.tell(payload="Yw==", sequenceId=7)
+        sending.tell(payload="ZA==", sequenceId=7, context="again")
+        sending.tell(payload="ZQ==", replicationClusters=["nowhere"], context="r")
+        await sending.told(5)
+        first = await receiving.told()
+        assert first[0]["payload"] == "Yw=="
+        await pause(50)
+        assert "YQ==" not in {one["payload"] for one in map(json.loads, receiving.texts)}
+        await pause(11)
+        assert "YQ==" in {one["payload"] for one in map(json.loads, receiving.texts)}
+        await pause(31)
+        assert "Yg==" in {one["payload"] for one in map(json.loads, receiving.texts)}
+
+    with_sockets(story)

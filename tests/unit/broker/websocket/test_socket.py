@@ -1,0 +1,292 @@
+"""One WebSocket over a pipe in memory, a public library's client half at its other end; time is told to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+
+from geminga.broker.websocket.socket import CLOSE_S_MAX, MESSAGE_S_MAX, STALLED_S_MAX, SocketLimits, Upgrade
+from support.worlds.web_sockets import LIMITS, Line
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(story())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("compresses", [False, True])
+def test_texts_go_both_ways(compresses: bool) -> None:
+    async def story() -> None:
+        line = Line(compresses=compresses)
+        await line.settle()
+        texts = ["", "é" * 100, "x" * 50_000]
+        for text in texts:
+            line.peer.say(text)
+            line.socket.send(text)
+        await line.settle()
+        assert line.heard.texts == texts
+        assert line.peer.texts == texts
+        assert line.peer.protocol.extensions == [] or compresses
+
+    run(story)
+
+
+def test_a_message_in_pieces_is_one() -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        protocol = line.peer.protocol
+        protocol.send_text("é".encode()[:1], fin=False)
+        protocol.send_ping(b"between")
+        for _ in range(1000):
+            protocol.send_continuation(b"", fin=False)
+        protocol.send_continuation("é".encode()[1:], fin=True)
+        line.peer.flush()
+        await line.settle()
+        assert line.heard.texts == ["é"]
+        assert [bytes(one.data) for one in line.peer.frames if one.opcode is Opcode.PONG] == [b"between"]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("send", "code"),
+    [
+        (lambda protocol: protocol.send_binary(b"x"), 1003),
+        (lambda protocol: protocol.send_text(b"\xff"), 1007),
+        (lambda protocol: protocol.send_text(b"x" * 100_001), 1009),
+        (lambda protocol: protocol.send_frame(Frame(Opcode.CONT, b"x")), 1002),
+    ],
+)
+def test_what_can_not_be_ends_it_with_a_code(send: Callable[[ClientProtocol], None], code: int) -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        send(line.peer.protocol)
+        line.peer.flush()
+        await line.settle()
+        assert line.heard.texts == []
+        assert line.heard.is_lost
+        assert line.peer.protocol.close_rcvd is not None
+        assert line.peer.protocol.close_rcvd.code == code
+
+    run(story)
+
+
+def test_what_a_few_bytes_inflate_to_is_bounded() -> None:
+    async def story() -> None:
+        line = Line(compresses=True)
+        await line.settle()
+        line.peer.say("x" * 100_000)
+        await line.settle()
+        assert len(line.heard.texts[0]) == 100_000
+        line.peer.say("x" * 100_001)
+        await line.settle()
+        assert len(line.heard.texts) == 1
+        assert line.peer.protocol.close_rcvd is not None
+        assert line.peer.protocol.close_rcvd.code == 1009
+
+    run(story)
+
+
+def test_who_has_enough_gets_what_few_bytes_brought_and_the_rest_later() -> None:
+    async def story() -> None:
+        line = Line(compresses=True)
+        await line.settle()
+        line.heard.then = lambda _: line.socket.hold()
+        for number in range(100):
+            line.peer.say(json.dumps({"number": number, "rest": "x" * 90_000}))
+        await line.settle()
+        held = len(line.heard.texts)
+        # Each took some 130 bytes on the wire: all of them came with one read.
+        assert 0 < held < 99
+        line.heard.then = lambda _: None
+        line.socket.free()
+        await line.settle(400)
+        assert [json.loads(text)["number"] for text in line.heard.texts] == list(range(100))
+
+    run(story)
+
+
+def test_a_peer_that_does_not_read_is_not_read() -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        line.peer.transport.pause_reading()
+        assert line.socket.is_writable
+        line.socket.send("x" * 80_000)
+        assert not line.socket.is_writable
+        line.peer.say("later")
+        await line.settle()
+        assert line.heard.texts == []
+        line.peer.transport.resume_reading()
+        await line.settle()
+        assert line.heard.texts == ["later"]
+        assert line.heard.writable_count == 1
+        assert line.socket.is_writable
+
+    run(story)
+
+
+def test_a_peer_that_never_reads_is_cut_off() -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        line.peer.transport.pause_reading()
+        line.socket.send("x" * 80_000)
+        line.look(0)
+        line.look(STALLED_S_MAX - 1)
+        assert not line.heard.is_lost
+        line.look(STALLED_S_MAX + 1)
+        await line.settle()
+        assert line.heard.is_lost
+        assert line.lost == [line.socket]
+
+    run(story)
+
+
+def test_silence_ends_it() -> None:
+    async def story() -> None:
+        line = Line(SocketLimits(1000, idle_s=300.0, ping_s=0.0))
+        await line.settle()
+        line.look(299)
+        assert line.socket.is_open
+        line.look(301)
+        await line.settle()
+        assert line.heard.is_lost
+        assert line.peer.protocol.close_rcvd is not None
+        assert (line.peer.protocol.close_rcvd.code, line.peer.protocol.close_rcvd.reason) == (1001, "Idle Timeout")
+
+    run(story)
+
+
+def test_pings_go_out_as_often_as_is_set() -> None:
+    async def story() -> None:
+        line = Line(SocketLimits(1000, idle_s=0.0, ping_s=30.0))
+        await line.settle()
+        for after_s in (10, 31, 40, 62, 70):
+            line.look(after_s)
+        await line.settle()
+        assert [bytes(one.data) for one in line.peer.frames if one.opcode is Opcode.PING] == [b"PING", b"PING"]
+
+    run(story)
+
+
+def test_half_a_message_has_a_deadline_while_it_is_read() -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        line.peer.protocol.send_text(b"half", fin=False)
+        line.peer.flush()
+        await line.settle()
+        line.look(MESSAGE_S_MAX - 1)
+        assert line.socket.is_open
+        line.look(MESSAGE_S_MAX + 1)
+        await line.settle()
+        assert line.heard.is_lost
+        assert line.peer.protocol.close_rcvd is not None
+        assert line.peer.protocol.close_rcvd.code == 1008
+
+    run(story)
+
+
+def test_half_messages_share_room_and_wait_for_it() -> None:
+    async def story() -> None:
+        first = Line(room_bytes=100_000)
+        second = Line()
+        second.socket._room = first.socket._room  # both of one broker
+        await first.settle()
+        for line in (first, second):
+            line.peer.protocol.send_text(b"x" * 90_000, fin=False)
+            line.peer.flush()
+            await line.settle()
+        assert first.socket.is_heard
+        assert not second.socket.is_heard
+        first.peer.protocol.send_continuation(b"end", fin=True)
+        first.peer.flush()
+        await first.settle()
+        assert len(first.heard.texts[0]) == 90_003
+        assert second.socket.is_heard
+        second.peer.protocol.send_continuation(b"", fin=True)
+        second.peer.flush()
+        await second.settle()
+        assert len(second.heard.texts[0]) == 90_000
+        first.room.halves.close()
+
+    run(story)
+
+
+def test_a_close_is_answered_and_everything_above_is_let_go() -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        line.peer.protocol.send_close(1000, "enough")
+        line.peer.flush()
+        await line.settle()
+        assert line.heard.is_lost
+        assert line.peer.is_lost
+        assert line.peer.protocol.close_rcvd is not None
+        assert line.lost == [line.socket]
+
+    run(story)
+
+
+def test_who_does_not_answer_a_close_is_cut_off() -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        line.peer.transport.pause_reading()
+        line.socket.close(4008, "Unknown error")
+        assert line.heard.is_lost
+        line.look(CLOSE_S_MAX - 1)
+        await line.settle()
+        assert line.lost == []
+        line.look(CLOSE_S_MAX + 1)
+        await line.settle()
+        assert line.lost == [line.socket]
+
+    run(story)
+
+
+def test_nothing_goes_up_or_out_behind_a_close() -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        line.socket.close(4008, "Unknown error")
+        line.peer.say("late")
+        line.socket.send("late")
+        await line.settle()
+        assert line.heard.texts == []
+        assert line.peer.texts == []
+        assert line.peer.protocol.state is State.CLOSED or line.peer.is_lost
+
+    run(story)
+
+
+def test_all_unread_bytes_together_have_a_limit() -> None:
+    async def story() -> None:
+        lines = [Line() for _ in range(3)]
+        shared = lines[0].socket._room
+        for line in lines:
+            line.socket._room = shared
+            await line.settle()
+            line.peer.transport.pause_reading()
+            line.socket.send("x" * 500_000)
+            await line.settle()
+        # The first is behind for longest; of what is left there is room.
+        assert [line.heard.is_lost for line in lines] == [True, False, False]
+
+    run(story)
+
+
+def test_a_request_that_is_none_is_refused() -> None:
+    assert Upgrade([("Host", "x")], LIMITS).refusal is not None
+    keyless = Upgrade([("Host", "x"), ("Connection", "Upgrade"), ("Upgrade", "websocket")], LIMITS)
+    status, reason = keyless.refusal or (0, "")
+    assert status == 400
+    assert "Sec-WebSocket-Key" in reason
