@@ -31,7 +31,6 @@ def tables() -> dict[str, list[str]]:
     fields = {
         "a namespace's policies": unbuilt.NAMESPACE_FIELDS,
         "a delayed delivery policy": unbuilt.DELAY_FIELDS,
-        "a topic's properties": unbuilt.TOPIC_PROPERTIES,
     }
     values = [f"| `{field.key}` of {where} | {field.what} |" for where, rows in fields.items() for field in rows]
     values += [f"| `{name}=true` in a query | {what} |" for name, what in unbuilt.PARAMETERS.items()]

@@ -20,7 +20,6 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md
 #: Commands whose broker answers 501, with what is not built; a test asks a broker for each.
 _PAUSE: Final = "pausing dispatch while acknowledgments are written"
 _GROUPS: Final = "resource groups"
-_SHADOW: Final = "shadow topics"
 _PROXY: Final = "there is no proxy"
 _FILTERS: Final = "filters of entries"
 _MIGRATION: Final = "migration to another cluster"
@@ -39,8 +38,6 @@ REFUSED: Final[dict[str, str]] = {
     "schemas extract": "runs a class of Java",
     "topicPolicies set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
     "topicPolicies set-entry-filters-per-topic": _FILTERS,
-    "topics create-shadow-topic": _SHADOW,
-    "topics set-shadow-topics": _SHADOW,
 }
 _WAITS: Final = "waits for the broker's answer and tells it; `pulsar-admin` ends with 0 before it came"
 #: Commands that do more than ``pulsar-admin``, or what it does not.

@@ -58,6 +58,7 @@ class Topic:
         "publishing",
         "rates",
         "rules",
+        "schema_topic",
         "services",
         "throttles",
         "transactions",
@@ -74,6 +75,8 @@ class Topic:
         """``life``, ``publishing`` and ``attendance`` are of this topic alone."""
         self.services = services
         self.name = name
+        #: Whose schemas its messages have.
+        self.schema_topic = name
         #: Whether it may be used.
         self.life = life
         #: What takes its batches.

@@ -15,7 +15,6 @@ from geminga.broker.rest.calls.core.unbuilt import (
     NAMESPACE_FIELDS,
     PARAMETERS,
     ROUTES,
-    TOPIC_PROPERTIES,
     refuse_parameter,
     refuse_unbuilt,
 )
@@ -49,11 +48,10 @@ VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "dispatcherPauseOnAckStatePersistentEnabled": ([False], [True], ["x"]),
     "entryFilters": ([{}, {"entryFilterNames": ""}, {"entryFilterNames": " "}], [{"entryFilterNames": "f"}], ["x", 5]),
     "maxDeliveryDelayInMillis": ([0, -1], [1, "x"], []),
-    "PULSAR.SHADOW_SOURCE": ([], ["persistent://a/b/c", ""], []),
 }
 
 
-@pytest.mark.parametrize("field", [*NAMESPACE_FIELDS, *DELAY_FIELDS, *TOPIC_PROPERTIES], ids=lambda field: field.key)
+@pytest.mark.parametrize("field", [*NAMESPACE_FIELDS, *DELAY_FIELDS], ids=lambda field: field.key)
 def test_field_is_refused_when_it_is_set_and_taken_when_it_is_not(field: unbuilt.UnbuiltField) -> None:
     unset, values, wrong = VALUES[field.key]
     for value in (None, *unset):
@@ -69,7 +67,7 @@ def test_field_is_refused_when_it_is_set_and_taken_when_it_is_not(field: unbuilt
 @pytest.mark.parametrize("row", [row for row in ROWS if row.unbuilt], ids=lambda row: row.name)
 def test_what_a_policy_that_is_not_built_takes_sets_nothing(row: PolicyRow[object]) -> None:
     """The same rule for each path that sets one: what its reader makes of it is what holds anyway."""
-    unset = {"shadowTopics": [[""]], "replicationClusters": [[], [""]], "isGlobal": [False]}
+    unset = {"replicationClusters": [[], [""]], "isGlobal": [False]}
     level = row.namespace
     values = unset[row.name] if level is None else VALUES[level.key][0]
     for value in values:

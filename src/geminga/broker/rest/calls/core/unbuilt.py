@@ -204,8 +204,6 @@ NAMESPACE_FIELDS: Final[tuple[UnbuiltField, ...]] = tuple(
 )
 #: Of a ``DelayedDeliveryPolicies``, a namespace's or a topic's.
 DELAY_FIELDS: Final = (UnbuiltField("a longest delay of messages", "maxDeliveryDelayInMillis", _is_at_most_zero),)
-#: Of a topic's properties: a topic with this one would show another topic's messages.
-TOPIC_PROPERTIES: Final = (UnbuiltField("shadow topics", "PULSAR.SHADOW_SOURCE"),)
 #: What the paths of topics' policies say of non-persistent topics, which follow those of their namespace alone.
 NON_PERSISTENT_POLICIES: Final = "policies of non-persistent topics"
 #: Parameters of a query that ask for what is missing when they are true -> what that is.
