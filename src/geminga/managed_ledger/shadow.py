@@ -249,11 +249,6 @@ class SourceList(StoredList):
         """Raises NotAllowedError."""
         raise _only_there()
 
-    async def _put(
-        self, records: tuple[LedgerRecord, ...], terminated: Position | None, properties: dict[str, str]
-    ) -> None:
-        await super()._put((), None, properties)
-
     def _encode(
         self,
         records: tuple[LedgerRecord, ...],

@@ -115,8 +115,9 @@ def test_a_ledger_that_the_list_does_not_name_yet_is_read_when_it_does(paired):
         source, shadow = await pair.open()
         cursor = await shadow.open_cursor("s", initial=EARLIEST)
         positions = await pair.world.fill(source, 4)
-        # The watch comes behind.
+        # The watch comes behind, and so does an older word.
         shadow.told(positions[-1], 10, source.stored.version)
+        shadow.told(positions[0], 10, 0)
         await pair.world.let_background_persist()
         assert await read_all(cursor) == [b"m0", b"m1", b"m2", b"m3"]
 
@@ -173,8 +174,10 @@ def test_a_shadow_is_not_written_to(paired):
                 await refused
         with pytest.raises(NotAllowedError):
             shadow.attached()
+        await pair.world.let_background_persist()
+        shadow.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         await shadow.trimmer.trim()
-        assert len(source.ledgers) == 2
+        assert len(source.ledgers) == len(shadow.ledgers) == 2
 
     paired(scenario)
 
@@ -185,8 +188,10 @@ def test_deleting_a_shadow_leaves_the_source_whole(paired):
         await pair.world.fill(source, 7)
         tell(source, shadow)
         await shadow.open_cursor("s", initial=EARLIEST)
+        before = await pair.world.bookkeeper.ledger_ids()
         await pair.here.delete(SHADOW)
         assert not await pair.here.exists(SHADOW)
+        assert await pair.world.bookkeeper.ledger_ids() == before
         cursor = await source.open_cursor("all", initial=EARLIEST)
         assert await read_all(cursor) == [f"m{i}".encode() for i in range(7)]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from geminga.broker.composition.service import Broker
-from geminga.broker.core.source_word import Abort, SourceWord
+from geminga.broker.core.source_word import UNLISTED, Abort, SourceWord
 from geminga.broker.registry import new_shadows
 from geminga.broker.shadow.kinds import made as made_topic
 from geminga.broker.shadow.source import ShownTopic
@@ -192,6 +192,9 @@ def test_statistics_say_what_is_shown_and_to_whom() -> None:
         part = source.parts.find(ShownTopic)
         assert part is not None
         assert part.stats() == {SHADOW: {"told": f"{ledger_id}:0", "reason": ""}}
+        # Who is not named hears nothing, though others are.
+        other = TopicName.parse("persistent://public/default/other")
+        assert (part.word_for(SHADOW_NAME, EARLIEST).is_listed, part.word_for(other, EARLIEST)) == (True, UNLISTED)
 
     run(scenario)
 
