@@ -30,7 +30,6 @@ def tables() -> dict[str, list[str]]:
     """Name of a table -> its lines."""
     fields = {
         "a namespace's policies": unbuilt.NAMESPACE_FIELDS,
-        "a topic's properties": unbuilt.TOPIC_PROPERTIES,
     }
     values = [f"| `{field.key}` of {where} | {field.what} |" for where, rows in fields.items() for field in rows]
     return {

@@ -19,7 +19,6 @@ from tools.interop.admin.recorded import recorded
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md"
 #: Commands whose broker answers 501, with what is not built; a test asks a broker for each.
 _GROUPS: Final = "resource groups"
-_SHADOW: Final = "shadow topics"
 _PROXY: Final = "there is no proxy"
 _FILTERS: Final = "filters of entries"
 _MIGRATION: Final = "migration to another cluster"
@@ -35,8 +34,6 @@ REFUSED: Final[dict[str, str]] = {
     "resourcegroups update": _GROUPS,
     "schemas extract": "runs a class of Java",
     "topicPolicies set-entry-filters-per-topic": _FILTERS,
-    "topics create-shadow-topic": _SHADOW,
-    "topics set-shadow-topics": _SHADOW,
 }
 _WAITS: Final = "waits for the broker's answer and tells it; `pulsar-admin` ends with 0 before it came"
 #: Commands that do more than ``pulsar-admin``, or what it does not.

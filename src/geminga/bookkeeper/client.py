@@ -170,6 +170,10 @@ class BookKeeper:
             self._env, ledger_id, stored, is_writable=False, last_add_confirmed=last, length_bytes=length
         )
 
+    async def follow_ledger(self, ledger_id: int) -> LedgerHandle:
+        """A ledger to read while its writer goes on: see ``LedgerHandle.confirm``. Raises as :meth:`open_ledger`."""
+        return await self.open_ledger(ledger_id, recover=False)
+
     async def placement(self, custom_metadata: Mapping[str, bytes]) -> Placement:
         """By what bookies are chosen, for who chooses some for a ledger that is there already."""
         return await self._env.placement.known(custom_metadata)

@@ -441,6 +441,12 @@ class LedgerHandle:
             self._stored = stored
         self._read(entry_ids, bytes_max, stored.metadata.fragments, done)
 
+    def confirm(self, last_entry_id: int) -> None:
+        """The ledger's writer, who is another process, says that everything up to ``last_entry_id`` is confirmed."""
+        invariant(not self._is_writable, f"ledger {self.ledger_id}: its writer confirms its own entries")
+        if not self.is_closed:
+            self.last_add_confirmed = max(self.last_add_confirmed, last_entry_id)
+
     async def read_entries(self, first_entry_id: int, last_entry_id: int) -> Sequence[bytes]:
         """Like :meth:`read`, raising the error."""
         return await answer_of(partial(self.read, first_entry_id, last_entry_id))

@@ -48,11 +48,11 @@ async def delete_nodes(
     stored = log.stored
     await stored.put(stored.ledgers.infos)
     noted: Sequence[FileDeletion] = ()
-    if any(info.offload_context for info in stored.ledgers.infos):
+    if any(info.offload_context for info in stored.own):
         from geminga.managed_ledger.offload import lake_files
 
-        noted = await lake_files.note(services, log.name, stored.created_ms, stored.ledgers.infos)
-    ledger_ids = [info.ledger_id for info in stored.ledgers.infos]
+        noted = await lake_files.note(services, log.name, stored.created_ms, stored.own)
+    ledger_ids = [info.ledger_id for info in stored.own]
     ledger_ids += attached_ids(stored.properties)
     for cursor in cursors:
         store = cursor.store

@@ -7,7 +7,7 @@ only while there is something to do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
@@ -201,10 +201,12 @@ class ManagedLedgerFactory:
         """What comes behind ``prefix/`` (``tenant/namespace/persistent``) in the names below it, sorted."""
         return await self.metadata.children(f"{ROOT}/{prefix}")
 
-    async def create(self, name: str) -> None:
-        """Make an empty managed ledger without opening it; fine if there is one. Raises MetadataError."""
+    async def create(self, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Make an empty managed ledger, with text properties, without opening it; fine if there is one. Raises
+        MetadataError."""
         if name not in self._open and name not in self._opening:
-            await self._put_new(ledger_path(name), _EMPTY)
+            value = _EMPTY if not properties else encode_managed_ledger_info(ManagedLedgerRecord(properties=properties))
+            await self._put_new(ledger_path(name), value)
 
     async def _put_new(self, path: str, value: bytes) -> None:
         for _ in range(UNKNOWN_ATTEMPTS_MAX):

@@ -81,15 +81,7 @@ class ManagedLedger:
         #: Whether it is ours still, and who is told if it is not.
         self.tenure = Tenure(name)
         #: The ledger list and its node.
-        self.stored = StoredList(
-            name,
-            node,
-            record,
-            metadata=services.metadata,
-            ledgers=services.ledgers,
-            fenced=self.on_fenced,
-            forget=self._forget,
-        )
+        self.stored = self._new_list(node, record)
         self.ledgers = self.stored.ledgers
         #: What is stored, and how much of that may be read.
         self.extent = self.stored.extent
@@ -105,6 +97,23 @@ class ManagedLedger:
         self.trimmer = Trimmer(self, self.tenure, self.stored, self.cursors, services)
         self._appender: Appender | None = None
         self._list_watch: ListWatch | None = None
+
+    def _new_list(self, node: MetadataNode, record: ManagedLedgerRecord) -> StoredList:
+        services = self._services
+        return StoredList(
+            self.name,
+            node,
+            record,
+            metadata=services.metadata,
+            ledgers=services.ledgers,
+            fenced=self.on_fenced,
+            forget=self._forget,
+        )
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether its ledgers are those of another log, which alone changes them (:mod:`.shadow`)."""
+        return False
 
     @property
     def persistence(self) -> Persistence:

@@ -12,6 +12,7 @@ from geminga.managed_ledger.shared.metadata_io import MetadataNode, claim, curso
 from geminga.managed_ledger.shared.services import LedgerHome, StorageServices
 from geminga.metadata.ports import Node
 from geminga.model.errors import CorruptionError, LedgerFencedError, NoSuchLedgerError
+from geminga.model.topic_name import SHADOW_SOURCE
 from geminga.runtime import get_logger
 from geminga.wire.managed_ledger import (
     ManagedLedgerRecord,
@@ -47,8 +48,13 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
         record = decode_managed_ledger_info(node.value)
     except CorruptionError as error:
         raise CorruptionError(f"{path}: {error}") from error
-    ml = ManagedLedger(services, home, name, known, record)
-    await _recover_end(ml, services)
+    if SHADOW_SOURCE in record.properties:
+        from geminga.managed_ledger.shadow import open_shadow  # few topics are one
+
+        ml: ManagedLedger = await open_shadow(services, home, name, known, record)
+    else:
+        ml = ManagedLedger(services, home, name, known, record)
+        await _recover_end(ml, services)
     for cursor_name in await metadata.children(path):
         # None: it was deleted in between.
         if (found := await _get(services, cursor_path(name, cursor_name))) is not None:

@@ -43,6 +43,8 @@ SNAPSHOTS_CURSOR: Final = "pulsar.transaction-snapshots"
 #: ... and of whoever compacts a topic, whose properties say where the compacted messages are (Pulsar's name).
 COMPACTION_CURSOR: Final = "__compaction"
 _INTERNAL_CURSORS: Final = frozenset((DEDUP_CURSOR, EVENTS_CURSOR, SNAPSHOTS_CURSOR, COMPACTION_CURSOR))
+#: Property of a topic, and of its managed ledger: it shows the messages of the topic that this names (Pulsar's name).
+SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 #: Begins the names of replicators: of their cursors here, of their producers over there. A cluster's name follows.
 REPLICATOR_PREFIX: Final = "pulsar.repl."
 

@@ -29,7 +29,13 @@ BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transact
 #: What Apache's broker of the table does not serve (``tools/interop/apache_broker.py``): the tests of WebSockets ask.
 OF_SOCKETS = ("/ws/", "/admin/v2/proxy-stats/")
 #: What only Geminga has beside that, where Apache's refuse (405, 404): tests of their own ask for it.
-OURS_ALONE = {("/admin/v2/brokers/backup", "POST"), ("/admin/v2/brokers/backup", "GET"), ("/compaction", "DELETE")}
+OURS_ALONE = {
+    ("/admin/v2/brokers/backup", "POST"),
+    ("/admin/v2/brokers/backup", "GET"),
+    ("/compaction", "DELETE"),
+    ("/shadowState", "GET"),
+    ("/shadowState", "PUT"),
+}
 
 
 @pytest.fixture(scope="module")

@@ -118,6 +118,10 @@ NAMESPACE_RECORDS = {
 }
 #: Members of Pulsar 4.2.4's ``TopicPolicies`` that have an effect here -> their path, and a test that shows it.
 TOPIC_EFFECTS = {
+    "shadowTopics": (
+        "shadowTopics",
+        "unit/broker/shadow/test_shadow_topic.py::test_nothing_is_shown_before_the_source_says_so",
+    ),
     "replicationClusters": ("replication", NAMESPACE_EFFECTS["replication_clusters"]),
     "backLogQuotaMap": ("backlogQuota", NAMESPACE_EFFECTS["backlog_quota_map"]),
     "deduplicationEnabled": (
@@ -204,7 +208,6 @@ UNSET_VALUES = {
 POLICY_VALUES: dict[str, list[tuple[object, int]]] = {
     # As in Pulsar, where there is a way to remove them.
     "entryFilters": [({"entryFilterNames": ""}, 400), ({"entryFilterNames": "f"}, 501)],
-    "shadowTopics": [([], 412), ([""], 204), (["persistent://public/default/x"], 501)],
 }
 
 
@@ -322,19 +325,6 @@ def test_topics_have_one_of_two_domains_whatever_is_asked_of_them(lines: Lines, 
             # Also where the body would be refused, and where the method would be: it is no topic's path.
             for tried in (method, "PATCH"):
                 assert lines(tried, path, "x" if tried in ("PUT", "POST") else None)[0] == 404, f"{tried} {path}"
-
-
-def test_shadow_topics_are_not_made(rest: Rest, namespace: str) -> None:
-    source = {"PULSAR.SHADOW_SOURCE": f"persistent://{namespace}/t"}
-    for path, body in (("shadow", source), ("shadow/partitions", {"partitions": 2, "properties": source})):
-        refused = rest.put(f"persistent/{namespace}/{path}", body)
-        assert (refused.status, refused.reason) == (501, f"PULSAR.SHADOW_SOURCE (shadow topics): {NOT_BUILT}")
-    assert rest.get(f"persistent/{namespace}").json == []
-    rest.put(f"persistent/{namespace}/t")
-    assert rest.put(f"persistent/{namespace}/t/properties", source).status == 501
-    assert rest.get(f"persistent/{namespace}/t/properties").json == {}
-    refused = rest.put(f"persistent/{namespace}/t/shadowTopics", [f"persistent://{namespace}/shadow"])
-    assert (refused.status, refused.reason) == (501, f"shadow topics: {NOT_BUILT}")
 
 
 def test_each_member_of_pulsars_policies_has_an_effect_or_is_refused() -> None:

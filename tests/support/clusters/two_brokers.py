@@ -20,6 +20,7 @@ from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.ports import Elsewhere, Ownership
 from geminga.broker.peers.client_tables import ClientTables
+from geminga.broker.peers.topics import PeerTopics
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
@@ -111,6 +112,11 @@ class Cluster:
     def begin_ownership(self, broker: Broker) -> None:
         """Before it serves."""
 
+    def peers_of(self, node: sim.SimNode) -> Callable[[Ownership, Callable[[], Endpoints]], PeerTopics] | None:
+        """What asks the other broker; None: it is not asked."""
+        del node
+        return None
+
     async def _boot(self, node: sim.SimNode) -> None:
         runtime = node.runtime
         metadata = self.stores[node.name] = MemoryMetadataStore(runtime, self.server)
@@ -130,6 +136,7 @@ class Cluster:
             version="test",
             ownership=self.ownership_of(node, metadata),
             tables_elsewhere=reader,
+            peers=self.peers_of(node),
         )
         self.begin_ownership(broker)
         await broker.start(endpoints_of(node.name))

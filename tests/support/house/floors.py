@@ -88,6 +88,7 @@ FLOORS: Final = (
     "broker.peers",
     "broker.compaction",
     "broker.geo",
+    "broker.shadow",
     "broker.transactions",
     "broker.upkeep",
     "broker.registry",

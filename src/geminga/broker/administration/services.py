@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from geminga.broker.registry.partitions import Partitions
     from geminga.broker.registry.topic_registry import TopicRegistry
     from geminga.broker.resources import Resources
+    from geminga.broker.topic.services import ShadowLinks
     from geminga.broker.upkeep.admin_steps import AdminSteps
+    from geminga.managed_ledger import ManagedLedgerFactory
 
 
 class BrokerStatus(Protocol):
@@ -103,6 +105,9 @@ class AdministeredTopics:
     registry: TopicRegistry
     partitions: Partitions
     resources: Resources
+    ledgers: ManagedLedgerFactory
+    #: Between topics and those that show them; loaded by who asks.
+    shadows: Callable[[], ShadowLinks]
     #: Those that other brokers serve; None: this one serves all.
     elsewhere: PeerTopics | None = None
     #: For a loop over many topics: a turn of the loop between two, until the broker stops.

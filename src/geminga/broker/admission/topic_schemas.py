@@ -94,11 +94,12 @@ class Schemas:
         if info is None or info.type in (SchemaType.AUTO_CONSUME, SchemaType.NONE):
             # Bytes can be read from every topic.
             return
-        schema_id = schema_id_of(topic.name)
-        if _is_used(topic) or await self.registry.has_schema(schema_id):
-            await self.registry.check_consumer(schema_id, info, await self.strategy(topic.name))
+        name = topic.schema_topic
+        schema_id = schema_id_of(name)
+        if name != topic.name or _is_used(topic) or await self.registry.has_schema(schema_id):
+            await self.registry.check_consumer(schema_id, info, await self.strategy(name))
         else:
-            await self.add(topic.name, info)
+            await self.add(name, info)
 
     async def find(self, name: TopicName, version: int) -> StoredSchema | None:
         """One version of a topic's schema, deleted or not; None: there is none. Raises StorageError."""

@@ -234,6 +234,8 @@ class Broker:
         from geminga.broker.compaction.part import TopicCompaction
         from geminga.broker.geo.part import GeoReplication
         from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
+        from geminga.broker.shadow.links import PeerShadows
+        from geminga.broker.shadow.source import ShownTopic
         from geminga.broker.topic.registered_parts import PARTS
         from geminga.broker.topic.services import TopicServices
 
@@ -246,6 +248,7 @@ class Broker:
                 *(() if self._telemetry is None else self._telemetry.parts),
                 *PARTS,
                 TopicCompaction,
+                ShownTopic,
                 *(() if self.other_clusters is None else (GeoReplication, ReplicatedSubscriptions)),
             ),
             failures=self.failures,
@@ -260,6 +263,7 @@ class Broker:
             table_written=self._table_written,
             transactions=self.late_transactions if isinstance(self.late_transactions, LateTransactions) else None,
             remote_clusters=None if self.other_clusters is None else self.other_clusters(),
+            shadows=PeerShadows(self.registry, self._elsewhere),
             publish_latency=self.publish_latency,
             recent_candidates=self.recent_candidates,
             unacked_budget=self.unacked_budget,
@@ -320,6 +324,8 @@ class Broker:
             registry=self.registry,
             partitions=self.partitions,
             resources=self.resources,
+            ledgers=self.ledgers,
+            shadows=lambda: self.topic_services.shadows,
             elsewhere=self._elsewhere,
             steps=self.admin_steps,
             forget_policies=self.namespaces.forget,
@@ -370,11 +376,10 @@ class Broker:
         )
 
     def _make_topic(self, name: TopicName, ledger: ManagedLedger | None) -> Topic:
-        from geminga.broker.topic.non_persistent import NonPersistentTopic
-        from geminga.broker.topic.persistent import PersistentTopic
+        from geminga.broker.shadow.kinds import made
 
         services, _ = self.topic_services, self.policy_upkeep
-        return NonPersistentTopic(services, name) if ledger is None else PersistentTopic(services, name, ledger)
+        return made(services, name, ledger)
 
     def _table_written(self, name: TopicName) -> None:
         if name.local_name == CHANGE_EVENTS:

@@ -54,7 +54,9 @@ async def _get_schema(services: CommandServices, connection: Connection, request
 
 async def _find_schema(services: CommandServices, request: pb.CommandGetSchema) -> pb.CommandGetSchemaResponse:
     registry = services.schemas.registry
-    schema_id = schema_id_of(TopicName.parse(request.topic))
+    name = TopicName.parse(request.topic)
+    loaded = services.topics.loaded.get(str(name))
+    schema_id = schema_id_of(name if loaded is None else loaded.schema_topic)
     if request.HasField("schema_version"):
         try:
             version = decode_version(request.schema_version)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 class Topics(Protocol):
     """The topics of the cluster. All of it may raise GemingaError."""
 
+    #: Those that this broker has open, by full name.
+    loaded: Mapping[str, Topic]
+
     async def get(self, name: TopicName, *, create: bool) -> Topic:
         """The topic, loaded; ``create``: made if it is not there and policies allow that."""
         ...

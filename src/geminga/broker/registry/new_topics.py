@@ -8,7 +8,7 @@ reads then whether it may: one of the two finds what the other one wrote.
 from __future__ import annotations
 
 from geminga.broker.resources import Resources
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 
 
 async def may_be_new(resources: Resources, name: TopicName) -> bool:
@@ -19,7 +19,10 @@ async def may_be_new(resources: Resources, name: TopicName) -> bool:
     if not name.is_partition:
         return True
     found = await resources.partitioned_topics.find_stored(name)
-    return found is None or not found.is_deleted
+    if found is None:
+        return True
+    # The partitions of a shadow topic are made with it, or as missed ones: what they show is said then.
+    return not found.is_deleted and not found.properties.get(SHADOW_SOURCE)
 
 
 async def may_have_partitions(resources: Resources, name: TopicName) -> bool:

@@ -27,7 +27,14 @@ from geminga.model.errors import (
     TransactionTopicError,
 )
 from geminga.model.position import EARLIEST
-from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName, decode_name, is_internal_cursor
+from geminga.model.topic_name import (
+    PARTITION_SUFFIX,
+    SHADOW_SOURCE,
+    SYSTEM_NAMESPACE,
+    TopicName,
+    decode_name,
+    is_internal_cursor,
+)
 from geminga.runtime import Clock, Part, get_logger, spawn
 
 if TYPE_CHECKING:
@@ -316,12 +323,15 @@ class Partitions:
         if not name.is_persistent:
             return
         ledgers, steps = self._ledgers, self._steps()
+        found = await self._resources.partitioned_topics.find_stored(name)
+        source = None if found is None else found.properties.get(SHADOW_SOURCE)
+        shown = {SHADOW_SOURCE: source} if source else None
         for start in range(0, len(indexes), PARTITIONS_AT_ONCE):
             await steps.next()
             # A namespace that is being deleted gets nothing new.
             await self._registry.require_namespace(name)
             names = [name.with_partition(index) for index in indexes[start : start + PARTITIONS_AT_ONCE]]
-            await asyncio.gather(*(ledgers.create(partition.managed_ledger_name) for partition in names))
+            await asyncio.gather(*(ledgers.create(partition.managed_ledger_name, shown) for partition in names))
         # Loaded by the first that are made.
         from geminga.broker.registry.new_topics import may_have_partitions
 

@@ -146,6 +146,7 @@ def _topics() -> Sequence[Route]:
         messages,
         partitions,
         permissions,
+        shadows,
         subscriptions,
         topics,
     )
@@ -155,6 +156,7 @@ def _topics() -> Sequence[Route]:
     return [
         *at_owner(lake.ROUTES, topic_of, _ownership),
         *at_owner(holes.ROUTES, topic_of, _ownership),
+        *at_owner(shadows.ROUTES, topic_of, _ownership),
         *at_owner(over_partitions(compaction.ROUTES), topic_of, _ownership),
         *at_owner(over_partitions(subscriptions.ROUTES), topic_of, _ownership),
         *at_owner(over_partitions(messages.ROUTES), topic_of, _ownership),

@@ -59,6 +59,7 @@ class Topic:
         "publishing",
         "rates",
         "rules",
+        "schema_topic",
         "services",
         "throttles",
         "transactions",
@@ -75,6 +76,8 @@ class Topic:
         """``life``, ``publishing`` and ``attendance`` are of this topic alone."""
         self.services = services
         self.name = name
+        #: Whose schemas its messages have.
+        self.schema_topic = name
         #: Whether it may be used.
         self.life = life
         #: What takes its batches.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.policies.core.delivery_rows import DISPATCHER_PAUSE
+from geminga.broker.policies.core.storage_rows import SHADOW_TOPICS
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.producers import TopicProducers
 from geminga.broker.subscription import seek
@@ -37,6 +38,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
+    from geminga.broker.topic.parts import TopicPart
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
 __all__ = ["PersistentTopic", "Topic"]
@@ -87,15 +89,22 @@ class PersistentTopic(Topic):
     publishing: LogPublishing
     transactions: TopicTransactions | None
 
-    def __init__(self, services: TopicServices, name: TopicName, ledger: ManagedLedger) -> None:
-        """``ledger`` is open; :meth:`load` makes the topic ready."""
+    def __init__(
+        self,
+        services: TopicServices,
+        name: TopicName,
+        ledger: ManagedLedger,
+        kinds: Sequence[type[TopicPart]] | None = None,
+    ) -> None:
+        """``ledger`` is open; :meth:`load` makes the topic ready. ``kinds`` of parts: what it may have beside its log;
+        None: all that the broker has."""
         self.ledger = ledger
         #: Ranges of acknowledged messages beyond which nothing new is dispatched; None: dispatch does not ask.
         self.ack_ranges_max: int | None = None
         #: What was compacted of it; None: it never was.
         self.compacted: CompactedMessages | None = None
         #: What it has beside its log.
-        self.parts = Parts(self, services.parts)
+        self.parts = Parts(self, services.parts if kinds is None else kinds)
         life = TopicLife(name, services.runtime.clock)
         self._subscriptions: dict[str, Subscription] = {}
         super().__init__(
@@ -301,21 +310,18 @@ class PersistentTopic(Topic):
         cursors = self.ledger.cursors
         internal = [cursor for name, cursor in cursors.items() if is_internal_cursor(name)]
         closed_ms = max((info.closed_ms for info in self.ledger.ledgers.infos if info.entries), default=0)
-        return (
-            super()
-            .deletion_facts()
-            ._replace(
-                stored_ms_ago=self.services.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
-                writes=self.publishing.pending_batches,
-                held_back=self.ledger.extent.is_limited,
-                subscriptions=len(cursors) - len(internal),
-                readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
-                backlog=max(
-                    (c.backlog_count for name, c in cursors.items() if not is_internal_cursor(name)), default=0
-                ),
-                # Deduplication's snapshot, and what was compacted, are worth nothing without somebody who reads.
-                internal_backlog=max((c.backlog_count for c in internal if c.name not in OWN_CURSORS), default=0),
-            )
+        facts = super().deletion_facts()
+        return facts._replace(
+            # Those that show it are as good as consumers.
+            clients=facts.clients + len(self.rules[SHADOW_TOPICS]),
+            stored_ms_ago=self.services.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
+            writes=self.publishing.pending_batches,
+            held_back=self.ledger.extent.is_limited,
+            subscriptions=len(cursors) - len(internal),
+            readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
+            backlog=max((c.backlog_count for name, c in cursors.items() if not is_internal_cursor(name)), default=0),
+            # Deduplication's snapshot, and what was compacted, are worth nothing without somebody who reads.
+            internal_backlog=max((c.backlog_count for c in internal if c.name not in OWN_CURSORS), default=0),
         )
 
     async def claim_storage(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.publishing.rates import NO_THROTTLES, BrokerThrottles
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from geminga.broker.core.departure import Departure
     from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
     from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
+    from geminga.broker.core.source_word import SourceWord
     from geminga.broker.failures import Failures
     from geminga.broker.policies.rules import TopicRules
     from geminga.broker.schema.core.storage_format import StoredSchema
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedgerFactory
     from geminga.metadata.ports import MetadataStore
     from geminga.model.histogram import Latencies
+    from geminga.model.position import Position
     from geminga.model.topic_name import TopicName
     from geminga.runtime import Part, Runtime
     from geminga.transaction.ports import BufferSnapshots, HoldsBack, Registrations
@@ -32,6 +34,27 @@ if TYPE_CHECKING:
 
 #: Topics of a broker that are compacted at the same time; others wait for their turn.
 COMPACTIONS_AT_ONCE: Final = 2
+
+
+class ShadowLinks(Protocol):
+    """Between who has a topic and who has a topic that shows it (broker/shadow)."""
+
+    async def ask(self, source: TopicName, shadow: TopicName, known: Position) -> SourceWord:
+        """What the source's owner says to a shadow that knows of aborts up to ``known``. Raises GemingaError,
+        TopicNotFoundError where there is no source."""
+        ...
+
+    async def tell(self, shadow: TopicName, word: SourceWord) -> bool:
+        """Tell the shadow's owner; whether that is this broker. Raises GemingaError."""
+        ...
+
+    async def answer(self, source: TopicName, shadow: TopicName, known: Position) -> SourceWord:
+        """What a source that this broker has says to a shadow of it. Raises GemingaError."""
+        ...
+
+    def heard(self, shadow: TopicName, word: SourceWord) -> None:
+        """A shadow that this broker has is told; one that is not loaded asks when it is."""
+        ...
 
 
 class Compactions:
@@ -90,6 +113,9 @@ class TopicServices:
 
     #: Others published in a topic in which this broker keeps a table.
     table_written: Callable[[TopicName], None] | None = None
+
+    #: Between topics and those that show them.
+    shadows: ShadowLinks
 
     # ---- what topics and subscriptions of a broker have in common
     #: From the arrival of entries to their receipts.

@@ -120,6 +120,11 @@ class StoredList:
         return self._node.is_deleted
 
     @property
+    def own(self) -> Sequence[LedgerInfo]:
+        """The ledgers that go when it is deleted: all of them."""
+        return self.ledgers.infos
+
+    @property
     def fullness(self) -> str:
         """For errors and the log."""
         return f"its list of {len(self.ledgers)} ledgers is as long as a metadata node may be"

@@ -107,6 +107,14 @@ class Ledger(StoredLedger, Protocol):
         ...
 
 
+class FollowedLedger(Ledger, Protocol):
+    """A ledger to read from while somebody else appends to it."""
+
+    def confirm(self, last_entry_id: int) -> None:
+        """Who appends to it says that everything up to ``last_entry_id`` is stored for good: it may be read."""
+        ...
+
+
 class OpenLedger(Ledger, Protocol):
     """A ledger to append to."""
 
@@ -157,6 +165,10 @@ class Ledgers(Protocol):
 
         Raises NoSuchLedgerError, StorageError.
         """
+        ...
+
+    async def follow_ledger(self, ledger_id: int) -> FollowedLedger:
+        """One that somebody else may be appending to, who goes on undisturbed. Raises as :meth:`open_ledger`."""
         ...
 
     async def read_ledger(self, ledger_id: int) -> VersionedLedger:

@@ -72,12 +72,12 @@ def test_creation_that_a_stop_cuts_off_is_completed_with_the_subscriptions_of_th
         create = world.ledgers.create
         made = 0
 
-        async def counted(name: str) -> None:
+        async def counted(name: str, *properties: object) -> None:
             nonlocal made
             made += 1
             if made == PARTITIONS_AT_ONCE + 1:
                 world.broker.begin_stop()
-            await create(name)
+            await create(name, *properties)
 
         world.ledgers.create = counted
         with pytest.raises(UnavailableError, match="stopping"):
@@ -123,9 +123,9 @@ def test_growth_that_a_stop_cuts_off_is_not_seen_and_the_same_request_completes_
         await first.create_subscription("sub", EARLIEST)
         create = world.ledgers.create
 
-        async def stopping(name: str) -> None:
+        async def stopping(name: str, *properties: object) -> None:
             world.broker.begin_stop()
-            await create(name)
+            await create(name, *properties)
 
         world.ledgers.create = stopping
         with pytest.raises(UnavailableError):

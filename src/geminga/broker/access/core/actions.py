@@ -126,6 +126,8 @@ class SuperUser(_Word):
     LOOK_AT_TRANSACTIONS = auto()
     ABORT_TRANSACTION = auto()
     SCALE_COORDINATORS = auto()
+    #: What the owners of a topic and of one that shows it say to each other.
+    SHOW_TOPIC = auto()
 
 
 class TenantAdministration(_Word):

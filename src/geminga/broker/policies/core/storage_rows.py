@@ -208,7 +208,7 @@ SHADOW_TOPICS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
     topic=TopicLevel(
         {"shadowTopics": optional(array("string"))}, Rest("shadowTopics", "PUT", nothing=Nothing.IS_CHECKED)
     ),
-    unbuilt="shadow topics",
+    followed_by=("shadow/source.py",),
     text="Topics that show this one's messages.",
 )
 IS_GLOBAL: Final = PolicyRow(

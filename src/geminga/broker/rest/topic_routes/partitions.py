@@ -8,7 +8,6 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TopicOperation, writing
 from geminga.broker.core.coercion import number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.calls.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
@@ -23,6 +22,7 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
 from geminga.broker.rest.calls.targets import is_partitioned, refuse_partition_name, require_namespace
 from geminga.model.errors import ConflictError, TopicNotFoundError
+from geminga.model.topic_name import SHADOW_SOURCE
 
 
 def _count(value: Json) -> int:
@@ -45,9 +45,13 @@ async def create(request: Request) -> Response:
     # As in Pulsar: its partitions could be taken for those of another topic.
     refuse_partition_name(name)
     await require_namespace(context_of(request).topics, name)
-    refuse_unbuilt(properties, TOPIC_PROPERTIES)
     if count < 1:
         raise RestError(406, "Number of partitions should be more than 0")
+    if properties.get(SHADOW_SOURCE):
+        from geminga.broker.registry.new_shadows import check_source  # with the first
+
+        topics = context_of(request).topics
+        await check_source(topics.resources, topics.ledgers, name, properties, count)
     await context_of(request).topics.partitions.create(name, count, properties)
     return no_content()
 

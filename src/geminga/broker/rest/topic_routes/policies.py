@@ -23,6 +23,7 @@ from geminga.broker.policies.core.rates import dispatch_rate_of
 from geminga.broker.policies.core.record_rows import REPLICATION_CLUSTERS_LEVEL
 from geminga.broker.policies.core.row import Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.rows import ROWS
+from geminga.broker.policies.core.storage_rows import SHADOW_TOPICS
 from geminga.broker.policies.core.values import check_dispatch_rate, check_quota
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Levels, Quota
 from geminga.broker.resources.documents import Document, Json
@@ -50,6 +51,7 @@ from geminga.broker.rest.namespace_routes.replication import (
     require_no_peers,
     require_usable,
 )
+from geminga.broker.rest.topic_routes.shadows import check_shadows
 from geminga.model.errors import PreconditionFailedError
 from geminga.model.topic_name import TopicName
 
@@ -160,6 +162,8 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
                 row.bound(value, context_of(request).policies.settings)
         if row.unbuilt and not row.is_inert(value):
             raise NotBuiltError(row.unbuilt)
+        if row is SHADOW_TOPICS:
+            await check_shadows(context_of(request).topics, topic_of(request), value)
         return await _set(request, row, level, value)
 
     async def remove(request: Request) -> Response:

@@ -16,7 +16,6 @@ from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.ownership.core.bundles import topic_hash
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.calls.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.calls.requests import (
     RestError,
     context_of,
@@ -58,7 +57,7 @@ from geminga.model.errors import (
     PreconditionFailedError,
     TopicNotFoundError,
 )
-from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
+from geminga.model.topic_name import PARTITION_SUFFIX, SHADOW_SOURCE, TopicName
 
 #: What is a number to Pulsar behind the name of a partitioned topic.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -94,7 +93,6 @@ async def create_topic(request: Request) -> Response:
     namespace_of(request)  # has a reason of its own
     topics, name = context_of(request).topics, topic_of(request)
     await require_namespace(topics, name)
-    refuse_unbuilt(properties, TOPIC_PROPERTIES)
     await _refuse_partition_of_nothing(topics, name)
     if not await topics.registry.exists(name):
         try:
@@ -103,7 +101,12 @@ async def create_topic(request: Request) -> Response:
             raise
         except PreconditionFailedError as error:
             raise ConflictError(error.told) from error
-    await topics.registry.create(name, properties)
+    if properties.get(SHADOW_SOURCE):
+        from geminga.broker.registry import new_shadows  # with the first
+
+        await new_shadows.create(topics.registry, topics.resources, topics.ledgers, name, properties)
+    else:
+        await topics.registry.create(name, properties)
     return no_content()
 
 
@@ -311,8 +314,7 @@ async def set_properties(request: Request) -> Response:
     given = await text_map_body(request)
     _require_persistent(topic_of(request))
     present = await _properties(request)
-    refuse_unbuilt(given, TOPIC_PROPERTIES)
-    await _replace_properties(request, {**present, **given})
+    await _replace_properties(request, present, {**present, **given})
     return no_content()
 
 
@@ -321,7 +323,7 @@ async def remove_property(request: Request) -> Response:
     key = request.query_params.get("key", "")
     _require_persistent(topic_of(request))
     present = await _properties(request)
-    await _replace_properties(request, {name: value for name, value in present.items() if name != key})
+    await _replace_properties(request, present, {name: value for name, value in present.items() if name != key})
     return no_content()
 
 
@@ -340,8 +342,12 @@ async def _properties(request: Request) -> dict[str, str]:
     return dict(topic.ledger.stored.properties)
 
 
-async def _replace_properties(request: Request, properties: dict[str, str]) -> None:
+async def _replace_properties(request: Request, before: dict[str, str], properties: dict[str, str]) -> None:
     topics, name = context_of(request).topics, topic_of(request)
+    if before.get(SHADOW_SOURCE, "") != properties.get(SHADOW_SOURCE, ""):
+        raise PreconditionFailedError(
+            f"{SHADOW_SOURCE} is said when a topic is created, and does not change afterwards"
+        )
     if not name.is_partition and await topics.resources.partitioned_topics.find(name) is not None:
         await topics.resources.partitioned_topics.set_properties(name, properties)
         return

@@ -13,7 +13,6 @@ from geminga.broker.rest.calls.core import unbuilt
 from geminga.broker.rest.calls.core.unbuilt import (
     NAMESPACE_FIELDS,
     ROUTES,
-    TOPIC_PROPERTIES,
     refuse_unbuilt,
 )
 from geminga.model.errors import PreconditionFailedError
@@ -36,11 +35,10 @@ VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "resource_group_name": ([""], ["group"], [[], {}]),
     "migrated": ([False, "false"], [True], ["x"]),
     "entryFilters": ([{}, {"entryFilterNames": ""}, {"entryFilterNames": " "}], [{"entryFilterNames": "f"}], ["x", 5]),
-    "PULSAR.SHADOW_SOURCE": ([], ["persistent://a/b/c", ""], []),
 }
 
 
-@pytest.mark.parametrize("field", [*NAMESPACE_FIELDS, *TOPIC_PROPERTIES], ids=lambda field: field.key)
+@pytest.mark.parametrize("field", [*NAMESPACE_FIELDS], ids=lambda field: field.key)
 def test_field_is_refused_when_it_is_set_and_taken_when_it_is_not(field: unbuilt.UnbuiltField) -> None:
     unset, values, wrong = VALUES[field.key]
     for value in (None, *unset):
@@ -56,7 +54,7 @@ def test_field_is_refused_when_it_is_set_and_taken_when_it_is_not(field: unbuilt
 @pytest.mark.parametrize("row", [row for row in ROWS if row.unbuilt], ids=lambda row: row.name)
 def test_what_a_policy_that_is_not_built_takes_sets_nothing(row: PolicyRow[object]) -> None:
     """The same rule for each path that sets one: what its reader makes of it is what holds anyway."""
-    unset = {"shadowTopics": [[""]], "replicationClusters": [[], [""]]}
+    unset = {"replicationClusters": [[], [""]]}
     level = row.namespace
     values = unset[row.name] if level is None else VALUES[level.key][0]
     for value in values:

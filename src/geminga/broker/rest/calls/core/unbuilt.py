@@ -186,8 +186,6 @@ NAMESPACE_FIELDS: Final[tuple[UnbuiltField, ...]] = tuple(
     for row in ROWS
     if row.unbuilt and row.namespace is not None
 )
-#: Of a topic's properties: a topic with this one would show another topic's messages.
-TOPIC_PROPERTIES: Final = (UnbuiltField("shadow topics", "PULSAR.SHADOW_SOURCE"),)
 
 
 def refuse_unbuilt(document: Mapping[str, Json], fields: Iterable[UnbuiltField]) -> None:

@@ -1,0 +1,1 @@
+"""Shadow topics: topics that show the messages of another one, without copies. See DESIGN.md."""
