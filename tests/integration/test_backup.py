@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Self
 
 import pytest
+from tools.standalone_process import StandaloneProcess
 from typer.testing import CliRunner, Result
 
 from geminga import Standalone
@@ -24,6 +27,7 @@ from geminga.app.storage import backup_sources
 from geminga.client import blocking
 from geminga.metadata import snapshot
 from geminga.model.errors import GemingaError
+from support.house.waiting import until
 
 TOPICS = [f"persistent://public/default/backed-up-{number}" for number in range(3)]
 #: So small that ledgers, journals and logs roll, flush, and are collected while a backup is made.
@@ -34,6 +38,10 @@ TINY = {
     "gcWaitTime": 100,
     "flushInterval": 100,
 }
+#: Nothing is trimmed.
+KEPT = {**TINY, "defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}
+#: Rounds of a long test.
+KILLS = 10
 #: Modules of the whole that are tried here through the command.
 TRIED = (backup_commands, backup_handle, server_backups, backup_sources, snapshot)
 
@@ -129,9 +137,149 @@ def test_restored_server_has_all_that_was_acknowledged_and_cursors_are_not_ahead
             client.create_producer(topic).send(b"goes on")
 
 
-def _values(client: blocking.Client, topic: str) -> list[int]:
+def test_transactions_of_several_brokers_are_whole_or_not_there(tmp_path: Path) -> None:
+    """Any broker is asked; what one commits while the copy is made is in both topics, and an open one goes on."""
+    both = TOPICS[:2]
+    process = StandaloneProcess(tmp_path / "data", log=tmp_path / "log", arguments=["--brokers", "2"], settings=TINY)
+    with process:
+        urls = [f"http://{one}" for one in json.loads(process.request("GET", "/admin/v2/brokers"))]
+        with blocking.connect(process.service_url) as client:
+            producers = [client.create_producer(topic) for topic in both]
+            left_open = client.transaction(600.0)
+            for producer in producers:
+                producer.send(b"-1", txn=left_open)
+            open_id = left_open.detach()
+            committed: list[int] = []
+            end = threading.Event()
+
+            def commit_on() -> None:
+                while not end.is_set():
+                    with client.transaction() as txn:
+                        for producer in producers:
+                            producer.send(str(len(committed)).encode(), txn=txn)
+                    committed.append(time.time_ns() // 1_000_000)
+
+            thread = threading.Thread(target=commit_on)
+            thread.start()
+            try:
+                said = [done("create", str(tmp_path / "copy"), "--admin-url", url) for url in urls]
+            finally:
+                end.set()
+                thread.join(30)
+        assert [each["serial"] for each in said] == [1, 2]
+    as_of_ms = said[-1]["asOfMs"]
+    assert isinstance(as_of_ms, int)
+    owed = sum(at_ms < as_of_ms for at_ms in committed)
+    assert owed > 0
+    done("restore", str(tmp_path / "copy"), str(tmp_path / "new"))
+    with Standalone(tmp_path / "new", config=TINY) as server, blocking.connect(server.service_url) as client:
+        assert _values(client, both[0]) == []
+        client.end_transaction(open_id, commit=True)
+        first, second = (_values(client, topic) for topic in both)
+        assert first == second == list(range(-1, len(first) - 1))
+        assert owed <= len(first) - 1 <= len(committed)
+
+
+def test_offloaded_and_compacted_topics_are_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    settings = {
+        **KEPT,
+        "managedLedgerOffloadDriver": "filesystem",
+        "fileSystemURI": str(tmp_path / "lake"),
+        "managedLedgerOffloadDeletionLagMs": 0,
+    }
+    away, compacted = TOPICS[:2]
+    with (
+        Standalone(tmp_path / "data", config=settings) as server,
+        blocking.connect(server.service_url) as client,
+        admin.connect(server.web_service_url) as asked,
+    ):
+        with client.create_producer(away) as producer:
+            for number in range(70):
+                producer.send(str(number).encode())
+        words = ["lake", "offload", away, "--admin-url", server.web_service_url, "--wait"]
+        found = CliRunner().invoke(app_for(["lake"]), words)
+        assert found.exit_code == 0, found.output
+        with client.create_producer(compacted, batching_enabled=False) as producer:
+            for number in range(30):
+                producer.send(str(number).encode(), partition_key=f"k{number % 3}")
+        asked.compaction.start(compacted)
+        until(lambda: asked.compaction.status(compacted)["status"] == "SUCCESS", "the compaction", 20)
+        before = asked.topics.internal_stats(away)["ledgers"]
+        assert any(ledger["offloaded"] for ledger in before)
+        said = done("create", str(tmp_path / "copy"), "--admin-url", server.web_service_url)
+        assert said["serial"] == 1
+    done("restore", str(tmp_path / "copy"), str(tmp_path / "new"))
+    with Standalone(tmp_path / "new", config=settings) as server, blocking.connect(server.service_url) as client:
+        assert _values(client, away) == list(range(70))
+        assert _values(client, compacted, is_read_compacted=True) == [27, 28, 29]
+        assert _values(client, compacted) == list(range(30))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("brokers", [[], ["--brokers", "2"]], ids=["alone", "two brokers"])
+def test_a_killed_server_leaves_a_whole_backup(tmp_path: Path, brokers: list[str]) -> None:
+    copy, topic, serial = tmp_path / "copy", TOPICS[0], 0
+    process = StandaloneProcess(tmp_path / "data", log=tmp_path / "log", arguments=brokers, settings=KEPT)
+    #: Acknowledged before a backup was begun, by its number.
+    owed: dict[int, int] = {}
+    kept = 0
+    for turn in range(KILLS):
+        with process:
+            with blocking.connect(process.service_url) as client, client.create_producer(topic) as producer:
+                for number in range(40):
+                    producer.send(str(40 * turn + number).encode() + b" " * 20_000)
+            owed[serial + 1] = 40 * (turn + 1)
+            if not turn:
+                done("create", str(copy), "--admin-url", process.web_service_url)
+            else:
+                with admin.connect(process.web_service_url) as asked:
+                    request = f"request-{turn:032x}"
+                    (copy / request).touch(mode=0o600)
+                    asked.brokers.start_backup(directory=str(copy), request=request, whole=True)
+                _until_copied(copy, serial + 1, turn)
+            process.kill()
+        found = done("verify", str(copy))
+        assert found["faults"] == []
+        kept += found["serial"] == serial
+        assert found["serial"] in (serial, serial + 1)
+        serial = int(str(found["serial"]))
+    assert kept, "no kill came before the end of a backup"
+    done("restore", str(copy), str(tmp_path / "new"))
+    with Standalone(tmp_path / "new", config=KEPT) as server, blocking.connect(server.service_url) as client:
+        there = _values(client, topic)
+        assert there == list(range(len(there)))
+        assert len(there) >= owed[serial]
+
+
+@pytest.mark.long
+def test_a_killed_command_leaves_a_whole_backup_of_a_stopped_directory(story, tmp_path: Path) -> None:
+    data, copy, kept = story[0] / "data", tmp_path / "copy", 0
+    serial = int(str(done("create", str(copy), "--data", str(data))["serial"]))
+    command = [sys.executable, "-m", "geminga", "backup", "create", str(copy), "--data", str(data), "--whole"]
+    for turn in range(KILLS):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as program:
+            _until_copied(copy, serial + 1, turn + 1)
+            program.kill()
+        found = done("verify", str(copy))
+        assert found["faults"] == []
+        kept += found["serial"] == serial
+        assert found["serial"] in (serial, serial + 1)
+        serial = int(str(found["serial"]))
+    assert kept, "no kill came before the end of a backup"
+
+
+def _until_copied(copy: Path, serial: int, count: int) -> None:
+    """So many files of that backup are there, or it is made; the time limit of the test ends it."""
+    begin = f"{serial:08d}-"
+    while sum(path.name.startswith(begin) for path in (copy / "files").iterdir()) < count:
+        if json.loads((copy / "geminga-backup.json").read_bytes())["backup"]["serial"] == serial:
+            break
+
+
+def _values(client: blocking.Client, topic: str, **options: bool) -> list[int]:
     values = []
-    reader = client.create_reader(topic, blocking.MessageId.earliest)
+    reader = client.create_reader(topic, blocking.MessageId.earliest, **options)
     while reader.has_message_available():
         values.append(int(reader.read_next(10_000).data()))
     reader.close()

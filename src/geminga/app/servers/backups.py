@@ -55,7 +55,7 @@ class LocalBackups:
         self._state = {"state": "running", "directory": directory}
         self._task = spawn(self._make(directory, whole=whole), name="backup")
 
-    def state(self) -> Mapping[str, str | int]:
+    async def state(self) -> Mapping[str, str | int]:
         """See the protocol."""
         done = self._progress
         return {

@@ -31,7 +31,7 @@ from geminga.app.servers.broker_server import Storage
 from geminga.app.servers.core.broker_children import ChildPlan, child_entries, decode_plan
 from geminga.app.servers.member_broker import MemberBrokerServer
 from geminga.app.servers.process import DataLocation, serve
-from geminga.app.storage.data_directory import METADATA_SOCKET, METRICS_SOCKET
+from geminga.app.storage.data_directory import BACKUP_SOCKET, METADATA_SOCKET, METRICS_SOCKET
 from geminga.broker.load.ports import UsageSource
 from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.model.errors import GemingaError
@@ -41,6 +41,7 @@ from geminga.runtime.ports import FatalHandler
 if TYPE_CHECKING:
     from geminga.app.servers.core.metric_rows import MetricRow
     from geminga.app.servers.storage_metrics import StorageMetrics
+    from geminga.app.storage.backup_socket import SharedBackups
 
 _STDIN: Final = 0
 
@@ -76,6 +77,7 @@ class ChildBrokerServer(MemberBrokerServer):
             metrics_elsewhere=partial(self._storage_metrics, runtime) if plan.number == 0 else None,
             peers=peers,
             metadata_url=f"sqlite:{plan.directory}",
+            backups=partial(self._use_backups, runtime),
         )
 
     def ends_with(self, end: Callable[[], None]) -> None:
@@ -87,6 +89,12 @@ class ChildBrokerServer(MemberBrokerServer):
         if config is None or not config.is_enabled:
             return None
         return ProcessMeter(runtime.clock.monotonic, lambda: config.usage_interval_minutes * 60)
+
+    def _use_backups(self, runtime: Runtime) -> SharedBackups:
+        """The parent makes them; loaded when somebody asks."""
+        from geminga.app.storage.backup_socket import SharedBackups
+
+        return SharedBackups(runtime, os.path.join(self._plan.directory, BACKUP_SOCKET))
 
     async def _storage_metrics(self, runtime: Runtime) -> Sequence[MetricRow]:
         """Of the parent; loaded when somebody asks."""

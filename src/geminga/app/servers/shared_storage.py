@@ -25,7 +25,8 @@ from geminga.app.servers.core.broker_children import Assignment, ChildPlan, port
 from geminga.app.servers.process import DataLocation, serve
 from geminga.app.servers.standalone import StandaloneServer
 from geminga.app.servers.storage_metrics import serve_metrics
-from geminga.app.storage.data_directory import METADATA_SOCKET, METRICS_SOCKET, bookie_socket
+from geminga.app.storage.backup_socket import serve_backups
+from geminga.app.storage.data_directory import BACKUP_SOCKET, METADATA_SOCKET, METRICS_SOCKET, bookie_socket
 from geminga.bookie import LocalBookie
 from geminga.bookie.registration import Registration
 from geminga.bookie.serving import TakenPort
@@ -94,6 +95,7 @@ class SharedStorageServer(StandaloneServer):
         for name, bookie in self._bookies.opened.items():
             await self._serve_bookie(runtime, metadata, name, bookie)
         await self._serve_metrics(storage)
+        await self._serve_backups(runtime)
         return await self._start_children(token, server)
 
     async def _serve_metadata(self, storage: Storage, token: str) -> MetadataServer:
@@ -134,6 +136,14 @@ class SharedStorageServer(StandaloneServer):
         except OSError as error:
             raise DataDirectoryError(f"can not listen on {path}: {error.strerror or error}") from error
         self._closers.append(("metrics socket", listener.close))
+
+    async def _serve_backups(self, runtime: Runtime) -> None:
+        path = os.path.join(self._directory, BACKUP_SOCKET)
+        try:
+            listener = await serve_backups(runtime, path, self._use_backups)
+        except OSError as error:
+            raise DataDirectoryError(f"can not listen on {path}: {error.strerror or error}") from error
+        self._closers.append(("backup socket", listener.close))
 
     async def _start_children(self, token: str, server: MetadataServer) -> Addresses:
         def plan(number: int, name: str, broker_port: int, web_port: int) -> ChildPlan:

@@ -30,6 +30,8 @@ METADATA_FILE: Final = "metadata.sqlite"
 METADATA_SOCKET: Final = "metadata.socket"
 #: Where the first of them asks for the metrics of the process that has both.
 METRICS_SOCKET: Final = "metrics.socket"
+#: Where any of them asks for a backup, which the same process makes.
+BACKUP_SOCKET: Final = "backup.socket"
 
 # What may lie in a directory that nothing was ever started in: a file system's own, and our unfinished first write.
 _ALLOWED_IN_NEW: Final = frozenset(("lost+found", f"{FORMAT_FILE}.tmp", PROCESS_FILE, f"{PROCESS_FILE}.tmp"))

@@ -48,7 +48,7 @@ class Backups(Protocol):
         """
         ...
 
-    def state(self) -> Mapping[str, str | int]:
+    async def state(self) -> Mapping[str, str | int]:
         """Of the one that was begun last."""
         ...
 

@@ -166,15 +166,14 @@ async def start_backup(request: Request) -> Response:
 
 async def backup_state(request: Request) -> Response:
     """What became of the backup that was begun last."""
-    return json_response(_backups(request).state())
+    return json_response(await _backups(request).state())
 
 
 def _backups(request: Request) -> Backups:
     backups = context_of(request).backups
     if backups is None:
         raise PreconditionFailedError(
-            "this server keeps nothing in files of its own process: backups are of a standalone with a data directory, "
-            "without --brokers"
+            "this server keeps nothing in files of its own: backups are of a standalone with a data directory"
         )
     return backups()
 
