@@ -172,7 +172,6 @@ SET_VALUES = {
     "resource_group_name": "group",
     "migrated": True,
     "dispatcherPauseOnAckStatePersistentEnabled": True,
-    "entryFilters": {"entryFilterNames": "f"},
 }
 
 
@@ -185,13 +184,10 @@ UNSET_VALUES = {
     "resource_group_name": "",
     "migrated": False,
     "dispatcherPauseOnAckStatePersistentEnabled": False,
-    "entryFilters": {"entryFilterNames": ""},
 }
 #: Paths of policies that are not built -> values, and what setting them answers.
 POLICY_VALUES: dict[str, list[tuple[object, int]]] = {
     "encryptionRequired": [(False, 204), ("false", 204), (True, 501), ("x", 400)],
-    # As in Pulsar, where there is a way to remove them.
-    "entryFilters": [({"entryFilterNames": ""}, 400), ({"entryFilterNames": "f"}, 501)],
     # Its path takes no body.
     "dispatcherPauseOnAckStatePersistent": [(None, 501), (False, 501)],
     "allowedTopicPropertyKeysForMetrics": [([], 204), ([""], 204), (None, 204), (["team"], 501), ("x", 400)],

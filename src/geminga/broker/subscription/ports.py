@@ -20,6 +20,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.core.departure import Farewell, Leaving
+    from geminga.broker.filters.ports import AsksFilters
     from geminga.managed_ledger import Entry, ManagedLedger
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 
@@ -192,6 +193,11 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
     @property
     def unacked_limits(self) -> UnackedLimits:
         """How much the consumers of a subscription may leave unacknowledged."""
+        ...
+
+    @property
+    def filters(self) -> AsksFilters | None:
+        """Who is asked which entries its subscriptions get; None: they get all."""
         ...
 
     @property

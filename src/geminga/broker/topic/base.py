@@ -32,6 +32,7 @@ from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.filters.ports import AsksFilters
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.non_persistent import NonPersistentSubscription
     from geminga.broker.subscription.subscription import Subscription
@@ -49,6 +50,7 @@ class Topic:
 
     __slots__ = (
         "attendance",
+        "filters",
         "is_encryption_required",
         "life",
         "limits",
@@ -89,6 +91,8 @@ class Topic:
         self.limits = NO_LIMITS
         #: What broker, namespace and topic want.
         self.rules = NO_RULES
+        #: Who is asked which entries its subscriptions get; None: they get all.
+        self.filters: AsksFilters | None = None
         #: What holds its clients to rates.
         self.throttles = HeldRates(
             None if name.is_system else services.throttles,
@@ -146,6 +150,8 @@ class Topic:
         self.rules = await self.services.rules(self.name)
         self.limits = self.rules.limits
         self.attendance.most = self.limits.producers
+        if not self.name.is_system:
+            self.filters = self.services.entry_filters(self.name, self.rules, self.filters)
         if self.throttles.hold_to(self.rules.rates):
             for producer in self.producers.values():
                 producer.connection.publishes.publish_is_rated()

@@ -142,7 +142,7 @@ GROUPS: Final = (
         "Plug-ins in Java",
         "they are not loaded",
         _keys(
-            "entryFilterNames brokerInterceptors brokerEntryPayloadProcessors additionalServlets topicFactoryClassName "
+            "brokerInterceptors brokerEntryPayloadProcessors additionalServlets topicFactoryClassName "
             "additionalSystemCursorNames"
         ),
     ),
@@ -162,7 +162,6 @@ GROUPS: Final = (
         _keys(
             "dispatcherPauseOnAckStatePersistentEnabled "
             "unblockStuckSubscriptionEnabled bootstrapNamespaces strictlyVerifySubscriptionName "
-            " allowOverrideEntryFilters"
         ),
     ),
 )

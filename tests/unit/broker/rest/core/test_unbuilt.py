@@ -47,7 +47,6 @@ VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "resource_group_name": ([""], ["group"], [[], {}]),
     "migrated": ([False, "false"], [True], ["x"]),
     "dispatcherPauseOnAckStatePersistentEnabled": ([False], [True], ["x"]),
-    "entryFilters": ([{}, {"entryFilterNames": ""}, {"entryFilterNames": " "}], [{"entryFilterNames": "f"}], ["x", 5]),
     "maxDeliveryDelayInMillis": ([0, -1], [1, "x"], []),
     "PULSAR.SHADOW_SOURCE": ([], ["persistent://a/b/c", ""], []),
 }
