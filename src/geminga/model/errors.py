@@ -293,6 +293,18 @@ class CompactedUnreadableError(StorageError):
     public_text = "What was compacted of this topic can not be read; DELETE .../compaction gives it up"
 
 
+class EntryFilterError(StorageError):
+    """Entry filters can not say what a subscription gets: they raised, took too long, or are not there."""
+
+    public_text = "Entry filters of this subscription fail"
+    retriable = True
+
+    def __init__(self, text: str, retry_ms: int) -> None:
+        """``retry_ms``: how long to wait before they are asked again."""
+        super().__init__(text)
+        self.retry_ms = retry_ms
+
+
 class NoSuchLedgerError(StorageError):
     """The bookie knows for certain that it never had this ledger, or that it was deleted."""
 

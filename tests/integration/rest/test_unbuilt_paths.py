@@ -190,7 +190,6 @@ TOPIC_EFFECTS = {
 SET_VALUES = {
     "resource_group_name": "group",
     "migrated": True,
-    "entryFilters": {"entryFilterNames": "f"},
 }
 
 
@@ -202,12 +201,9 @@ UNSET_VALUES = {
     "resource_group_name": "",
     "migrated": False,
     "dispatcherPauseOnAckStatePersistentEnabled": False,
-    "entryFilters": {"entryFilterNames": ""},
 }
 #: Paths of policies that are not built -> values, and what setting them answers.
 POLICY_VALUES: dict[str, list[tuple[object, int]]] = {
-    # As in Pulsar, where there is a way to remove them.
-    "entryFilters": [({"entryFilterNames": ""}, 400), ({"entryFilterNames": "f"}, 501)],
 }
 
 

@@ -21,6 +21,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "wire": frozenset({"model"}),
     # Tokens, passwords and subjects of certificates: pure.
     "security": frozenset({"model"}),
+    # What filters of entries are written with, and their processes, which are no part of the broker's.
+    "entry_filters": frozenset({"wire", "model"}),
     "sim": frozenset({"runtime", "model"}),
     "metadata": frozenset({"runtime", "model"}),
     "client": frozenset({"wire", "runtime", "model"}),
@@ -44,6 +46,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
             "lake",
             "bookkeeper",
             "client",
+            "entry_filters",
             "metadata",
             "security",
             "wire",
@@ -109,8 +112,9 @@ _BANNED_CLASS_SUFFIXES = ("Impl", "Manager", "Helper", "Helpers", "Util", "Utils
 
 #: Packages that own the operating system, tasks and threads.
 _OS_OWNERS = frozenset({"runtime", "app", "sim", "spark", "lake"})
-#: Packages that may catch every exception: ``runtime.spawn``, the process boundary, and the simulator's own loop.
-_BROAD_CATCHERS = frozenset({"runtime", "app", "sim"})
+#: Packages that may catch every exception: ``runtime.spawn``, the process boundary, and the simulator's own loop; and
+#: the processes that run entry filters, which tell what code of others raises.
+_BROAD_CATCHERS = frozenset({"runtime", "app", "sim", "entry_filters"})
 
 _BANNED_ATTRIBUTE_CALLS = frozenset(
     [

@@ -179,6 +179,8 @@ class RecordedTopic:
             tick_ms=self.delivery_tick_ms, is_strict=config.is_delayed_delivery_deliver_at_time_strict
         )
         self.hides = ()
+        #: Who is asked which entries are sent; set by tests of that.
+        self.filters = None
         self.parts = SimpleNamespace(stats=dict, find=lambda _: None)
         self.compacted = None
         #: Set by :func:`with_topic`.

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from geminga.broker.access.anonymous import OPEN
+from geminga.broker.composition.late_filters import LateFilters
 from geminga.broker.composition.late_transactions import LateTransactions, NoTransactions
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX
 from geminga.broker.connection.connections import Connections
@@ -116,8 +117,7 @@ class Broker:
         """
         # Bottom-up: each part uses those above it; what of topics and policies stands below is reached by a call.
         self.runtime = runtime
-        self.metadata = metadata
-        self.ledgers = ledgers
+        self.metadata, self.ledgers = metadata, ledgers
         self.config = config
         self.resources, self.version = resources, version
         #: The second: the process is about to stop, and what an administrator asked for ends at its next step.
@@ -140,6 +140,7 @@ class Broker:
         self.recent_candidates = RecentCandidates()
         self.unacked_budget = config.new_unacked_budget()
         self._throttles = broker_throttles(config, runtime.clock.monotonic, self)
+        self.entry_filters = LateFilters(runtime, config, self)
 
         # Topics, and what holds for them.
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
@@ -268,6 +269,7 @@ class Broker:
             recent_candidates=self.recent_candidates,
             unacked_budget=self.unacked_budget,
             recount_unacked=self.recount_unacked,
+            entry_filters=self.entry_filters.of,
             throttles=lambda: self._throttles,
         )
 
@@ -434,6 +436,7 @@ class Broker:
             self.authorization.close()
         await self.late_transactions.close()
         await self.registry.close()
+        await self.entry_filters.close()
         for connection in list(self.connections.open):
             connection.close()
         self.frame_room.close()

@@ -120,6 +120,22 @@ class SubscriptionConfig:
     delayed_delivery_min_index_count_per_bucket: int = setting(
         "delayedDeliveryMinIndexCountPerBucket", 50_000, "entries >= 1: so many new ones are saved at once", minimum=1
     )
+    entry_filter_names: tuple[str, ...] = setting("entryFilterNames", (), "names of entry filters, comma separated")
+    entry_filters_directory: str = setting(
+        "entryFiltersDirectory", "", "a directory of Python files with entry filters; empty: none"
+    )
+    allow_override_entry_filters: bool = setting("allowOverrideEntryFilters", False, "true or false")
+    entry_filter_rescheduled_delay_ms: int = setting(
+        "dispatcherEntryFilterRescheduledMessageDelay", 1000, "milliseconds >= 1", minimum=1
+    )
+    #: Of all entries of one read together; past it the process is ended.
+    entry_filter_budget_ms: int = setting("gemingaEntryFilterBudgetMillis", 1000, "milliseconds >= 1", minimum=1)
+    entry_filter_start_s: int = setting("gemingaEntryFilterStartSeconds", 30, "seconds >= 1", minimum=1)
+    entry_filter_processes: int = setting("gemingaEntryFilterProcesses", 2, "processes, 1 to 64", minimum=1, maximum=64)
+    entry_filter_memory_mb: int = setting("gemingaEntryFilterMemoryMB", 1024, "MiB >= 0; 0: no limit", minimum=0)
+    entry_filter_failure: str = setting(
+        "gemingaEntryFilterFailure", "pause", "pause or deliver", choices=("pause", "deliver")
+    )
     is_delayed_delivery_deliver_at_time_strict: bool = setting(
         "isDelayedDeliveryDeliverAtTimeStrict", True, "true or false"
     )

@@ -18,6 +18,7 @@ from geminga.runtime import Contained, Part, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedReads
+    from geminga.broker.filters.ports import Sift
     from geminga.broker.subscription.config import SubscriptionConfig
     from geminga.managed_ledger import Entry, ManagedCursor, ManagedLedger
 
@@ -29,7 +30,7 @@ ReadResult = Callable[["Sequence[Entry] | StorageError"], None]
 class CursorReader:
     """See the module."""
 
-    __slots__ = ("_done", "_idle", "_on_idle", "_part", "cursor", "is_busy")
+    __slots__ = ("_compacted", "_done", "_idle", "_on_idle", "_part", "_sifting", "cursor", "is_busy", "sift")
 
     def __init__(self, cursor: ManagedCursor, on_idle: Callable[[], None], part: Part | None = None) -> None:
         """``on_idle`` is called after a read that was called off has ended. ``part``: whose failure it is if it, or
@@ -42,6 +43,12 @@ class CursorReader:
         self._idle: asyncio.Future[None] | None = None
         #: Whether a read is under way, wanted or not.
         self.is_busy = False
+        #: What judges what was read before anybody gets it; None: nothing does.
+        self.sift: Sift | None = None
+        #: Calls that off; None: nothing is judged now.
+        self._sifting: Callable[[], None] | None = None
+        #: Where the read under way is of what was compacted.
+        self._compacted: CompactedReads | None = None
 
     def read(
         self,
@@ -56,6 +63,7 @@ class CursorReader:
         called off. ``compacted``: what was compacted comes before the log; then there is no other limit."""
         self.is_busy = True
         self._done = done
+        self._compacted = compacted
         if compacted is not None:
             compacted.read(entries_max, bytes_max, self._on_read)
             return
@@ -63,10 +71,22 @@ class CursorReader:
 
     def rewind(self) -> None:
         """Call off the read under way and go back to the first entry that is not acknowledged."""
+        if self._sifting is not None:
+            # Nobody waits for a filter that nobody needs any more.
+            call_off, self._sifting = self._sifting, None
+            call_off()
+            self._done = None
+            self._is_idle()
         if self.is_busy:
             self._done = None
         else:
             self.cursor.reading.rewind()
+
+    def go_back_to(self, position: Position) -> None:
+        """What was read from ``position`` on was not used: it is read again."""
+        self.cursor.reading.go_back_to(position)
+        if self._compacted is not None:
+            self._compacted.go_back_to(position)
 
     async def wait_idle(self) -> None:
         """Return when no read is under way."""
@@ -76,17 +96,44 @@ class CursorReader:
             await asyncio.shield(self._idle)
 
     def _on_read(self, result: Sequence[Entry] | StorageError) -> None:
-        self.is_busy = False
+        if self.sift is not None and self._done is not None and result and not isinstance(result, StorageError):
+            with Contained(self._part, "filtering of what was read"):
+                try:
+                    self._sifting = self.sift(result, partial(self._on_sifted, result[0].position))
+                finally:
+                    if self._sifting is None:
+                        self._is_idle()
+            return
+        self._is_idle()
         done, self._done = self._done, None
-        if self._idle is not None:
-            self._idle.set_result(None)
-            self._idle = None
         with Contained(self._part, "dispatch of what was read"):
             if done is not None:
                 done(result)
                 return
             self.cursor.reading.rewind()
             self._on_idle()
+
+    def _on_sifted(self, first: Position, result: Sequence[Entry] | StorageError) -> None:
+        """What was read from ``first`` on was judged: this is left of it."""
+        self._sifting = None
+        self._is_idle()
+        done, self._done = self._done, None
+        with Contained(self._part, "dispatch of what was filtered"):
+            if isinstance(result, StorageError):
+                # It is read again when the filters are asked again: nothing is held in memory until then.
+                self.go_back_to(first)
+            elif not result:
+                # The next read may find more, which is not so where a read finds nothing.
+                self._on_idle()
+                return
+            if done is not None:
+                done(result)
+
+    def _is_idle(self) -> None:
+        self.is_busy = False
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
 
 
 def _nobody(_: object) -> None:
@@ -113,10 +160,12 @@ class ReplayReads:
         "_part",
         "_postpone",
         "_put_offs",
+        "_sifting",
         "_wake",
         "_whose",
         "is_busy",
         "put_off",
+        "sift",
     )
 
     def __init__(
@@ -147,6 +196,9 @@ class ReplayReads:
         self._wake = wake
         self._is_closed = False
         self.is_busy = False
+        #: As of :class:`CursorReader`.
+        self.sift: Sift | None = None
+        self._sifting: Callable[[], None] | None = None
         #: While it runs nothing is sent again: of some of it the ledger is lost; and how often in a row that was so.
         self.put_off: asyncio.TimerHandle | None = None
         self._put_offs = 0
@@ -159,6 +211,10 @@ class ReplayReads:
     def close(self) -> None:
         """Nothing is tried again, and who waited hears nothing: no cycle with it is left for a collector."""
         self._is_closed = True
+        self.sift = None
+        if self._sifting is not None:
+            self._sifting()
+            self._sifting = None
         self._done = self._postpone = _nobody
         self._wake = _nothing
         if self.put_off is not None:
@@ -219,9 +275,22 @@ class ReplayReads:
         self._wake()
 
     def _on_read(self, result: Sequence[Entry] | StorageError) -> None:
-        self.is_busy = False
         with Contained(self._part, "dispatch of what was read again"):
             if not isinstance(result, StorageError):
-                cursor = self._cursor
-                result = [entry for entry in result if not cursor.state.is_acknowledged(entry.position)]
+                result = self._unacknowledged(result)
+                if self.sift is not None and result:
+                    self._sifting = self.sift(result, self._on_sifted)
+                    return
+            self.is_busy = False
             self._done(result)
+
+    def _on_sifted(self, result: Sequence[Entry] | StorageError) -> None:
+        self._sifting = None
+        self.is_busy = False
+        with Contained(self._part, "dispatch of what was filtered"):
+            # It may have been acknowledged meanwhile.
+            self._done(result if isinstance(result, StorageError) else self._unacknowledged(result))
+
+    def _unacknowledged(self, entries: Sequence[Entry]) -> list[Entry]:
+        state = self._cursor.state
+        return [entry for entry in entries if not state.is_acknowledged(entry.position)]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
@@ -18,11 +19,15 @@ from geminga.broker.subscription.ports import DispatchedTopic, HoldsMessages, Re
 from geminga.broker.subscription.throttling import BACKLOGGED_ENTRIES, DispatchThrottle, DispatchTurns
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model import Position
-from geminga.model.errors import StorageError
+from geminga.model.errors import EntryFilterError, StorageError
 from geminga.runtime import Contained, Part, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
-if TYPE_CHECKING:  # what no transaction needs is not loaded
+if TYPE_CHECKING:  # what no filter and no transaction needs is not loaded
+    from geminga.broker.filters.judging import SubscriptionFilter
+    from geminga.broker.filters.ports import AsksFilters
+    from geminga.broker.filters.stage import FilterStage
+    from geminga.managed_ledger import ManagedCursor
     from geminga.transaction.core.pending_acks import Released
 
 #: Reads in one go before other work of the loop gets its turn.
@@ -31,8 +36,18 @@ ROUNDS_MAX: Final = 8
 _log = get_logger(__name__)
 
 
+class StageMaker(Protocol):
+    """Makes where entry filters judge what a dispatch read."""
+
+    def __call__(self, *, filters: AsksFilters, receivers: Callable[[], Sequence[Consumer]]) -> FilterStage:
+        """``receivers``: the consumers that may get what is read now."""
+
+
 class DispatchedSubscription(Part, Protocol):
     """The subscription that is dispatched."""
+
+    #: Its entry filters, with what they said; None: it never had any.
+    filter: SubscriptionFilter | None
 
     @property
     def snapshots(self) -> ReadsSnapshots | None:
@@ -52,6 +67,16 @@ class DispatchedSubscription(Part, Protocol):
     @property
     def services(self) -> SubscriptionServices:
         """What it uses of the broker."""
+        ...
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What its maker noted with it."""
+        ...
+
+    @property
+    def cursor(self) -> ManagedCursor:
+        """What it acknowledged."""
         ...
 
     @property
@@ -104,6 +129,7 @@ class Dispatch(ABC):
         "_is_woken",
         "_nothing_read",
         "_retry",
+        "_stage",
         "_turns",
         "_wake_handle",
         "contained",
@@ -139,12 +165,14 @@ class Dispatch(ABC):
         self._failure: StorageError | None = None
         #: Its place under the dispatch rates; None: there are none.
         self._turns: DispatchTurns | None = None
+        #: Where entry filters judge what was read; None: there are none.
+        self._stage: FilterStage | None = None
         self.hold_to(subscription.throttles())
 
     @property
     def read_error(self) -> StorageError | None:
         """Why nothing can be read now; None: it can, as far as anybody knows."""
-        return self._failure if self._failures else None
+        return self._failure if self._failures and not isinstance(self._failure, EntryFilterError) else None
 
     @property
     def held_by(self) -> DispatchThrottle | None:
@@ -174,6 +202,32 @@ class Dispatch(ABC):
         if throttles:
             is_spared = None if self._config.dispatch_throttling_on_non_backlog else self._has_caught_up
             self._turns = DispatchTurns(throttles, self.subscription.wake, self.subscription.throttled, is_spared)
+        self.wake_later()
+
+    def follow_filters(self, make: StageMaker | None = None) -> None:
+        """The topic's entry filters may be others: these are asked about all that is read from now on. ``make``: a
+        stage of the type's own, given the filters and who may get what is read."""
+        filters = self.subscription.topic.filters
+        if filters is (None if self._stage is None else self._stage.filters):
+            return
+        if self._stage is not None:
+            self._stage.close()
+            self._stage = None
+        if filters is not None:
+            if make is None:
+                from geminga.broker.filters.stage import FilterStage
+
+                make = partial(FilterStage, self.subscription, log=self.reader)
+
+            def receivers() -> list[Consumer]:
+                active = self.active_consumer
+                return self.consumers if active is None else [active]
+
+            self._stage = make(filters=filters, receivers=receivers)
+        if isinstance(self._failure, EntryFilterError) and self._retry is not None:
+            # It waits for filters that are others now.
+            self._retry.cancel()
+            self._retry = None
         self.wake_later()
 
     def _has_caught_up(self) -> bool:
@@ -240,6 +294,9 @@ class Dispatch(ABC):
     def close(self) -> None:
         """No more dispatch; reads under way are dropped."""
         self._is_closed = True
+        if self._stage is not None:
+            self._stage.close()
+            self._stage = None
         if self._turns is not None:
             self._turns.close()
         for handle in (self._retry, self._wake_handle):
@@ -276,17 +333,21 @@ class Dispatch(ABC):
             self._config.dispatcher_read_failure_backoff_max_ms,
         )
         delay_ms = min(first << min(self._failures, 10), last)
-        self._failures += 1
-        subscription = self.subscription
         self._failure = error
-        _log.error(
-            "%s subscription %s: reading failed, trying again in %d ms: %s%s",
-            subscription.topic.name,
-            subscription.name,
-            delay_ms,
-            error,
-            ". It does not come back by itself: geminga lake holes, skip-hole" if is_lost(error) else "",
-        )
+        if isinstance(error, EntryFilterError):
+            # Told by whoever asked them.
+            delay_ms = error.retry_ms
+        else:
+            self._failures += 1
+            subscription = self.subscription
+            _log.error(
+                "%s subscription %s: reading failed, trying again in %d ms: %s%s",
+                subscription.topic.name,
+                subscription.name,
+                delay_ms,
+                error,
+                ". It does not come back by itself: geminga lake holes, skip-hole" if is_lost(error) else "",
+            )
         if not self._is_closed and self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_retry)
 

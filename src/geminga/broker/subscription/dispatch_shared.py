@@ -19,7 +19,7 @@ from geminga.broker.subscription.consumer import Consumer, Key_Shared
 from geminga.broker.subscription.cursor_reader import ReplayReads
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch, DispatchedSubscription
 from geminga.broker.subscription.due_messages import DueMessages
-from geminga.broker.subscription.entry_filter import filter_entries
+from geminga.broker.subscription.entry_filter import filter_entries, key_hash
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model import LATEST, Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
@@ -28,6 +28,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
+    from geminga.broker.subscription.dispatch import StageMaker
     from geminga.managed_ledger import Entry, ManagedCursor
     from geminga.transaction.core.pending_acks import Released
 
@@ -142,6 +143,7 @@ class SharedDispatch(Dispatch):
                 is_kept_up=self._is_kept_up,
                 on_due=self.wake,
             )
+        self.follow_filters()
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -275,6 +277,8 @@ class SharedDispatch(Dispatch):
         while not (self._is_reading or self._is_closed or self._retry is not None):
             if due is not None:
                 due.take()
+            if self._stage is not None and self._stage.is_full:
+                break
             entries_max, bytes_max = ENTRIES_MAX, self._bytes_max
             if self._turns is not None and self._has_more():
                 entries_max, bytes_max = self._turns.room(entries_max, bytes_max)
@@ -370,6 +374,21 @@ class SharedDispatch(Dispatch):
             self.wake()
         elif due is not None:
             due.arm()
+
+    def follow_filters(self, make: StageMaker | None = None) -> None:
+        """As :meth:`Dispatch.follow_filters`: what is sent again is judged, too."""
+        if make is None and self.subscription.topic.filters is not None:
+            from geminga.broker.filters.stage import SharedFilterStage
+
+            make = partial(
+                SharedFilterStage,
+                self.subscription,
+                log=self.reader,
+                replays=self.replays,
+                core=self._core,
+                key_hash=key_hash,
+            )
+        super().follow_filters(make)
 
     def settings_changed(self) -> None:
         """As :meth:`Dispatch.settings_changed`."""

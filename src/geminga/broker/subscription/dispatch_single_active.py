@@ -48,6 +48,7 @@ class SingleActiveDispatch(Dispatch):
         self._compacted: CompactedReads | None = None
         #: While what aborted transactions gave back is sent again; None: nothing is.
         self._given_back: GivenBack | None = None
+        self.follow_filters()
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -178,9 +179,7 @@ class SingleActiveDispatch(Dispatch):
         self._failures = 0
         if result and active.connection.output.is_held:
             # It was read before the shortage, and is read again when there is room: that wakes the consumer.
-            self.reader.cursor.reading.go_back_to(result[0].position)
-            if self._compacted is not None:
-                self._compacted.go_back_to(result[0].position)
+            self.reader.go_back_to(result[0].position)
             if active.can_receive():
                 self.wake_later()
             return

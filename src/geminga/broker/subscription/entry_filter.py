@@ -50,6 +50,12 @@ def sticky_key(metadata: pb.MessageMetadata) -> bytes:
     return NONE_KEY
 
 
+def key_hash(entry: bytes) -> int:
+    """The hash of an entry's key; of one that can not be read that of no key."""
+    metadata = peek_metadata(entry)
+    return murmur3_32(NONE_KEY if metadata is None else sticky_key(metadata))
+
+
 def count_bits(words: Sequence[int]) -> int:
     """Set bits in the int64 words of an ack set: messages not acknowledged."""
     return sum((word & _WORD).bit_count() for word in words)

@@ -20,6 +20,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.core.departure import Farewell, Leaving
+    from geminga.broker.filters.ports import AsksFilters
     from geminga.managed_ledger import Entry, ManagedLedger
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 
@@ -197,6 +198,11 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
     @property
     def ack_ranges_max(self) -> int | None:
         """Ranges of acknowledged messages beyond which nothing new is dispatched; None: dispatch does not ask."""
+        ...
+
+    @property
+    def filters(self) -> AsksFilters | None:
+        """Who is asked which entries its subscriptions get; None: they get all."""
         ...
 
     @property

@@ -33,7 +33,7 @@ Json = dict[str, object]
 
 #: The end of the year 9999, milliseconds since the epoch.
 TIME_MS_MAX: Final = 253_402_300_799_999
-#: What the statistics of a subscription have for parts that Geminga has not: nothing filters. No rate has held it.
+#: What the statistics of a subscription have where no filter was asked, and no rate has held it.
 NOT_IN_GEMINGA: Final[Mapping[str, int]] = dict.fromkeys(
     (
         "filterProcessedMsgCount",
@@ -149,6 +149,7 @@ def subscription_stats(subscription: Subscription) -> Json:
         "nonContiguousDeletedMessagesRangesSerializedSize": _saved_ranges_bytes(subscription.cursor),
         "delayedMessageIndexSizeInBytes": due.memory_bytes if due is not None else 0,
         **subscription.throttled_counts,
+        **_filter_counts(subscription),
     }
     if dispatch is not None and dispatch.read_error is not None:
         # Pulsar tells nobody; those who wait for messages are to see why none come.
@@ -168,6 +169,29 @@ def subscription_stats(subscription: Subscription) -> Json:
             "keySharedMode": shared.key_shared_mode,
         }
     return stats
+
+
+def _filter_counts(subscription: Subscription) -> Json:
+    """What its entry filters said, in messages; nothing where it never had any."""
+    found = subscription.filter
+    if found is None:
+        return {}
+    failure: Json = {}
+    if found.error is not None and subscription.dispatch is not None and subscription.topic.filters is not None:
+        # Pulsar tells nobody; those who wait for messages are to see why none come, or why too many.
+        failure["filterFailure"] = {
+            "filters": ",".join(found.filters.names),
+            "error": str(found.error),
+            "isHeld": found.is_held,
+        }
+    return {
+        **failure,
+        "filterProcessedMsgCount": found.processed,
+        "filterAcceptedMsgCount": found.accepted,
+        "filterRejectedMsgCount": found.rejected,
+        "filterRescheduledMsgCount": found.rescheduled,
+        "filterUnfilteredMsgCount": found.unfiltered,
+    }
 
 
 def non_persistent_subscription_stats(subscription: NonPersistentSubscription) -> Json:

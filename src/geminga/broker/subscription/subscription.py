@@ -36,6 +36,7 @@ from geminga.runtime import Contained, get_logger, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.filters.judging import SubscriptionFilter
     from geminga.managed_ledger import ManagedCursor
 
 _log = get_logger(__name__)
@@ -88,6 +89,7 @@ class Subscription:
         "dispatch",
         "draining_cleared_closed",
         "entries_expired",
+        "filter",
         "is_durable",
         "last_acked_ms",
         "last_consumed_ms",
@@ -140,6 +142,8 @@ class Subscription:
         self.snapshots: ReadsSnapshots | None = None
         #: How often entries were sent again.
         self.redeliveries = RedeliveryCounts()
+        #: Its entry filters, with what they said; None: it never had any.
+        self.filter: SubscriptionFilter | None = None
         self._reader: CursorReader | None = None
         #: Set when whoever moves the cursor is done; None while nobody does.
         self._fence: asyncio.Event | None = None

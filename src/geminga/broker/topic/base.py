@@ -33,6 +33,7 @@ from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.filters.ports import AsksFilters
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.non_persistent import NonPersistentSubscription
     from geminga.broker.subscription.subscription import Subscription
@@ -50,6 +51,7 @@ class Topic:
 
     __slots__ = (
         "attendance",
+        "filters",
         "is_encryption_required",
         "life",
         "limits",
@@ -93,6 +95,8 @@ class Topic:
         self.limits = NO_LIMITS
         #: What broker, namespace and topic want.
         self.rules = NO_RULES
+        #: Who is asked which entries its subscriptions get; None: they get all.
+        self.filters: AsksFilters | None = None
         #: What holds its clients to rates.
         self.throttles = HeldRates(
             None if name.is_system else services.throttles,
@@ -153,6 +157,8 @@ class Topic:
         self.attendance.most = self.limits.producers
         self.attendance.most_from_one = 0 if self.name.is_system else self.services.config.producers_per_address_max
         _require_encryption(self, self.rules[ENCRYPTION])
+        if not self.name.is_system:
+            self.filters = self.services.entry_filters(self.name, self.rules, self.filters)
         if self.throttles.hold_to(self.rules.rates):
             for producer in self.producers.values():
                 producer.connection.publishes.publish_is_rated()

@@ -265,6 +265,9 @@ class PersistentTopic(Topic):
         for subscription in self._subscriptions.values():
             subscription.apply_unacked_limits()
             subscription.apply_rates()
+            if subscription.dispatch is not None:
+                with subscription.dispatch.contained:
+                    subscription.dispatch.follow_filters()
         await self.parts.follow()
 
     async def terminate(self) -> Position:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
     from geminga.broker.core.source_word import SourceWord
     from geminga.broker.failures import Failures
+    from geminga.broker.filters.ports import AsksFilters
     from geminga.broker.policies.rules import TopicRules
     from geminga.broker.schema.core.storage_format import StoredSchema
     from geminga.broker.subscription.ports import PendingAckLogs
@@ -128,6 +129,8 @@ class TopicServices:
     recount_unacked: Callable[[], None]
     #: Which are compacted, and how many at once.
     compactions: Compactions = field(default_factory=Compactions)
+    #: The entry filters of a topic by the rules that hold for it, given those it had; None: it has none.
+    entry_filters: Callable[[TopicName, TopicRules, AsksFilters | None], AsksFilters | None] = lambda *_: None
     #: Rates of all topics together, as they are now.
     throttles: Callable[[], BrokerThrottles] = lambda: NO_THROTTLES
 

@@ -93,6 +93,15 @@ def split_entry(entry: bytes) -> tuple[pb.MessageMetadata | None, int]:
         return None, 0
 
 
+def metadata_bytes(entry: bytes) -> bytes:
+    """The message metadata of an entry as they are stored; of a damaged one whatever is there."""
+    start = message_offset(entry)
+    if entry[start : start + 2] == MAGIC_CHECKSUM:
+        start += _CHECKSUM_HEADER_BYTES
+    size = int.from_bytes(entry[start : start + 4], "big")
+    return bytes(entry[start + 4 : start + 4 + size])
+
+
 def text_of(field: str | bytes) -> str:
     """A text field of metadata: what is no UTF-8 the generated class gives as the bytes that a client sent."""
     return field if isinstance(field, str) else field.decode(errors="replace")

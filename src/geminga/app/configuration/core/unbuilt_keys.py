@@ -144,7 +144,7 @@ GROUPS: Final = (
         "Plug-ins in Java",
         "they are not loaded",
         _keys(
-            "entryFilterNames brokerInterceptors brokerEntryPayloadProcessors additionalServlets topicFactoryClassName "
+            "brokerInterceptors brokerEntryPayloadProcessors additionalServlets topicFactoryClassName "
             "additionalSystemCursorNames"
         ),
     ),
@@ -192,7 +192,7 @@ GROUPS: Final = (
         "it is not there",
         _keys(
             "unblockStuckSubscriptionEnabled bootstrapNamespaces strictlyVerifySubscriptionName "
-            "strictTopicNameEnabled allowOverrideEntryFilters"
+            "strictTopicNameEnabled"
         ),
     ),
 )

@@ -45,7 +45,7 @@ _UNKNOWN = 0
 class KeySharedDispatcher(SharedDispatcher[C]):
     """Divides by key."""
 
-    __slots__ = ("_are_others", "_by_name", "_draining", "_holders", "_is_ordered", "_ready", "selector")
+    __slots__ = ("_are_others", "_by_name", "_draining", "_holders", "_is_ordered", "_ready", "_resting", "selector")
 
     def __init__(
         self,
@@ -68,6 +68,8 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._ready: dict[ConsumerState, dict[int, None]] = {}
         #: Consumers came or went since the two above were made.
         self._are_others = False
+        #: Hashes of which nothing is sent for now -> entries for whose sake.
+        self._resting: dict[int, int] = {}
         #: The selectors speak of ConsumerState; this finds the shell's consumer again.
         self._by_name: dict[ConsumerState, C] = {}
 
@@ -93,6 +95,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._holders.clear()
         self._draining = {}
         self._ready = {}
+        self._resting = {}
         self._are_others = False
 
     def next_read(self, entries_max: int = ENTRIES_MAX) -> ReadOn | ReadAgain | None:
@@ -167,6 +170,25 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         if sticky_hash:
             self._note_ready(sticky_hash)
 
+    def rest(self, position: Position, sticky_hash: int = 0) -> None:
+        """As of Shared, but it keeps its place in the replay queue, and what has its key waits with it."""
+        super().rest(position)
+        self.replay.add(position, sticky_hash)
+        self._resting[sticky_hash] = self._resting.get(sticky_hash, 0) + 1
+        selected = self.selector.select(sticky_hash)
+        if selected is not None:
+            self._drop_ready(selected, sticky_hash)
+
+    def rested(self, position: Position, sticky_hash: int = 0) -> None:
+        """It may be sent now, and what has its key once nothing of that rests."""
+        left = self._resting.get(sticky_hash, 0) - 1
+        if left > 0:
+            self._resting[sticky_hash] = left
+        elif left == 0:
+            del self._resting[sticky_hash]
+            if self.replay.has_hash(sticky_hash):
+                self._note_ready(sticky_hash)
+
     def _is_in_order(self, entry: Candidate, consumer: ConsumerState) -> bool:
         """Rules 2 and 3."""
         sticky_hash = entry.sticky_hash
@@ -238,7 +260,9 @@ class KeySharedDispatcher(SharedDispatcher[C]):
             self._keep_one(entry, self.selector.select(entry.sticky_hash))
 
     def _note_ready(self, sticky_hash: int) -> None:
-        """The hash waits in the replay queue: list it at its consumer if it is not draining."""
+        """The hash waits in the replay queue: list it at its consumer if it does not drain or rest."""
+        if sticky_hash in self._resting:
+            return
         selected = self.selector.select(sticky_hash)
         if selected is None:
             return
@@ -293,6 +317,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         }
         invariant(self._draining.keys() == moved, "the hashes that drain are others than those that moved")
         for sticky_hash in self.replay.hashes():
-            selected = self.selector.select(sticky_hash) if sticky_hash else None
+            waits = sticky_hash and sticky_hash not in self._resting
+            selected = self.selector.select(sticky_hash) if waits else None
             if selected is not None and owner.get(sticky_hash, selected) is selected:
                 invariant(sticky_hash in self._ready.get(selected, {}), f"hash {sticky_hash} waits but is not ready")

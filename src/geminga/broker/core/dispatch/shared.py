@@ -248,6 +248,18 @@ class SharedDispatcher(Generic[C]):
         """An entry that nobody holds must be sent (a delayed message is due)."""
         self.replay.add(position, sticky_hash)
 
+    def rest(self, position: Position, sticky_hash: int = 0) -> None:
+        """An entry that the read under way brought is not to be sent before :meth:`rested`. It is nowhere until then,
+        and read anew with the rest of the log after :meth:`clear`."""
+        del sticky_hash  # used by Key_Shared
+        if self._reading is not None:
+            self._reading = [lent for lent in self._reading if lent != position]
+        self.replay.discard(position)
+
+    def rested(self, position: Position, sticky_hash: int = 0) -> None:
+        """It may be sent now."""
+        self.requeue(position, sticky_hash)
+
     def redeliver(self, consumer: C, positions: Iterable[Position] | None) -> int:
         """``consumer`` gives back entries (None: all) that it holds; how many messages those were."""
         if positions is None:

@@ -147,7 +147,8 @@ ENTRY_FILTERS: Final = PolicyRow(
     read=filters_of,
     otherwise=None,
     check=lambda value: object_of(value, "entryFilters"),
-    of_broker=lambda: {"entryFilterNames": ""},
+    keys=("entryFilterNames",),
+    of_broker=lambda names: {"entryFilterNames": ",".join(names)},
     namespace=NamespaceLevel("entryFilters", Rest("entryFilters", check=check_entry_filters)),
     topic=TopicLevel(
         {
@@ -157,8 +158,8 @@ ENTRY_FILTERS: Final = PolicyRow(
         },
         Rest("entryFilters", check=check_entry_filters),
     ),
-    unbuilt="entry filters",
-    text="Java classes that choose which entries a subscription gets.",
+    followed_by=("composition/late_filters.py",),
+    text="Python callables that choose which entries a subscription gets.",
 )
 
 ROWS: Final = (

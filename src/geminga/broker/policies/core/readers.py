@@ -154,7 +154,7 @@ def document_of(value: Json) -> Document | None:
 
 
 def filters_of(value: Json) -> str | None:
-    """Pulsar's ``EntryFilters``: names of Java classes, with commas between them; blank ones set nothing."""
+    """Pulsar's ``EntryFilters``: names of filters, with commas between them; blank ones set nothing."""
     names = value.get("entryFilterNames") if isinstance(value, dict) else None
     return (names.strip() or None) if isinstance(names, str) else None
 

@@ -263,7 +263,7 @@ def check_entry_filters(value: Json) -> Json:
     """Pulsar's ``EntryFilters``; none are set by removing them, as there."""
     # An empty text is Pulsar's JSON software's null.
     names = None if value == "" else object_of(value, "the body").get("entryFilterNames")
-    if names is None or not text_of(names, "entryFilterNames").strip():
+    if names is None or not text_of(names, "entryFilterNames").replace(",", " ").strip():
         raise BodyError("entryFilterNames can't be empty. To remove entry filters use the remove method.")
     return {"entryFilterNames": names}
 

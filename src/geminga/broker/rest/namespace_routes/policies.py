@@ -30,6 +30,7 @@ from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
 from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.core.unbuilt import NAMESPACE_FIELDS, refuse_unbuilt
+from geminga.broker.rest.calls.filter_names import check_filters_known
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
@@ -160,6 +161,7 @@ def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Ro
             value = _checked(row, level, value)
             if row.bound is not None:
                 row.bound(value, context_of(request).policies.settings)
+            check_filters_known(row, value, context_of(request).config.entry_filters_directory)
         if row.unbuilt and not row.is_inert(value):
             await require_namespace_of(request, rest.missing)
             raise NotBuiltError(row.unbuilt)

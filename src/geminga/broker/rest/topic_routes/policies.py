@@ -28,6 +28,7 @@ from geminga.broker.policies.core.values import check_dispatch_rate, check_quota
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Levels, Quota
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES
+from geminga.broker.rest.calls.filter_names import check_filters_known
 from geminga.broker.rest.calls.owners import is_authoritative
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
@@ -160,6 +161,7 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
             value = (rest.check or row.check)(value)
             if row.bound is not None:
                 row.bound(value, context_of(request).policies.settings)
+            check_filters_known(row, value, context_of(request).config.entry_filters_directory)
         if row.unbuilt and not row.is_inert(value):
             raise NotBuiltError(row.unbuilt)
         if row is SHADOW_TOPICS:

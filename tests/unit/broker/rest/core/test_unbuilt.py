@@ -34,7 +34,6 @@ VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     "subscription_auth_mode": (["None"], ["Prefix"], ["none", 5, []]),
     "resource_group_name": ([""], ["group"], [[], {}]),
     "migrated": ([False, "false"], [True], ["x"]),
-    "entryFilters": ([{}, {"entryFilterNames": ""}, {"entryFilterNames": " "}], [{"entryFilterNames": "f"}], ["x", 5]),
 }
 
 
