@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from geminga.model.exposition import Labels, Page, Source
     from geminga.model.histogram import Quantiles
 
+    #: What another process said: labels, and values by name.
+    Said = Iterable[tuple[Labels, Mapping[str, float | Quantiles]]]
+
 #: ``SubscriptionStats``.
 Stats = dict[str, object]
 
@@ -120,7 +123,7 @@ class Metrics:
         levels: MetricLevels = BY_TOPIC,
         sources: Iterable[Source] = (),
         labelled: Iterable[tuple[Labels, Source]] = (),
-        elsewhere: Callable[[], Awaitable[Iterable[tuple[Labels, Mapping[str, float | Quantiles]]]]] | None = None,
+        elsewhere: Callable[[], Awaitable[Said]] | None = None,
         rows: Callable[[], Iterable[Row]] = tuple,
         load_rows: Callable[[], Iterable[Row]] = tuple,
         bundle_rows: Callable[[], Iterable[Row]] = tuple,
@@ -156,11 +159,7 @@ class Metrics:
         own = await self._topic_labels.now() if self._topic_labels is not None else {}
         return self.text(await self._elsewhere() if self._elsewhere is not None else (), own)
 
-    def text(
-        self,
-        elsewhere: Iterable[tuple[Labels, Mapping[str, float | Quantiles]]] = (),
-        own: Mapping[str, Labels] = NO_LABELS,
-    ) -> str:
+    def text(self, elsewhere: Said = (), own: Mapping[str, Labels] = NO_LABELS) -> str:
         """All metrics as they are now in this process; ``elsewhere``: what was said in others; ``own``: of topics."""
         from geminga.model.exposition import Page  # not at a start, for nobody has asked
 
