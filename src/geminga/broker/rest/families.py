@@ -166,6 +166,12 @@ def _topics() -> Sequence[Route]:
     ]
 
 
+def _messages() -> Sequence[Route]:
+    from geminga.broker.rest.message_routes import produce
+
+    return produce.ROUTES
+
+
 def _transactions() -> Sequence[Route]:
     from geminga.broker.rest.calls.owners import at_owner
     from geminga.broker.rest.topic_routes import transactions as rows
@@ -201,4 +207,5 @@ FAMILIES: Final[dict[str, tuple[Callable[[], Sequence[Route]], ...]]] = {
     "/admin/v2/schemas": (_schemas,),
     "/admin/v2/persistent": (_topics, _bundle_topics),
     "/admin/v3/transactions": (_transactions,),
+    "/topics": (_messages,),
 }

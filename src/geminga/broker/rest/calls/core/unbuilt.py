@@ -141,11 +141,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         "GET /admin/v2/broker-stats/bookieops",
     ),
     *_routes(
-        "publishing by REST",
-        "POST /topics/{domain}/{tenant}/{namespace}/{topic}",
-        "POST /topics/{domain}/{tenant}/{namespace}/{topic}/partitions/{partition}",
-    ),
-    *_routes(
         "WebSocket",
         "GET /ws/producer/{domain}/{tenant}/{namespace}/{topic}",
         "GET /ws/consumer/{domain}/{tenant}/{namespace}/{topic}/{subscription}",
