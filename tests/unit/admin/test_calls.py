@@ -86,6 +86,8 @@ NO_CALLS: Final = {
     ("GET", "/metrics"): "a text for Prometheus",
     ("GET", "/status.html"): "a text for load balancers",
     ("POST", "/admin/v3/transactions/standings/{coordinator}"): "brokers ask each other",
+    ("POST", "/topics/{domain:domain}/{tenant}/{namespace}/{topic}"): "messages, for which programs have the client",
+    ("POST", "/topics/{domain:domain}/{tenant}/{namespace}/{topic}/partitions/{partition}"): "messages",
 }
 SAMPLES: Final = {
     "topic": "persistent://t/n/x",

@@ -53,6 +53,36 @@ MEANT: Final = (
         r"schema.+: POST schemas/.+/compatibility",
     ),
     Meant(
+        "publishing by REST what can not be read, or is not there",
+        r"answer: 500 .+ \| 4\d\d .+",
+        r"published by rest.*: POST /topics/",
+    ),
+    Meant(
+        "publishing by REST what does not fit its schema",
+        r"answer: 200 \| 400 the payload of message .+",
+        r"published by rest with a schema: POST /topics/",
+    ),
+    Meant(
+        "publishing by REST to a topic that is not there",
+        r"answer: 500 .+ Topic .+ not found \| 200",
+        r"published by rest: POST /topics/",
+    ),
+    Meant(
+        "publishing by REST to a partition that is not there",
+        r"answer: 200 \| 404 partition .+",
+        r"published by rest to partitions: POST /topics/",
+    ),
+    Meant(
+        "publishing by REST with schema BYTES",
+        r"answer: 500 .+type=BYTES.+ \| 200",
+        r"published by rest with a schema: POST /topics/",
+    ),
+    Meant(
+        "counters of what was published by REST",
+        r"value msgInCounter: 0 \| \d+",
+        r"published by rest: GET .+/stats",
+    ),
+    Meant(
         "analyzing a backlog from a message before it",
         r"value (entries|messages): 5 \| 0|only Apache: (first|last)MessageId string",
         "backlogs analyzed: POST ",

@@ -168,6 +168,12 @@ def _topics() -> Sequence[Route]:
     ]
 
 
+def _messages() -> Sequence[Route]:
+    from geminga.broker.rest.message_routes import produce
+
+    return produce.ROUTES
+
+
 def _transactions() -> Sequence[Route]:
     from geminga.broker.rest.calls.owners import at_owner
     from geminga.broker.rest.topic_routes import transactions as rows
@@ -217,4 +223,5 @@ FAMILIES: Final[dict[str, tuple[Callable[[], Sequence[Route]], ...]]] = {
     "/admin/v3/transactions": (_transactions,),
     "/ws": (_sockets,),
     "/admin/v2/proxy-stats": (_socket_stats,),
+    "/topics": (_messages,),
 }

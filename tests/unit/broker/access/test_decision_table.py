@@ -339,6 +339,8 @@ POST /admin/v2/schemas/{n}/{topic}/version
 OF_COOKS = """
 DELETE /admin/v2/schemas/{n}/{topic}/schema
 POST /admin/v2/schemas/{n}/{topic}/schema
+POST /topics/{t}
+POST /topics/{t}/partitions/{partition}
 """
 OF_EATERS = """
 DELETE /admin/v2/{t}/subscription/{s}

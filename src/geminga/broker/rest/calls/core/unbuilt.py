@@ -136,11 +136,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         "this look at the broker",
         "GET /admin/v2/broker-stats/bookieops",
     ),
-    *_routes(
-        "publishing by REST",
-        "POST /topics/{domain}/{tenant}/{namespace}/{topic}",
-        "POST /topics/{domain}/{tenant}/{namespace}/{topic}/partitions/{partition}",
-    ),
     *_functions("/admin/v2/functions", f"GET /admin/v2/functions/{_FUNCTION}/state/{{key}}"),
     *_functions(
         "/admin/v3/functions",

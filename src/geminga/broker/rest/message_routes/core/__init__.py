@@ -1,0 +1,1 @@
+"""What messages look like over HTTP: bodies, schemas, message ids, events. Pure."""

@@ -1,0 +1,117 @@
+"""JSON values as Avro binary, against what an independent library makes of the same."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pytest
+
+from geminga.broker.rest.message_routes.core.avro_json import DEPTH_MAX, AvroValueError, encode_avro
+from geminga.broker.schema.core.avro import parse_definition
+
+EVERYTHING = {
+    "type": "record",
+    "name": "Everything",
+    "namespace": "a.b",
+    "fields": [
+        {"name": "nothing", "type": "null"},
+        {"name": "flag", "type": "boolean"},
+        {"name": "small", "type": "int"},
+        {"name": "large", "type": "long"},
+        {"name": "single", "type": "float"},
+        {"name": "double", "type": "double"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "text", "type": "string"},
+        {"name": "suit", "type": {"type": "enum", "name": "Suit", "symbols": ["HEARTS", "SPADES"]}},
+        {"name": "four", "type": {"type": "fixed", "name": "Four", "size": 4}},
+        {"name": "items", "type": {"type": "array", "items": "long"}},
+        {"name": "none", "type": {"type": "array", "items": "long"}},
+        {"name": "table", "type": {"type": "map", "values": "string"}},
+        {"name": "maybe", "type": ["null", "string"]},
+        {"name": "missing", "type": ["null", "string"]},
+        {"name": "either", "type": ["int", "string", "Suit"]},
+    ],
+}
+VALUE = {
+    "nothing": None,
+    "flag": True,
+    "small": -(1 << 31),
+    "large": (1 << 63) - 1,
+    "single": 1.5,
+    "double": -0.1,
+    "raw": "\u0000\u00ff",
+    "text": "ä€",
+    "suit": "SPADES",
+    "four": "\u0001\u0002\u0003\u0004",
+    "items": [0, -1, 64, 1 << 40],
+    "none": [],
+    "table": {"a": "b", "ä": ""},
+    "maybe": {"string": "x"},
+    "missing": None,
+    "either": {"a.b.Suit": "HEARTS"},
+}
+#: The same for the library, which has types of Python's.
+THEIRS = {
+    **VALUE,
+    "raw": b"\x00\xff",
+    "four": b"\x01\x02\x03\x04",
+    "maybe": "x",
+    "either": ("a.b.Suit", "HEARTS"),
+}
+
+
+def encoded(definition: Any, value: Any) -> bytes:
+    return encode_avro(parse_definition(json.dumps(definition).encode()), value)
+
+
+def test_each_type_is_encoded_as_a_library_does() -> None:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(EVERYTHING), THEIRS)
+    assert encoded(EVERYTHING, VALUE) == out.getvalue()
+
+
+def test_union_of_null_and_one_more_takes_its_value_without_the_branch() -> None:
+    assert encoded(["null", "string"], "x") == encoded(["null", "string"], {"string": "x"}) == b"\x02\x02x"
+    assert encoded(["null", "string"], None) == b"\x00"
+    with pytest.raises(AvroValueError, match="an object of one member, named int or string"):
+        encoded(["int", "string"], "x")
+
+
+@pytest.mark.parametrize(
+    ("definition", "value", "told"),
+    [
+        ("null", 0, "the value: expected null, not 0"),
+        ("boolean", 1, "expected true or false, not 1"),
+        ("int", 1 << 31, "expected a whole number of 32 bits, not 2147483648"),
+        ("int", -(1 << 31) - 1, "expected a whole number of 32 bits"),
+        ("int", True, "expected a whole number of 32 bits, not True"),
+        ("long", 1.5, "expected a whole number of 64 bits, not 1.5"),
+        ("float", 1e39, "expected a number that a float can hold"),
+        ("double", "1", "expected a number, not '1'"),
+        ("string", None, "expected a text, not None"),
+        ("bytes", "€", "a text of characters up to U.00FF"),
+        ({"type": "fixed", "name": "F", "size": 2}, "abc", "expected 2 bytes, not 'abc'"),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "C", "expected one of A, B, not 'C'"),
+        ({"type": "array", "items": "int"}, {}, "expected a list"),
+        ({"type": "array", "items": "int"}, [1, "x"], r"the value\[1\]: expected a whole number"),
+        ({"type": "map", "values": "int"}, [], "expected an object"),
+        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}, {}, "field a of R is missing"),
+        ({"type": "record", "name": "R", "fields": []}, {"z": 1}, "R has no field z"),
+        ({"type": "record", "name": "R", "fields": []}, [], "expected an object, a R"),
+    ],
+)
+def test_value_that_is_none_of_its_type_is_refused_with_its_place(definition: Any, value: Any, told: str) -> None:
+    with pytest.raises(AvroValueError, match=told):
+        encoded(definition, value)
+
+
+def test_values_nested_too_deep_are_refused() -> None:
+    chain = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
+    value: dict[str, Any] | None = None
+    for _ in range(DEPTH_MAX):
+        value = {"next": value}
+    with pytest.raises(AvroValueError, match="nested deeper"):
+        encoded(chain, value)
