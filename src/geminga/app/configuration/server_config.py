@@ -51,6 +51,10 @@ class ServerConfig:
     http_body_timeout_s: int = setting("gemingaHttpBodyTimeoutSeconds", 60, "seconds > 0", minimum=1)
     #: Geminga's own: hosts beside its own names by which HTTP is served, whose pages may do what programs may.
     http_hosts: tuple[str, ...] = setting("gemingaHttpAllowedHosts", (), "host names, comma separated, or *")
+    #: Whether connections of the binary protocol may begin with the PROXY header, which says where they came from.
+    has_source_header: bool = setting("haProxyProtocolEnabled", False, "true or false")
+    #: Geminga's own: a connection without it is closed.
+    needs_source_header: bool = setting("gemingaHaProxyProtocolRequired", False, "true or false")
     #: How long a stop waits for producers, consumers and ledgers to close.
     shutdown_timeout_ms: int = setting("brokerShutdownTimeoutMs", 60_000, "milliseconds >= 0", minimum=0)
     #: Geminga's own: bookies in this process; they share what is bounded for it.

@@ -148,8 +148,8 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "HAProxy and forwarded addresses",
-        "a connection that begins with the PROXY header is closed, and addresses are those of the proxy",
-        _keys("haProxyProtocolEnabled webServiceHaProxyProtocolEnabled webServiceTrustXForwardedFor"),
+        "addresses of HTTP are those of the balancer (haProxyProtocolEnabled is for the binary protocol)",
+        _keys("webServiceHaProxyProtocolEnabled webServiceTrustXForwardedFor"),
     ),
     Unbuilt(
         "Skipping of data that can not be read",
