@@ -31,6 +31,7 @@ EXTRAS_OF = {
     "geminga.lake": {"lake"},
     "geminga.managed_ledger": {"server"},
     "geminga.metadata.zookeeper": {"zookeeper"},
+    "geminga.proxy": {"server"},
     "geminga.pytest_plugin": {"test"},
     "geminga.security": {"crypto"},
     "geminga.runtime.tls.material": {"crypto"},

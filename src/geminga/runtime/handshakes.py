@@ -49,8 +49,11 @@ class Handshakes:
         """How many."""
         return len(self._under_way)
 
-    def begin(self, connection: socket.socket) -> None:
-        """The protocol is told of the connection once its handshake is done; of one that fails it never hears."""
+    def begin(self, connection: socket.socket, factory: Callable[[], asyncio.BaseProtocol] | None = None) -> None:
+        """The protocol is told of the connection once its handshake is done; of one that fails it never hears.
+
+        ``factory`` makes it; None: that of the listener does.
+        """
         now_s = self._loop.time()
         count = len(self._under_way)
         if count >= HANDSHAKES_MAX:
@@ -62,7 +65,7 @@ class Handshakes:
                     f"{self._place}: more than {HANDSHAKES_MAX} TLS handshakes are under way; the oldest are cut off",
                     "many",
                 )
-        task = spawn(self._establish(connection), name=f"TLS handshake on {self._place}")
+        task = spawn(self._establish(connection, factory or self._factory), name=f"TLS handshake on {self._place}")
         self._under_way[task] = now_s
         task.add_done_callback(partial(self._ended, connection))
 
@@ -76,14 +79,14 @@ class Handshakes:
         if task.cancelled():  # perhaps before it had begun, so that nothing of it ran
             connection.close()
 
-    async def _establish(self, connection: socket.socket) -> None:
+    async def _establish(self, connection: socket.socket, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         try:
             # uvloop's is no such loop, and its transports leave nothing.
             if isinstance(self._loop, asyncio.BaseEventLoop):
-                await self._establish_in_steps(connection)
+                await self._establish_in_steps(connection, factory)
                 return
             await self._loop.connect_accepted_socket(
-                lambda: _AfterHandshake(self._factory),
+                lambda: _AfterHandshake(factory),
                 connection,
                 ssl=self._tls.context(),
                 ssl_handshake_timeout=self._tls.handshake_s,
@@ -94,10 +97,10 @@ class Handshakes:
             # Its frames know the future that holds it: a cycle with all that the handshake held.
             error.__traceback__ = None
 
-    async def _establish_in_steps(self, connection: socket.socket) -> None:
+    async def _establish_in_steps(self, connection: socket.socket, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         """The transport below that of TLS keeps a cycle of its own (:func:`let_go`), so that it has to be known."""
         below, _ = await self._loop.connect_accepted_socket(_Unread, connection)
-        after = _AfterHandshake(self._factory)
+        after = _AfterHandshake(factory)
         secured = None
         try:
             secured = await self._loop.start_tls(

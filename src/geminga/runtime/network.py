@@ -25,7 +25,8 @@ from geminga.runtime.spawn import spawn
 if TYPE_CHECKING:
     from geminga.runtime.handshakes import Handshakes
     from geminga.runtime.inherited import InheritedSockets
-    from geminga.runtime.ports import ServerTls
+    from geminga.runtime.ports import HeaderRule, ServerTls
+    from geminga.runtime.source_headers import SourceHeaders
 
 #: Connections the kernel may hold until they are accepted: a broker's clients all come back at once.
 LISTEN_BACKLOG_CONNECTIONS: Final = 1024
@@ -78,6 +79,7 @@ class AsyncioListener:
     __slots__ = (
         "_factory",
         "_handshakes",
+        "_headers",
         "_keep_free",
         "_limit",
         "_loop",
@@ -102,6 +104,7 @@ class AsyncioListener:
         refusal: bytes,
         limit: Callable[[], int | None],
         path: str = "",
+        header: HeaderRule | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
@@ -117,6 +120,12 @@ class AsyncioListener:
             from geminga.runtime.handshakes import Handshakes
 
             self._handshakes = Handshakes(tls, factory, self._place)
+        #: None: no connection begins with one.
+        self._headers: SourceHeaders | None = None
+        if header is not None:
+            from geminga.runtime.source_headers import SourceHeaders
+
+            self._headers = SourceHeaders(header, self._place)
         self._keep_free = keep_free
         #: A word that is not TLS nobody would understand there.
         self._refusal = refusal if tls is None else b""
@@ -152,6 +161,8 @@ class AsyncioListener:
         if self._next_warning is not None:
             self._next_warning.cancel()
             self._next_warning = None
+        if self._headers is not None:
+            self._headers.close()
         if self._handshakes is not None:
             self._handshakes.close()
         sockets, self._sockets = self._sockets, []
@@ -183,14 +194,22 @@ class AsyncioListener:
                 widen(connection)
             if limit is not None and connection.fileno() >= limit - self._keep_free:
                 self._refuse(connection, limit)
-            elif self._handshakes is not None:
-                self._handshakes.begin(connection)
+            elif self._headers is not None:
+                self._headers.begin(connection, self._go_on_with)
             else:
-                spawn(self._establish(connection), name=f"accept on {self._place}")
+                self._go_on_with(connection, self._factory)
 
-    async def _establish(self, connection: socket.socket) -> None:
+    def _go_on_with(self, connection: socket.socket, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        if not self._sockets:
+            connection.close()
+        elif self._handshakes is not None:
+            self._handshakes.begin(connection, factory)
+        else:
+            spawn(self._establish(connection, factory), name=f"accept on {self._place}")
+
+    async def _establish(self, connection: socket.socket, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._factory, connection)
+            await self._loop.connect_accepted_socket(factory, connection)
         except OSError as error:
             connection.close()
             _log.debug("a connection on %s was not established: %s", self._place, error)
@@ -253,6 +272,7 @@ class AsyncioNetwork:
         keep_free: int = 0,
         refusal: bytes = b"",
         start: bool = True,
+        header: HeaderRule | None = None,
     ) -> AsyncioListener:
         """Listen on ``host:port`` (0: the kernel picks); raises OSError."""
         listener = AsyncioListener(
@@ -262,6 +282,7 @@ class AsyncioNetwork:
             keep_free=keep_free,
             refusal=refusal,
             limit=self._limit,
+            header=header,
         )
         if start:
             try:
@@ -278,9 +299,21 @@ class AsyncioNetwork:
         port: int,
         *,
         tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        preface: bytes = b"",
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect; raises OSError."""
-        return await asyncio.get_running_loop().create_connection(protocol_factory, host, port, ssl=tls)
+        """See ``Network.connect``; raises OSError."""
+        loop = asyncio.get_running_loop()
+        name = None if tls is None or not (server_name or preface) else server_name or host
+        if not preface:
+            return await loop.create_connection(protocol_factory, host, port, ssl=tls, server_hostname=name)
+        sock = await _connected(loop, host, port)
+        try:
+            await loop.sock_sendall(sock, preface)
+            return await loop.create_connection(protocol_factory, sock=sock, ssl=tls, server_hostname=name)
+        except BaseException:
+            sock.close()
+            raise
 
     async def listen_local(
         self,
@@ -357,6 +390,25 @@ _PASSED_ON: Final = _PassedOn()
 def unclaimed_sockets() -> list[tuple[str, int]]:
     """Addresses of sockets that a service manager passed on, and nothing listens there."""
     return _PASSED_ON.left()
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A socket that is connected to the first address of ``host`` that answers; raises OSError."""
+    last: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            last = error
+            continue
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    raise last or OSError(errno.EADDRNOTAVAIL, "the name has no address")
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:

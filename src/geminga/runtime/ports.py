@@ -12,7 +12,10 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from geminga.runtime.core.source_header import Origin
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -187,6 +190,17 @@ class Listener(Protocol):
         ...
 
 
+class HeaderRule(NamedTuple):
+    """How connections are taken that may begin with the PROXY header, which says where they came from."""
+
+    #: Makes the protocol of one, given what the header says; None: nothing was said.
+    factory: Callable[[Origin | None], asyncio.BaseProtocol]
+    #: Whether one without it is closed.
+    is_needed: bool
+    #: Seconds for the header, or for the first byte where there is none.
+    limit_s: float
+
+
 class Network(Protocol):
     """TCP and Unix sockets as asyncio transports and protocols, so that streams and TLS work unchanged."""
 
@@ -200,13 +214,14 @@ class Network(Protocol):
         keep_free: int = 0,
         refusal: bytes = b"",
         start: bool = True,
+        header: HeaderRule | None = None,
     ) -> Listener:
         """Listen on ``host:port``; raises OSError.
 
         A connection that would leave fewer than ``keep_free`` descriptors to the process is sent ``refusal`` and
         closed; without any, accepting waits. With ``tls`` the protocol is made when its
         handshake is done. ``start`` False: the port is taken, and connections are refused until
-        :meth:`Listener.start`.
+        :meth:`Listener.start`. ``header``: connections may begin with the PROXY header, before TLS.
         """
         ...
 
@@ -217,8 +232,14 @@ class Network(Protocol):
         port: int,
         *,
         tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        preface: bytes = b"",
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect; raises OSError."""
+        """Connect; raises OSError.
+
+        ``server_name``: whose certificate it must be, where ``host`` is an address of it. ``preface`` is written
+        first, before TLS.
+        """
         ...
 
     async def listen_local(

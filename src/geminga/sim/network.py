@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Final
 
-from geminga.runtime.ports import ServerTls
+from geminga.runtime.ports import HeaderRule, ServerTls
 from geminga.sim.boot import Boot, Host
 from geminga.sim.errors import SimError
 from geminga.sim.loop import SimLoop
@@ -386,9 +386,12 @@ class NodeNetwork:
         keep_free: int = 0,
         refusal: bytes = b"",
         start: bool = True,
+        header: HeaderRule | None = None,
     ) -> SimListener:
         """Listen on ``host:port``; raises OSError."""
         _refuse_tls(tls)
+        if header is not None:
+            raise SimError("the simulated network reads no PROXY headers")
         if not self._boot.alive:
             await self._network.loop.create_future()
         return self._network.listen(
@@ -402,9 +405,13 @@ class NodeNetwork:
         port: int,
         *,
         tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        preface: bytes = b"",
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect; raises ConnectionRefusedError, TimeoutError."""
         _refuse_tls(tls)
+        if preface:
+            raise SimError("the simulated network writes no PROXY headers")
         network, source = self._network, self._boot.node.name
         target = network.find(self._boot, host)
         deadline = network.loop.time() + CONNECT_TIMEOUT_S

@@ -203,8 +203,7 @@ UNSET_VALUES = {
     "dispatcherPauseOnAckStatePersistentEnabled": False,
 }
 #: Paths of policies that are not built -> values, and what setting them answers.
-POLICY_VALUES: dict[str, list[tuple[object, int]]] = {
-}
+POLICY_VALUES: dict[str, list[tuple[object, int]]] = {}
 
 
 class Lines:

@@ -106,6 +106,7 @@ FLOORS: Final = (
     "broker.rest.namespace_routes",
     "broker.rest.topic_routes",
     "broker.rest",
+    "proxy",
     "app",
     "app.configuration",
     "app.lifecycle",
@@ -115,6 +116,7 @@ FLOORS: Final = (
     "app.handles",
     "app.commands",
     "app.administration",
+    "app.proxy",
     "app.container",
     "",
 )  #: Folders that reach no world: no loop, clock, randomness, file. By name, so that a renamed one is missed.
@@ -149,6 +151,7 @@ PURE: Final = frozenset(
         "lake.core",
         "managed_ledger.rules",
         "metadata.core",
+        "proxy.core",
         "replication.core",
         "runtime.core",
         "security",

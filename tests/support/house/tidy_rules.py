@@ -54,9 +54,12 @@ LAYERS: Mapping[str, frozenset[str]] = {
             "model",
         ]
     ),
+    # Between clients and brokers: it authenticates as these do.
+    "proxy": frozenset({"broker", "client", "metadata", "wire", "runtime", "model"}),
     "app": frozenset(
         [
             "admin",
+            "proxy",
             "broker",
             "transaction",
             "managed_ledger",

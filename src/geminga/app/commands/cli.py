@@ -48,7 +48,7 @@ _ADMINISTRATION: Final = {
     "completion": "Completion for bash, zsh and fish.",
 }
 #: Commands that are no group, by the module that has each under its own name.
-_SINGLE: Final = {"backlog": "doctor_commands", "doctor": "doctor_commands"}
+_SINGLE: Final = {"backlog": "commands.doctor_commands", "doctor": "commands.doctor_commands", "proxy": "proxy.command"}
 _INITIALIZE: Final = "initialize-cluster-metadata"
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -75,7 +75,7 @@ def app_for(words: Sequence[str]) -> typer.Typer:
             _app.command(name, help=text, context_settings=options, add_help_option=False)(_administer)
     for name, module in _SINGLE.items():
         if (first == name or not has_one) and not any(one.name == name for one in _app.registered_commands):
-            _app.command(name)(getattr(import_module(f"geminga.app.commands.{module}"), name))
+            _app.command(name)(getattr(import_module(f"geminga.app.{module}"), name))
     if (first == _INITIALIZE or not has_one) and not any(one.name == _INITIALIZE for one in _app.registered_commands):
         from geminga.app.commands.cluster_commands import initialize_cluster_metadata
 

@@ -66,6 +66,10 @@ class ServerConfig:
     )
     #: Geminga's own: sockets at the same time, which are among the connections of HTTP.
     web_sockets_max: int = setting("gemingaWebSocketConnectionsMax", 10_000, "an integer > 0", minimum=1)
+    #: Whether connections of the binary protocol may begin with the PROXY header, which says where they came from.
+    has_source_header: bool = setting("haProxyProtocolEnabled", False, "true or false")
+    #: Geminga's own: a connection without it is closed.
+    needs_source_header: bool = setting("gemingaHaProxyProtocolRequired", False, "true or false")
     #: How long a stop waits for producers, consumers and ledgers to close.
     shutdown_timeout_ms: int = setting("brokerShutdownTimeoutMs", 60_000, "milliseconds >= 0", minimum=0)
     #: Geminga's own: bookies in this process; they share what is bounded for it.

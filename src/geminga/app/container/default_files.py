@@ -14,7 +14,14 @@ from typing import Final
 from geminga.app.configuration.bookie_config import BookieServerConfig
 from geminga.app.configuration.config import CONFIG_CLASSES
 from geminga.app.configuration.known_keys import KNOWN_KEYS
+from geminga.app.configuration.links_config import LinksConfig
+from geminga.app.configuration.proxy_config import ProxyServerConfig
+from geminga.app.configuration.tls_config import TlsConfig
+from geminga.broker.authentication.config import AuthenticationConfig
 from geminga.model.settings import settings_of
+from geminga.proxy.config import ProxyConfig
+
+PROXY_CLASSES: Final = (ProxyServerConfig, ProxyConfig, LinksConfig, TlsConfig, AuthenticationConfig)
 
 _BROKER: Final[Mapping[str, str]] = {"bindAddress": "0.0.0.0", "statusFilePath": "/pulsar/status"}
 FILES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -28,6 +35,7 @@ FILES: Final[Mapping[str, Mapping[str, str]]] = {
         "metadataServiceUri": "",
         "prometheusStatsHttpAddress": "0.0.0.0",
     },
+    "proxy.conf": {"bindAddress": "0.0.0.0", "brokerServiceURL": "", "brokerWebServiceURL": "", "metadataStoreUrl": ""},
     "client.conf": {
         "webServiceUrl": "http://localhost:8080/",
         "brokerServiceUrl": "pulsar://localhost:6650/",
@@ -49,9 +57,15 @@ def file_text(name: str) -> str:
     own = FILES[name]
     lines = [_HEAD.format(name=name), *(f"{key}={value}" for key, value in own.items())]
     if name != "client.conf":
-        known = {key for part in (*CONFIG_CLASSES, BookieServerConfig) for key in settings_of(part)}
-        lines += ["", *(f"#{key}=" for key in sorted(known | KNOWN_KEYS) if key not in own)]
+        lines += ["", *(f"#{key}=" for key in sorted(_known(name)) if key not in own)]
     return "\n".join(lines) + "\n"
+
+
+def _known(name: str) -> set[str]:
+    """What may stand in a file."""
+    if name == "proxy.conf":
+        return {key for part in PROXY_CLASSES for key in settings_of(part)}
+    return {key for part in (*CONFIG_CLASSES, BookieServerConfig) for key in settings_of(part)} | KNOWN_KEYS
 
 
 def write_files(directory: str) -> None:

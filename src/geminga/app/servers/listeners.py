@@ -23,6 +23,7 @@ from geminga.broker.ownership.endpoints import DEFAULT_LISTENER, Endpoint
 from geminga.broker.rest.http.server import HttpServer
 from geminga.model.errors import ConfigurationError, UnavailableError
 from geminga.runtime import Listener, Runtime
+from geminga.runtime.ports import HeaderRule
 from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
@@ -226,8 +227,19 @@ class ServicePorts:
         return self.tls.binary
 
     async def _bind_broker(self, key: str, name: str, host: str, port: int, tls: ServerTls | None = None) -> int:
-        def connection() -> asyncio.BaseProtocol:
-            return self._new_connection(name) if tls is None else _Shown(lambda: self._new_connection(name))
+        server = self._config.server
+
+        def connection(source: tuple[str, int] | None = None) -> asyncio.BaseProtocol:
+            def made() -> Connection:
+                found = self._new_connection(name)
+                found.source = source
+                return found
+
+            return made() if tls is None else _Shown(made)
+
+        header = None
+        if server.has_source_header:
+            header = HeaderRule(connection, server.needs_source_header, server.handshake_timeout_s)
 
         async def bind(host: str, port: int) -> Listener:
             return await self._runtime.network.listen(
@@ -238,6 +250,7 @@ class ServicePorts:
                 keep_free=self._keep_free,
                 refusal=commands.error(commands.UNREQUESTED, _FULL.server_error, str(_FULL)),
                 start=False,
+                header=header,
             )
 
         listener = await _bound(key, bind, host, port)

@@ -111,6 +111,7 @@ class Connection(asyncio.Protocol):
         "protocol_version",
         "publishes",
         "services",
+        "source",
         "state",
         "supports_broker_entry_metadata",
         "supports_partial_producer",
@@ -152,6 +153,8 @@ class Connection(asyncio.Protocol):
         # Who is there.
         #: ``/address:port``, as Pulsar prints it.
         self.peer = ""
+        #: Where it came from, if a balancer said so, which is asked before :meth:`connection_made`; None: see the peer.
+        self.source: tuple[str, int] | None = None
         #: Known once the handshake is done.
         self.principal = ANONYMOUS
         self.client_version = ""
@@ -189,7 +192,7 @@ class Connection(asyncio.Protocol):
         """Accepted: wait for CONNECT."""
         # No isinstance: uvloop's transports are not asyncio's.
         self._transport = transport = cast("asyncio.Transport", transport)
-        address = transport.get_extra_info("peername")
+        address = self.source or transport.get_extra_info("peername")
         self.peer = f"/{address[0]}:{address[1]}" if isinstance(address, tuple) else "/unknown"
         self._move(Event.ACCEPTED)
         self.output.attach(transport, self.abort)

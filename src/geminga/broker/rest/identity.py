@@ -19,7 +19,7 @@ from geminga.broker.access.core.handshake import (
     Whose,
 )
 from geminga.broker.access.core.principal import Principal
-from geminga.broker.access.ports import Exchange
+from geminga.broker.access.ports import Access, Exchange
 from geminga.broker.rest.calls.requests import authorization_of, context_of
 from geminga.broker.rest.http.http_connection import CERTIFICATE_IN_STATE
 from geminga.model.errors import AuthenticationError
@@ -33,7 +33,11 @@ _NOW_S: Final = 0.0
 
 async def principal_of(request: Request) -> Principal:
     """Who sends it; raises AuthenticationError (401)."""
-    access = context_of(request).access
+    return await principal_by(context_of(request).access, request)
+
+
+async def principal_by(access: Access, request: Request) -> Principal:
+    """The same, given who finds it out."""
     until_s: float | None = None
     machine = HandshakeMachine(access.handshake_rules(1.0)._replace(may_name_itself=True), _NOW_S)
     exchanges: dict[Whose, Exchange] = {}

@@ -80,6 +80,12 @@ class FrameDecoder:
         self._needed_bytes = _HEAD_BYTES
         self.has_more = False
 
+    def take_rest(self) -> bytes:
+        """What was fed and not given, which nothing is made of any more: others read on."""
+        rest = bytes(self._tail)
+        self.drop()
+        return rest
+
     def feed(self, data: bytes, frames_max: int = _FRAMES_UNLIMITED) -> list[Frame]:
         """The frames that are whole with ``data``, in order; the first ``frames_max`` if there are more of them.
 

@@ -44,6 +44,8 @@ def test_options_of_a_standalone() -> None:
         (["broker", "-bc", "a.conf"], {}, ("broker", "--config", "a.conf")),
         (["broker"], {"PULSAR_BROKER_CONF": "/b.conf"}, ("broker", "--config", "/b.conf")),
         (["broker"], {"PULSAR_LOG_FORMAT": "JSON"}, ("broker", "--config", "conf/broker.conf", "--log-format", "json")),
+        (["proxy"], {"PULSAR_PROXY_CONF": "p.conf"}, ("proxy", "--config", "p.conf")),
+        (["proxy", "-zk", "z:1"], {}, ("proxy", "--config", "conf/proxy.conf", "--metadata", "zk:z:1")),
         (["bookie"], {}, ("bookie", "--data", "data/bookkeeper", "--config", "conf/bookkeeper.conf")),
         (["autorecovery"], {"BOOKIE_CONF": "r.conf"}, ("autorecovery", "--config", "r.conf")),
         (["tokens", "create", "-s", "me"], {}, ("tokens", "create", "-s", "me")),
@@ -78,7 +80,8 @@ def test_the_shell_of_zookeeper_keeps_its_words() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["proxy"], "the proxy is not built"),
+        (["websocket"], "WebSocket is not built"),
+        (["proxy", "word"], "expected options, not word"),
         (["zookeeper"], "no ZooKeeper in this image"),
         (["nonsense"], "expected one of autorecovery, bookie, broker"),
         (["standalone", "--only-broker"], "not built; expected bin/pulsar broker"),

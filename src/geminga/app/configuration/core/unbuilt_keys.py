@@ -179,8 +179,8 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "HAProxy and forwarded addresses",
-        "a connection that begins with the PROXY header is closed, and addresses are those of the proxy",
-        _keys("haProxyProtocolEnabled webServiceHaProxyProtocolEnabled webServiceTrustXForwardedFor"),
+        "addresses of HTTP are those of the balancer (haProxyProtocolEnabled is for the binary protocol)",
+        _keys("webServiceHaProxyProtocolEnabled webServiceTrustXForwardedFor"),
     ),
     Unbuilt(
         "Skipping of data that can not be read",
@@ -191,8 +191,7 @@ GROUPS: Final = (
         "Other behaviour",
         "it is not there",
         _keys(
-            "unblockStuckSubscriptionEnabled bootstrapNamespaces strictlyVerifySubscriptionName "
-            "strictTopicNameEnabled"
+            "unblockStuckSubscriptionEnabled bootstrapNamespaces strictlyVerifySubscriptionName strictTopicNameEnabled"
         ),
     ),
 )

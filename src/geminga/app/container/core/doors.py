@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from geminga.app.servers.core.open_start import ALLOW_OPEN, OF_BOOKIE, OF_BROKER, OF_STATE
+from geminga.app.servers.core.open_start import ALLOW_OPEN, OF_BOOKIE, OF_BROKER, OF_PROXY, OF_STATE
 
 HOSTS: Final = "gemingaHttpAllowedHosts"
 #: The image's servers, by what whoever reaches them may do.
-_MAY: Final = {"standalone": OF_BROKER, "broker": OF_BROKER, "bookie": OF_BOOKIE, "autorecovery": OF_STATE}
+_MAY: Final = {
+    "standalone": OF_BROKER,
+    "broker": OF_BROKER,
+    "bookie": OF_BOOKIE,
+    "autorecovery": OF_STATE,
+    "proxy": OF_PROXY,
+}
 #: (key of the port of HTTP, its default, path): what answers 200 while the server serves.
 _BROKER_HEALTH: Final = ("webServicePort", "8080", "/admin/v2/brokers/ready")
+_PROXY_HEALTH: Final = ("webServicePort", "8080", "/health")
 _BOOKIE_HEALTH: Final = {
     "bookie": ("httpServerPort", "8080", "/api/v1/bookie/is_ready"),
     "autorecovery": ("httpServerPort", "8080", "/metrics"),
@@ -54,7 +61,7 @@ def open_doors(role: str, values: Mapping[str, str]) -> Doors:
 
 def health_url(role: str, values: Mapping[str, str]) -> str:
     """What the health check asks; empty: the server has no plain port of HTTP, so that its process is what counts."""
-    key, default, path = _BOOKIE_HEALTH.get(role, _BROKER_HEALTH)
+    key, default, path = _PROXY_HEALTH if role == "proxy" else _BOOKIE_HEALTH.get(role, _BROKER_HEALTH)
     if role in _BOOKIE_HEALTH and values.get("httpServerEnabled", "").lower() != "true":
         return ""
     port = values.get(key, default)

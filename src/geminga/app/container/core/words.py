@@ -65,6 +65,10 @@ _BROKER: Final = {
         takes_value=False,
     ),
 }
+_PROXY: Final = options(
+    "config: -c --config\nmetadata: -md --metadata-store -zk --zookeeper-servers\n"
+    ": -cms --configuration-metadata-store -gzk --global-zookeeper-servers -cs --configuration-store-servers"
+)
 _BOOKIE: Final = options("config: -c --conf")
 _INITIALIZE_OLD: Final = {
     "-zk": "--metadata-store",
@@ -74,7 +78,6 @@ _INITIALIZE_OLD: Final = {
 }
 _NO_FUNCTIONS: Final = "functions are not built: none is started (Pulsar's option --no-functions-worker says the same)"
 _ELSEWHERE: Final = {
-    "proxy": "the proxy is not built: clients connect to the brokers, which tell them their advertised addresses",
     "websocket": "brokers serve WebSockets themselves: webSocketServiceEnabled=true",
     "functions-worker": "functions are not built",
     "zookeeper": "there is no ZooKeeper in this image: run ZooKeeper's own (docker.io/library/zookeeper), "
@@ -138,6 +141,16 @@ def _bookie(words: Sequence[str], environment: Mapping[str, str]) -> Call:
     return Call(("bookie", "--data", BOOKIE_DATA, "--config", conf, *_log(environment)), conf, "bookie")
 
 
+def _proxy(words: Sequence[str], environment: Mapping[str, str]) -> Call:
+    program = "bin/pulsar proxy"
+    said = read_options(program, words, _PROXY)
+    _no_more(program, said)
+    conf = said.last("config") or _conf(environment, "PULSAR_PROXY_CONF", "conf/proxy.conf")
+    metadata = said.last("metadata")
+    store = ("--metadata", _store(metadata)) if metadata else ()
+    return Call(("proxy", "--config", conf, *store, *_log(environment)), conf, "proxy", tuple(_notes(program, said)))
+
+
 def _autorecovery(words: Sequence[str], environment: Mapping[str, str]) -> Call:
     said = read_options("bin/pulsar autorecovery", words, _BOOKIE)
     _no_more("bin/pulsar autorecovery", said)
@@ -183,6 +196,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Sequence[str], Mapping[str, str]], Call]
     "bookie": _bookie,
     "broker": _broker,
     "initialize-cluster-metadata": _initialize,
+    "proxy": _proxy,
     "standalone": _standalone,
     "tokens": _tokens,
     "version": _version,

@@ -27,6 +27,7 @@ ALLOW_OPEN: Final = "gemingaAllowOpen"
 #: What strangers may do, by what listens.
 OF_BROKER: Final = "read, write and delete everything"
 OF_BOOKIE: Final = "read all entries, add entries, and fence ledgers, so that their writers lose them"
+OF_PROXY: Final = "read, write and delete what the proxy may at its brokers"
 OF_STATE: Final = "read metrics and state"
 #: The setting of a bookie's host for HTTP, by that of its port.
 HOST_KEYS: Final = {"httpServerPort": "httpServerHost", "prometheusStatsHttpPort": "prometheusStatsHttpAddress"}

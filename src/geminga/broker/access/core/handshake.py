@@ -279,6 +279,16 @@ class HandshakeMachine:
             self._await_expiry(now_s)
         return None  # nobody waits for it any more
 
+    def renewed_unasked(self, verdict: Verdict, now_s: float) -> Step | None:
+        """What was found out about credentials that somebody else had asked for: a broker behind a proxy.
+
+        None: it goes on, until these expire.
+        """
+        if not self.is_connected:
+            return None
+        self.state = State.RENEWING_VERIFYING
+        return self.verdict(verdict, now_s)
+
     def time_passed(self, now_s: float) -> Step | None:
         """It is ``now_s``; None: nothing is due."""
         if self._deadline_s is None or now_s < self._deadline_s:

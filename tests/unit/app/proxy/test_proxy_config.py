@@ -1,0 +1,80 @@
+"""The configuration of a proxy: Pulsar's names and defaults, and what is said of the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.app.configuration.proxy_config import IDLE, UNBUILT, ProxyServerConfig, load_proxy_config
+from geminga.model.errors import ConfigurationError
+from geminga.proxy.config import ProxyConfig
+
+BROKER = "brokerServiceURL=pulsar://b:6650"
+
+
+def test_defaults_are_pulsars_but_for_the_address() -> None:
+    config = load_proxy_config(overrides=[BROKER])
+    assert config.proxy == ProxyConfig(broker_url="pulsar://b:6650")
+    assert config.server == ProxyServerConfig()
+    assert (config.server.port, config.server.web_port, config.server.bind_address) == (6650, 8080, "127.0.0.1")
+    assert config.proxy.allowed_ports == ("6650", "6651")
+    assert config.warnings == ()
+    assert config.metadata is config.authentication is config.tls is None
+
+
+def test_ports_of_tls_and_credentials_have_the_proxys_names() -> None:
+    config = load_proxy_config(
+        overrides=[
+            *("servicePort=", "servicePortTls=6651", "webServicePortTls=8443", "tlsEnabledWithBroker=true"),
+            *("brokerServiceURLTLS=pulsar+ssl://b:6651", "tlsCertificateFilePath=c.pem", "tlsKeyFilePath=k.pem"),
+            *("brokerClientAuthenticationPlugin=token", "brokerClientAuthenticationParameters=token:x"),
+        ]
+    )
+    assert config.tls is not None
+    assert (config.server.port, config.tls.broker_port, config.tls.web_port) == (None, 6651, 8443)
+    assert config.links.uses_tls
+    assert config.links.auth_plugin == "token"
+    assert "token:x" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ([], "neither brokerServiceURL nor metadataStoreUrl is set"),
+        (["tlsEnabledWithBroker=true", BROKER], "neither brokerServiceURLTLS nor metadataStoreUrl"),
+        ([BROKER, "checkActiveBrokers=true"], "metadataStoreUrl, which is not set"),
+        (["metadataStoreUrl=nonsense://"], "metadataStoreUrl"),
+        ([BROKER, "brokerProxyConnectTimeoutMs=0"], "brokerProxyConnectTimeoutMs=0"),
+        ([BROKER, "maxConcurrentInboundConnections=0"], "maxConcurrentInboundConnections=0"),
+        ([BROKER, "authenticationEnabled=true"], "authenticationProviders is empty"),
+        ([BROKER, "servicePortTls=x"], "servicePortTls=x"),
+        (
+            [BROKER, "authenticationEnabled=true", "anonymousUserRole=a", "proxyRoles=p"],
+            "takes none from another",
+        ),
+    ],
+)
+def test_what_can_not_be_is_said_at_the_start(overrides: list[str], told: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load_proxy_config(overrides=overrides)
+    assert told in str(raised.value)
+
+
+def test_what_is_not_built_and_what_nobody_knows_is_named() -> None:
+    asked = [f"{key}=x" for key in UNBUILT if key != "tlsEnabledInProxy"]
+    warnings = load_proxy_config(
+        overrides=[BROKER, *asked, "noSuchKey=1", "forwardAuthorizationCredentials=true"]
+    ).warnings
+    assert len(warnings) == len(asked) + 2
+    assert any("noSuchKey" in warning for warning in warnings)
+    assert (
+        load_proxy_config(overrides=[BROKER, *(f"{key}=" for key in UNBUILT), *(f"{key}=1" for key in IDLE)]).warnings
+        == ()
+    )
+
+
+def test_metrics_are_for_known_ones_as_in_pulsars_proxy() -> None:
+    enabled = [BROKER, "authenticationEnabled=true", "anonymousUserRole=a"]
+    for more, expected in (([], True), (["authenticateMetricsEndpoint=false"], False)):
+        authentication = load_proxy_config(overrides=[*enabled, *more]).authentication
+        assert authentication is not None
+        assert authentication.authenticates_metrics is expected

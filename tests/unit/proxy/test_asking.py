@@ -1,0 +1,123 @@
+"""Requests of one client over links to brokers: how many, and what is left of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.model.errors import ServerError, UnavailableError
+from geminga.proxy import asking, link
+from geminga.proxy.core.targets import AllowedTargets, Target
+from support.worlds.proxy_world import ProxyWorld, Type, in_world
+from support.worlds.scripted_broker import polite
+
+TOPIC = "persistent://public/default/t"
+
+
+class InTurn:
+    """A new broker for each request."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    async def entry(self) -> Target:
+        self.number += 1
+        return Target(f"b{self.number}", 6650)
+
+    async def is_active(self, target: Target) -> bool:
+        return True
+
+    async def web_url(self) -> str:
+        raise UnavailableError("none")
+
+
+async def to_one(host: str, port: int) -> list[str]:
+    return ["proxy"]
+
+
+def spread(world) -> ProxyWorld:
+    return ProxyWorld(
+        world, directory=InTurn(), resolve=to_one, allowed=AllowedTargets(["b*"], ["*"], ["6650"]), keep_alive_s=0
+    )
+
+
+def test_a_client_has_links_to_so_many_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "LINKS_MAX", 3)
+
+    async def story(proxy, new_client) -> None:
+        client = await new_client()
+        client.connect()
+        await client.next()
+        for number in range(3):
+            client.say(Type.LOOKUP, topic=TOPIC, request_id=number)
+            assert (await client.next()).lookupTopicResponse.proxy_through_service_url
+        client.say(Type.LOOKUP, topic=TOPIC, request_id=9)
+        assert "more than 3 brokers" in (await client.next()).lookupTopicResponse.message
+
+    in_world(story, polite, make=spread)
+
+
+def test_a_client_has_so_many_requests_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "REQUESTS_MAX", 2)
+
+    async def story(proxy, new_client) -> None:
+        client = await new_client()
+        client.connect()
+        await client.next()
+        for number in range(3):
+            client.say(Type.LOOKUP, topic=TOPIC, request_id=number)
+        answer = (await client.next()).lookupTopicResponse
+        assert (answer.request_id, answer.error) == (2, ServerError.TOO_MANY_REQUESTS)
+
+    in_world(story, lambda command: [] if command.type == Type.LOOKUP else polite(command))
+
+
+def test_requests_that_come_together_share_a_link_and_one_that_is_lost_is_made_anew() -> None:
+    connects = []
+
+    def script(command) -> list[bytes]:
+        if command.type == Type.CONNECT:
+            connects.append(command)
+        return polite(command)
+
+    async def story(proxy, new_client) -> None:
+        client = await new_client()
+        client.connect()
+        await client.next()
+        for number in range(5):
+            client.say(Type.PARTITIONED_METADATA, topic=TOPIC, request_id=number)
+        assert {(await client.next()).partitionMetadataResponse.request_id for _ in range(5)} == set(range(5))
+        assert len(connects) == 1
+        proxy.world.network.reset_connections(proxy.world.node("proxy"))
+        await proxy.world.sleep(1)
+        client.say(Type.PARTITIONED_METADATA, topic=TOPIC, request_id=7)
+        assert (await client.next()).partitionMetadataResponse.request_id == 7
+        assert len(connects) == 2
+
+    in_world(story, script, make=lambda world: ProxyWorld(world, keep_alive_s=0))
+
+
+def test_a_request_whose_broker_is_silent_has_its_time_and_the_link_goes() -> None:
+    async def story(proxy, new_client) -> None:
+        client = await new_client()
+        client.connect()
+        await client.next()
+        begin_s = proxy.world.now
+        client.say(Type.LOOKUP, topic=TOPIC, request_id=1)
+        assert "within 30 s" in (await client.next()).lookupTopicResponse.message
+        assert proxy.world.now - begin_s == pytest.approx(link.ANSWER_S_MAX, abs=1)
+
+    in_world(story, lambda command: [] if command.type == Type.LOOKUP else polite(command))
+
+
+def test_who_leaves_while_its_broker_is_asked_leaves_nothing() -> None:
+    async def story(proxy, new_client) -> None:
+        for to in ("", "proxy:6650"):
+            client = await new_client()
+            client.connect(to=to)
+            if not to:
+                await client.next()
+                client.say(Type.LOOKUP, topic=TOPIC, request_id=1)
+            await proxy.world.sleep(0.3)
+            client.transport.abort()
+
+    in_world(story, lambda command: [])
