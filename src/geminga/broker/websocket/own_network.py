@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
-from geminga.runtime.ports import Listener, Network, ServerTls
+from geminga.runtime.ports import HeaderRule, Listener, Network, ServerTls
 
 #: Bytes on their way above which a protocol is told to pause, and at which it goes on, unless it sets others.
 HIGH_BYTES: Final = 64 * 1024
@@ -46,10 +46,14 @@ class OwnNetwork:
         port: int,
         *,
         tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        preface: bytes = b"",
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """See ``Network``."""
         if (host, port) not in self._own():
-            return await self._network.connect(protocol_factory, host, port, tls=tls)
+            return await self._network.connect(
+                protocol_factory, host, port, tls=tls, server_name=server_name, preface=preface
+            )
         protocol = protocol_factory()
         near, far = PipeTransport(protocol, None), PipeTransport(self._accept(), self._certificate)
         near.join(far)
@@ -67,10 +71,11 @@ class OwnNetwork:
         keep_free: int = 0,
         refusal: bytes = b"",
         start: bool = True,
+        header: HeaderRule | None = None,
     ) -> Listener:
         """See ``Network``."""
         return await self._network.listen(
-            protocol_factory, host, port, tls=tls, keep_free=keep_free, refusal=refusal, start=start
+            protocol_factory, host, port, tls=tls, keep_free=keep_free, refusal=refusal, start=start, header=header
         )
 
     async def listen_local(
