@@ -16,6 +16,7 @@ from geminga.broker.compaction.ledger import CompactedLedger
 from geminga.broker.compaction.paced import PacedWork
 from geminga.broker.core.compaction.newest import RUNS, NewestMessages, Spill
 from geminga.broker.core.compaction.second_reading import PlacedEntry, SecondReading
+from geminga.managed_ledger.shared.catch_up_turns import CatchUpTurns
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.managed_ledger.shared.ports import OpenLedger
 from geminga.model.errors import StorageError
@@ -34,8 +35,12 @@ if TYPE_CHECKING:
 #: One read.
 READ_ENTRIES: Final = 100
 READ_BYTES: Final = 1 << 20
+#: One read while somebody publishes: what it comes to is written at once, and is synced before what they wait for.
+PACED_READ_BYTES: Final = 256 << 10
 #: Written and not confirmed: more waits.
 WINDOW_BYTES: Final = 1 << 20
+#: The same while somebody publishes.
+PACED_WINDOW_BYTES: Final = 256 << 10
 
 BEGUN: Final = "compaction.ledger_begun"
 WRITTEN: Final = "compaction.ledger_written"
@@ -101,7 +106,7 @@ class CompactionRun:
         topic = self._topic
         ledger = await topic.ledger.attached().create(topic.ledger.persistence, self._metadata())
         crash_point(BEGUN)
-        writer = _Writer(ledger, topic.services.runtime.clock, self._record)
+        writer = _Writer(ledger, topic.services.runtime.clock, self._record, topic.ledger.reader.catch_up)
         second = SecondReading(newest)
         async for entries in self._read():
             await writer.write(await self._work.do(second.kept_of(entries, self._is_hidden)))
@@ -128,22 +133,29 @@ class CompactionRun:
 
     async def _read(self) -> AsyncIterator[Sequence[Entry]]:
         """All entries in order: those that were kept before, and those of the log behind them."""
-        index = 0
+        index = entry_bytes = 0
         while self._before is not None:
-            entries = await self._timely(self._before.at(index, READ_ENTRIES, READ_BYTES))
+            entries = await self._timely(self._before.at(index, *self._at_once(entry_bytes)))
             if not entries:
                 break
             index += len(entries)
+            entry_bytes = _average_bytes(entries)
             yield entries
         ledger = self._topic.ledger
         position = self._first_new()
         while position <= self.through:
-            found = await self._timely(ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES))
+            found = await self._timely(ledger.reader.read_range(position, *self._at_once(entry_bytes)))
             entries = [entry for entry in found if entry.position <= self.through]
             if not entries:
                 raise StorageError(f"{self._topic.name}: nothing can be read at {position}, up to {self.through}")
+            entry_bytes = _average_bytes(entries)
             yield entries
             position = ledger.ledgers.next_position(entries[-1].position)
+
+    def _at_once(self, entry_bytes: int) -> tuple[int, int]:
+        """Entries and bytes of the next read, of entries about as large as that: a bookie looks each of them up."""
+        size_bytes = PACED_READ_BYTES if self._topic.ledger.reader.catch_up.is_limited else READ_BYTES
+        return min(READ_ENTRIES, 1 + size_bytes // entry_bytes if entry_bytes else READ_ENTRIES), size_bytes
 
     async def _timely(self, read: Coroutine[Any, Any, list[Entry]]) -> list[Entry]:
         try:
@@ -179,6 +191,10 @@ class CompactionRun:
         }
 
 
+def _average_bytes(entries: Sequence[Entry]) -> int:
+    return sum(len(entry.data) for entry in entries) // len(entries)
+
+
 async def name_it(cursor: ManagedCursor, horizon: Position, ledger_id: int) -> None:
     """Have the cursor stand at ``horizon`` and name the ledger, durably. Raises StorageError: then nobody knows whether
     it does, but what it does in memory."""
@@ -198,9 +214,20 @@ async def name_it(cursor: ManagedCursor, horizon: Position, ledger_id: int) -> N
 class _Writer:
     """Appends with a bounded window."""
 
-    __slots__ = ("_clock", "_error", "_ledger", "_moved", "_pending_bytes", "_record", "entries", "size_bytes")
+    __slots__ = (
+        "_catch_up",
+        "_clock",
+        "_error",
+        "_ledger",
+        "_moved",
+        "_pending_bytes",
+        "_record",
+        "entries",
+        "size_bytes",
+    )
 
-    def __init__(self, ledger: OpenLedger, clock: Clock, record: CompactionRecord) -> None:
+    def __init__(self, ledger: OpenLedger, clock: Clock, record: CompactionRecord, catch_up: CatchUpTurns) -> None:
+        self._catch_up = catch_up
         self._ledger = ledger
         self._clock = clock
         self._record = record
@@ -230,7 +257,7 @@ class _Writer:
                 self._moved.set()
 
             self._ledger.append(entries, done)
-        await self._wait(WINDOW_BYTES)
+        await self._wait(PACED_WINDOW_BYTES if self._catch_up.is_limited else WINDOW_BYTES)
 
     async def drain(self) -> None:
         """Until all is stored. Raises StorageError."""
