@@ -78,7 +78,7 @@ class TopicFacts(NamedTuple):
     writes: int = 0
     #: A part of the topic holds back entries that are stored: nobody has decided yet what becomes of them.
     held_back: bool = False
-    #: Durable cursors of subscriptions, also of those that are just being made.
+    #: Durable cursors of subscriptions, also of those that are just being made; compaction's counts as one.
     subscriptions: int = 0
     #: Subscriptions in memory: of Readers that are connected, or were and may come back.
     readers: int = 0
