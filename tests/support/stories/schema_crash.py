@@ -51,9 +51,8 @@ class SchemaStory:
         bookie = await LocalBookie.open(node.runtime, "/data", FLUSHED_OFTEN, ledgers=MetadataLiveLedgers(store))
         self.metadata = store
         self.bookkeeper = bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
-        wall_ms = node.runtime.clock.wall_ms
         self.store = (EagerStore if self.names_first else SchemaStore)(store, bookkeeper, SchemaQuorums(1, 1, 1))
-        self.registry = SchemaRegistry(wall_ms, self.store)
+        self.registry = SchemaRegistry(node.runtime.clock, self.store)
         return bookie
 
     async def live(self, node: SimNode, *, is_last: bool) -> None:

@@ -32,10 +32,9 @@ class SchemaWorld:
         self.metadata = MemoryMetadataStore(self.runtime, self.server, self.faults)
         config = BookKeeperConfig(password="of the managed ledgers")
         bookkeeper = BookKeeper(self.runtime, self.metadata, LocalBookiePool({"b": self.bookie}), config)
-        wall_ms = self.runtime.clock.wall_ms
         self.bookkeeper = bookkeeper
         self.store = SchemaStore(self.metadata, bookkeeper, SchemaQuorums(1, 1, 1))
-        self.registry = SchemaRegistry(wall_ms, self.store)
+        self.registry = SchemaRegistry(self.runtime.clock, self.store)
         return self.registry
 
     async def live_ledgers(self) -> set[int]:

@@ -24,7 +24,7 @@ def test_state_is_that_of_the_cursor_ledger(in_world):
         positions = await w.fill(ml, 9)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await acknowledge(cursor, [positions[0], positions[4]])
-        found, source = await recovered(w, ml, await record_of(w))
+        found, source, _ = await recovered(w, ml, await record_of(w))
         assert source.ledger_id == cursor.store.ledger_id
         assert (found.state.mark_delete, found.state.acked.count) == (positions[0], 1)
         assert found.state.is_acknowledged(positions[4])
@@ -38,7 +38,7 @@ def test_state_is_that_of_the_node_without_a_ledger_or_with_one_that_is_gone(in_
         positions = await w.fill(ml, 9)
         for ledger_id in (-1, 987_654):
             record = CursorInfoRecord(ledger_id, positions[3], (), (), {}, {}, 0)
-            found, source = await recovered(w, ml, record)
+            found, source, _ = await recovered(w, ml, record)
             assert (found.state.mark_delete, source) == (positions[3], None)
 
     in_world(scenario)
@@ -50,7 +50,7 @@ def test_state_is_that_of_the_node_if_its_ledger_holds_none(in_world):
         positions = await w.fill(ml, 9)
         empty = await w.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
         record = CursorInfoRecord(empty.ledger_id, positions[2], (), (), {}, {}, 0)
-        found, source = await recovered(w, ml, record)
+        found, source, _ = await recovered(w, ml, record)
         assert (found.state.mark_delete, source) == (positions[2], None)
 
     in_world(scenario)

@@ -52,7 +52,7 @@ class Schemas:
         self._rules = rules
         self._exists = exists
         self.store = SchemaStore(metadata, ledgers.bookkeeper, quorums)
-        self.registry = SchemaRegistry(clock.wall_ms, self.store)
+        self.registry = SchemaRegistry(clock, self.store)
 
     # ---- policies
 

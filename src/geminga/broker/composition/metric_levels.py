@@ -145,13 +145,19 @@ def cursor_rows(topic: Topic) -> Iterator[Row]:
             ("ledger_name", topic.name.managed_ledger_name),
             ("cursor_name", name),
         )
+        node_saves, failed_node_saves = store.node_saves
         yield (
             labels,
             {
                 "pulsar_ml_cursor_nonContiguousDeletedMessagesRange": subscription.cursor.state.acked.range_count,
                 "pulsar_ml_cursor_persistLedgerSucceed": store.saves,
                 "pulsar_ml_cursor_persistLedgerErrors": store.failed_saves,
+                "pulsar_ml_cursor_persistZookeeperSucceed": node_saves,
+                "pulsar_ml_cursor_persistZookeeperErrors": failed_node_saves,
+                # As in Pulsar: by the copies that are written now.
+                "pulsar_ml_cursor_writeLedgerSize": store.written_bytes * topic.ledger.persistence.write_quorum,
                 "pulsar_ml_cursor_writeLedgerLogicalSize": store.written_bytes,
+                "pulsar_ml_cursor_readLedgerSize": store.read_bytes,
             },
         )
 

@@ -213,6 +213,10 @@ class Metrics:
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
         self._add_transactions(page, cluster)
+        schemas = self._broker.used_schemas
+        if schemas is not None:
+            for namespace, said in schemas.registry.operations.metrics():
+                page.add_said(said, (*cluster, ("namespace", namespace)))
         authorization = self._broker.authorization
         if authorization is not None:
             for kind, count in authorization.refused.items():

@@ -7,9 +7,9 @@ and with what is so then, and deletes under the version of the metadata that was
 What goes            When                                     What holds it
 ===================  =======================================  =========================================================
 topic                unused for as long as configured:        clients, writes under way, entries that may not be read
-                     :func:`why_topic_stays`                  yet, subscriptions (or their backlog), Readers, cursors of
-                                                              the broker itself that are behind, retention in force,
-                                                              policies that can not be read
+                     :func:`why_topic_stays`                  yet, subscriptions or compaction (or their backlog),
+                                                              Readers, cursors of the broker itself that are behind,
+                                                              retention in force, policies that can not be read
 its policies,        with the topic, before it                everything that holds the topic; another topic of that
 schemas                                                       name (a partition takes neither with it)
 partitioned topic    with its last partition, if configured   any partition, also one that came before the mark
@@ -78,7 +78,7 @@ class TopicFacts(NamedTuple):
     writes: int = 0
     #: A part of the topic holds back entries that are stored: nobody has decided yet what becomes of them.
     held_back: bool = False
-    #: Durable cursors of subscriptions, also of those that are just being made.
+    #: Durable cursors of subscriptions, also of those that are just being made; compaction's counts as one.
     subscriptions: int = 0
     #: Subscriptions in memory: of Readers that are connected, or were and may come back.
     readers: int = 0

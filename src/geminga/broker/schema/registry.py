@@ -8,7 +8,7 @@ set, and a lost race starts over with what the winner stored. Versions count fro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,7 @@ from geminga.broker.schema.core.identities import Identities
 from geminga.broker.schema.core.storage_format import IndexEntry, Locator, StoredSchema, hash_of, live_versions
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.core.validity import why_invalid
+from geminga.broker.schema.operations import DELETE, GET, PUT, SchemaOperations
 from geminga.broker.schema.store import SchemaStore
 from geminga.model.errors import (
     BadVersionError,
@@ -32,6 +33,7 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.model.topic_name import TopicName
+from geminga.runtime.ports import Clock
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
 if TYPE_CHECKING:
@@ -50,11 +52,12 @@ def schema_id_of(name: TopicName) -> str:
 class SchemaRegistry:
     """See the module."""
 
-    __slots__ = ("_identities", "_store", "_turns", "_wall_ms")
+    __slots__ = ("_identities", "_store", "_turns", "_wall_ms", "operations")
 
-    def __init__(self, wall_ms: Callable[[], int], store: SchemaStore) -> None:
-        self._wall_ms = wall_ms
+    def __init__(self, clock: Clock, store: SchemaStore) -> None:
+        self._wall_ms = clock.wall_ms
         self._store = store
+        self.operations = SchemaOperations(clock.monotonic)
         self._identities = Identities()
         #: Schema id -> its lock, and how many hold or await it.
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
@@ -67,30 +70,34 @@ class SchemaRegistry:
 
     async def latest(self, schema_id: str) -> StoredSchema | None:
         """The newest version; None if there is none or it was deleted."""
-        locator = await self.locator(schema_id)
-        if locator is None or not locator.newest.hash:
-            return None
-        return await self._store.read(locator.newest)
+        with self.operations.timed(GET, schema_id):
+            locator = await self.locator(schema_id)
+            if locator is None or not locator.newest.hash:
+                return None
+            return await self._store.read(locator.newest)
 
     async def get(self, schema_id: str, version: int) -> StoredSchema | None:
         """That version, also if it was deleted since (``is_deleted`` tells the mark itself); None if there is none."""
-        locator = await self.locator(schema_id)
-        for entry in locator.index if locator is not None else ():
-            if entry.version == version:
-                return await self._store.read(entry)
-        return None
+        with self.operations.timed(GET, schema_id):
+            locator = await self.locator(schema_id)
+            for entry in locator.index if locator is not None else ():
+                if entry.version == version:
+                    return await self._store.read(entry)
+            return None
 
     async def live_version(self, schema_id: str, version: int) -> StoredSchema | None:
         """That version; None if there is none, or it is from before the last deletion."""
-        for entry in _since_deletion(await self.locator(schema_id)):
-            if entry.version == version:
-                found = await self._store.read(entry)
-                return None if found.is_deleted else found
-        return None
+        with self.operations.timed(GET, schema_id):
+            for entry in _since_deletion(await self.locator(schema_id)):
+                if entry.version == version:
+                    found = await self._store.read(entry)
+                    return None if found.is_deleted else found
+            return None
 
     async def live(self, schema_id: str) -> Sequence[StoredSchema]:
         """All versions since the last deletion, oldest first."""
-        return await self._live(await self.locator(schema_id))
+        with self.operations.timed(GET, schema_id):
+            return await self._live(await self.locator(schema_id))
 
     async def has_schema(self, schema_id: str) -> bool:
         """Whether there is a version that is not deleted."""
@@ -136,6 +143,12 @@ class SchemaRegistry:
         Raises IncompatibleSchemaError, InvalidSchemaError, StorageError.
         """
         _require_valid(info)
+        with self.operations.timed(PUT, schema_id):
+            return await self._put_if_absent(schema_id, info, strategy, may_add, user)
+
+    async def _put_if_absent(
+        self, schema_id: str, info: SchemaInfo, strategy: Strategy, may_add: bool, user: str
+    ) -> int:
         async with self._turn(schema_id):
             for _ in range(ATTEMPTS_MAX):
                 found = await self._store.locate(schema_id)
@@ -149,7 +162,7 @@ class SchemaRegistry:
                 if not may_add:
                     raise IncompatibleSchemaError("Schema not found and schema auto updating is disabled.")
                 if live:
-                    _require_no(why_incompatible(info, [schema.info for schema in live], strategy))
+                    self._compare(schema_id, why_incompatible(info, [schema.info for schema in live], strategy))
                 version = _next_version(found.locator)
                 stored = SchemaInfo(schema_id, info.type, info.schema, info.properties)
                 schema = StoredSchema(version, stored, self._wall_ms(), user)
@@ -163,7 +176,7 @@ class SchemaRegistry:
         live = await self.live(schema_id)
         if not live and strategy is not Strategy.ALWAYS_COMPATIBLE:
             raise IncompatibleSchemaError("Do not have existing schema.")
-        _require_no(why_incompatible(info, [schema.info for schema in live], strategy))
+        self._compare(schema_id, why_incompatible(info, [schema.info for schema in live], strategy))
 
     async def check_consumer(self, schema_id: str, info: SchemaInfo, strategy: Strategy) -> None:
         """Raise IncompatibleSchemaError unless a consumer with this schema can read the topic."""
@@ -173,7 +186,7 @@ class SchemaRegistry:
         live = await self.live(schema_id)
         if not live:
             raise IncompatibleSchemaError("Topic does not have schema to check")
-        _require_no(why_unfit_for_consumer(info, [schema.info for schema in live], strategy))
+        self._compare(schema_id, why_unfit_for_consumer(info, [schema.info for schema in live], strategy))
 
     # ---- delete
 
@@ -182,6 +195,10 @@ class SchemaRegistry:
 
         Raises BadVersionError.
         """
+        with self.operations.timed(DELETE, schema_id):
+            return await self._mark_deleted(schema_id, user)
+
+    async def _mark_deleted(self, schema_id: str, user: str) -> int | None:
         async with self._turn(schema_id):
             for _ in range(ATTEMPTS_MAX):
                 found = await self._store.locate(schema_id)
@@ -196,10 +213,17 @@ class SchemaRegistry:
 
     async def delete(self, schema_id: str) -> bool:
         """Delete all versions for good, as with the topic; False if there were none."""
-        async with self._turn(schema_id):
-            return await self._store.delete(schema_id)
+        with self.operations.timed(DELETE, schema_id):
+            async with self._turn(schema_id):
+                return await self._store.delete(schema_id)
 
     # ---- inside
+
+    def _compare(self, schema_id: str, reason: str) -> None:
+        """``reason``: why one does not fit; empty: it does."""
+        self.operations.compared(schema_id, is_compatible=not reason)
+        if reason:
+            raise IncompatibleSchemaError(reason)
 
     def _version_of(self, info: SchemaInfo, live: Sequence[StoredSchema]) -> int | None:
         # Most producers bring exactly what is there: no definition is parsed for them.
@@ -262,8 +286,3 @@ def _require_valid(info: SchemaInfo) -> None:
     reason = why_invalid(info)
     if reason:
         raise InvalidSchemaError(reason)
-
-
-def _require_no(reason: str) -> None:
-    if reason:
-        raise IncompatibleSchemaError(reason)

@@ -45,8 +45,8 @@ __all__ = ["PersistentTopic", "Topic"]
 
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
-#: Cursors of the broker's own that keep no topic from being removed as inactive.
-OWN_CURSORS: Final = (DEDUP_CURSOR, COMPACTION_CURSOR)
+#: Cursors that only the broker reads, and that keep no topic from being removed as inactive.
+OWN_CURSORS: Final = (DEDUP_CURSOR,)
 
 
 class KeptByLedger:
@@ -320,10 +320,11 @@ class PersistentTopic(Topic):
             stored_ms_ago=self.services.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
             writes=self.publishing.pending_batches,
             held_back=self.ledger.extent.is_limited,
-            subscriptions=len(cursors) - len(internal),
+            # What was compacted, or is to be, is for readers who come and go: as in Pulsar it counts as one.
+            subscriptions=len(cursors) - len(internal) + (COMPACTION_CURSOR in cursors),
             readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
             backlog=max((c.backlog_count for name, c in cursors.items() if not is_internal_cursor(name)), default=0),
-            # Deduplication's snapshot, and what was compacted, are worth nothing without somebody who reads.
+            # Deduplication's snapshot is worth nothing without somebody who reads.
             internal_backlog=max((c.backlog_count for c in internal if c.name not in OWN_CURSORS), default=0),
         )
 

@@ -15,7 +15,7 @@ from geminga.managed_ledger.rules.cursor_format import batch_records, range_reco
 from geminga.managed_ledger.shared.metadata_io import MetadataNode, cursor_path
 from geminga.managed_ledger.shared.services import StorageServices
 from geminga.metadata.ports import MUST_NOT_EXIST
-from geminga.model.errors import LedgerFencedError
+from geminga.model.errors import LedgerFencedError, StorageError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.wire.managed_ledger import CursorInfoRecord, encode_cursor_info
 
@@ -37,7 +37,17 @@ class NotedCursor(Protocol):
 class CursorNode(MetadataNode):
     """See the module."""
 
-    __slots__ = ("_cursor", "_fenced", "_log_name", "_services", "is_noting", "ledger_id", "noted_active_ms")
+    __slots__ = (
+        "_cursor",
+        "_fenced",
+        "_log_name",
+        "_services",
+        "failed_saves",
+        "is_noting",
+        "ledger_id",
+        "noted_active_ms",
+        "saves",
+    )
 
     def __init__(
         self,
@@ -64,6 +74,8 @@ class CursorNode(MetadataNode):
         self.noted_active_ms = noted_active_ms
         #: A note of the last use is under way.
         self.is_noting = False
+        #: Writes since it was opened that are durable, and that failed.
+        self.saves = self.failed_saves = 0
 
     @property
     def is_use_due(self) -> bool:
@@ -115,6 +127,11 @@ class CursorNode(MetadataNode):
         try:
             await self.put(self._services.metadata, path, encode_cursor_info(record))
         except LedgerFencedError as error:
+            self.failed_saves += 1
             self._fenced(error)
             raise
+        except StorageError:
+            self.failed_saves += 1
+            raise
+        self.saves += 1
         self.noted_active_ms = record.last_active_ms

@@ -21,6 +21,8 @@ class FoundCursor(NamedTuple):
 
     recovered: Recovered
     source: Ledger | None
+    #: Read of it.
+    read_bytes: int = 0
 
 
 async def recover_cursor(
@@ -45,17 +47,21 @@ async def recover_cursor(
     except NoSuchLedgerError:
         _log.error("%s: its ledger %d does not exist", name, record.cursor_ledger_id)
         return FoundCursor(of_node, None)
-    found = await _run(source, recovery(source.last_add_confirmed, log, make, memory_bytes_max=room_bytes))
+    found, read_bytes = await _run(source, recovery(source.last_add_confirmed, log, make, memory_bytes_max=room_bytes))
     if found is None:
         _log.error("%s: no state in its ledger %d", name, record.cursor_ledger_id)
         return FoundCursor(of_node, None)
-    return FoundCursor(found, source)
+    return FoundCursor(found, source, read_bytes)
 
 
 async def _run(
     source: Ledger, steps: Generator[tuple[int, int], Sequence[bytes | None], Recovered | None]
-) -> Recovered | None:
-    """Feed ``rules.cursor_format.recovery`` with entries; damaged and missing ones as None, other errors are raised."""
+) -> tuple[Recovered | None, int]:
+    """Feed ``rules.cursor_format.recovery`` with entries; damaged and missing ones as None, other errors are raised.
+
+    And how many bytes were read.
+    """
+    read_bytes = 0
     try:
         first, last = next(steps)
         while True:
@@ -66,7 +72,8 @@ async def _run(
                 except (CorruptionError, NoSuchEntryError) as error:
                     _log.error("cursor ledger %d: entry %d: %s", source.ledger_id, entry_id, error)
                     payloads.append(None)
+            read_bytes += sum(len(payload) for payload in payloads if payload is not None)
             first, last = steps.send(payloads)
     except StopIteration as stop:
         found: Recovered | None = stop.value
-        return found
+        return found, read_bytes

@@ -85,7 +85,7 @@ class CursorSet:
     async def bring_back(self, name: str, record: CursorInfoRecord, stat: Stat) -> None:
         """A durable cursor whose node has ``record``, at its newest complete state. Raises StorageError."""
         owner, services, shared = self._owner, self._services, self._shared
-        recovered, source = await recover_cursor(
+        recovered, source, read_bytes = await recover_cursor(
             record,
             owner.extent.ledgers,
             services.ledgers,
@@ -107,7 +107,7 @@ class CursorSet:
         )
         store = self._store(cursor, node)
         if source is not None:
-            store.recovered(source, recovered)
+            store.recovered(source, recovered, read_bytes)
         cursor.reading.rewind()
         cursor.advance_if_wanted()
         self.durable[name] = cursor

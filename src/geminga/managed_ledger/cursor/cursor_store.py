@@ -72,6 +72,7 @@ class CursorStore:
         "last_marker_ms",
         "last_switch_ms",
         "persisted_mark_delete",
+        "read_bytes",
         "saves",
         "written_bytes",
     )
@@ -108,6 +109,8 @@ class CursorStore:
         self._is_deleted = False
         #: Since it was opened: saves that are durable and that failed, and bytes of the former.
         self.saves = self.failed_saves = self.written_bytes = 0
+        #: Of the cursor ledger that it was brought back from.
+        self.read_bytes = 0
         #: The newest durable marker, and when it became that (ms since the epoch); None if the node has the state.
         self.last_marker: Position | None = None
         self.last_marker_ms = 0
@@ -116,8 +119,14 @@ class CursorStore:
         #: What a restart would find.
         self.persisted_mark_delete = cursor.state.mark_delete
 
-    def recovered(self, source: Ledger, found: Recovered) -> None:
-        """The state was found in this ledger, with its parts there."""
+    @property
+    def node_saves(self) -> tuple[int, int]:
+        """Writes of the node since it was opened: durable ones, and those that failed."""
+        return self._node.saves, self._node.failed_saves
+
+    def recovered(self, source: Ledger, found: Recovered, read_bytes: int) -> None:
+        """The state was found in this ledger, with its parts there; ``read_bytes`` of it were read for that."""
+        self.read_bytes = read_bytes
         self.last_marker = Position(source.ledger_id, found.marker_entry_id)
         if found.refs:
             self._make_segments().written(source, found.refs)

@@ -390,3 +390,23 @@ def test_a_run_that_is_called_off_before_it_began_leaves_nothing(forgets: bool) 
         assert topic.services.compactions.asked == set()
 
     run_quietly(scenario)
+
+
+def test_a_topic_that_is_compacted_is_not_removed_while_nobody_reads_it() -> None:
+    # Its readers come and go; a compaction of more than a minute was removed under way with its topic.
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(("a", "1"), ("a", "2"))
+        await story.compact()
+        await story.trim()
+        client, story._client = story._client, None
+        assert client is not None
+        client.lose()
+        await seconds(300)
+        assert await story.read() == story.expected()
+        part = await served(story)
+        await part.forget()
+        await seconds(300)
+        assert not world.broker.topics
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS, delete_inactive_topics=True)

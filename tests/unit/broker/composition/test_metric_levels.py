@@ -9,9 +9,12 @@ from geminga.app.servers.metric_settings import metric_levels
 from geminga.broker.composition.metric_levels import MetricLevels
 from geminga.broker.composition.metrics import Metrics
 from geminga.broker.statistics.topics import TopicStatistics
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.model.position import Position
 from geminga.runtime import wait_ms
 from support.house.exposition import Sample, samples
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.policy_levels import topic_of
 
 PARTITION = f"{TOPIC}-partition-3"
 
@@ -55,6 +58,19 @@ def test_consumers_producers_and_cursors_have_series_if_asked_for() -> None:
         assert len(named(page, "pulsar_producer_msg_average_Size")) == 2
         ledgers = {sample.labels["ledger_name"] for sample in named(page, "pulsar_ml_cursor_persistLedgerSucceed")}
         assert "public/default/persistent/topic" in ledgers
+        assert {sample.name.removeprefix("pulsar_ml_cursor_") for sample in named(page, "pulsar_ml_cursor_")} == {
+            "nonContiguousDeletedMessagesRange",
+            "persistLedgerSucceed",
+            "persistLedgerErrors",
+            "persistZookeeperSucceed",
+            "persistZookeeperErrors",
+            "writeLedgerSize",
+            "writeLedgerLogicalSize",
+            "readLedgerSize",
+        }
+        # Made by this process: the node was written, and nothing was read.
+        assert all(sample.value >= 1 for sample in named(page, "pulsar_ml_cursor_persistZookeeperSucceed"))
+        assert all(sample.value == 0 for sample in named(page, "pulsar_ml_cursor_readLedgerSize"))
         assert all(sample.value > 0 for sample in named(page, "geminga_subscription_backlog_bytes"))
 
     run_with_broker(scenario)
@@ -128,3 +144,34 @@ def test_lookups_and_cache_are_counted() -> None:
         assert told["pulsar_broker_lookup_redirects_total"] == told["pulsar_broker_lookup_pending_requests"] == 0
 
     run_with_broker(scenario)
+
+
+def test_a_cursor_tells_what_was_written_of_it_and_read_when_it_was_brought_back() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        await client.subscribe()
+        positions = [Position(*await client.publish(number)) for number in range(6)]
+        cursor = (await topic_of(world)).subscriptions["sub"].cursor
+        cursor.acknowledge(positions[1::2])
+        await cursor.flush()
+
+        def value(metric: str) -> float:
+            (found,) = [
+                sample.value
+                for sample in named(page_of(world, MetricLevels(cursors=True)), f"pulsar_ml_cursor_{metric}")
+                if sample.labels["ledger_name"] == "public/default/persistent/topic"
+            ]
+            return found
+
+        assert value("persistLedgerSucceed") == 1
+        written = value("writeLedgerLogicalSize")
+        assert value("writeLedgerSize") == 2 * written > 0
+        # More than its node takes: the cursor ledger has the state.
+        await world.restart()
+        await topic_of(world)
+        assert value("readLedgerSize") == written
+        assert value("writeLedgerSize") == 0
+
+    ledgers = ManagedLedgerConfig(ensemble_size=2, write_quorum=2, max_ranges_in_metadata=1)
+    run_with_broker(scenario, bookies=2, ledger_config=ledgers)
