@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -34,6 +35,20 @@ def test_texts_go_both_ways(compresses: bool) -> None:
         assert line.peer.protocol.extensions == [] or compresses
 
     run(story)
+
+
+def test_what_goes_through_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        line.peer.say("from the peer")
+        line.socket.send("to the peer")
+        await line.settle()
+
+    with caplog.at_level(logging.DEBUG):
+        run(story)
+    ours = [record.getMessage() for record in caplog.records if not record.name.startswith("websockets.client")]
+    assert not [text for text in ours if "the peer" in text or "Sec-WebSocket" in text]
 
 
 def test_a_message_in_pieces_is_one() -> None:
