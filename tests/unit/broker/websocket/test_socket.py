@@ -180,6 +180,21 @@ def test_silence_ends_it() -> None:
     run(story)
 
 
+def test_who_is_sent_something_is_not_silent() -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        for after_s in (290, 580, 870):
+            line.socket.send("x")
+            await line.settle()
+            line.look(after_s)
+        assert line.socket.is_open
+        line.look(870 + 301)
+        assert not line.socket.is_open
+
+    run(story)
+
+
 def test_pings_go_out_as_often_as_is_set() -> None:
     async def story() -> None:
         line = Line(SocketLimits(1000, idle_s=0.0, ping_s=30.0))
