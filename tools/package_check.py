@@ -36,6 +36,7 @@ INSIDES: Final = (
     "tests/integration/rest/test_http_connection.py",
     "tests/integration/rest/test_server.py",
     "tests/unit/broker/rest",
+    "tests/unit/broker/websocket/test_socket.py",
 )
 
 STORY: Final = """

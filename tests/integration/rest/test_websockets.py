@@ -8,10 +8,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -339,6 +342,30 @@ def test_dead_letters_go_where_the_socket_says(opened: Opens, namespace: str, to
     for _ in range(2):
         tell(consumer, type="negativeAcknowledge", messageId=told(consumer)["messageId"])
     assert payload_of(told(letters)) == "poison"
+
+
+def test_encrypted_messages_are_handed_on_as_they_came_where_that_is_asked_for(
+    opened: Opens, topic: str, client: pulsar.Client, tmp_path: Path
+) -> None:
+    pair = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = tmp_path / "public.pem"
+    kind = serialization.PublicFormat.SubjectPublicKeyInfo
+    public.write_bytes(pair.public_key().public_bytes(serialization.Encoding.PEM, kind))
+    consumer = opened(f"v2/consumer/{topic}/s?cryptoFailureAction=CONSUME")
+    official = client.create_producer(
+        topic.replace("/", "://", 1),
+        encryption_key="key-1",
+        crypto_key_reader=pulsar.CryptoKeyReader(str(public), ""),
+        compression_type=pulsar.CompressionType.LZ4,
+    )
+    official.send(b"secret")
+    message = told(consumer)
+    assert b"secret" not in base64.b64decode(message["payload"])
+    context = message["encryptionContext"]
+    assert list(context["keys"]) == ["key-1"]
+    assert context["compressionType"] == "LZ4"
+    assert context["uncompressedMessageSize"] == 6
+    assert len(base64.b64decode(context["param"])) == 12
 
 
 def test_statistics_tell_of_sockets(opened: Opens, broker: Standalone, topic: str) -> None:

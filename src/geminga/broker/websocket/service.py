@@ -33,6 +33,7 @@ from geminga.broker.websocket.sessions import (
 from geminga.broker.websocket.socket import SharedRoom, SocketLimits, Upgrade, WebSocket
 from geminga.client import Client, PulsarException
 from geminga.model.errors import AuthenticationError, AuthorizationError, UnavailableError
+from geminga.model.topic_name import DEFAULT_NAMESPACE
 from geminga.runtime import Clock, Raised, attempt_await, get_logger, next_turn, spawn
 from geminga.runtime.frame_room import FrameRoom, UnreadResponses
 
@@ -46,6 +47,9 @@ PUBLISHED_BYTES_MAX: Final = 64 * 1024 * 1024
 #: Seconds between two looks at all sockets, and between two times that rights are asked about.
 LOOK_S: Final = 1.0
 RIGHTS_S: Final = 10.0
+#: Sockets that are looked at in one turn of the loop, and into how many turns a second is cut for them.
+LOOKED_AT_PER_TURN: Final = 200
+LOOK_TURNS: Final = 100
 #: Sockets that are asked about in one turn of the loop.
 ASKED_PER_TURN: Final = 100
 #: Seconds of an interval of ``proxy-stats/metrics``; Pulsar's.
@@ -112,6 +116,8 @@ class SocketService:
         self._timer: asyncio.TimerHandle | None = None
         #: Until when it is looked at the sockets though there are none: what was is told for a while.
         self._look_until_s = 0.0
+        #: Those that this look has before it.
+        self._to_look_at: list[_Member] = []
         self._is_closed = False
         #: Done when the last is gone, while it closes.
         self._emptied: asyncio.Future[None] | None = None
@@ -216,7 +222,8 @@ class SocketService:
             self._emptied.set_result(None)
 
     def _counts_of(self, topic: str) -> SocketCounts:
-        namespace = "/".join(topic.partition("://")[2].split("/")[:2])
+        words = topic.rpartition("://")[2].split("/")
+        namespace = "/".join(words[:2]) if len(words) > 2 else DEFAULT_NAMESPACE
         return self._counts.setdefault(namespace, SocketCounts())
 
     # ---- sockets
@@ -244,19 +251,19 @@ class SocketService:
 
     # ---- time
 
-    def _look_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+    def _look_later(self, after_s: float = LOOK_S) -> None:
+        self._timer = asyncio.get_running_loop().call_later(after_s, self._look)
 
     def _look(self) -> None:
         self._timer = None
+        self._to_look_at = self._to_look_at or list(self._members)
         loop_s, now_s = asyncio.get_running_loop().time(), self._clock.monotonic()
-        for member in list(self._members):
-            socket, until_s = member.socket, member.admitted.until_s
-            if socket is None:
-                continue
-            if until_s is not None and now_s >= until_s and socket.is_open:
-                socket.close(*close_reason(ErrorCode.NOT_AUTHENTICATED, "the credentials have expired"))
-            socket.look(loop_s)
+        for member in self._to_look_at[-LOOKED_AT_PER_TURN:]:
+            self._look_at(member, loop_s, now_s)
+        del self._to_look_at[-LOOKED_AT_PER_TURN:]
+        if self._to_look_at:
+            self._look_later(LOOK_S / LOOK_TURNS)
+            return
         if now_s >= self._rights_due_s and self._asking is None:
             self._rights_due_s = now_s + RIGHTS_S
             self._asking = spawn(self._ask_again(), name="rights of sockets")
@@ -267,6 +274,14 @@ class SocketService:
             self._look_until_s = now_s + 2 * INTERVAL_S
         if now_s < self._look_until_s:
             self._look_later()
+
+    def _look_at(self, member: _Member, loop_s: float, now_s: float) -> None:
+        socket, until_s = member.socket, member.admitted.until_s
+        if socket is None:
+            return
+        if until_s is not None and now_s >= until_s and socket.is_open:
+            socket.close(*close_reason(ErrorCode.NOT_AUTHENTICATED, "the credentials have expired"))
+        socket.look(loop_s)
 
     async def _ask_again(self) -> None:
         """Who lost its right is sent away. Where nothing can be found out now, the next time will tell."""

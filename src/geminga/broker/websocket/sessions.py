@@ -8,6 +8,7 @@ the peer does not take stays where it was.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 #: Messages that are sent in one turn of the loop.
-MESSAGES_PER_TURN: Final = 32
+MESSAGES_PER_TURN: Final = 10
 #: Acknowledgments of a socket that the client has not taken yet; beyond, it is not read.
 OPERATIONS_MAX: Final = 1000
 #: Ids that a socket in pull mode acknowledges by what it was told: of several topics, say. Those of one topic say all
@@ -274,7 +275,7 @@ class ProducerSession(SocketSession):
 # ---- consumers and readers
 
 
-class _ReceivingSession(SocketSession):
+class _ReceivingSession(SocketSession, ABC):
     """Sends what comes while its window is open and its peer takes it."""
 
     def __init__(self, topic: str, peer: str, counts: SocketCounts) -> None:
@@ -342,20 +343,20 @@ class _ReceivingSession(SocketSession):
 
     # ---- of what it reads
 
-    def _is_window_open(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _is_window_open(self) -> bool: ...
 
-    def _receive_now(self) -> Message[bytes] | None:
-        raise NotImplementedError
+    @abstractmethod
+    def _receive_now(self) -> Message[bytes] | None: ...
 
-    def _receive(self) -> Awaitable[Message[bytes]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _receive(self) -> Awaitable[Message[bytes]]: ...
 
-    def _sent(self, told_id: str, message_id: MessageId) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _sent(self, told_id: str, message_id: MessageId) -> None: ...
 
-    async def _close_source(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _close_source(self) -> None: ...
 
 
 class ConsumerSession(_ReceivingSession):

@@ -141,6 +141,7 @@ class WebSocket(asyncio.Protocol):
         "_above",
         "_close_sent_s",
         "_half",
+        "_has_sent",
         "_heard_s",
         "_hold",
         "_message",
@@ -177,8 +178,10 @@ class WebSocket(asyncio.Protocol):
         self._half: HalfFrame | None = None
         #: When the message began that is not whole; None: there is none.
         self._message_since_s: float | None = None
-        #: When something came, or was taken.
+        #: When something came, or was sent or taken as of the last look.
         self._heard_s = now_s
+        #: Since the last look.
+        self._has_sent = False
         self._ping_sent_s = now_s
         #: None: it is open.
         self._close_sent_s: float | None = None
@@ -373,6 +376,7 @@ class WebSocket(asyncio.Protocol):
     def send(self, text: str) -> None:
         """One message; nothing once it is closed."""
         if self._protocol.state is State.OPEN and self.transport is not None:
+            self._has_sent = True
             self._protocol.send_text(text.encode())
             self._flush()
 
@@ -414,9 +418,9 @@ class WebSocket(asyncio.Protocol):
         unread_bytes = transport.get_write_buffer_size()
         if unread_bytes < self._unread_bytes or not unread_bytes:
             self._unread_since_s = now_s
-            if self._unread_bytes:
+            if self._unread_bytes or self._has_sent:
                 self._heard_s = now_s
-        self._unread_bytes = unread_bytes
+        self._has_sent, self._unread_bytes = False, unread_bytes
         limits = self._room.limits
         if now_s - self._unread_since_s >= STALLED_S_MAX:
             self.abort()

@@ -13,12 +13,17 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
+from websockets.datastructures import Headers
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
 
 from geminga.broker.rest.http.http_connection import HttpConnection
 from support.house.source_tree import ROOT
 
 
-@pytest.mark.parametrize("package", ["uvicorn", "h11"])
+@pytest.mark.parametrize("package", ["uvicorn", "h11", "websockets"])
 def test_version_is_of_the_range_whose_ends_were_read(package: str) -> None:
     """``make package`` runs these tests with the lowest and with the highest one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -73,6 +78,41 @@ def test_parser_tells_what_it_waits_for() -> None:
     connection.receive_data(b"ngth: 1\r\n\r\n")
     assert isinstance(connection.next_event(), h11.Request)
     assert connection.their_state is h11.SEND_BODY
+
+
+def test_connection_that_is_given_away_leaves_no_word_of_uvicorns() -> None:
+    source = inspect.getsource(RequestResponseCycle.run_asgi)
+    # What ends without an answer is told, unless whoever asked is gone: so a cycle says that was given away.
+    assert source.count("not self.disconnected") == 2
+    assert "self.disconnected = False" in inspect.getsource(RequestResponseCycle.__init__)
+    assert "self.message_event = message_event" in inspect.getsource(RequestResponseCycle.__init__)
+    assert "self.access_log = " in inspect.getsource(H11Protocol.__init__)
+    assert "if self._should_upgrade():" in inspect.getsource(H11Protocol.handle_events)
+    assert inspect.signature(HttpConnection._should_upgrade) == inspect.signature(H11Protocol._should_upgrade)
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nearly")
+    assert isinstance(connection.next_event(), h11.Request)
+    assert isinstance(connection.next_event(), h11.EndOfMessage)
+    assert connection.next_event() is h11.PAUSED
+    assert connection.trailing_data == (b"early", False)
+
+
+def test_frames_of_the_library_are_read_as_here() -> None:
+    protocol = ServerProtocol(state=State.OPEN)
+    assert isinstance(protocol.reader.buffer, bytearray)
+    protocol.receive_data(b"\x81\x85\0\0\0\0hel")
+    assert protocol.events_received() == []
+    assert len(protocol.reader.buffer) == 3
+    protocol.receive_data(b"lo")
+    (frame,) = protocol.events_received()
+    assert isinstance(frame, Frame)
+    assert (frame.opcode, bytes(frame.data), frame.fin) == (Opcode.TEXT, b"hello", True)
+    protocol.fail(1000)
+    # The end of the stream is an empty text.
+    assert protocol.data_to_send()[-1] == b""
+    waiting = ServerProtocol()
+    waiting.receive_data(Request("/", Headers(Host="x")).serialize())
+    assert isinstance(waiting.events_received()[0], Request)
 
 
 def test_configuration_takes_the_limits_that_are_set() -> None:

@@ -12,7 +12,7 @@ from geminga.broker.websocket.clients import Caller, Carried, carried_by
 from geminga.broker.websocket.core.parameters import consumer_parameters, producer_parameters, reader_parameters
 from geminga.broker.websocket.opening import OpeningError
 from geminga.broker.websocket.room import PublishRoom
-from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, RIGHTS_S
+from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN, RIGHTS_S
 from geminga.broker.websocket.sessions import OPERATIONS_MAX
 from geminga.model.errors import AuthorizationError, UnavailableError
 from support.worlds.broker_world import BrokerWorld, run_with_broker
@@ -244,6 +244,19 @@ def test_every_socket_is_asked_about_again() -> None:
         assert asked == set(range(250))
 
     with_sockets(story, sockets_max=250)
+
+
+def test_every_socket_is_looked_at() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        until_s = world.runtime.clock.monotonic() + 5
+        count = 3 * LOOKED_AT_PER_TURN
+        admitted = sockets.admitted(until_s=until_s)
+        peers = [await sockets.socket(sockets.service.open_ping(admitted)) for _ in range(count)]
+        await pause(5 + 3 * LOOK_S)
+        assert {peer.protocol.close_rcvd.code for peer in peers if peer.protocol.close_rcvd} == {4005}
+        assert all(peer.protocol.close_rcvd for peer in peers)
+
+    with_sockets(story, sockets_max=1000)
 
 
 def test_broker_itself_sends_away_who_lost_a_right() -> None:

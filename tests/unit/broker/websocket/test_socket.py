@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -34,6 +35,20 @@ def test_texts_go_both_ways(compresses: bool) -> None:
         assert line.peer.protocol.extensions == [] or compresses
 
     run(story)
+
+
+def test_what_goes_through_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        line.peer.say("from the peer")
+        line.socket.send("to the peer")
+        await line.settle()
+
+    with caplog.at_level(logging.DEBUG):
+        run(story)
+    ours = [record.getMessage() for record in caplog.records if not record.name.startswith("websockets.client")]
+    assert not [text for text in ours if "the peer" in text or "Sec-WebSocket" in text]
 
 
 def test_a_message_in_pieces_is_one() -> None:
@@ -161,6 +176,21 @@ def test_silence_ends_it() -> None:
         assert line.heard.is_lost
         assert line.peer.protocol.close_rcvd is not None
         assert (line.peer.protocol.close_rcvd.code, line.peer.protocol.close_rcvd.reason) == (1001, "Idle Timeout")
+
+    run(story)
+
+
+def test_who_is_sent_something_is_not_silent() -> None:
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        for after_s in (290, 580, 870):
+            line.socket.send("x")
+            await line.settle()
+            line.look(after_s)
+        assert line.socket.is_open
+        line.look(870 + 301)
+        assert not line.socket.is_open
 
     run(story)
 

@@ -25,7 +25,6 @@ from geminga.broker.rest.calls.requests import (
     authorization_of,
     context_of,
     json_response,
-    path_text,
     subscription_name,
     topic_of,
 )
@@ -95,7 +94,7 @@ async def consumer(request: Request) -> Response:
 
 async def topics_consumer(request: Request) -> Response:
     """A socket that receives from several topics, named or by a pattern."""
-    subscription = path_text(request, "path_subscription")
+    subscription = subscription_name(request)
     given, about = consumer_parameters(request.query_params), topics_parameters(request.query_params)
     if about.pattern:
         # What somebody may do in all of the namespace; of single topics the brokers are asked again.
@@ -265,7 +264,7 @@ ROUTES: Final = [
         for route in (
             Route(f"{version}/producer/{_TOPIC}", producer, methods=["GET"], needs=TopicOperation.PRODUCE),
             Route(
-                f"{version}/consumer/{_TOPIC}/{{path_subscription}}",
+                f"{version}/consumer/{_TOPIC}/{{form_subscription}}",
                 consumer,
                 methods=["GET"],
                 needs=TopicOperation.CONSUME,
@@ -274,9 +273,9 @@ ROUTES: Final = [
             Route(f"{version}/pingpong", ping, methods=["GET"], needs=_NO_TOPIC),
         )
     ),
-    Route("/ws/v3/consumer/{path_subscription}", topics_consumer, methods=["GET"], needs=_EACH_TOPIC),
+    Route("/ws/v3/consumer/{form_subscription}", topics_consumer, methods=["GET"], needs=_EACH_TOPIC),
     Route(f"/ws/producer/{_OLD_TOPIC}", with_cluster, methods=["GET"], needs=_NO_TOPIC),
-    Route(f"/ws/consumer/{_OLD_TOPIC}/{{path_subscription}}", with_cluster, methods=["GET"], needs=_NO_TOPIC),
+    Route(f"/ws/consumer/{_OLD_TOPIC}/{{form_subscription}}", with_cluster, methods=["GET"], needs=_NO_TOPIC),
     Route(f"/ws/reader/{_OLD_TOPIC}", with_cluster, methods=["GET"], needs=_NO_TOPIC),
 ]
 STATISTICS: Final = [
