@@ -276,6 +276,18 @@ def test_topics_that_are_not_persistent_are_listed_and_deleted_wherever_they_are
     producers = [client.create_producer(name) for name in names]
     assert {owner_of(second, name) for name in names} == {first.service_url, second.service_url}
     for broker in (first, second):
+        # Their policies are those of the cluster, whoever is asked and wherever they are.
+        name = next(name for name in names if owner_of(broker, name) == broker.service_url)
+        path = f"/admin/v2/{name.replace('://', '/')}/maxProducers"
+        for asked in (first, second):
+            # The broker that has the topic hears of it a moment later.
+            ask(asked, "POST", path, 1)
+            while not is_busy(client, name):
+                pass
+            ask(asked, "DELETE", path)
+            while is_busy(client, name):
+                pass
+        assert refusal(second, "GET", "/admin/v2/non-persistent/public/passing/nowhere/maxProducers")[0] == 404
         assert sorted(ask(broker, "GET", "/admin/v2/non-persistent/public/passing")) == names
         assert sorted(ask(broker, "GET", "/admin/v2/namespaces/public/passing/topics?mode=ALL")) == names
         there = quiet_client(broker.service_url, tmp_path)
@@ -294,6 +306,16 @@ def test_topics_that_are_not_persistent_are_listed_and_deleted_wherever_they_are
         ask(second, "DELETE", f"/admin/v2/{name.replace('://', '/')}")
     ask(second, "DELETE", "/admin/v2/namespaces/public/passing")
     assert "public/passing" not in ask(first, "GET", "/admin/v2/namespaces/public")
+
+
+def is_busy(client: pulsar.Client, name: str) -> bool:
+    """Whether the topic takes no producer more."""
+    try:
+        client.create_producer(name).close()
+    except pulsar.PulsarException as error:
+        assert "ProducerBusy" in str(error)
+        return True
+    return False
 
 
 def refusal(broker: BrokerProcess, method: str, path: str, body: object = None) -> tuple[int, str]:

@@ -172,28 +172,32 @@ def test_properties_and_schemas_travel_and_what_is_refused_says_why(tmp_path: Pa
         assert not [topic for topic in topics if topic.endswith(("uneven-partition-2", "uneven-partition-3"))]
 
 
-@pytest.mark.long
-def test_policies_for_all_clusters_hold_in_both_and_others_in_one(tmp_path: Path) -> None:
+def policies_go_both_ways(brokers: dict[str, StandaloneProcess]) -> None:
     """1. Set in one, from either side. 2. The other follows. 3. Removed: it follows. 4. Topic deleted: they go here."""
 
-    def applied(name: str, query: str = "applied=true") -> str:
-        return ask(brokers[name], "GET", f"{TOPICS}/t/maxConsumers?{query}")[1]
+    def told(name: str, query: str = "isGlobal=true") -> str:
+        return ask(brokers[name], "GET", f"{TOPICS}/policies/maxConsumers?{query}")[1]
 
+    for name in NAMES:
+        assert ask(brokers[name], "PUT", f"{TOPICS}/policies")[0] in (204, 409)
+    for setter, follower, value in (("east", "west", 7), ("west", "east", 8)):
+        assert ask(brokers[setter], "POST", f"{TOPICS}/policies/maxConsumers?isGlobal=true", value)[0] == 204
+        while told(follower) != str(value):
+            pass
+    assert ask(brokers["east"], "POST", f"{TOPICS}/policies/maxConsumers", 3)[0] == 204
+    assert ask(brokers["west"], "DELETE", f"{TOPICS}/policies/maxConsumers?isGlobal=true")[0] == 204
+    while told("east"):
+        pass
+    assert (told("east", "applied=true"), told("west", "applied=true")) == ("3", "0")
+    assert ask(brokers["east"], "POST", f"{TOPICS}/policies/maxConsumers?isGlobal=true", 9)[0] == 204
+    while told("west") != "9":
+        pass
+    assert ask(brokers["east"], "DELETE", f"{TOPICS}/policies?force=true")[0] == 204
+    assert ask(brokers["west"], "POST", f"{TOPICS}/policies/maxProducers?isGlobal=true", 2)[0] == 204
+    assert told("west") == "9"
+
+
+@pytest.mark.long
+def test_policies_for_all_clusters_hold_in_both_and_others_in_one(tmp_path: Path) -> None:
     with clusters(tmp_path) as brokers:
-        for name in NAMES:
-            assert ask(brokers[name], "PUT", f"{TOPICS}/t")[0] in (204, 409)
-        for setter, follower, value in (("east", "west", 7), ("west", "east", 8)):
-            assert ask(brokers[setter], "POST", f"{TOPICS}/t/maxConsumers?isGlobal=true", value)[0] == 204
-            while applied(follower) != str(value):
-                pass
-        assert ask(brokers["east"], "POST", f"{TOPICS}/t/maxConsumers", 3)[0] == 204
-        assert ask(brokers["west"], "DELETE", f"{TOPICS}/t/maxConsumers?isGlobal=true")[0] == 204
-        while applied("east", "isGlobal=true"):
-            pass
-        assert (applied("east"), applied("west")) == ("3", "0")
-        assert ask(brokers["east"], "POST", f"{TOPICS}/t/maxConsumers?isGlobal=true", 9)[0] == 204
-        while applied("west") != "9":
-            pass
-        assert ask(brokers["east"], "DELETE", f"{TOPICS}/t?force=true")[0] == 204
-        assert ask(brokers["west"], "POST", f"{TOPICS}/t/maxProducers?isGlobal=true", 2)[0] == 204
-        assert (applied("west"), applied("west", "isGlobal=true")) == ("9", "9")
+        policies_go_both_ways(brokers)

@@ -13,7 +13,17 @@ from tools.standalone_process import StandaloneProcess
 
 from geminga.client import CompressionType, InitialPosition, blocking
 from geminga.client.schema import AvroSchema
-from integration.test_geo_replication import NAMES, NAMESPACE, SETTINGS, TOPICS, V1, V2, ask, received
+from integration.test_geo_replication import (
+    NAMES,
+    NAMESPACE,
+    SETTINGS,
+    TOPICS,
+    V1,
+    V2,
+    ask,
+    policies_go_both_ways,
+    received,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -74,6 +84,10 @@ def test_messages_partitions_and_schemas_go_both_ways_once(brokers: dict[str, St
             typed = client.subscribe("typed", "s", schema=AvroSchema(V2), initial_position=InitialPosition.Earliest)
             found = {value.name: value.city for value in (typed.receive(30_000).value() for _ in range(2))}
             assert found == {"east": "", "west": "w"}
+
+
+def test_policies_of_topics_for_all_clusters_go_both_ways(brokers: dict[str, StandaloneProcess]) -> None:
+    policies_go_both_ways(brokers)
 
 
 def test_what_is_published_while_the_other_cluster_is_away_comes_once_when_it_is_back(

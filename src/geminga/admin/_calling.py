@@ -19,6 +19,10 @@ REQUESTS_MAX: Final = 16
 V = TypeVar("V")
 
 
+#: Policies whose request has no body: whatever it said they would be on.
+SWITCHED_ON: Final = ("dispatcherPauseOnAckStatePersistent",)
+
+
 class BlockingCalls:
     """Calls that wait."""
 
@@ -95,25 +99,34 @@ class PolicyRow(NamedTuple):
         place = _paths.topic(owner) if self.owner == "topic" else f"namespaces/{_paths.namespace(owner)}"
         return f"/admin/v2/{place}/{self.path}"
 
-    def getting(self, owner: str, *, applied: bool) -> Request:
-        """Raises ValueError where the level above can not be asked along."""
+    def getting(self, owner: str, *, applied: bool, for_all: bool = False) -> Request:
+        """Raises ValueError where the level above, or that of all clusters, can not be asked along."""
         if applied and not self.can_be_applied:
             raise ValueError("applied=True is for topics: a namespace is answered with what it sets itself")
-        query = {"applied": applied} if self.can_be_applied else None
-        return Request("GET", self.path_of(owner), query, is_text=self.is_plain)
+        query: dict[str, object] = {"applied": applied} if self.can_be_applied else {}
+        return Request("GET", self.path_of(owner), {**query, **self._of_all(for_all)} or None, is_text=self.is_plain)
 
-    def setting(self, owner: str, value: object) -> Request:
-        """In the body, or in the query where Pulsar has it so."""
-        path = self.path_of(owner)
+    def setting(self, owner: str, value: object, *, for_all: bool = False) -> Request:
+        """In the body, or in the query where Pulsar has it so. Raises ValueError for what no request says."""
+        path, query = self.path_of(owner), self._of_all(for_all)
+        if self.path in SWITCHED_ON and not value:
+            raise ValueError(f"{self.path} is switched on by True, and off by remove(): no request says {value!r}")
         if self.in_query:
-            return Request(self.set_by, path, {self.in_query: value})
-        return Request(self.set_by, path, text=str(value)) if self.is_plain else Request(self.set_by, path, body=value)
+            return Request(self.set_by, path, {self.in_query: value, **query})
+        if self.is_plain:
+            return Request(self.set_by, path, query or None, text=str(value))
+        return Request(self.set_by, path, query or None, body=value)
 
-    def removing(self, owner: str) -> Request:
+    def removing(self, owner: str, *, for_all: bool = False) -> Request:
         """Raises ValueError where there is no such request."""
         if not self.is_removable:
             raise ValueError("this policy can be set to something else, and not be removed")
-        return Request("DELETE", self.path_of(owner))
+        return Request("DELETE", self.path_of(owner), self._of_all(for_all) or None)
+
+    def _of_all(self, for_all: bool) -> dict[str, object]:
+        if for_all and self.owner != "topic":
+            raise ValueError("for_all_clusters=True is for topics: a namespace's policies are those of its cluster")
+        return {"isGlobal": True} if for_all else {}
 
 
 class BlockingPolicy(BlockingCalls, Generic[V]):
@@ -125,21 +138,22 @@ class BlockingPolicy(BlockingCalls, Generic[V]):
         super().__init__(caller)
         self._row = row
 
-    def get(self, owner: str, *, applied: bool = False) -> V | None:
+    def get(self, owner: str, *, applied: bool = False, for_all_clusters: bool = False) -> V | None:
         """What ``owner`` sets; None: nothing. Raises AdminError.
 
-        ``applied``: else what holds for it, of the level above; topics alone, else ValueError.
+        ``applied``: else what holds for it, of the level above; ``for_all_clusters``: what it sets for all of them,
+        which counts less than what it sets for one. Both are for topics alone, else ValueError.
         """
-        found: V | None = self._ask(self._row.getting(owner, applied=applied))
+        found: V | None = self._ask(self._row.getting(owner, applied=applied, for_all=for_all_clusters))
         return found
 
-    def set(self, owner: str, value: V) -> None:
-        """Have it set this. Raises AdminError."""
-        self._ask(self._row.setting(owner, value))
+    def set(self, owner: str, value: V, *, for_all_clusters: bool = False) -> None:
+        """Have it set this. Raises AdminError; ValueError where that can not be."""
+        self._ask(self._row.setting(owner, value, for_all=for_all_clusters))
 
-    def remove(self, owner: str) -> None:
+    def remove(self, owner: str, *, for_all_clusters: bool = False) -> None:
         """Have it set nothing, so that the level above counts. Raises AdminError; ValueError where that can not be."""
-        self._ask(self._row.removing(owner))
+        self._ask(self._row.removing(owner, for_all=for_all_clusters))
 
 
 class Policy(AsyncCalls, Generic[V]):
@@ -151,21 +165,22 @@ class Policy(AsyncCalls, Generic[V]):
         super().__init__(lanes)
         self._row = row
 
-    async def get(self, owner: str, *, applied: bool = False) -> V | None:
+    async def get(self, owner: str, *, applied: bool = False, for_all_clusters: bool = False) -> V | None:
         """What ``owner`` sets; None: nothing. Raises AdminError.
 
-        ``applied``: else what holds for it, of the level above; topics alone, else ValueError.
+        ``applied``: else what holds for it, of the level above; ``for_all_clusters``: what it sets for all of them,
+        which counts less than what it sets for one. Both are for topics alone, else ValueError.
         """
-        found: V | None = await self._ask(self._row.getting(owner, applied=applied))
+        found: V | None = await self._ask(self._row.getting(owner, applied=applied, for_all=for_all_clusters))
         return found
 
-    async def set(self, owner: str, value: V) -> None:
-        """Have it set this. Raises AdminError."""
-        await self._ask(self._row.setting(owner, value))
+    async def set(self, owner: str, value: V, *, for_all_clusters: bool = False) -> None:
+        """Have it set this. Raises AdminError; ValueError where that can not be."""
+        await self._ask(self._row.setting(owner, value, for_all=for_all_clusters))
 
-    async def remove(self, owner: str) -> None:
+    async def remove(self, owner: str, *, for_all_clusters: bool = False) -> None:
         """Have it set nothing, so that the level above counts. Raises AdminError; ValueError where that can not be."""
-        await self._ask(self._row.removing(owner))
+        await self._ask(self._row.removing(owner, for_all=for_all_clusters))
 
 
 class BlockingPolicies(BlockingCalls):

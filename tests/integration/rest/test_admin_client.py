@@ -43,12 +43,12 @@ VALUES: dict[str, Any] = {
     "allowed_clusters": ["standalone"],
     "anti_affinity_group": "apart",
     "max_message_size": 1000,
+    "topic_property_keys_for_metrics": ["team"],
 }
 #: Their features are not built, what they need is not here, or they are told in other words.
 LEFT_OUT = {
-    "entry_filters", "dispatcher_pause_on_ack_state_persistent", "replicator_dispatch_rate", "offload",
-    "bookie_affinity_group", "encryption_required", "subscription_auth_mode",
-    "topic_property_keys_for_metrics", "offload_threshold", "offload_threshold_s", "offload_deletion_lag_ms",
+    "entry_filters", "replicator_dispatch_rate", "offload", "bookie_affinity_group", "subscription_auth_mode",
+    "offload_threshold", "offload_threshold_s", "offload_deletion_lag_ms",
     "schema_auto_update_compatibility_strategy",
 }  # fmt: skip
 
@@ -84,8 +84,23 @@ def test_policies_are_set_and_removed(admin, namespace, policies) -> None:
         if row.is_removable:
             policy.remove(owner)
             assert policy.get(owner) == before, row.name
+        if policies is TOPIC_POLICIES:
+            policy.set(owner, value, for_all_clusters=True)
+            assert policy.get(owner) == before, row.name
+            assert _is_told(policy.get(owner, for_all_clusters=True), value), row.name
+            policy.remove(owner, for_all_clusters=True)
+            assert policy.get(owner, for_all_clusters=True) == before, row.name
         tried += 1
     assert tried >= 17
+
+
+def test_what_no_request_says_is_refused_before_it_is_sent(admin, namespace) -> None:
+    pause = admin.namespace_policies.dispatcher_pause_on_ack_state_persistent
+    with pytest.raises(ValueError, match="remove"):
+        pause.set(namespace, False)
+    for call in (pause.get, pause.remove, lambda owner, **given: pause.set(owner, True, **given)):
+        with pytest.raises(ValueError, match="for topics"):
+            call(namespace, for_all_clusters=True)
 
 
 def test_topics_subscriptions_and_what_is_in_them(admin, broker, namespace) -> None:

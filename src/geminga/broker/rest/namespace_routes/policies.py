@@ -42,6 +42,7 @@ from geminga.broker.rest.calls.requests import (
     nothing_set,
     path_text,
     plain_text,
+    refuse_other_types,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.calls.targets import missing_namespace
@@ -154,6 +155,8 @@ def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Ro
 
     async def write(request: Request) -> Response:
         namespace_of(request)
+        if rest.fixed is not None:
+            refuse_other_types(request)
         value = await json_body(request) if rest.fixed is None else rest.fixed
         if value is None and rest.nothing is Nothing.IS_REFUSED:
             raise RestError(400, NO_BODY)

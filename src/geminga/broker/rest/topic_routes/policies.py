@@ -39,6 +39,7 @@ from geminga.broker.rest.calls.requests import (
     json_response,
     no_content,
     nothing_set,
+    refuse_other_types,
     subscription_name,
     topic_of,
 )
@@ -152,6 +153,8 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
 
     async def write(request: Request) -> Response:
         await _existing_topic(request)
+        if rest.fixed is not None:
+            refuse_other_types(request)
         value = await _value(request, rest.parameter) if rest.fixed is None else rest.fixed
         if value is None and rest.nothing is Nothing.CHANGES_NOTHING:
             return no_content()
