@@ -86,6 +86,8 @@ NO_CALLS: Final = {
     ("GET", "/metrics"): "a text for Prometheus",
     ("GET", "/status.html"): "a text for load balancers",
     ("POST", "/admin/v3/transactions/standings/{coordinator}"): "brokers ask each other",
+    ("GET", "/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/shadowState"): "brokers ask each other",
+    ("PUT", "/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/shadowState"): "brokers tell each other",
 }
 SAMPLES: Final = {
     "topic": "persistent://t/n/x",
