@@ -38,6 +38,14 @@ def test_a_shadow_is_made_named_read_and_goes(rest: Rest, namespace: str, broker
     assert rest.get(f"{there}/subscriptions").json == ["s"]
     assert rest.get(f"{at}/subscriptions").json == []
     assert rest.get(f"{there}/internalStats").json["geminga"]["shadow"]["source"] == source
+    for refused in (
+        rest.put(f"{there}/compaction"),
+        rest.post(f"{there}/terminate"),
+        rest.delete(f"{there}/truncate"),
+        rest.put(f"{there}/offload", {"ledgerId": 1 << 40, "entryId": 0}),
+    ):
+        assert refused.status in (405, 409, 412), refused
+    assert rest.get(f"{there}/stats").json["subscriptions"]["s"]["msgBacklog"] == 0
     assert rest.delete(f"{at}/shadowTopics").status == 204
     assert rest.delete(f"{there}?force=true").status == 204
     assert rest.get(f"{at}/internalStats").json["numberOfEntries"] == 3

@@ -41,7 +41,18 @@ class MovedTo(NamedTuple):
 class Moves:
     """See the module; one of a broker."""
 
-    __slots__ = ("_cluster", "_clusters", "_follow", "_loaded", "_lock", "_metadata", "_part", "_policies", "_watched")
+    __slots__ = (
+        "_cluster",
+        "_clusters",
+        "_follow",
+        "_is_known",
+        "_loaded",
+        "_lock",
+        "_metadata",
+        "_part",
+        "_policies",
+        "_watched",
+    )
 
     def __init__(
         self,
@@ -59,8 +70,9 @@ class Moves:
         self._loaded = loaded
         self._follow = follow
         self._part = part
-        #: None: to be read.
-        self._policies: Document | None = None
+        #: As they were read last, and whether that is what is stored now.
+        self._policies: Document = {}
+        self._is_known = False
         self._watched = False
         self._lock = asyncio.Lock()
 
@@ -70,7 +82,7 @@ class Moves:
         """The same rules of topics, once it is known whether they move. Raises StorageError."""
 
         async def known(name: TopicName) -> TopicRules:
-            if self._policies is None:
+            if not self._is_known:
                 await self._read()
             return await rules(name)
 
@@ -78,9 +90,8 @@ class Moves:
 
     def place_of(self, rules: TopicRules) -> MovedTo | None:
         """Where a topic with these rules moves to; None: it stays."""
-        policies = self._policies or {}
-        urls = policies.get("migratedClusterUrl")
-        if not isinstance(urls, dict) or not (policies.get("migrated") is True or rules[MIGRATED]):
+        urls = self._policies.get("migratedClusterUrl")
+        if not isinstance(urls, dict) or not (self._policies.get("migrated") is True or rules[MIGRATED]):
             return None
         return MovedTo(*(f"{urls.get(key) or ''}" for key in URLS))
 
@@ -89,11 +100,16 @@ class Moves:
             if not self._watched:
                 self._watched = True
                 self._metadata.watch_node(policies_path(self._cluster), self._on_change)
-            if self._policies is None:
-                self._policies = await self._clusters.policies(self._cluster) or {}
+            while not self._is_known:
+                self._is_known = True  # unless it changes meanwhile
+                try:
+                    self._policies = await self._clusters.policies(self._cluster) or {}
+                except StorageError:
+                    self._is_known = False
+                    raise
 
     def _on_change(self, _: Notification) -> None:
-        self._policies = None
+        self._is_known = False
         spawn(self._apply(), name="topics hear whether they move", part=self._part)
 
     async def _apply(self) -> None:
