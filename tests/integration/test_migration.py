@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pulsar
 import pytest
 
 from geminga import Standalone
@@ -12,6 +13,7 @@ from geminga.broker.geo.moves import URLS
 from geminga.broker.rest.namespace_routes.migration import SCHEMES
 from geminga.client import ConsumerType, InitialPosition
 from geminga.client.blocking import connect
+from support.processes.official import quiet_client
 from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
@@ -102,3 +104,25 @@ def test_a_place_that_can_be_none_is_refused(query: str, body: object, status: i
 
 def test_each_address_has_its_scheme() -> None:
     assert len(URLS) == len(SCHEMES) == 4
+
+
+def test_the_official_client_goes_on_there(pair: tuple[Standalone, Standalone], tmp_path: Path) -> None:
+    blue, green = pair
+    rest, there = Rest(blue.web_service_url), Rest(green.web_service_url)
+    client = quiet_client(blue.service_url, tmp_path)
+    consumer = client.subscribe(TOPIC, "s", initial_position=pulsar.InitialPosition.Earliest)
+    producer = client.create_producer(TOPIC)
+    producer.send(b"0")
+    assert rest.post("clusters/standalone/migrate?migrated=true", place_of(green)).status == 204
+    sent = 1
+    while not there.get(f"{AT}/stats").json.get("publishers"):
+        producer.send(b"%d" % sent)
+        sent += 1
+    producer.send(b"%d" % sent)
+    received = []
+    while len(received) <= sent:
+        message = consumer.receive(20_000)
+        received.append(int(message.data()))
+        consumer.acknowledge(message)
+    assert received == [*range(sent + 1)]
+    client.close()

@@ -101,3 +101,31 @@ def test_what_a_source_says_is_asked_by_its_shadows_owner(rest: Rest, namespace:
     assert rest.put(f"persistent/{namespace}/shadow/shadowState", word).status == 204
     assert rest.put(f"persistent/{namespace}/shadow/shadowState", {"listed": 1}).status == 400
     assert rest.get(f"{at}/shadowState?shadow={shadow}").status == 400
+
+
+def test_what_readers_of_the_source_do_not_get_is_not_shown(rest: Rest, namespace: str, broker: Standalone) -> None:
+    source, shadow = (f"persistent://{namespace}/{name}" for name in ("source", "shadow"))
+    at, there = f"persistent/{namespace}/source", f"persistent/{namespace}/shadow"
+    rest.put(at)
+    rest.put(there, {SOURCE: source})
+    rest.put(f"{at}/shadowTopics", [shadow])
+    with connect(broker.service_url) as client:
+        producer = client.create_producer(source)
+        consumer = client.subscribe(shadow, "s", initial_position=InitialPosition.Earliest)
+        producer.send(b"before")
+        with pytest.raises(KeyError), client.transaction() as aborted:
+            producer.send(b"aborted", txn=aborted)
+            raise KeyError
+        with client.transaction() as still_open:
+            producer.send(b"committed", txn=still_open)
+            producer.send(b"behind")
+            assert consumer.receive(5000).data() == b"before"
+            with pytest.raises(PulsarException):
+                consumer.receive(200)
+        assert [consumer.receive(5000).data() for _ in range(2)] == [b"committed", b"behind"]
+        # The same where it is read from what is stored.
+        rest.put(f"{there}/unload")
+        later = client.subscribe(shadow, "later", initial_position=InitialPosition.Earliest)
+        assert [later.receive(5000).data() for _ in range(3)] == [b"before", b"committed", b"behind"]
+        with pytest.raises(PulsarException):
+            later.receive(200)
