@@ -21,13 +21,10 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md
 _GROUPS: Final = "resource groups"
 _PROXY: Final = "there is no proxy"
 _FILTERS: Final = "filters of entries"
-_MIGRATION: Final = "migration to another cluster"
 REFUSED: Final[dict[str, str]] = {
-    "clusters update-cluster-migration": _MIGRATION,
     "namespaces list-cluster": "a path of Pulsar 1",
     "namespaces set-entry-filters": _FILTERS,
     "namespaces set-resource-group": _GROUPS,
-    "namespaces update-migration-state": _MIGRATION,
     "proxy-stats connections": _PROXY,
     "proxy-stats topics": _PROXY,
     "resourcegroups create": _GROUPS,

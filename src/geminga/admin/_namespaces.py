@@ -62,6 +62,31 @@ class Namespaces(AsyncCalls):
         )
         return found
 
+    async def migrate(self, namespace: str, migrated: bool) -> None:
+        """Whether its topics go where the cluster's do. Raises AdminError.
+
+        ``migrated``: true: they go, false: they stay.
+        """
+        await self._ask(Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/migration", body=migrated))
+
+    async def left_topics(self, namespace: str) -> Document:
+        """Counts of what is stored here of one that left the cluster. Raises AdminError."""
+        found: Document = await self._ask(
+            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/leftTopics")
+        )
+        return found
+
+    async def delete_left_topics(self, namespace: str, *, topics: int) -> None:
+        """Delete what is stored here of one that left the cluster, if it is as many topics. Raises AdminError.
+
+        ``topics``: how many were counted.
+        """
+        await self._ask(
+            Request(
+                "DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/leftTopics", query={"topics": topics}
+            )
+        )
+
     async def bundles(self, namespace: str) -> Document:
         """How it is cut. Raises AdminError."""
         found: Document = await self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/bundles"))

@@ -26,6 +26,7 @@ from geminga.client._consuming import requests
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.link import Link
 from geminga.client.consumer_rules.entry_window import EntryWindow
 from geminga.model import TopicName
@@ -332,9 +333,12 @@ class EntryStream(Generic[E]):
         """The connection is gone."""
         self._detached("")
 
-    def on_closed_by_broker(self, assigned_url: str) -> None:
-        """The broker wants the topic looked up again."""
-        self._detached(assigned_url)
+    def on_closed_by_broker(self, assigned: str | ServiceUrl) -> None:
+        """The broker wants the topic looked up again, perhaps in another cluster."""
+        if isinstance(assigned, ServiceUrl):
+            self._link.moved(assigned)
+            assigned = ""
+        self._detached(assigned)
 
     def _detached(self, assigned_url: str) -> None:
         if self._attachment.detach() is None:

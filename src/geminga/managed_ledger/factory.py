@@ -26,6 +26,7 @@ from geminga.model.errors import (
     GemingaError,
     NodeNotEmptyError,
     NoSuchNodeError,
+    PreconditionFailedError,
     StorageError,
     UnavailableError,
     UnknownOutcomeError,
@@ -335,6 +336,8 @@ class ManagedLedgerFactory:
 
     async def skip_hole(self, ml: ManagedLedger, ledger_id: int, *, is_forced: bool, is_whole: bool) -> Hole:
         """Give up one of them: see ``holes``. Raises NotFoundError, PreconditionFailedError, StorageError."""
+        if ml.is_shadow:
+            raise PreconditionFailedError("The topic shows the ledgers of another one: they are given up there")
         from geminga.managed_ledger.holes import skip_hole
 
         return await skip_hole(ml, self._services, ledger_id, is_forced=is_forced, is_whole=is_whole)

@@ -66,7 +66,17 @@ def _only_there() -> NotAllowedError:
 class ShadowLedger(ManagedLedger):
     """See the module."""
 
-    __slots__ = ("_is_asked", "_is_looking", "_told", "_unsubscribe", "has_source", "lost", "source_name", "version")
+    __slots__ = (
+        "_created_ms",
+        "_is_asked",
+        "_is_looking",
+        "_told",
+        "_unsubscribe",
+        "has_source",
+        "lost",
+        "source_name",
+        "version",
+    )
 
     reader: FollowingReader
 
@@ -82,9 +92,10 @@ class ShadowLedger(ManagedLedger):
         """``record``: what its own node has. Follows nothing before :meth:`look`."""
         #: The managed ledger whose ledgers it shows.
         self.source_name = source_name
-        #: Whether there was a source at the last look, and the version of its node.
+        #: Whether there was a source at the last look; the newest version of its node, and when that was made.
         self.has_source = False
         self.version = -1
+        self._created_ms = 0
         #: Entries that went at the source before a cursor had them, since it was opened, by cursor.
         self.lost: dict[str, int] = {}
         #: How far the source reaches, as its owner said, and the bytes of that ledger.
@@ -118,10 +129,12 @@ class ShadowLedger(ManagedLedger):
     async def look(self) -> None:
         """Have the list that the source's node has now. Raises StorageError."""
         node = await self._services.metadata.get(ledger_path(self.source_name))
-        if node is not None and self.has_source and node.stat.version < self.version:
+        if node is not None and (node.stat.created_ms, node.stat.version) < (self._created_ms, self.version):
             return  # an older answer that came late
         record = ManagedLedgerRecord() if node is None else self._decoded(node)
-        self.has_source, self.version = node is not None, -1 if node is None else node.stat.version
+        self.has_source = node is not None
+        if node is not None:
+            self._created_ms, self.version = node.stat.created_ms, node.stat.version
         before = self.extent.readable_position
         self._drop(record.ledgers)
         for ledger_id in follow(self.ledgers, record.ledgers):

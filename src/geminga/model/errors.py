@@ -457,6 +457,16 @@ class TopicNotServedError(UnavailableError):
     """The topic is not this broker's; look it up again."""
 
 
+class TopicMovedError(UnavailableError):
+    """The topic is in another cluster now, whose clients come to these addresses."""
+
+    def __init__(self, text: str, url: str, url_tls: str) -> None:
+        """``url``, ``url_tls``: of the other cluster's brokers, without and with TLS; empty: there is none."""
+        super().__init__(text)
+        self.url = url
+        self.url_tls = url_tls
+
+
 def invariant(condition: object, story: str) -> None:
     """Raise :class:`InvariantError` with ``story`` unless ``condition``; works under ``python -O`` too."""
     if not condition:

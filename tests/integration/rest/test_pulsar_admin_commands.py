@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 #: It ends the broker.
 LEFT_OUT: Final = "brokers shutdown"
 #: Refused otherwise: here, at a path that is not served, or where there is such a cluster.
-NOT_BY_501: Final = frozenset({"clusters update-cluster-migration", "namespaces list-cluster", "schemas extract"})
+NOT_BY_501: Final = frozenset({"namespaces list-cluster", "schemas extract"})
 
 
 @pytest.fixture

@@ -33,6 +33,8 @@ OURS_ALONE = {
     ("/admin/v2/brokers/backup", "POST"),
     ("/admin/v2/brokers/backup", "GET"),
     ("/compaction", "DELETE"),
+    ("/leftTopics", "GET"),
+    ("/leftTopics", "DELETE"),
     ("/shadowState", "GET"),
     ("/shadowState", "PUT"),
 }

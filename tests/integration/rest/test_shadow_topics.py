@@ -38,6 +38,14 @@ def test_a_shadow_is_made_named_read_and_goes(rest: Rest, namespace: str, broker
     assert rest.get(f"{there}/subscriptions").json == ["s"]
     assert rest.get(f"{at}/subscriptions").json == []
     assert rest.get(f"{there}/internalStats").json["geminga"]["shadow"]["source"] == source
+    for refused in (
+        rest.put(f"{there}/compaction"),
+        rest.post(f"{there}/terminate"),
+        rest.delete(f"{there}/truncate"),
+        rest.put(f"{there}/offload", {"ledgerId": 1 << 40, "entryId": 0}),
+    ):
+        assert refused.status in (405, 409, 412), refused
+    assert rest.get(f"{there}/stats").json["subscriptions"]["s"]["msgBacklog"] == 0
     assert rest.delete(f"{at}/shadowTopics").status == 204
     assert rest.delete(f"{there}?force=true").status == 204
     assert rest.get(f"{at}/internalStats").json["numberOfEntries"] == 3
@@ -93,3 +101,31 @@ def test_what_a_source_says_is_asked_by_its_shadows_owner(rest: Rest, namespace:
     assert rest.put(f"persistent/{namespace}/shadow/shadowState", word).status == 204
     assert rest.put(f"persistent/{namespace}/shadow/shadowState", {"listed": 1}).status == 400
     assert rest.get(f"{at}/shadowState?shadow={shadow}").status == 400
+
+
+def test_what_readers_of_the_source_do_not_get_is_not_shown(rest: Rest, namespace: str, broker: Standalone) -> None:
+    source, shadow = (f"persistent://{namespace}/{name}" for name in ("source", "shadow"))
+    at, there = f"persistent/{namespace}/source", f"persistent/{namespace}/shadow"
+    rest.put(at)
+    rest.put(there, {SOURCE: source})
+    rest.put(f"{at}/shadowTopics", [shadow])
+    with connect(broker.service_url) as client:
+        producer = client.create_producer(source)
+        consumer = client.subscribe(shadow, "s", initial_position=InitialPosition.Earliest)
+        producer.send(b"before")
+        with pytest.raises(KeyError), client.transaction() as aborted:
+            producer.send(b"aborted", txn=aborted)
+            raise KeyError
+        with client.transaction() as still_open:
+            producer.send(b"committed", txn=still_open)
+            producer.send(b"behind")
+            assert consumer.receive(5000).data() == b"before"
+            with pytest.raises(PulsarException):
+                consumer.receive(200)
+        assert [consumer.receive(5000).data() for _ in range(2)] == [b"committed", b"behind"]
+        # The same where it is read from what is stored.
+        rest.put(f"{there}/unload")
+        later = client.subscribe(shadow, "later", initial_position=InitialPosition.Earliest)
+        assert [later.receive(5000).data() for _ in range(3)] == [b"before", b"committed", b"behind"]
+        with pytest.raises(PulsarException):
+            later.receive(200)

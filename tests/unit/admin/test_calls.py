@@ -88,6 +88,8 @@ NO_CALLS: Final = {
     ("POST", "/admin/v3/transactions/standings/{coordinator}"): "brokers ask each other",
     ("POST", "/topics/{domain:domain}/{tenant}/{namespace}/{topic}"): "messages, for which programs have the client",
     ("POST", "/topics/{domain:domain}/{tenant}/{namespace}/{topic}/partitions/{partition}"): "messages",
+    ("GET", "/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/shadowState"): "brokers ask each other",
+    ("PUT", "/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/shadowState"): "brokers tell each other",
 }
 SAMPLES: Final = {
     "topic": "persistent://t/n/x",

@@ -7,7 +7,7 @@ import pytest
 from geminga.managed_ledger import ManagedLedger, ManagedLedgerConfig
 from geminga.managed_ledger.shadow import ShadowLedger
 from geminga.managed_ledger.shared.metadata_io import ledger_path
-from geminga.model.errors import CorruptionError, NotAllowedError
+from geminga.model.errors import CorruptionError, NotAllowedError, PreconditionFailedError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import SHADOW_SOURCE
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
@@ -174,6 +174,8 @@ def test_a_shadow_is_not_written_to(paired):
                 await refused
         with pytest.raises(NotAllowedError):
             shadow.attached()
+        with pytest.raises(PreconditionFailedError):
+            await pair.here.skip_hole(shadow, 0, is_forced=True, is_whole=True)
         await pair.world.let_background_persist()
         shadow.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         await shadow.trimmer.trim()
@@ -225,6 +227,8 @@ def test_deleting_the_source_leaves_the_shadow_and_its_cursors(paired):
         await pair.world.let_background_persist()
         assert (shadow.has_source, len(shadow.ledgers), cursor.backlog_count) == (False, 0, 0)
         assert shadow.lost == {"s": 3}
+        # Made anew, its node has the versions of the first.
+        await pair.world.world.sleep(0.1)
         again = await pair.there.open(NAME)
         await pair.world.fill(again, 1, "new")
         tell(again, shadow)

@@ -60,6 +60,21 @@ class Clusters(BlockingCalls):
         found: Document | None = self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/migrate"))
         return found
 
+    def migrate(self, cluster: str, data: Mapping[str, Any], *, migrated: bool = False) -> None:
+        """Say where its topics go; ``migrated``: all of them. Raises AdminError.
+
+        ``data``: ``serviceUrl``, ``brokerServiceUrl``, their ``Tls``.
+        ``migrated``: move all topics of the cluster.
+        """
+        self._ask(
+            Request(
+                "POST",
+                f"/admin/v2/clusters/{_paths.text(cluster)}/migrate",
+                query={"migrated": migrated},
+                body=dict(data),
+            )
+        )
+
     def failure_domains(self, cluster: str) -> Document:
         """Brokers that fail together, by domain. Raises AdminError."""
         found: Document = self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains"))

@@ -39,6 +39,14 @@ CLUSTERS: Final = Noun(
         get("peers", _CLUSTER + "/peers", "Clusters that may take its clients.", _TEXTS, may_be_none=True),
         Call("set_peers", "POST", _CLUSTER + "/peers", "Set them.", body=Body("clusters", _TEXTS, "their names")),
         get("migration", _CLUSTER + "/migrate", "Where it moves to.", _DOC, may_be_none=True),
+        Call(
+            "migrate",
+            "POST",
+            _CLUSTER + "/migrate",
+            "Say where its topics go; ``migrated``: all of them.",
+            query=(Argument("migrated", Kind.BOOL, "migrated", "move all topics of the cluster", default=False),),
+            body=Body("data", _DOC, "``serviceUrl``, ``brokerServiceUrl``, their ``Tls``"),
+        ),
         get("failure_domains", _CLUSTER + "/failureDomains", "Brokers that fail together, by domain.", _DOC),
         get("failure_domain", _CLUSTER + "/failureDomains/{domain}", "Brokers of one.", _DOC),
         Call(

@@ -25,6 +25,22 @@ NAMESPACES: Final = Noun(
             Argument("mode", _TEXT, "mode", "PERSISTENT, NON_PERSISTENT or ALL", default="PERSISTENT"),
             Argument("with_system", _BOOL, "includeSystemTopic", "the broker's own as well", default=False),
         ),
+        Call(
+            "migrate",
+            "POST",
+            _AT + "/migration",
+            "Whether its topics go where the cluster's do.",
+            body=Body("migrated", Kind.BOOL, "true: they go, false: they stay"),
+        ),
+        get("left_topics", _AT + "/leftTopics", "Counts of what is stored here of one that left the cluster.", _DOC),
+        do(
+            "DELETE",
+            "delete_left_topics",
+            _AT + "/leftTopics",
+            "Delete what is stored here of one that left the cluster, if it is as many topics.",
+            Argument("topics", Kind.INT, "topics", "how many were counted", is_required=True),
+            destroys=True,
+        ),
         get("bundles", _AT + "/bundles", "How it is cut.", _DOC),
         do("PUT", "unload", _AT + "/unload", "Have all its bundles served anew."),
         do(

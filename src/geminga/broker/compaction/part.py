@@ -25,6 +25,7 @@ from geminga.model.errors import (
     GemingaError,
     LedgerClosedError,
     LedgerFencedError,
+    NotAllowedError,
     StorageError,
 )
 from geminga.model.position import EARLIEST, Position
@@ -391,8 +392,10 @@ def _bytes_behind(topic: PartTopic, marked: Position) -> int:
 
 
 async def compact(topic: PartTopic) -> None:
-    """Begin to compact a topic because somebody asks for it. Raises ConflictError, StorageError."""
+    """Begin to compact a topic because somebody asks for it. Raises NotAllowedError, ConflictError, StorageError."""
     asked = topic.services.compactions.asked
+    if topic.ledger.is_shadow:
+        raise NotAllowedError("A shadow topic shows the whole log of another one, which alone is compacted")
     part = topic.parts.find(TopicCompaction)
     if part is not None and part.is_running:
         part.start()  # which says so

@@ -233,6 +233,8 @@ class Broker:
     def topic_services(self) -> TopicServices:
         """What topics use of the broker; made with the first of them."""
         from geminga.broker.compaction.part import TopicCompaction
+        from geminga.broker.geo.migration import TopicMigration
+        from geminga.broker.geo.moves import Moves
         from geminga.broker.geo.part import GeoReplication
         from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
         from geminga.broker.shadow.links import PeerShadows
@@ -240,6 +242,8 @@ class Broker:
         from geminga.broker.topic.registered_parts import PARTS
         from geminga.broker.topic.services import TopicServices
 
+        loaded, follow = self.registry.loaded, self.policies_changed
+        moves = Moves(self.metadata, self.resources.clusters, self.config.cluster_name, loaded, follow, self)
         return TopicServices(
             runtime=self.runtime,
             config=self.config,
@@ -250,7 +254,7 @@ class Broker:
                 *PARTS,
                 TopicCompaction,
                 ShownTopic,
-                *(() if self.other_clusters is None else (GeoReplication, ReplicatedSubscriptions)),
+                *(() if self.other_clusters is None else (GeoReplication, ReplicatedSubscriptions, TopicMigration)),
             ),
             failures=self.failures,
             whole=self,
@@ -258,7 +262,8 @@ class Broker:
             unload_fenced=self.registry.unload_fenced,
             drop_soon=self.registry.drop_soon,
             departure_of=self.ownership.departure_of,
-            rules=self.policies.rules,
+            rules=moves.around(self.policies.rules),
+            moves=moves,
             admit_consumer=self.schemas.admit_consumer,
             find_schema=self.schemas.find,
             table_written=self._table_written,

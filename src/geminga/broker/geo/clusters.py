@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from geminga.broker.geo.ports import RemoteTopic
     from geminga.broker.geo.remote_cluster import RemoteCluster
     from geminga.broker.geo.replicator import Replicator
+    from geminga.broker.peers.http_client import PeerHttp
     from geminga.broker.resources import Resources
-    from geminga.broker.topic.parts import PartTopic
+    from geminga.broker.topic.parts import OtherPlace, PartTopic
     from geminga.managed_ledger import ManagedCursor
 
 _log = get_logger(__name__)
@@ -77,6 +78,7 @@ class OtherClusters:
         "_is_closed",
         "_links",
         "_looking",
+        "_moving",
         "_opening",
         "_outgoing",
         "_part",
@@ -111,6 +113,8 @@ class OtherClusters:
         self._turns: dict[str, ClusterTurns] = {}
         self.watch = StandstillWatch()
         self._looking: asyncio.Task[None] | None = None
+        #: To the cluster that topics move to; None: none does.
+        self._moving: PeerHttp | None = None
         self._is_closed = False
 
     @property
@@ -133,6 +137,15 @@ class OtherClusters:
         made = Replicator(topic, cluster, cursor, self, local=self.local, turns=turns)
         self.watch.add(made, self._runtime.clock.monotonic())
         return made
+
+    async def prepare(self, topic: PartTopic, place: OtherPlace) -> None:
+        """As of the port."""
+        from geminga.broker.geo.green import prepare
+        from geminga.broker.peers.http_client import PeerHttp
+
+        if self._moving is None:
+            self._moving = PeerHttp(self._runtime, self._links)
+        await prepare(self._moving, self._resources, topic, place)
 
     async def open(self, cluster: str, topic: TopicName) -> RemoteTopic:
         """As of :class:`geminga.broker.geo.ports.Links`."""

@@ -18,6 +18,7 @@ from geminga.model.errors import (
     GemingaError,
     NotAllowedError,
     PreconditionFailedError,
+    TopicMovedError,
     UnavailableError,
 )
 from geminga.model.position import EARLIEST
@@ -64,6 +65,9 @@ async def _create_producer(services: CommandServices, connection: Connection, re
         is_ready = await topic.attendance.add(producer)
     except GemingaError as error:
         if connection.members.request_ended(key, request.request_id):
+            if isinstance(error, TopicMovedError):
+                moved = commands.topic_migrated(request.producer_id, error.url, error.url_tls, is_producer=True)
+                connection.output.write(moved)
             connection.send_error(request.request_id, error)
         return
     if not connection.members.request_ended(key, request.request_id):

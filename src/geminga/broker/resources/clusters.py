@@ -53,10 +53,22 @@ class Clusters:
             raise NotFoundError(MISSING)
         await self._store.change(_path(cluster), lambda _: dict(data), MISSING)
 
+    async def policies(self, cluster: str) -> Document | None:
+        """Where its topics move to (Pulsar's ``ClusterPolicies``); None: nothing was ever said."""
+        found = await self._store.find(policies_path(cluster))
+        return found.document if found else None
+
+    async def set_policies(self, cluster: str, policies: Mapping[str, Json]) -> None:
+        """Replace them; raises :class:`NotFoundError`."""
+        await self.get(cluster)
+        await self._store.put(policies_path(cluster), lambda _: dict(policies))
+
     async def delete(self, cluster: str) -> None:
         """Raises NotFoundError (404)."""
         if not is_valid_named_entity(cluster):
             raise NotFoundError(MISSING)
+        if await self._store.find(policies_path(cluster)) is not None:
+            await self._store.delete(policies_path(cluster), missing=MISSING, not_empty=MISSING)
         await self._store.delete(
             _path(cluster), missing=MISSING, not_empty=f"cluster {cluster} still has failure domains"
         )
@@ -64,3 +76,8 @@ class Clusters:
 
 def _path(cluster: str) -> str:
     return f"{CLUSTERS_PATH}/{cluster}"
+
+
+def policies_path(cluster: str) -> str:
+    """The node that says where a cluster's topics move to."""
+    return f"{_path(cluster)}/policies"

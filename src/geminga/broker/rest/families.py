@@ -64,10 +64,9 @@ def _broker_stats() -> Sequence[Route]:
 
 def _clusters() -> Sequence[Route]:
     from geminga.broker.rest.cluster_routes import clusters
-    from geminga.broker.rest.namespace_routes import isolation, replication
-    from geminga.broker.rest.topic_routes import known_answers
+    from geminga.broker.rest.namespace_routes import isolation, migration, replication
 
-    return [*clusters.ROUTES, *isolation.ROUTES, *replication.OF_CLUSTERS, *known_answers.OF_CLUSTERS]
+    return [*clusters.ROUTES, *isolation.ROUTES, *replication.OF_CLUSTERS, *migration.OF_CLUSTERS]
 
 
 def _metadata() -> Sequence[Route]:
@@ -101,7 +100,15 @@ def _bundle_topics() -> Sequence[Route]:
 
 
 def _namespaces() -> Sequence[Route]:
-    from geminga.broker.rest.namespace_routes import anti_affinity, bundles, namespaces, permissions, replication
+    from geminga.broker.rest.namespace_routes import (
+        anti_affinity,
+        bundles,
+        left_topics,
+        migration,
+        namespaces,
+        permissions,
+        replication,
+    )
     from geminga.broker.rest.namespace_routes import policies as namespace_policies
     from geminga.broker.rest.namespace_routes import subscriptions as namespace_subscriptions
     from geminga.broker.rest.topic_routes import known_answers, lake
@@ -115,6 +122,8 @@ def _namespaces() -> Sequence[Route]:
         *namespace_subscriptions.ROUTES,
         *lake.NAMESPACE_ROUTES,
         *replication.OF_NAMESPACES,
+        *migration.OF_NAMESPACES,
+        *left_topics.ROUTES,
         *known_answers.OF_NAMESPACES,
     ]
 

@@ -309,6 +309,34 @@ class RemoteClusters(Protocol):
         """Begin to copy ``topic`` to ``cluster``, from where ``cursor`` is; loads the code for it."""
         ...
 
+    async def prepare(self, topic: PartTopic, place: OtherPlace) -> None:
+        """Make in the cluster that ``topic`` moves to what has to be there before its clients. Raises GemingaError."""
+        ...
+
+
+class OtherPlace(Protocol):
+    """A cluster that topics move to: where its clients and its administration come; empty: there is no such address."""
+
+    @property
+    def service_url(self) -> str:
+        """Of the administration, without TLS."""
+        ...
+
+    @property
+    def service_url_tls(self) -> str:
+        """The same with TLS."""
+        ...
+
+    @property
+    def broker_url(self) -> str:
+        """Of the brokers, without TLS."""
+        ...
+
+    @property
+    def broker_url_tls(self) -> str:
+        """The same with TLS."""
+        ...
+
 
 P = TypeVar("P", bound=TopicPart)
 #: Methods of the hot path.

@@ -93,6 +93,7 @@ class Producer:
         "_batches",
         "_drained",
         "_output",
+        "_parting",
         "_publishes",
         "access_mode",
         "bytes_in",
@@ -171,6 +172,8 @@ class Producer:
         #: Not answered yet, oldest first; bounded by the connection's pending publishes.
         self._batches: deque[PublishBatch] = deque()
         self._drained: Callable[[], None] | None = None
+        #: What its client is told before it is sent away.
+        self._parting = b""
 
     @property
     def may_be_encrypted(self) -> bool:
@@ -266,6 +269,8 @@ class Producer:
         connection = self.connection
         if connection.members.producers.get(self.producer_id) is self:
             connection.members.producer_closed_by_broker(self.producer_id)
+            if self._parting:
+                connection.output.write_soon(self._parting)
             self.topic.life.send_away(
                 connection, partial(commands.close_producer, self.producer_id, commands.UNREQUESTED)
             )
@@ -276,6 +281,11 @@ class Producer:
             self.disconnect()
         elif not self.is_closed and self._drained is None:
             self._drained = self.disconnect
+
+    def move(self, url: str, url_tls: str) -> None:
+        """Send it to another cluster, once everything before is answered: what is sent now is refused."""
+        self._parting = commands.topic_migrated(self.producer_id, url, url_tls, is_producer=True)
+        self.disconnect_soon()
 
     def fence(self, error: GemingaError) -> None:
         """It lost, or can not get, exclusive access: a waiting one is told so, a connected one is disconnected."""

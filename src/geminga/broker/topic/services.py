@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from geminga.broker.schema.core.storage_format import StoredSchema
     from geminga.broker.subscription.ports import PendingAckLogs
     from geminga.broker.topic.base import Topic
-    from geminga.broker.topic.parts import RemoteClusters, TopicPart
+    from geminga.broker.topic.parts import OtherPlace, RemoteClusters, TopicPart
     from geminga.broker.topic.ports import KeptTransactions
     from geminga.managed_ledger import ManagedLedgerFactory
     from geminga.metadata.ports import MetadataStore
@@ -55,6 +55,14 @@ class ShadowLinks(Protocol):
 
     def heard(self, shadow: TopicName, word: SourceWord) -> None:
         """A shadow that this broker has is told; one that is not loaded asks when it is."""
+        ...
+
+
+class TopicMoves(Protocol):
+    """Whether topics move to another cluster."""
+
+    def place_of(self, rules: TopicRules) -> OtherPlace | None:
+        """Where a topic with these rules moves to; None: it stays."""
         ...
 
 
@@ -111,6 +119,9 @@ class TopicServices:
 
     #: Where topics are copied to; None: the broker knows no other cluster.
     remote_clusters: RemoteClusters | None = None
+
+    #: Whether topics move to another cluster; None: none does.
+    moves: TopicMoves | None = None
 
     #: Others published in a topic in which this broker keeps a table.
     table_written: Callable[[TopicName], None] | None = None

@@ -31,6 +31,7 @@ from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._messages.ports import Delivery
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.link import Link
 from geminga.client.consumer_rules.returned import Returned
 from geminga.client.schema._protocol import MessageDecoder
@@ -210,11 +211,18 @@ class TopicConsumer:
         """The connection is gone."""
         self._detached("")
 
-    def on_closed_by_broker(self, assigned_url: str) -> None:
+    def on_closed_by_broker(self, assigned: str | ServiceUrl) -> None:
         """The broker wants the topic looked up again."""
         # Somebody may have moved the subscription back: what was acknowledged of a batch may be wanted again.
         self.acks.forget_batches()
-        self._detached(assigned_url)
+        if isinstance(assigned, str):
+            self._detached(assigned)
+            return
+        # Another cluster, whose ids are others: all that is there is new.
+        self._link.moved(assigned)
+        self._detached("")
+        self.start_over()
+        self.standing.move(MessageId.earliest)
 
     def _detached(self, assigned_url: str) -> None:
         if self._attachment.detach() is None:

@@ -23,6 +23,7 @@ from geminga.client._producing.registration import Registration
 from geminga.client._producing.sending import Sending
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.link import Link
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.producer_state import OPEN, State
@@ -134,9 +135,12 @@ class TopicProducer(Sending[T]):
         """See :meth:`EntryProducer.end_with_refusal`."""
         self._ends_with_refusal = True
 
-    def on_closed_by_broker(self, assigned_url: str) -> None:
+    def on_closed_by_broker(self, assigned: str | ServiceUrl) -> None:
         """The topic moves, or is unloaded."""
-        self._disconnected(assigned_url)
+        if isinstance(assigned, ServiceUrl):
+            self._link.moved(assigned)
+            assigned = ""
+        self._disconnected(assigned)
 
     def on_connection_lost(self, error: PulsarException) -> None:
         """The connection is gone."""

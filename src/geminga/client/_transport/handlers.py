@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from geminga.client._api.errors import PulsarException
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import Frame
+
+
+class ServiceUrl(NamedTuple):
+    """Of another cluster, without and with TLS; empty: there is none."""
+
+    plain: str
+    tls: str
 
 
 class ProducerHandler(Protocol):
@@ -20,8 +27,9 @@ class ProducerHandler(Protocol):
         """It was refused."""
         ...
 
-    def on_closed_by_broker(self, assigned_url: str) -> None:
-        """The broker wants the topic looked up again; ``assigned_url`` names the next broker, empty: not known."""
+    def on_closed_by_broker(self, assigned: str | ServiceUrl) -> None:
+        """The broker wants the topic looked up again; ``assigned`` names the next broker, empty: not known. Or the
+        topic is in another cluster from now on, and is looked up there."""
         ...
 
     def on_connection_lost(self, error: PulsarException) -> None:
@@ -40,8 +48,9 @@ class ConsumerHandler(Protocol):
         """MESSAGE frames of one socket read, in order: (command, headers and payload)."""
         ...
 
-    def on_closed_by_broker(self, assigned_url: str) -> None:
-        """The broker wants the topic looked up again; ``assigned_url`` names the next broker, empty: not known."""
+    def on_closed_by_broker(self, assigned: str | ServiceUrl) -> None:
+        """The broker wants the topic looked up again; ``assigned`` names the next broker, empty: not known. Or the
+        topic is in another cluster from now on, and is looked up there."""
         ...
 
     def on_connection_lost(self, error: PulsarException) -> None:

@@ -25,6 +25,7 @@ from geminga.client._api.errors import (
 )
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.pool import BrokerAddress
 from geminga.client.rules.backoff import Backoff
 from geminga.runtime import Raised, attempt_await, get_logger, spawn
@@ -59,6 +60,7 @@ class Link:
         "_attached_ms",
         "_backoff",
         "_cluster",
+        "_elsewhere",
         "_is_wanted",
         "_moves",
         "_on_failed",
@@ -85,6 +87,8 @@ class Link:
         #: When it was attached last; None once that counts no more.
         self._attached_ms: float | None = None
         self._assigned_url = ""
+        #: The cluster that the topic moved to; None: it is where the client's service URL leads.
+        self._elsewhere: ServiceUrl | None = None
         #: Of the pool, as they were when it was tried last.
         self._moves = cluster.pool.moves
         #: The next attempt need not wait for its delay.
@@ -104,6 +108,10 @@ class Link:
         if self._task is None and not self.is_closed:
             self._task = spawn(self._reconnect(), name=f"reconnect {self.topic}")
 
+    def moved(self, url: ServiceUrl) -> None:
+        """The topic is looked up there from now on: it is in another cluster."""
+        self._elsewhere = url
+
     def hurry(self) -> None:
         """What it was lost for is over, and somebody waits: the next attempt is made now, not after its delay."""
         if self._task is not None:
@@ -121,8 +129,14 @@ class Link:
         assigned, self._assigned_url = self._assigned_url, ""
         cluster = self._cluster
         if self._moves != cluster.pool.moves:
-            self._moves, assigned = cluster.pool.moves, ""
-        address = BrokerAddress(assigned, assigned) if assigned else await cluster.lookup.find_broker_once(self.topic)
+            self._moves, assigned, self._elsewhere = cluster.pool.moves, "", None
+        elsewhere = self._elsewhere
+        if assigned:
+            address = BrokerAddress(assigned, assigned)
+        elif elsewhere is None:
+            address = await cluster.lookup.find_broker_once(self.topic)
+        else:
+            address = await cluster.lookup.find_broker_at(elsewhere, self.topic)
         connection = await cluster.pool.broker_connection(address)
         await self._attach(connection)
         if connection.is_closed:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from geminga.client._api.errors import PulsarException, error_from_broker
-from geminga.client._transport.handlers import ConsumerHandler, ProducerHandler, WatchHandler
+from geminga.client._transport.handlers import ConsumerHandler, ProducerHandler, ServiceUrl, WatchHandler
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_send_receipt, message_consumer_id
 from geminga.wire.pulsar.commands import decode_command
@@ -186,7 +186,7 @@ class Listeners:
 
     def _on_topic_migrated(self, command: pb.BaseCommand) -> None:
         migrated = command.topicMigrated
-        url = migrated.brokerServiceUrl or migrated.brokerServiceUrlTls
+        url = ServiceUrl(migrated.brokerServiceUrl, migrated.brokerServiceUrlTls)
         if migrated.resource_type == pb.CommandTopicMigrated.Producer:
             _closed_by_broker(self._producers.pop(migrated.resource_id, None), url)
         else:
@@ -216,7 +216,7 @@ class Listeners:
             watcher.on_topic_update(command.watchTopicUpdate)
 
 
-def _closed_by_broker(handler: ProducerHandler | ConsumerHandler | None, url: str) -> None:
+def _closed_by_broker(handler: ProducerHandler | ConsumerHandler | None, url: str | ServiceUrl) -> None:
     if handler is not None:
         handler.on_closed_by_broker(url)
 

@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from geminga.client._api.errors import LookupError, PulsarException, Timeout, TopicNotFound
+from geminga.client._api.errors import ConnectError, LookupError, PulsarException, Timeout, TopicNotFound
 from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.pool import BrokerAddress, ConnectionPool
+from geminga.client._transport.service_urls import parse_addresses
 from geminga.client.rules.backoff import Backoff
 from geminga.runtime import Runtime, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -48,11 +50,33 @@ class Lookup:
         """The broker that serves ``topic``, or a partition; raises the broker's error, LookupError or Timeout."""
         return await self.retry(lambda: self.find_broker_once(topic), f"lookup of {topic}")
 
+    async def find_broker_at(self, service: ServiceUrl, topic: str) -> BrokerAddress:
+        """As :meth:`find_broker_once`, asked of the brokers of another cluster: with TLS where this one has it.
+
+        Raises LookupError.
+        """
+        uses_tls = self._pool.uses_tls
+        url = service.tls if uses_tls else service.plain
+        if not url:
+            raise LookupError(
+                f"{topic} moved to a cluster that tells no address {'with' if self._pool.uses_tls else 'without'} TLS"
+            )
+        failure: PulsarException | None = None
+        for address in parse_addresses(url):
+            try:
+                connection = await self._pool.broker_connection(BrokerAddress(address.url, address.url))
+                return await self._find(connection, topic, is_redirected=True)
+            except (ConnectError, Timeout) as error:
+                failure = error
+        raise failure or LookupError(f"{topic} moved to {url}, which has no address")
+
     async def find_broker_once(self, topic: str) -> BrokerAddress:
         """One attempt, redirects included. Raises LookupError."""
-        connection = await self._pool.service_connection(topic)
+        return await self._find(await self._pool.service_connection(topic), topic)
+
+    async def _find(self, connection: ClientConnection, topic: str, *, is_redirected: bool = False) -> BrokerAddress:
         is_tls = connection.url.startswith("pulsar+ssl")
-        is_authoritative = is_redirected = proxied = False
+        is_authoritative = proxied = False
         for _ in range(self._options.lookup_redirects_max + 1):
             answer = (await self._ask(connection, topic, is_authoritative)).lookupTopicResponse
             url = (answer.brokerServiceUrlTls if is_tls else "") or answer.brokerServiceUrl

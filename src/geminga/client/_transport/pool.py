@@ -80,6 +80,11 @@ class ConnectionPool:
                 urls.failed(address)
         raise last or ConnectError("the service URL has no address")
 
+    @property
+    def uses_tls(self) -> bool:
+        """Whether brokers are spoken to with TLS."""
+        return self._service_urls.current.url.startswith(("pulsar+ssl", "https"))
+
     def way_back(self, connection: ClientConnection) -> str:
         """By which address what is behind ``connection`` is reached again; empty: those of the service URL."""
         return connection.url if self._service_urls.current.is_http else ""

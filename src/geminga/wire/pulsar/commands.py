@@ -213,6 +213,17 @@ def close_consumer(consumer_id: int, request_id: int, url: str = "", url_tls: st
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=close))
 
 
+def topic_migrated(resource_id: int, url: str, url_tls: str, *, is_producer: bool) -> bytes:
+    """TOPIC_MIGRATED, as a broker tells a client that a producer or consumer goes on in another cluster."""
+    kinds = pb.CommandTopicMigrated
+    moved = kinds(resource_id=resource_id, resource_type=kinds.Producer if is_producer else kinds.Consumer)
+    if url:
+        moved.brokerServiceUrl = url
+    if url_tls:
+        moved.brokerServiceUrlTls = url_tls
+    return encode_command(pb.BaseCommand(type=pb.BaseCommand.TOPIC_MIGRATED, topicMigrated=moved))
+
+
 def lookup_connect(
     request_id: int,
     broker_url: str,

@@ -256,11 +256,9 @@ def test_paths_are_those_of_calls_or_refused_by_the_broker() -> None:
 #: Commands of what is not built: there is no call for them either.
 UNKNOWN: Final = frozenset(
     {
-        "clusters update-cluster-migration",
         "metadata-migration start",
         "namespaces list-cluster",
         "namespaces set-resource-group",
-        "namespaces update-migration-state",
         "proxy-stats connections",
         "proxy-stats topics",
         "resourcegroups create",

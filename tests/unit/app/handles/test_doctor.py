@@ -364,3 +364,20 @@ def test_nothing_is_named_where_all_gets_on() -> None:
             assert await ward.found() == [], number
 
     in_ward(scenario)
+
+
+def test_shadows_and_topics_that_move_say_why_they_wait() -> None:
+    told = {
+        "shadow": {"source": "persistent://a/b/c", "reason": "it does not exist", "lost": {"s": 3}},
+        "shadows": {"persistent://a/b/s": {"reason": "no answer"}, "persistent://a/b/t": {"reason": ""}},
+        "migration": {"url": "pulsar://green:6650", "reason": "3 partitions here, 2 there"},
+    }
+    found = findings_of(DoctorFacts(TOPIC, 0, stats={}, internal={"geminga": told}))
+    assert [(one.cause, one.severity, one.subscription) for one in found] == [
+        (Cause.SHADOW, Severity.HOLDS, ""),
+        (Cause.SHADOW, Severity.WAITS, "s"),
+        (Cause.SHADOW, Severity.WAITS, ""),
+        (Cause.MOVING, Severity.HOLDS, ""),
+    ]
+    assert found[0].sentence == "It shows persistent://a/b/c, and nothing new of it: it does not exist."
+    assert "3 partitions here" in found[-1].sentence

@@ -28,8 +28,6 @@ TOPIC = "/admin/v2/persistent/public/default/t"
         ("/admin/v2/namespaces/nobody/nowhere/resourcegroup", 404, "Tenant does not exist"),
         ("/admin/v2/resourcegroups", 200, []),
         ("/admin/v2/resourcegroups/group", 404, "ResourceGroup does not exist"),
-        ("/admin/v2/clusters/standalone/migrate", 200, {"migrated": False}),
-        ("/admin/v2/clusters/nowhere/migrate", 404, "Cluster does not exist"),
         ("/admin/v2/metadata/migration/status", 200, {"phase": "NOT_STARTED"}),
     ],
 )

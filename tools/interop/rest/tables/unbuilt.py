@@ -22,6 +22,9 @@ _LEFT_OUT: Final = ("/admin/v2/brokers/shutdown", "/admin/v2/metadata/migration/
 STORIES: Final = [
     Story(
         "not built",
+        # Built since: what is refused of them.
+        Call("POST", "/admin/v2/clusters/x/migrate", keys=False),
+        Call("POST", "/admin/v2/namespaces/{ns}/migration", keys=False),
         *(
             Call(method, _path(row.path), keys=False)
             for row in ROUTES

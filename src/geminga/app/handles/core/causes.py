@@ -48,6 +48,8 @@ class Cause(StrEnum):
     RATE = "rate-limit"
     REPLICATION = "not-replicated"
     COMPACTION = "not-compacted"
+    SHADOW = "shadow"
+    MOVING = "not-moved"
 
 
 class Finding(NamedTuple):
@@ -140,6 +142,7 @@ def _of_topic(facts: DoctorFacts, stats: Document) -> Iterator[Finding]:
             "Unload the topic, so that its owner loads it anew: geminga admin topics unload.",
         )
     yield from _quotas(facts.quotas, stats)
+    yield from _of_shadows(facts.internal.get("geminga", {}))
     yield from _missing_bookies(facts)
     yield from _compaction(facts)
     for cluster, document in stats.get("replication", {}).items():
@@ -154,6 +157,45 @@ def _of_topic(facts: DoctorFacts, stats: Document) -> Iterator[Finding]:
                 f"Mend what that says, or take {cluster} out (geminga admin topics set-replication-clusters); "
                 "the copying goes on by itself.",
             )
+
+
+def _of_shadows(told: Document) -> Iterator[Finding]:
+    """Of the topic's own statistics: what it shows, who shows it, where it goes."""
+    shadow = told.get("shadow", {})
+    if shadow.get("reason"):
+        yield Finding(
+            Cause.SHADOW,
+            Severity.HOLDS,
+            "",
+            f"It shows {shadow['source']}, and nothing new of it: {shadow['reason'].rstrip('.')}.",
+            "Have the source name it (geminga admin topics set-shadow-topics), or mend what that says.",
+        )
+    for name, entries in shadow.get("lost", {}).items():
+        yield Finding(
+            Cause.SHADOW,
+            Severity.WAITS,
+            name,
+            f"{entries} entries went at the source {shadow['source']} before they were read here.",
+            "Give the source a longer retention (geminga admin topics set-retention).",
+        )
+    for name, document in told.get("shadows", {}).items():
+        if document.get("reason"):
+            yield Finding(
+                Cause.SHADOW,
+                Severity.WAITS,
+                "",
+                f"Its shadow {name} can not be told what is new: {document['reason'].rstrip('.')}.",
+                "The shadow shows it when its broker answers again.",
+            )
+    moving = told.get("migration", {})
+    if moving.get("reason"):
+        yield Finding(
+            Cause.MOVING,
+            Severity.HOLDS,
+            "",
+            f"It does not move to {moving['url']} yet: {moving['reason'].rstrip('.')}.",
+            "Mend what that says; it tries again by itself.",
+        )
 
 
 def _quotas(quotas: Document, stats: Document) -> Iterator[Finding]:

@@ -247,8 +247,8 @@ MIGRATED: Final = PolicyRow(
     otherwise=False,
     check=check_boolean,
     namespace=NamespaceLevel("migrated", Rest("migration", is_by_hand=True)),
-    unbuilt="migration to another cluster or metadata store",
-    text="Whether clients are sent to another cluster.",
+    followed_by=("geo/moves.py",),
+    text="Whether its topics move to the cluster that this one's policies name.",
 )
 
 ROWS: Final = (

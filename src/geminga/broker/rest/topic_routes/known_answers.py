@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import (
-    ClusterOperation,
     PolicyName,
     SuperUser,
     reading,
@@ -19,18 +18,12 @@ from geminga.broker.access.core.actions import (
 )
 from geminga.broker.policies.core.row import NO_POLICIES
 from geminga.broker.resources.documents import Document
-from geminga.broker.rest.calls.requests import context_of, json_response, nothing_set, path_text
+from geminga.broker.rest.calls.requests import context_of, json_response, nothing_set
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
 from geminga.model.errors import NotFoundError
 
 _GROUP: Final = "resource_group_name"
-
-
-async def cluster_migration(request: Request) -> Response:
-    """That of a cluster which is not migrated."""
-    await context_of(request).resources.clusters.get(path_text(request, "cluster"))
-    return json_response({"migrated": False})
 
 
 async def metadata_migration(request: Request) -> Response:
@@ -70,11 +63,6 @@ _GROUPS: Final = "/admin/v2/resourcegroups"
 OF_NAMESPACES: Final = [
     Route(f"{_NAMESPACE}/resourcegroup", get_group, methods=["GET"], needs=reading(PolicyName.RESOURCEGROUP)),
     Route(f"{_NAMESPACE}/resourcegroup", remove_group, methods=["DELETE"], needs=writing(PolicyName.RESOURCEGROUP)),
-]
-OF_CLUSTERS: Final = [
-    Route(
-        "/admin/v2/clusters/{cluster}/migrate", cluster_migration, methods=["GET"], needs=ClusterOperation.GET_CLUSTER
-    )
 ]
 OF_METADATA: Final = [
     Route("/admin/v2/metadata/migration/status", metadata_migration, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER)

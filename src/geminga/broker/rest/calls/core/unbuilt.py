@@ -118,9 +118,7 @@ POLICY_ROUTES: Final[tuple[UnbuiltRoute, ...]] = tuple(_policies())
 #: Grouped by what is missing; :func:`_routes` expands them.
 ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     *_routes(
-        "migration to another cluster or metadata store",
-        f"POST {_CLUSTER}/migrate",
-        f"POST {_NAMESPACE}/migration",
+        "migration to another metadata store",
         "POST /admin/v2/metadata/migration/start",
     ),
     *_routes(

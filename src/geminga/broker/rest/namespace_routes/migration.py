@@ -1,0 +1,94 @@
+"""``clusters/{cluster}/migrate``, ``namespaces/{tenant}/{namespace}/migration``: topics that go to another cluster."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geminga.broker.access.core.actions import ClusterOperation, PolicyName, writing
+from geminga.broker.core.coercion import boolean_of, object_of, text_of
+from geminga.broker.geo.moves import URLS
+from geminga.broker.policies.core.row import NO_POLICIES
+from geminga.broker.resources.documents import Document
+from geminga.broker.rest.calls.requests import (
+    NO_BODY,
+    RestError,
+    context_of,
+    flag,
+    json_body,
+    json_response,
+    no_content,
+    path_text,
+)
+from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.namespace_routes.policies import change_policy
+
+#: Schemes of the addresses, in the order of ``URLS``.
+SCHEMES: Final = ("http", "https", "pulsar", r"pulsar\+ssl")
+_ADDRESSES: Final = r"://[^\s/]+/?"
+
+
+async def of_cluster(request: Request) -> Response:
+    """Whether a cluster's topics move, and where."""
+    clusters, cluster = context_of(request).resources.clusters, path_text(request, "cluster")
+    await clusters.get(cluster)
+    found = await clusters.policies(cluster) or {}
+    return json_response({"migrated": False, **found})
+
+
+async def move_cluster(request: Request) -> Response:
+    """Say where topics of a cluster go, and with ``migrated=true`` that all of them go; the body: a ``ClusterUrl``."""
+    clusters, cluster = context_of(request).resources.clusters, path_text(request, "cluster")
+    await clusters.get(cluster)
+    is_migrated, urls = flag(request, "migrated"), _urls(await json_body(request))
+    known = (await clusters.policies(cluster) or {}).get("migratedClusterUrl")
+    if not urls and isinstance(known, dict):
+        urls = known
+    if is_migrated and not (urls.get("brokerServiceUrl") or urls.get("brokerServiceUrlTls")):
+        raise RestError(412, "The other cluster needs a brokerServiceUrl or a brokerServiceUrlTls, where clients go")
+    policies: Document = {"migrated": is_migrated}
+    if urls:
+        policies["migratedClusterUrl"] = urls
+    await clusters.set_policies(cluster, policies)
+    return no_content()
+
+
+def _urls(body: object) -> Document:
+    if body is None:
+        return {}
+    given = object_of(body, "the body")  # type: ignore[arg-type]
+    urls: Document = {}
+    for key, scheme in zip(URLS, SCHEMES, strict=True):
+        if given.get(key):
+            text = text_of(given[key], key)
+            if re.fullmatch(scheme + _ADDRESSES, text) is None:
+                raise RestError(400, f"{key} must be {scheme.replace(chr(92), '')}://host:port, not {text}")
+            urls[key] = text
+    return urls
+
+
+async def move_namespace(request: Request) -> Response:
+    """Say whether the topics of a namespace move to where the cluster's policies say; the body: true or false.
+
+    While those name no place nothing moves, as in Pulsar.
+    """
+    body = await json_body(request)
+    if body is None:
+        raise RestError(400, NO_BODY)
+    is_migrated = boolean_of(body, "the body")
+    return await change_policy(request, lambda document: {**document, "migrated": is_migrated}, NO_POLICIES)
+
+
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_CLUSTER: Final = "/admin/v2/clusters/{cluster}/migrate"
+
+OF_CLUSTERS: Final = [
+    Route(_CLUSTER, of_cluster, methods=["GET"], needs=ClusterOperation.GET_CLUSTER),
+    Route(_CLUSTER, move_cluster, methods=["POST"], needs=ClusterOperation.UPDATE_CLUSTER),
+]
+OF_NAMESPACES: Final = [
+    Route(f"{_NAMESPACE}/migration", move_namespace, methods=["POST"], needs=writing(PolicyName.CLUSTER_MIGRATION)),
+]

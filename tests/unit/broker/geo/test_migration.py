@@ -1,0 +1,213 @@
+"""A topic that moves to another cluster: what has to be there first, who is told when, what is refused meanwhile."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from geminga.broker.geo.green import prepare
+from geminga.broker.geo.migration import Stage, TopicMigration
+from geminga.broker.geo.moves import MovedTo
+from geminga.broker.peers.http_client import PeerAnswer
+from geminga.broker.peers.links import PLAIN
+from geminga.broker.resources.clusters import policies_path
+from geminga.model.errors import UnavailableError
+from geminga.model.position import EARLIEST
+from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.holding_part import with_parts
+from support.worlds.policy_levels import set_namespace, topic_of
+
+GREEN = {"serviceUrl": "http://green:8080", "brokerServiceUrl": "pulsar://green:6650"}
+PLACE = MovedTo("http://green:8080", "", "pulsar://green:6650", "")
+
+
+class Green:
+    """The other cluster: what was made in it; ``refusal``: why nothing is."""
+
+    local = "standalone"
+    starts_at_earliest = False
+
+    def __init__(self, refusal: str = "") -> None:
+        self.refusal = refusal
+        self.prepared: list[tuple[str, MovedTo]] = []
+
+    async def prepare(self, topic, place) -> None:
+        if self.refusal:
+            raise UnavailableError(self.refusal)
+        self.prepared.append((str(topic.name), place))
+
+
+def ready(world: BrokerWorld, green: Green) -> Green:
+    """Topics may move."""
+    with_parts(world.broker, TopicMigration)
+    world.broker.topic_services = replace(world.broker.topic_services, remote_clusters=green)
+    return green
+
+
+async def moving(world: BrokerWorld) -> TopicMigration:
+    """All topics begin to; the part of the one."""
+    topic = await topic_of(world)
+    await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+    await wait_ms(10)
+    part = topic.parts.find(TopicMigration)
+    assert part is not None
+    return part
+
+
+def moved_of(command: pb.BaseCommand) -> tuple[int, int, str]:
+    moved = command.topicMigrated
+    return moved.resource_type, moved.resource_id, moved.brokerServiceUrl
+
+
+def test_a_producer_is_told_when_everything_there_is_made_and_its_messages_are_answered() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, green = await world.client(), ready(world, Green("it does not answer"))
+        await client.create_producer()
+        part = await moving(world)
+        assert (part.stage, part.reason) == (Stage.PREPARING, "it does not answer")
+        # Meanwhile it goes on here.
+        await client.publish(0)
+        green.refusal = ""
+        await wait_ms(5000)
+        assert green.prepared == [(TOPIC, PLACE)]
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, GREEN["brokerServiceUrl"])
+        assert (await client.expect(Type.CLOSE_PRODUCER)).close_producer.producer_id == 1
+        assert part.stats() == {"stage": "moved", "reason": "", "url": GREEN["brokerServiceUrl"]}
+
+    run_with_broker(scenario)
+
+
+def test_who_comes_to_a_topic_that_moved_is_led_there() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green())
+        await moving(world)
+        await wait_ms(100)
+        client = await world.client()
+        client.request_producer()
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, GREEN["brokerServiceUrl"])
+        assert (await client.error()).error == pb.ServiceNotReady
+
+    run_with_broker(scenario)
+
+
+def test_a_consumer_is_told_when_its_subscription_has_acknowledged_everything() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        ready(world, Green())
+        await client.create_producer()
+        await client.subscribe()
+        ledger_id, entry_id = await client.publish(0)
+        await moving(world)
+        await client.expect(Type.CLOSE_PRODUCER)
+        await wait_ms(5000)
+        kinds = [command.type for command, _ in client.received]
+        assert Type.CLOSE_CONSUMER not in kinds
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual)
+        ack.message_id.add(ledgerId=ledger_id, entryId=entry_id)
+        client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (1, 1, GREEN["brokerServiceUrl"])
+        assert (await client.expect(Type.CLOSE_CONSUMER)).close_consumer.consumer_id == 1
+
+    run_with_broker(scenario)
+
+
+def test_a_topic_that_no_longer_moves_goes_on_here() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green())
+        await moving(world)
+        await wait_ms(100)
+        await world.resources.clusters.set_policies("standalone", {"migrated": False, "migratedClusterUrl": GREEN})
+        await wait_ms(100)
+        client = await world.client()
+        await client.create_producer()
+        await client.publish(0)
+        assert (await topic_of(world)).parts.find(TopicMigration) is None
+
+    run_with_broker(scenario)
+
+
+def test_a_namespace_moves_by_itself_and_topics_of_the_broker_stay() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green())
+        topic = await topic_of(world)
+        own = await world.broker.registry.load(TopicName.parse("persistent://public/default/__change_events"))
+        await set_namespace(world, "migrated", True)
+        # Nowhere to go yet.
+        assert topic.parts.find(TopicMigration) is None
+        await world.resources.clusters.set_policies("standalone", {"migrated": False, "migratedClusterUrl": GREEN})
+        await wait_ms(100)
+        assert topic.parts.find(TopicMigration) is not None
+        await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+        await wait_ms(100)
+        assert own.parts.find(TopicMigration) is None
+        assert await world.metadata.exists(policies_path("standalone"))
+
+    run_with_broker(scenario)
+
+
+class Asked:
+    """The administration of the other cluster, by what it answers."""
+
+    links = PLAIN
+
+    def __init__(self, answers: dict[tuple[str, str], tuple[int, object]]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, str, object]] = []
+
+    async def request(self, method: str, url: str, body: bytes = b"") -> PeerAnswer:
+        path = url.removeprefix("http://green:8080/admin/v2/")
+        self.asked.append((method, path, json.loads(body) if body else None))
+        status, answer = self.answers.get((method, path), (204, None))
+        return PeerAnswer(status, b"" if answer is None else json.dumps(answer).encode(), "green")
+
+
+def test_tenant_namespace_topic_and_subscriptions_are_made_there() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await topic.create_subscription("my sub", EARLIEST)
+        asked = Asked({("GET", "namespaces/public/default"): (404, None), ("GET", "clusters"): (200, ["g"])})
+        await prepare(asked, world.resources, topic, PLACE)  # type: ignore[arg-type]
+        assert [(method, path) for method, path, _ in asked.asked] == [
+            ("GET", "namespaces/public/default"),
+            ("GET", "clusters"),
+            ("PUT", "tenants/public"),
+            ("PUT", "namespaces/public/default"),
+            ("PUT", "persistent/public/default/topic"),
+            ("PUT", "persistent/public/default/topic/subscription/my%2520sub"),
+        ]
+        assert asked.asked[2][2] == {"adminRoles": [], "allowedClusters": ["g"]}
+        assert asked.asked[-1][2] == "earliest"
+
+    run_with_broker(scenario)
+
+
+def test_another_number_of_partitions_ends_the_try_with_both_counts() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        whole = TopicName.parse("persistent://public/default/whole")
+        await world.broker.partitions.create(whole, 3)
+        topic = await world.broker.registry.get(whole.with_partition(1), create=False)
+        at = "persistent/public/default/whole/partitions"
+        asked = Asked(
+            {("PUT", at): (409, None), ("GET", f"{at}?checkAllowAutoCreation=false"): (200, {"partitions": 2})}
+        )
+        with pytest.raises(UnavailableError, match=r"3 partitions here and not there.*2"):
+            await prepare(asked, world.resources, topic, PLACE)  # type: ignore[arg-type]
+
+    run_with_broker(scenario)
+
+
+def test_what_is_refused_there_is_told_with_the_reason() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        refused = Asked({("PUT", "persistent/public/default/topic"): (403, {"reason": "not you"})})
+        with pytest.raises(UnavailableError, match=r"does not make .*topic: not you"):
+            await prepare(refused, world.resources, topic, PLACE)  # type: ignore[arg-type]
+        with pytest.raises(UnavailableError, match="no serviceUrl"):
+            await prepare(refused, world.resources, topic, MovedTo("", "", "pulsar://green:6650", ""))  # type: ignore[arg-type]
+
+    run_with_broker(scenario)
