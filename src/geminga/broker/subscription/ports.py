@@ -20,6 +20,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.core.departure import Farewell, Leaving
+    from geminga.broker.subscription.consumer import Consumer
     from geminga.managed_ledger import Entry, ManagedLedger
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 
@@ -67,6 +68,11 @@ class SubscriptionServices(Protocol):
     @property
     def failures(self) -> Failures:
         """What broke."""
+        ...
+
+    @property
+    def consumer_kind(self) -> type[Consumer] | None:
+        """Of what kind the consumers are; None: the plain one."""
         ...
 
     @property

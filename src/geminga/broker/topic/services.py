@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from geminga.broker.failures import Failures
     from geminga.broker.policies.rules import TopicRules
     from geminga.broker.schema.core.storage_format import StoredSchema
+    from geminga.broker.subscription.consumer import Consumer
     from geminga.broker.subscription.ports import PendingAckLogs
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import RemoteClusters, TopicPart
@@ -104,6 +105,8 @@ class TopicServices:
     compactions: Compactions = field(default_factory=Compactions)
     #: Rates of all topics together, as they are now.
     throttles: Callable[[], BrokerThrottles] = lambda: NO_THROTTLES
+    #: Of what kind the consumers are; None: the plain one.
+    consumer_kind: type[Consumer] | None = None
 
     @property
     def snapshots(self) -> BufferSnapshots | None:

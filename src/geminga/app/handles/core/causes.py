@@ -47,6 +47,7 @@ class Cause(StrEnum):
     TRANSACTION = "transaction-open"
     RATE = "rate-limit"
     REPLICATION = "not-replicated"
+    SNAPSHOT = "no-snapshot"
 
 
 class Finding(NamedTuple):
@@ -154,6 +155,25 @@ def _of_topic(facts: DoctorFacts, stats: Document) -> Iterator[Finding]:
             )
 
 
+def _no_snapshot(facts: DoctorFacts, name: str, document: Document) -> Iterator[Finding]:
+    """A replicated subscription whose position goes to no other cluster."""
+    snapshots = facts.internal.get("geminga", {}).get("replicatedSubscriptions", {})
+    reason = snapshots.get("reason", "")
+    if not document.get("isReplicated") or not reason:
+        return
+    last_ms = snapshots.get("lastCompletedSnapshotTimestamp", 0)
+    since = f"since {time_text(last_ms)}" if last_ms > 0 else "since the topic was loaded"
+    yield Finding(
+        Cause.SNAPSHOT,
+        Severity.HOLDS,
+        name,
+        f"{name} is replicated, and no snapshot was made {since}: {reason.rstrip('.')}. Who goes over to another "
+        "cluster now sees again what was acknowledged in the meantime.",
+        "Mend what that says, or take the cluster out (geminga admin topics set-replication-clusters); "
+        "snapshots go on by themselves.",
+    )
+
+
 def _quotas(quotas: Document, stats: Document) -> Iterator[Finding]:
     for quota in quotas.values():
         if quota.get("policy") not in _HOLDING:
@@ -196,6 +216,7 @@ def _missing_bookies(facts: DoctorFacts) -> Iterator[Finding]:
 def _of_subscription(facts: DoctorFacts, name: str, stats: Document) -> Iterator[Finding]:
     yield from _unreadable(facts, name, stats)
     yield from _transactions(facts, name, stats)
+    yield from _no_snapshot(facts, name, stats)
     backlog = stats.get("msgBacklog", 0)
     consumers: Sequence[Document] = stats.get("consumers", ())
     if backlog <= 0:
