@@ -20,6 +20,8 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 #: Property of a consumer: the command that opened it, such as ``messages browse``.
 COMMAND: Final = "geminga-command"
 ACTION: Final = "read messages"
+#: Of a command's name; a longer one is not kept: strangers choose it.
+NAME_MAX: Final = 80
 
 
 def noted(rows: Iterable[CommandRow], audit: Auditor, *, all_readers: bool) -> list[CommandRow]:
@@ -59,6 +61,8 @@ class _Kept:
         command = next((pair.value for pair in request.metadata if pair.key == COMMAND), "")
         if not command and (request.durable or not self._all_readers):
             return
+        if len(command) > NAME_MAX:
+            command = f"({len(command)} characters)"
         principal = connection.principal
         self._audit.note(
             Entry(

@@ -163,6 +163,22 @@ def test_no_snapshot_while_a_cluster_is_away_and_the_reason_says_which() -> None
     run_mesh(scenario, "east", "west")
 
 
+def test_a_broker_that_makes_no_snapshots_is_told_of() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED)
+        # It was made so before the setting was taken back.
+        await set_replicated(sub_of(mesh, "east"), True)
+        await publish(clients["east"], 1)
+        admin = SimAdmin(rest_application(mesh.worlds["east"].broker))
+        (findings,) = (await examine(admin, TOPIC, now_ms=0)).values()
+        (found,) = [each for each in findings if each.cause is Cause.SNAPSHOT]
+        assert "the broker makes none (enableReplicatedSubscriptions=false)" in found.sentence
+
+    run_mesh(scenario, "east", "west", replicated_subscriptions_enabled=False)
+
+
 def test_a_snapshot_without_an_answer_is_given_up_and_asked_for_again() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
         clients = await loaded(mesh)

@@ -157,8 +157,11 @@ def _of_topic(facts: DoctorFacts, stats: Document) -> Iterator[Finding]:
 
 def _no_snapshot(facts: DoctorFacts, name: str, document: Document) -> Iterator[Finding]:
     """A replicated subscription whose position goes to no other cluster."""
-    snapshots = facts.internal.get("geminga", {}).get("replicatedSubscriptions", {})
+    own = facts.internal.get("geminga", {})
+    snapshots = own.get("replicatedSubscriptions", {})
     reason = snapshots.get("reason", "")
+    if own and "replicatedSubscriptions" not in own and (facts.stats or {}).get("replication"):
+        reason = "the broker makes none (enableReplicatedSubscriptions=false)"
     if not document.get("isReplicated") or not reason:
         return
     last_ms = snapshots.get("lastCompletedSnapshotTimestamp", 0)
