@@ -16,6 +16,7 @@ from support.processes.trace_collector import attributes_of, collecting
 
 pytestmark = pytest.mark.integration
 
+EARLIEST = geminga.InitialPosition.Earliest
 TOPIC = "persistent://public/default/spans"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -31,6 +32,8 @@ async def one_of_each(url: str) -> None:
         # It is given on as it came.
         assert message.properties()["traceparent"] == PARENT
         await consumer.acknowledge(message)
+        told = await client.subscribe(TOPIC, "told", ack_receipt_enabled=True, initial_position=EARLIEST)
+        await told.acknowledge(await told.receive())
         async with client.transaction() as txn:
             await producer.send(b"in it", txn=txn)
 
@@ -62,8 +65,22 @@ def test_spans_of_rest_publish_acknowledge_commit_and_ledgers_reach_a_collector(
     assert attributes_of(transaction)["messaging.pulsar.transaction.outcome"] == "commit"
     assert (second.trace_id, second.parent_span_id) == (transaction.trace_id, transaction.span_id)
     assert transaction.end_time_unix_nano >= second.end_time_unix_nano > second.start_time_unix_nano
-    (acknowledged,) = received.named("acknowledge", lambda found: found["messaging.destination.name"] == TOPIC)
-    assert attributes_of(acknowledged)["messaging.batch.message_count"] == 1
+    acknowledged = received.named("acknowledge", lambda found: found["messaging.destination.name"] == TOPIC)
+    by_kind = {attributes_of(span)["messaging.consumer.group.name"]: span for span in acknowledged}
+    assert {name: attributes_of(span)["messaging.pulsar.acknowledged"] for name, span in by_kind.items()} == {
+        "s": "taken",
+        "told": "durable",
+    }
+    assert attributes_of(by_kind["s"])["messaging.batch.message_count"] == 1
+    # Until the cursor's state was stored.
+    writes = [span for span in received.named("ledger add") if span.parent_span_id == by_kind["told"].span_id]
+    assert all(span.end_time_unix_nano <= by_kind["told"].end_time_unix_nano for span in writes)
+    assert len(writes) == 1
+    dispatched = received.named("dispatch", lambda found: found["messaging.destination.name"] == TOPIC)
+    traced = [span for span in dispatched if span.trace_id.hex() == TRACE]
+    assert {attributes_of(span)["messaging.consumer.group.name"] for span in traced} == {"s", "told"}
+    assert {span.parent_span_id.hex() for span in traced} == {"b7ad6b7169203331"}
+    assert all(span.start_time_unix_nano >= first.end_time_unix_nano for span in traced)
     (request,) = received.named("POST")
     assert request.trace_id.hex() == TRACE
     assert attributes_of(request)["http.response.status_code"] == 204

@@ -31,6 +31,7 @@ _CONSUMERS = _documents(
 _SUBSCRIPTIONS = _documents(
     type=st.sampled_from(["None", "Exclusive", "Shared", "Failover", "Key_Shared"]),
     activeConsumerName=st.sampled_from(["a", "c"]),
+    isReplicated=st.booleans(),
     msgBacklog=_COUNTS,
     msgDelayed=_COUNTS,
     msgInReplay=_COUNTS,
@@ -50,7 +51,13 @@ _INTERNAL = _documents(
         max_size=3,
     ),
     cursors=_documents(s=_documents(readPosition=st.sampled_from(["3:4", "3:5"]), markDeletePosition=st.just("2:0"))),
-    geminga=_documents(bookies=_documents(available=_COUNTS, ensembleSize=_COUNTS)),
+    geminga=_documents(
+        bookies=_documents(available=_COUNTS, ensembleSize=_COUNTS),
+        replicatedSubscriptions=_documents(
+            reason=st.sampled_from(["", "cluster west can not be reached"]),
+            lastCompletedSnapshotTimestamp=st.integers(0, 1 << 50),
+        ),
+    ),
 )
 _TRANSACTIONS = st.dictionaries(
     st.sampled_from(["(0,1)", "(0,2)"]),

@@ -34,6 +34,7 @@ CLUSTER = {"cluster": "label_values(pulsar_version_info, cluster)"}
 C = 'cluster=~"$cluster"'
 T = f'{C}, namespace=~"$namespace", topic=~"$topic"'
 R = "[$__rate_interval]"
+SNAPSHOTS = "pulsar_replicated_subscriptions"
 TOPICS = {
     **CLUSTER,
     "namespace": 'label_values(pulsar_topics_count{cluster=~"$cluster"}, namespace)',
@@ -351,6 +352,35 @@ BOARDS: Final = (
                 ("Topics that are connected", "none", (("pulsar_replication_connected_count", ""),)),
                 ("Delay, summed over topics", "s", (("pulsar_replication_delay_in_seconds", ""),)),
             )
+        )
+        + (
+            P(
+                "Snapshots of replicated subscriptions a second",
+                "cps",
+                (
+                    (f"sum by (cluster) (rate({SNAPSHOTS}_snapshot_ms_count{{{C}}}{R}))", "{{cluster}}, made"),
+                    (
+                        f"sum by (cluster) (rate({SNAPSHOTS}_timedout_snapshots_total{{{C}}}{R}))",
+                        "{{cluster}}, given up",
+                    ),
+                ),
+            ),
+            P(
+                "Until a snapshot is made, mean",
+                "ms",
+                (
+                    (
+                        f"sum by (cluster) (rate({SNAPSHOTS}_snapshot_ms_sum{{{C}}}{R}))"
+                        f" / sum by (cluster) (rate({SNAPSHOTS}_snapshot_ms_count{{{C}}}{R}))",
+                        "{{cluster}}",
+                    ),
+                ),
+            ),
+            P(
+                "Topics that can make no snapshot",
+                "none",
+                ((f"sum by (cluster) (geminga_replicated_subscriptions_held_topics{{{C}}})", "{{cluster}}"),),
+            ),
         ),
     ),
     Board(

@@ -15,6 +15,7 @@ from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.access.ports import Access
 from geminga.broker.composition.service import Broker
+from geminga.broker.composition.traces import Traces
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.broker.ownership.endpoints import Endpoint
@@ -236,12 +237,14 @@ class BrokerWorld:
         access: Access = OPEN,
         bookies: int = 1,
         is_shared: bool = False,
+        telemetry: Traces | None = None,
     ) -> None:
         """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty.
 
         ``ownership``: which topics are the broker's; None: all. ``bookies``: so many. ``is_shared``: another broker may
-        be there that does not know yet that it lost its topics.
+        be there that does not know yet that it lost its topics. ``telemetry``: spans.
         """
+        self.telemetry = telemetry
         self.is_shared = is_shared
         self.ownership = ownership
         self.access = access
@@ -270,6 +273,7 @@ class BrokerWorld:
             version="test",
             ownership=self.ownership,
             access=self.access,
+            telemetry=self.telemetry,
         )
 
     async def start(self) -> None:
@@ -311,6 +315,7 @@ def run_with_broker(
     ownership: Ownership | None = None,
     access: Access = OPEN,
     bookies: int = 1,
+    telemetry: Traces | None = None,
     **settings,
 ) -> T:
     """Run ``scenario`` with a started broker in virtual time; it is stopped afterwards."""
@@ -324,6 +329,7 @@ def run_with_broker(
                 ownership=ownership,
                 access=access,
                 bookies=bookies,
+                telemetry=telemetry,
             )
             await broker_world.start()
             result = await scenario(broker_world)

@@ -167,6 +167,7 @@ class RecordedTopic:
             pending_ack_logs=None,
             registrations=None,
             recent_candidates=RecentCandidates(),
+            consumer_kind=None,
             ledgers=SimpleNamespace(bookkeeper=SimpleNamespace(available_count=lambda: 1)),
         )
         self.throttles = TopicThrottling(NO_THROTTLES, runtime.clock.monotonic, self, self._published)

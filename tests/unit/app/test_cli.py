@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import geminga
-from geminga.app.commands.cli import _GROUPS
+from geminga.app.commands.cli import _ADMINISTRATION, _GROUPS, app_for, help_of
 from geminga.app.configuration.core.log_options import LOG_LEVELS, LogOptions
 from geminga.app.lifecycle.log_lines import begin_log
 from geminga.app.lifecycle.process_life import seconds_since_exec
@@ -56,11 +59,37 @@ def test_help_of_one_group_loads_no_other_and_nothing_heavy(group: str) -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = set(result.stdout.splitlines()[-1].split())
     assert "Usage: geminga" in result.stdout
-    assert not loaded & {"google.protobuf", "asyncio", "starlette", "uvicorn", "pyspark", "pyarrow", "kazoo"}
+    assert not loaded & {
+        "google.protobuf",
+        "asyncio",
+        "starlette",
+        "uvicorn",
+        "pyspark",
+        "pyarrow",
+        "kazoo",
+        "pydantic",
+    }
     # Some use options of others: of clients, for one.
     others = {f"geminga.app.{module}" for name, module in _GROUPS.items() if name != group}
     assert len(loaded & others) <= 1
     assert len([name for name in loaded if name.startswith("geminga")]) < 24
+
+
+@pytest.mark.parametrize("group", sampled("groups whose help is Typer's", [*_GROUPS, "standalone", ""], 3))
+def test_help_is_what_typer_says(group: str) -> None:
+    names = [group] if group else []
+    app = app_for(names)
+    command: Any = typer.main.get_command(app)
+    below = command.commands[group] if group else command
+    asked = [names, *([*names, name] for name in getattr(below, "commands", {}) if name not in _ADMINISTRATION)]
+    assert len(asked) > (group != "standalone")
+    for words in asked:
+        said = CliRunner().invoke(app, [*words, "--help"], prog_name="geminga")
+        with CliRunner().isolation():  # as wide
+            found = help_of(app, [*words, "--help"])
+        assert found == said.stdout.rstrip("\n"), words
+    for words in ([], ["-x"], ["--help", "messages"], ["nothing", "--help"], ["admin", "--help"], ["--json", "--help"]):
+        assert help_of(app, words) == "", words
 
 
 def test_every_group_is_in_the_whole_help_and_a_wrong_word_is_told() -> None:

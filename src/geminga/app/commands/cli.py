@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -83,6 +83,24 @@ def app_for(words: Sequence[str]) -> typer.Typer:
     return _app
 
 
+def help_of(app: typer.Typer, words: Sequence[str]) -> str:
+    """What ``--help`` behind words that name a group or command prints; empty: it is something else that is asked.
+
+    Typer says the same, but loads pydantic first, to see which value the option has: more than half of the time.
+    """
+    *names, last = words or ("",)
+    if last != "--help" or (names and names[0] in _ADMINISTRATION):
+        return ""
+    command: Any = typer.main.get_command(app)
+    context = command.context_class(command, info_name="geminga", **command.context_settings)
+    for name in names:
+        command = getattr(command, "commands", {}).get(name)
+        if command is None:
+            return ""
+        context = command.context_class(command, info_name=name, parent=context, **command.context_settings)
+    return str(command.get_help(context))
+
+
 def _administer(context: typer.Context) -> None:
     import_module("geminga.app.administration.main").main([context.info_name, *context.args])
 
@@ -91,8 +109,14 @@ def main() -> NoReturn:
     """The command; raises ImportError where a package is missing, which :mod:`geminga.__main__` tells."""
     from geminga.model.errors import GemingaError
 
+    words = sys.argv[1:]
     try:
-        app_for(sys.argv[1:])(prog_name="geminga")
+        app = app_for(words)
+        text = help_of(app, words)
+        if text:
+            print(text)
+            raise SystemExit(0)
+        app(prog_name="geminga")
     except (GemingaError, OSError) as error:
         fail(str(error))
     raise SystemExit(0)

@@ -151,7 +151,10 @@ def read(
     async def work(client: Client) -> None:
         # As of Pulsar's command, latest is the end: what is published from now on.
         is_message = ":" in start
-        reader = await client.create_reader(topic, message_id(start), start_message_id_inclusive=is_message)
+        properties = {"geminga-command": "client read"}  # for the audit log of Geminga's broker
+        reader = await client.create_reader(
+            topic, message_id(start), start_message_id_inclusive=is_message, properties=properties
+        )
         async with reader:
             while not (count and printer.shown == count):
                 if until_end and not await reader.has_message_available():

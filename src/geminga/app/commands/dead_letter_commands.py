@@ -29,7 +29,7 @@ def list_(letters: Letters, url: Url = DEFAULT_URL, token: Token = "", json_line
         from geminga.client.consumer_rules import dead_letter_names as names
 
         for partition in await client.get_topic_partitions(letters):
-            async for line in read_lines(client, partition):
+            async for line in read_lines(client, partition, command="dead-letters list"):
                 if json_line:
                     print(message_line(line))
                     continue

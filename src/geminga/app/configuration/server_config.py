@@ -95,6 +95,8 @@ class ServerConfig:
     audit_log_file: str = setting("gemingaAuditLogFile", "", "the path of a file")
     audit_log_bytes_max: int = setting("gemingaAuditLogMaxBytes", 10_485_760, "bytes >= 4096", minimum=4096)
     audit_log_files: int = setting("gemingaAuditLogFiles", 10, "a number of files, 1 to 1000", minimum=1, maximum=1000)
+    #: Geminga's own: whether each reader, whose client need not say so, has a line there.
+    audit_readers: bool = setting("gemingaAuditReaders", False, "true or false")
     #: Geminga's own: whether it may listen beyond loopback without authentication.
     may_be_open: bool = setting("gemingaAllowOpen", False, "true or false")
     #: Geminga's own: levels of packages beside ``--log-level``.

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 #: Messages between two looks at how far an import is.
 NOTED_EACH: Final = 10_000
 ALL: Final = Filter()
+#: Property of what reads, by which the audit log of Geminga's broker names it (``broker.handlers.kept_reads``).
+COMMAND: Final = "geminga-command"
 
 
 class Transfer(NamedTuple):
@@ -135,12 +137,15 @@ async def read_lines(
     *,
     follow: bool = False,
     schema: RawSchema | None = None,
+    command: str = "messages browse",
 ) -> AsyncGenerator[MessageLine, None]:
     """Messages behind ``start`` of a topic without partitions, or of one partition, up to what was last there now.
 
-    ``follow``: all that come later too. ``schema``: has their schemas by version then. Raises the client's errors.
+    ``follow``: all that come later too. ``schema``: has their schemas by version then. ``command``: told to the broker,
+    whose audit log says who reads payloads. Raises the client's errors.
     """
-    reader = await client.create_reader(topic, start, schema=schema or RawSchema())
+    properties = {COMMAND: command}
+    reader = await client.create_reader(topic, start, schema=schema or RawSchema(), properties=properties)
     try:
         if follow:
             async for message in reader:
@@ -214,7 +219,7 @@ async def export_messages(
                 continue
             start = id_of(place.id) if place.id and number == max(0, place.partition) else MessageId.earliest
             schema = RawSchema()
-            async for line in read_lines(client, partition, start, schema=schema):
+            async for line in read_lines(client, partition, start, schema=schema, command="messages export"):
                 if not wanted.wants(line):
                     continue
                 if line.schema_version and line.schema_version not in told:

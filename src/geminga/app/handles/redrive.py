@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from geminga.app.handles.core.letters import way_back
-from geminga.app.handles.messages import RawSchema
+from geminga.app.handles.messages import COMMAND, RawSchema
 from geminga.client import (
     Client,
     Consumer,
@@ -60,7 +60,13 @@ async def redrive(
     """
     name = TopicName.parse(letters)
     schema = RawSchema()
-    consumer = await client.subscribe(str(name), SUBSCRIPTION, schema=schema, initial_position=InitialPosition.Earliest)
+    consumer = await client.subscribe(
+        str(name),
+        SUBSCRIPTION,
+        schema=schema,
+        initial_position=InitialPosition.Earliest,
+        properties={COMMAND: "dead-letters redrive"},
+    )
     run = _Run(client, consumer, name, allowed or f"{name.domain}://{name.namespace}/", schema)
     try:
         while found := await _some(consumer, quiet_ms):

@@ -15,6 +15,7 @@ import asyncio
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -288,6 +289,9 @@ class BrokerServer(ABC):
         resources = Resources(metadata)
         peers = storage.peers
         access = await self._open_access(runtime)
+        self._audit = self._auditor(runtime)
+        if self._audit is not None:
+            access = replace(access, audit=self._audit, audits_readers=config.server.audit_readers)
         broker = Broker(
             runtime,
             metadata,
@@ -390,7 +394,6 @@ class BrokerServer(ABC):
         runtime, membership = storage.runtime, None if storage.peers is None else storage.peers.membership
         config = self._config.server
         plan = self._descriptors
-        self._audit = self._auditor(runtime)
         make = application_maker(
             lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)
         )

@@ -1,4 +1,4 @@
-"""Traces for OpenTelemetry: spans of REST requests, publishes, acknowledgements, transactions and ledger calls.
+"""Traces for OpenTelemetry: spans of REST requests, publishes, dispatches, acknowledgements, transactions, ledgers.
 
 Loaded where ``OTEL_TRACES_EXPORTER`` asks for it, and put around what a broker is made of: without it nothing of this
 is there. ``docs/formats/log.md`` lists the spans. The SDK reads all other ``OTEL_`` variables itself.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from opentelemetry.context import Context
@@ -16,9 +17,12 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context, use_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from geminga.broker.connection.back_pressure import LONG_COMMAND_BYTES
+from geminga.broker.handlers.subscription import handle_ack_bytes
+from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.model.bookie_port import (
     AddDone,
@@ -38,6 +42,7 @@ from geminga.model.bookie_port import (
 from geminga.model.errors import GemingaError, StorageError
 from geminga.model.txn_id import TxnId
 from geminga.runtime.log import trace_id
+from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.hot import decode_ack
 from geminga.wire.pulsar.metadata import peek_metadata, texts_of
 
@@ -45,6 +50,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from geminga.broker.connection.connection import Connection
+    from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
+    from geminga.broker.core.dispatch.shared import Candidate
     from geminga.broker.topic.publish import PublishBatch
     from geminga.managed_ledger import AppendResult
 
@@ -71,6 +78,8 @@ class Telemetry:
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self.tracer: Tracer = self._provider.get_tracer("geminga", version)
         self.parts: Sequence[type[TopicPart]] = (publishes_part(self.tracer),)
+        self.acknowledge = acknowledges(self.tracer)
+        self.consumer_kind = consumers(self.tracer)
 
     def close(self) -> None:
         """Send what is there, and end; blocks, and never raises."""
@@ -84,20 +93,71 @@ class Telemetry:
         """Bookies with a span for each add and read."""
         return _TracedPool(pool, self.tracer)
 
-    def acknowledges(self, handle: Callable[[Connection, bytes], None]) -> Callable[[Connection, bytes], None]:
-        """The handler of ACK with a span for each."""
-        tracer = self.tracer
 
-        def traced(connection: Connection, raw: bytes) -> None:
-            fields = decode_ack(raw)
-            consumer = None if fields is None else connection.members.consumers.get(fields.consumer_id)
-            attributes = _of_topic("settle", "" if consumer is None else str(consumer.subscription.topic.name))
-            if fields is not None:
-                attributes["messaging.batch.message_count"] = len(fields.ids)
-            with tracer.start_as_current_span("acknowledge", kind=SpanKind.SERVER, attributes=attributes):
-                handle(connection, raw)
+def acknowledges(tracer: Tracer) -> Callable[[Connection, bytes], None]:
+    """The handler of ACK with a span for each.
 
-        return traced
+    The client asked for an answer: until it is given, which says that all of it is durable, or what went wrong. It did
+    not: until it is taken, for nobody waits until it is durable, and to wait here would have it stored earlier.
+    """
+
+    def traced(connection: Connection, raw: bytes) -> None:
+        is_asked, consumer_id, count = _of_ack(raw)
+        consumer = connection.members.consumers.get(consumer_id)
+        attributes = _of_topic("settle", "" if consumer is None else str(consumer.subscription.topic.name))
+        attributes["messaging.pulsar.acknowledged"] = "durable" if is_asked else "taken"
+        if consumer is not None:
+            attributes["messaging.consumer.group.name"] = consumer.subscription.name
+        if count:
+            attributes["messaging.batch.message_count"] = count
+        span = tracer.start_span("acknowledge", kind=SpanKind.SERVER, attributes=attributes)
+        with use_span(span, end_on_exit=not is_asked):
+            handle_ack_bytes(connection, raw, partial(_ended, span) if is_asked else None)
+
+    return traced
+
+
+def _of_ack(raw: bytes) -> tuple[bool, int, int]:
+    """Whether an ACK asks for an answer, its consumer's id, how many message ids it has (0: not counted)."""
+    fields = decode_ack(raw)
+    if fields is not None:
+        return fields.request_id is not None, fields.consumer_id, len(fields.ids)
+    if len(raw) > LONG_COMMAND_BYTES:
+        # Cut up in several turns where it is handled, which here would be one long one.
+        return False, -1, 0
+    ack = decode_command(raw).ack
+    return ack.HasField("request_id"), ack.consumer_id, len(ack.message_id)
+
+
+class TracedConsumer(Consumer):
+    """A consumer with a span for each entry that it is sent; its parent is that of the message's ``publish``."""
+
+    __slots__ = ()
+    tracer: ClassVar[Tracer]
+
+    def send(self, entries: Sequence[Candidate], *, redeliveries: RedeliveryTracker | None, now_ms: int) -> None:
+        """From here until they are with the connection; how long a client takes to read them is not in it."""
+        spans = [self._span(entry, redeliveries) for entry in entries]
+        super().send(entries, redeliveries=redeliveries, now_ms=now_ms)
+        for span in spans:
+            span.end()
+
+    def _span(self, entry: Candidate, redeliveries: RedeliveryTracker | None) -> Span:
+        metadata = peek_metadata(entry.data)
+        context = Context() if metadata is None else _context_of(texts_of(metadata.properties))
+        attributes = _of_topic("receive", str(self.subscription.topic.name))
+        attributes["messaging.consumer.group.name"] = self.subscription.name
+        attributes["messaging.pulsar.consumer"] = self.name
+        attributes["messaging.message.envelope.size"] = len(entry.data)
+        attributes["messaging.batch.message_count"] = entry.message_count
+        if redeliveries:
+            attributes["messaging.pulsar.redelivery_count"] = redeliveries.count(entry.position)
+        return self.tracer.start_span("dispatch", context, kind=SpanKind.PRODUCER, attributes=attributes)
+
+
+def consumers(tracer: Tracer) -> type[Consumer]:
+    """The kind of consumer whose spans ``tracer`` makes."""
+    return type("TracedConsumer", (TracedConsumer,), {"__slots__": (), "tracer": tracer})
 
 
 def _of_topic(operation: str, topic: str) -> dict[str, str | int]:

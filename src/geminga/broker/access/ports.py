@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from geminga.broker.access.core.actions import Action, Resource
 from geminga.broker.access.core.handshake import Credentials, HandshakeRules, Verdict
 from geminga.broker.access.core.principal import Principal
+
+if TYPE_CHECKING:
+    from geminga.broker.access.audit import Auditor
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,10 @@ class Access:
     authenticates_metrics: bool = False
     #: Labels and samples of what became of credentials.
     metrics: Callable[[], Iterable[tuple[Labels, Mapping[str, float]]]] = _no_metrics
+    #: Keeps what is refused and done, by others than REST; None: nothing does.
+    audit: Auditor | None = None
+    #: Whether each reader has a line there, or only who says that it is a command.
+    audits_readers: bool = False
 
     def handshake_rules(self, limit_s: float) -> HandshakeRules:
         """For handshakes that may take so many seconds."""

@@ -306,7 +306,7 @@ class Metrics:
         page.add("pulsar_connection_create_success_count", of_broker, opened - refused)
         page.add("pulsar_connection_create_fail_count", of_broker, refused)
         page.add("pulsar_active_connections", of_broker, active)
-        page.add_all(replicated_subscription_counts(), cluster)
+        page.add_said(replicated_subscription_counts(), cluster)
         page.add_all(broker.entry_filters.counts(), cluster)
         page.add("pulsar_connection_created_total_count", of_broker, opened)
         page.add("pulsar_connection_closed_total_count", of_broker, opened - active)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.late_filters import LateFilters
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from geminga.broker.administration.services import AdministeredTopics
     from geminga.broker.admission.topic_schemas import Schemas
     from geminga.broker.composition.authorization import Authorization
+    from geminga.broker.composition.traces import Traces
     from geminga.broker.configuration.broker_config import BrokerConfig
     from geminga.broker.connection.connection import Connection
     from geminga.broker.handlers.rows import CommandTable
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from geminga.broker.resources import Document, Resources
     from geminga.broker.system_topics.table import TablesElsewhere
     from geminga.broker.topic.base import Topic
-    from geminga.broker.topic.parts import RemoteClusters, TopicPart
+    from geminga.broker.topic.parts import RemoteClusters
     from geminga.broker.topic.services import TopicServices
     from geminga.broker.transactions.service import TransactionService
     from geminga.broker.upkeep.policies import PolicyUpkeep
@@ -75,19 +76,6 @@ _log = get_logger(__name__)
 BACKLOG_QUOTAS_PART: Final = "backlogQuotas"
 #: Lists of topics that are made, or matched, at the same time.
 LONG_WORK_AT_ONCE: Final = 2
-
-
-class Traces(Protocol):
-    """What puts spans around a broker's work; made only where they are asked for."""
-
-    @property
-    def parts(self) -> Sequence[type[TopicPart]]:
-        """Of each topic, in front of all others."""
-        ...
-
-    def acknowledges(self, handle: Callable[[Connection, bytes], None]) -> Callable[[Connection, bytes], None]:
-        """What handles ACK, with a span."""
-        ...
 
 
 class Broker:
@@ -276,6 +264,7 @@ class Broker:
             recount_unacked=self.recount_unacked,
             entry_filters=self.entry_filters.of,
             throttles=lambda: self._throttles,
+            consumer_kind=None if self._telemetry is None else self._telemetry.consumer_kind,
         )
 
     def _new_late_transactions(self) -> LateTransactions | NoTransactions:
@@ -372,7 +361,7 @@ class Broker:
         )
         table = command_table(services)
         if self._telemetry is not None:
-            table.ack = self._telemetry.acknowledges(table.ack)
+            table.ack = self._telemetry.acknowledge
         return table
 
     def _new_connection_services(self) -> ConnectionServices:

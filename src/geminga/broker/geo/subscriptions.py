@@ -53,11 +53,16 @@ READ_BYTES: Final = 1 << 20
 class SnapshotCounts:
     """What the metrics of a broker say of all its topics."""
 
-    __slots__ = ("pending", "timed_out")
+    __slots__ = ("completed", "completed_ms", "held", "pending", "timed_out")
 
     def __init__(self) -> None:
         self.pending = 0
         self.timed_out = 0
+        #: How many were completed, and how long all of them took together.
+        self.completed = 0
+        self.completed_ms = 0
+        #: Topics that can make none now.
+        self.held = 0
 
 
 #: Of this process, as Pulsar's metrics are.
@@ -77,12 +82,12 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         "_local",
         "_more",
         "_pending",
+        "_reason",
         "_remove_listener",
         "_task",
         "_topic",
         "completed_ms",
         "last_id",
-        "reason",
         "timed_out",
     )
 
@@ -111,8 +116,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         #: The newest snapshot, and when it was complete, ms since the epoch; empty and 0: none by this process.
         self.last_id = ""
         self.completed_ms = 0
-        #: Why no snapshot can be made now; empty: it can.
-        self.reason = ""
+        self._reason = ""
         #: Snapshots that were given up since the topic was loaded.
         self.timed_out = 0
 
@@ -175,6 +179,15 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             "subscriptions": self._followers.stats(),
         }
 
+    @property
+    def reason(self) -> str:
+        """Why no snapshot can be made now; empty: it can."""
+        return self._reason
+
+    def _say(self, reason: str) -> None:
+        COUNTS.held += bool(reason) - bool(self._reason)
+        self._reason = reason
+
     # ---- what others tell
 
     def heard(self, cluster: str, position: Position, metadata: pb.MessageMetadata, payload: bytes) -> None:
@@ -220,7 +233,10 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             self._more.set()
             self._write(encode_local_snapshot(snapshot, self._local, _wall_ms(self._topic)))
             self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
-            self._is_answered, self.reason = True, ""
+            self._is_answered = True
+            self._say("")
+            COUNTS.completed += 1
+            COUNTS.completed_ms += _monotonic_ms(self._topic) - builder.started_ms
             self.last_id, self.completed_ms = snapshot.snapshot_id, _wall_ms(self._topic)
 
     # ---- what is done from time to time
@@ -246,7 +262,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
                 if self._has_news and self._may_ask():
                     self._start()
             except GemingaError as error:
-                self.reason = f"{error}"
+                self._say(f"{error}" or type(error).__name__)
 
     def _give_up(self, after_ms: int) -> None:
         now_ms = _monotonic_ms(self._topic)
@@ -256,7 +272,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
                 self._is_answered = False
                 self.timed_out += 1
                 COUNTS.timed_out += 1
-                self.reason = f"no answer of cluster {', '.join(sorted(builder.missing))} within {after_ms} ms"
+                self._say(f"no answer of cluster {', '.join(sorted(builder.missing))} within {after_ms} ms")
 
     def _tell_updates(self) -> None:
         if self._topic.ledger.stored.terminated_position is not None:
@@ -286,10 +302,10 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             return False
         away = sorted(cluster for cluster, replicator in part.replicators.items() if not replicator.is_connected)
         if away:
-            self.reason = f"cluster {', '.join(away)} can not be reached"
+            self._say(f"cluster {', '.join(away)} can not be reached")
             return False
         if self._is_answered:
-            self.reason = ""
+            self._say("")
         # Who does not answer, for it is not told to keep subscriptions, is asked again when the last was given up.
         return len(self._pending) < (PENDING_MAX if self._is_answered else 1)
 
@@ -315,6 +331,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
 
     def _stop(self) -> asyncio.Task[None] | None:
         self._is_stopped = True
+        self._say("")
         self._remove_listener()
         self._followers.detach()
         for builder in [*self._pending.values()]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from geminga.broker.handlers import consumer, lookup, producer, schema, session, topic_lists, transaction
 from geminga.broker.handlers import subscription as subscription
-from geminga.broker.handlers.rows import CommandTable, HotCommands
+from geminga.broker.handlers.rows import CommandRow, CommandTable, HotCommands
 from geminga.broker.handlers.services import CommandServices
 
 __all__ = ["ROWS", "command_table"]
@@ -32,4 +33,10 @@ def command_table(services: CommandServices) -> CommandTable:
         send=producer.handle_send,
         publish_in_transaction=producer.publish_in_transaction,
     )
-    return CommandTable(ROWS, hot, services)
+    rows: Iterable[CommandRow] = ROWS
+    if services.access.audit is not None:
+        # Not loaded where nothing is kept.
+        from geminga.broker.handlers.kept_reads import noted
+
+        rows = noted(rows, services.access.audit, all_readers=services.access.audits_readers)
+    return CommandTable(rows, hot, services)

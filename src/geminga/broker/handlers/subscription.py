@@ -84,24 +84,27 @@ def handle_flow_command(connection: CommandConnection, command: pb.BaseCommand) 
     handle_flow(connection, command.flow.consumer_id, command.flow.messagePermits)
 
 
-def handle_ack_bytes(connection: CommandConnection, raw: bytes) -> None:
-    """ACK as it came: the hot codec reads the usual ones."""
+def handle_ack_bytes(connection: CommandConnection, raw: bytes, told: acknowledgment.AckDone | None = None) -> None:
+    """ACK as it came: the hot codec reads the usual ones. ``told``: hears what the client is answered, if it asked."""
     if len(raw) > LONG_COMMAND_BYTES:
-        connection.run_in_turns(long_commands.acknowledge_long(connection, raw, partial(_respond_to_ack, connection)))
+        respond = partial(_respond_to_ack, connection, told)
+        connection.run_in_turns(long_commands.acknowledge_long(connection, raw, respond))
         return
     fields = hot.decode_ack(raw)
     if fields is None:
-        handle_ack_command(connection, decode_command(raw))
+        handle_ack_command(connection, decode_command(raw), told)
         return
-    _acknowledge(connection, fields.consumer_id, fields.ids, fields.is_cumulative, fields.request_id)
+    _acknowledge(connection, told, fields.consumer_id, fields.ids, fields.is_cumulative, fields.request_id)
 
 
-def handle_ack_command(connection: CommandConnection, command: pb.BaseCommand) -> None:
+def handle_ack_command(
+    connection: CommandConnection, command: pb.BaseCommand, told: acknowledgment.AckDone | None = None
+) -> None:
     """ACK with something unusual: a transaction, properties or a validation error (which changes nothing)."""
     ack = command.ack
     request_id = ack.request_id if ack.HasField("request_id") else None
     if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
-        connection.run(_acknowledge_in_transaction(connection, ack), f"ack in a transaction by {connection.peer}")
+        connection.run(_acknowledge_in_transaction(connection, ack, told), f"ack in a transaction by {connection.peer}")
         return
     ids = long_commands.ids_of(ack)
     is_cumulative = ack.ack_type == pb.CommandAck.Cumulative
@@ -109,23 +112,26 @@ def handle_ack_command(connection: CommandConnection, command: pb.BaseCommand) -
         properties = ack_properties((pair.key, pair.value) for pair in ack.properties)
     except NotAllowedError as error:
         if request_id is not None:
-            _respond_to_ack(connection, ack.consumer_id, request_id, error)
+            _respond_to_ack(connection, told, ack.consumer_id, request_id, error)
         return
-    _acknowledge(connection, ack.consumer_id, ids, is_cumulative, request_id, properties)
+    _acknowledge(connection, told, ack.consumer_id, ids, is_cumulative, request_id, properties)
 
 
-async def _acknowledge_in_transaction(connection: CommandConnection, ack: pb.CommandAck) -> None:
+async def _acknowledge_in_transaction(
+    connection: CommandConnection, ack: pb.CommandAck, told: acknowledgment.AckDone | None
+) -> None:
     error: GemingaError | None = None
     try:
         await long_commands.acknowledge_in_transaction(connection, ack)
     except GemingaError as raised:
         error = raised
     if ack.HasField("request_id") and not connection.is_closed:
-        _respond_to_ack(connection, ack.consumer_id, ack.request_id, error)
+        _respond_to_ack(connection, told, ack.consumer_id, ack.request_id, error)
 
 
 def _acknowledge(
     connection: CommandConnection,
+    told: acknowledgment.AckDone | None,
     consumer_id: int,
     ids: Sequence[hot.AckedId],
     is_cumulative: bool,
@@ -135,7 +141,8 @@ def _acknowledge(
     consumer = connection.members.consumers.get(consumer_id)
     if consumer is None:
         if request_id is not None:
-            _respond_to_ack(connection, consumer_id, request_id, ConsumerNotFoundError(f"no consumer {consumer_id}"))
+            gone = ConsumerNotFoundError(f"no consumer {consumer_id}")
+            _respond_to_ack(connection, told, consumer_id, request_id, gone)
         return
     done: acknowledgment.AckDone | None = None
     if request_id is not None:
@@ -143,7 +150,7 @@ def _acknowledge(
         def done(error: GemingaError | None) -> None:
             # Storage tells: what fails here is not its failure.
             with Contained(connection, "the answer to an ACK", is_last=True):
-                _respond_to_ack(connection, consumer_id, request_id, error)
+                _respond_to_ack(connection, told, consumer_id, request_id, error)
 
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):
@@ -161,8 +168,14 @@ def _acknowledge(
 
 
 def _respond_to_ack(
-    connection: CommandConnection, consumer_id: int, request_id: int, error: GemingaError | None
+    connection: CommandConnection,
+    told: acknowledgment.AckDone | None,
+    consumer_id: int,
+    request_id: int,
+    error: GemingaError | None,
 ) -> None:
+    if told is not None:
+        told(error)
     response = pb.CommandAckResponse(consumer_id=consumer_id, request_id=request_id)
     if error is not None:
         code: int = error.server_error  # the model's enum has the numbers of the wire's

@@ -18,6 +18,7 @@ from geminga.broker.subscription.stats import iso_time
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.producer import Producer
+from geminga.model.histogram import Quantiles
 from geminga.runtime import Clock
 
 #: Metric -> field of the statistics.
@@ -68,11 +69,14 @@ def replication_stats(topic: Topic, clock: Clock) -> dict[str, Document]:
     return found
 
 
-def replicated_subscription_counts() -> dict[str, float]:
+def replicated_subscription_counts() -> dict[str, float | Quantiles]:
     """Snapshots of replicated subscriptions, of all topics of the broker."""
     return {
         "pulsar_replicated_subscriptions_pending_snapshots": COUNTS.pending,
         "pulsar_replicated_subscriptions_timedout_snapshots_total": COUNTS.timed_out,
+        # As Pulsar's: sum and count, no quantiles.
+        "pulsar_replicated_subscriptions_snapshot_ms": Quantiles((), COUNTS.completed, COUNTS.completed_ms),
+        "geminga_replicated_subscriptions_held_topics": COUNTS.held,
     }
 
 

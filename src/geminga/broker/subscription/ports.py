@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.core.departure import Farewell, Leaving
     from geminga.broker.filters.ports import AsksFilters
+    from geminga.broker.subscription.consumer import Consumer
     from geminga.managed_ledger import Entry, ManagedLedger
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 
@@ -68,6 +69,11 @@ class SubscriptionServices(Protocol):
     @property
     def failures(self) -> Failures:
         """What broke."""
+        ...
+
+    @property
+    def consumer_kind(self) -> type[Consumer] | None:
+        """Of what kind the consumers are; None: the plain one."""
         ...
 
     @property

@@ -109,7 +109,7 @@ def new_consumer(
 ) -> Consumer:
     """The consumer that ``request`` describes; it has joined nothing yet."""
     services = subscription.services
-    return Consumer(
+    return (services.consumer_kind or Consumer)(
         connection,
         subscription,
         request,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from geminga.broker.filters.ports import AsksFilters
     from geminga.broker.policies.rules import TopicRules
     from geminga.broker.schema.core.storage_format import StoredSchema
+    from geminga.broker.subscription.consumer import Consumer
     from geminga.broker.subscription.ports import PendingAckLogs
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import OtherPlace, RemoteClusters, TopicPart
@@ -144,6 +145,8 @@ class TopicServices:
     entry_filters: Callable[[TopicName, TopicRules, AsksFilters | None], AsksFilters | None] = lambda *_: None
     #: Rates of all topics together, as they are now.
     throttles: Callable[[], BrokerThrottles] = lambda: NO_THROTTLES
+    #: Of what kind the consumers are; None: the plain one.
+    consumer_kind: type[Consumer] | None = None
 
     @property
     def snapshots(self) -> BufferSnapshots | None:

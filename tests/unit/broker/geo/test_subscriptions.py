@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
+from geminga.app.handles.core.causes import Cause, Severity
+from geminga.app.handles.doctor import examine
+from geminga.broker.geo.subscriptions import COUNTS, ReplicatedSubscriptions
 from geminga.broker.subscription.seek import is_replicated, set_replicated
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.position import EARLIEST
@@ -11,6 +13,8 @@ from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.subscription_markers import SNAPSHOT
 from support.worlds.broker_world import TOPIC, Client, Type, send_frame
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
+from support.worlds.handles_world import SimAdmin
+from support.worlds.rest_world import rest_application
 from unit.broker.topic.test_deduplication import moment
 
 SHARED = pb.CommandSubscribe.Shared
@@ -128,18 +132,51 @@ def test_no_snapshot_while_a_cluster_is_away_and_the_reason_says_which() -> None
         client = clients["east"]
         consumer = await mesh.client("east")
         await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        held, completed, completed_ms = COUNTS.held, COUNTS.completed, COUNTS.completed_ms
+        admin = SimAdmin(rest_application(mesh.worlds["east"].broker))
         mesh.cut_off("west")
         await publish(client, *range(3))
         acknowledge(consumer, *await receive(consumer, 3))
         await moment(5)
         part = part_of(mesh, "east")
         assert part.reason == "cluster west can not be reached"
+        assert COUNTS.held == held + 1
+        (found,) = [
+            each
+            for findings in (await examine(admin, TOPIC, now_ms=mesh.worlds["east"].runtime.clock.wall_ms())).values()
+            for each in findings
+            if each.cause is Cause.SNAPSHOT
+        ]
+        assert (found.subscription, found.severity) == ("sub", Severity.HOLDS)
+        assert "since the topic was loaded: cluster west can not be reached." in found.sentence
         assert [kind for kind, _ in await entries(mesh, "east")] == [0, 0, 0]
         mesh.mend()
         await moment(120)
         assert (part.reason, sub_of(mesh, "west").cursor.backlog_count) == ("", 0)
+        assert COUNTS.held == held
+        assert COUNTS.completed > completed
+        # From the first request to the last answer, which one link there and one back take.
+        assert 0 < (COUNTS.completed_ms - completed_ms) / (COUNTS.completed - completed) < 30_000
+        again = await examine(admin, TOPIC, now_ms=0)
+        assert [each for findings in again.values() for each in findings if each.cause is Cause.SNAPSHOT] == []
 
     run_mesh(scenario, "east", "west")
+
+
+def test_a_broker_that_makes_no_snapshots_is_told_of() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        clients = await loaded(mesh)
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED)
+        # It was made so before the setting was taken back.
+        await set_replicated(sub_of(mesh, "east"), True)
+        await publish(clients["east"], 1)
+        admin = SimAdmin(rest_application(mesh.worlds["east"].broker))
+        (findings,) = (await examine(admin, TOPIC, now_ms=0)).values()
+        (found,) = [each for each in findings if each.cause is Cause.SNAPSHOT]
+        assert "the broker makes none (enableReplicatedSubscriptions=false)" in found.sentence
+
+    run_mesh(scenario, "east", "west", replicated_subscriptions_enabled=False)
 
 
 def test_a_snapshot_without_an_answer_is_given_up_and_asked_for_again() -> None:

@@ -28,7 +28,7 @@ class NonPersistentTopicInMemory:
         self.limits = NO_LIMITS
         self.subscriptions = {}
         runtime = SimpleNamespace(clock=SystemClock(), rng=SystemRng(1))
-        self.services = SimpleNamespace(runtime=runtime, config=BrokerConfig())
+        self.services = SimpleNamespace(runtime=runtime, config=BrokerConfig(), consumer_kind=None)
 
     async def join(self, connection, sub_type, *, consumer_id=1, permits=100, **fields):
         request = Sub(

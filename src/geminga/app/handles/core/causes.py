@@ -50,6 +50,7 @@ class Cause(StrEnum):
     COMPACTION = "not-compacted"
     SHADOW = "shadow"
     MOVING = "not-moved"
+    SNAPSHOT = "no-snapshot"
 
 
 class Finding(NamedTuple):
@@ -198,6 +199,28 @@ def _of_shadows(told: Document) -> Iterator[Finding]:
         )
 
 
+def _no_snapshot(facts: DoctorFacts, name: str, document: Document) -> Iterator[Finding]:
+    """A replicated subscription whose position goes to no other cluster."""
+    own = facts.internal.get("geminga", {})
+    snapshots = own.get("replicatedSubscriptions", {})
+    reason = snapshots.get("reason", "")
+    if own and "replicatedSubscriptions" not in own and (facts.stats or {}).get("replication"):
+        reason = "the broker makes none (enableReplicatedSubscriptions=false)"
+    if not document.get("isReplicated") or not reason:
+        return
+    last_ms = snapshots.get("lastCompletedSnapshotTimestamp", 0)
+    since = f"since {time_text(last_ms)}" if last_ms > 0 else "since the topic was loaded"
+    yield Finding(
+        Cause.SNAPSHOT,
+        Severity.HOLDS,
+        name,
+        f"{name} is replicated, and no snapshot was made {since}: {reason.rstrip('.')}. Who goes over to another "
+        "cluster now sees again what was acknowledged in the meantime.",
+        "Mend what that says, or take the cluster out (geminga admin topics set-replication-clusters); "
+        "snapshots go on by themselves.",
+    )
+
+
 def _quotas(quotas: Document, stats: Document) -> Iterator[Finding]:
     for quota in quotas.values():
         if quota.get("policy") not in _HOLDING:
@@ -265,6 +288,7 @@ def _compaction(facts: DoctorFacts) -> Iterator[Finding]:
 def _of_subscription(facts: DoctorFacts, name: str, stats: Document) -> Iterator[Finding]:
     yield from _unreadable(facts, name, stats)
     yield from _transactions(facts, name, stats)
+    yield from _no_snapshot(facts, name, stats)
     backlog = stats.get("msgBacklog", 0)
     consumers: Sequence[Document] = stats.get("consumers", ())
     if backlog <= 0:
