@@ -33,6 +33,7 @@ from geminga.proxy.core.http_rules import (
 )
 from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.runtime import Runtime, get_logger
+from geminga.runtime.log import trace_id
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -116,6 +117,7 @@ class Forwarding:
             role=principal.role if is_authenticated else "",
             own=own,
             host=client[0] if client else "",
+            trace=str(trace_id.get()),
         )
         query = scope.get("query_string", b"")
         path = (scope.get("raw_path") or scope["path"].encode()) + (b"?" + query if query else b"")
