@@ -133,6 +133,7 @@ def test_nothing_acknowledged_is_lost_when_proxies_are_killed() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_nothing_acknowledged_is_lost_in_many_seeds() -> None:
     report = run_seeds(kills, range(1, 201))
     report.check(labels=LABELS)

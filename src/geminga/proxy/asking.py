@@ -94,16 +94,16 @@ class Asking:
     async def _asked(self, command: pb.BaseCommand) -> bytes:
         uses_tls = self._services.brokers.uses_tls
         target = await self._services.directory.entry()
-        asked = command
+        asked, is_named = command, False
         for _ in range(REDIRECTS_MAX + 1):
-            answer = await (await self._link(target)).ask(asked)
+            answer = await (await self._link(target, is_named=is_named)).ask(asked)
             following = sent_on(asked, answer, uses_tls=uses_tls)
             if following is None:
                 return answer_frame(answer, request_id_of(command), uses_tls=uses_tls)
-            target, asked = following
+            (target, asked), is_named = following, True
         raise UnavailableError(f"the lookup was sent on more than {REDIRECTS_MAX} times")
 
-    async def _link(self, target: Target) -> BrokerLink:
+    async def _link(self, target: Target, *, is_named: bool) -> BrokerLink:
         link = self._links.get(target)
         if link is not None and link.is_open:
             return link
@@ -112,15 +112,18 @@ class Asking:
             self._links = {place: one for place, one in self._links.items() if one.is_open}
             if len(self._links) + len(self._opening) >= LINKS_MAX:
                 raise UnavailableError(f"requests of this client lead to more than {LINKS_MAX} brokers")
-            opening = self._opening[target] = spawn(self._open(target), name=f"link to the broker {target}")
+            opening = self._opening[target] = spawn(
+                self._open(target, is_named=is_named), name=f"link to the broker {target}"
+            )
         found = await asyncio.shield(opening)
         if isinstance(found, GemingaError):
             raise found
         return found
 
-    async def _open(self, target: Target) -> BrokerLink | GemingaError:
+    async def _open(self, target: Target, *, is_named: bool) -> BrokerLink | GemingaError:
+        brokers = self._services.brokers
         try:
-            link = await self._services.brokers.link(target, self._caller, self._trip, is_relayed=False)
+            link = await brokers.link(target, self._caller, self._trip, is_relayed=False, is_named=is_named)
         except GemingaError as error:
             return error
         finally:

@@ -122,16 +122,19 @@ class Forwarding:
         query = scope.get("query_string", b"")
         path = (scope.get("raw_path") or scope["path"].encode()) + (b"?" + query if query else b"")
         place = place_of(await self._web_url(), path)
+        is_named = False
         for _ in range(REDIRECTS_MAX + 1):
-            following = await self._ask(place, scope["method"], headers, body, send)
+            following = await self._ask(place, scope["method"], headers, body, send, is_named=is_named)
             if following is None:
                 return
-            place = following
+            place, is_named = following, True
         raise UnavailableError(f"brokers sent the request on more than {REDIRECTS_MAX} times")
 
-    async def _ask(self, place: Place, method: str, headers: Headers, body: bytes, send: Send) -> Place | None:
-        """Pass on the answer of one broker, or say whom it sends to."""
-        reader, transport = await self._connected(place)
+    async def _ask(
+        self, place: Place, method: str, headers: Headers, body: bytes, send: Send, *, is_named: bool
+    ) -> Place | None:
+        """Pass on the answer of one broker, or say whom it sends to. ``is_named``: by a broker."""
+        reader, transport = await self._connected(place, is_named=is_named)
         try:
             http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
             said = [(b"host", place.netloc.encode()), (b"connection", b"close"), *headers]
@@ -156,14 +159,17 @@ class Forwarding:
         finally:
             transport.abort()
 
-    async def _connected(self, place: Place) -> tuple[asyncio.StreamReader, asyncio.Transport]:
+    async def _connected(self, place: Place, *, is_named: bool) -> tuple[asyncio.StreamReader, asyncio.Transport]:
         allowed, resolve, connect_s = self._rules
         target = Target(place.host, place.port)
-        allowed.check_host(target)
+        if is_named:
+            allowed.check_host(target)
         reader = asyncio.StreamReader(limit=_READ_BYTES)
         try:
             async with asyncio.timeout(connect_s):
-                addresses = allowed.allowed(target, await resolve(place.host, place.port))
+                addresses = await resolve(place.host, place.port)
+                if is_named:
+                    addresses = allowed.allowed(target, addresses)
                 return reader, await self._first(place, addresses, reader)
         except OSError as error:  # a timeout is one
             reason = error.strerror or str(error) or f"not connected within {connect_s:g} s"
