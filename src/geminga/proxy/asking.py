@@ -18,7 +18,7 @@ from geminga.proxy.core.saying import Caller
 from geminga.proxy.core.targets import Target
 from geminga.proxy.link import BrokerLink, RefusedByBrokerError
 from geminga.proxy.services import ProxyServices
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import Part, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 #: Requests of one client that are under way.
@@ -32,8 +32,11 @@ _log = get_logger(__name__)
 class Asking:
     """Of one client; see the module."""
 
-    def __init__(self, services: ProxyServices, caller: Caller, trip: Trip, write: Callable[[bytes], None]) -> None:
-        """``write``: to the client."""
+    def __init__(
+        self, services: ProxyServices, caller: Caller, trip: Trip, write: Callable[[bytes], None], part: Part
+    ) -> None:
+        """``write``: to the client. ``part``: what is closed if something unexpected happens here."""
+        self._part = part
         self._services = services
         self._caller = caller
         self._trip = trip
@@ -64,7 +67,7 @@ class Asking:
             text = "Too many concurrent lookup and partitionsMetadata requests"
             self._write(refusal_frame(command, ServerError.TOO_MANY_REQUESTS, text))
         else:
-            task = spawn(self._answer(command), name=f"{KINDS[command.type].metric} of {self._trip.source.host}")
+            task = spawn(self._answer(command), name=f"request of {self._trip.source.host}", part=self._part)
             self._tasks.add(task)
             task.add_done_callback(self._answered)
 
@@ -112,9 +115,9 @@ class Asking:
             self._links = {place: one for place, one in self._links.items() if one.is_open}
             if len(self._links) + len(self._opening) >= LINKS_MAX:
                 raise UnavailableError(f"requests of this client lead to more than {LINKS_MAX} brokers")
-            opening = self._opening[target] = spawn(
-                self._open(target, is_named=is_named), name=f"link to the broker {target}"
-            )
+            work = self._open(target, is_named=is_named)
+            opening = spawn(work, name=f"link to the broker {target}", part=self._part)
+            self._opening[target] = opening
         found = await asyncio.shield(opening)
         if isinstance(found, GemingaError):
             raise found

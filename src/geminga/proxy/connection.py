@@ -369,7 +369,7 @@ class ProxyConnection(asyncio.Protocol):
         flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
         version = min(self._connect.protocol_version, wire.PROTOCOL_VERSION)
         self._write(wire.connected(self.services.version, version, self.services.config.message_bytes_max, flags))
-        self._asking = Asking(self.services, self._caller(), self._trip, self._write)
+        self._asking = Asking(self.services, self._caller(), self._trip, self._write, self)
         self._ping_later()
 
     # ---- a broker

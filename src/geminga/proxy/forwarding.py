@@ -36,7 +36,7 @@ from geminga.runtime import Runtime, get_logger
 from geminga.runtime.log import trace_id
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 #: Of a request: those of the administration are small. As Pulsar's httpInputMaxReplayBufferSize.
 BODY_BYTES_MAX: Final = 5 * 1024 * 1024
@@ -88,11 +88,18 @@ class Forwarding:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request, as ASGI has it."""
         refused = refusal_of(scope["path"])
+        has_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
         try:
             if refused is not None:
                 await _answer(send, *refused)
             else:
-                await self._forward(scope, receive, send)
+                await self._forward(scope, receive, send_on)
         except AuthenticationError as error:
             await _answer(send, 401, error.told)
         except NotAllowedError as error:
@@ -100,7 +107,8 @@ class Forwarding:
             await _answer(send, 502, error.told)
         except UnavailableError as error:
             _log.info("%s %s: %s", scope["method"], scope["path"], error)
-            await _answer(send, 502, error.told)
+            if not has_begun:  # else the connection is closed, so that half an answer is seen to be one
+                await _answer(send, 502, error.told)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_authenticated = self._access.authenticator is not EVERYBODY_IS_ANONYMOUS
