@@ -155,15 +155,23 @@ def test_it_tells_of_itself(proxy: ServedProxy) -> None:
     assert get(f"{proxy.web_url}/other")[0] == 404
 
 
-def test_addresses_go_along_in_the_proxy_header(tmp_path: Path) -> None:
-    config = {"haProxyProtocolEnabled": "true", "gemingaHaProxyProtocolRequired": "true"}
+def test_addresses_go_along_in_the_proxy_header_before_tls(tmp_path: Path, authority: Authority) -> None:
+    config = {
+        "haProxyProtocolEnabled": "true",
+        "gemingaHaProxyProtocolRequired": "true",
+        "brokerServicePortTls": "0",
+        "webServicePortTls": "0",
+        "tlsEnabledWithKeyStore": "true",
+        "tlsKeyStore": str(authority.store("inside", "127.0.0.1")),
+        "tlsKeyStoreType": "PKCS12",
+    }
     with geminga.Standalone(config=config) as broker:
-        port = urlsplit(broker.service_url).port
         with ServedProxy(
-            f"brokerServiceURL={broker.service_url}",
-            f"brokerProxyAllowedTargetPorts={port}",
-            f"brokerWebServiceURL={broker.web_service_url}",
-            "haProxyProtocolEnabled=true",
+            *("haProxyProtocolEnabled=true", "tlsEnabledWithBroker=true", "tlsHostnameVerificationEnabled=true"),
+            f"brokerClientTrustCertsFilePath={authority.certificate}",
+            f"brokerServiceURLTLS={broker.service_url_tls}",
+            f"brokerWebServiceURLTLS={broker.web_service_url_tls}",
+            f"brokerProxyAllowedTargetPorts={urlsplit(broker.service_url_tls).port}",
         ) as proxy:
             client = quiet_client(proxy.url, tmp_path)
             producer = client.create_producer(TOPIC)
