@@ -155,6 +155,7 @@ def test_it_tells_of_itself(proxy: ServedProxy) -> None:
     for name in ("active_connections", "new_connections", "rejected_connections", "binary_ops", "binary_bytes"):
         assert f"\npulsar_proxy_{name} " in text
     assert get(f"{proxy.web_url}/proxy-stats/connections", ("Authorization", f"Bearer {token('jane')}"))[0] == 200
+    assert get(f"{proxy.web_url}/proxy-stats/topics", ("Authorization", f"Bearer {token('jane')}"))[0] == 412
     assert get(f"{proxy.web_url}/other")[0] == 404
 
 
