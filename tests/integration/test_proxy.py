@@ -113,10 +113,13 @@ def test_a_role_may_no_more_than_at_the_broker(proxy: ServedProxy, tmp_path: Pat
     with pytest.raises(pulsar.PulsarException):
         client.create_producer(f"{TOPIC}-jane")
     client.close()
-    client = quiet_client(proxy.url, tmp_path, authentication=pulsar.AuthenticationToken("nonsense"))
-    with pytest.raises(pulsar.PulsarException):
-        client.create_producer(f"{TOPIC}-nobody")
-    client.close()
+    with pytest.raises(gc.AuthenticationError):
+        asyncio.run(produced(proxy.url, authentication=gc.AuthenticationToken("nonsense")))
+
+
+async def produced(url: str, **options) -> None:
+    async with gc.connect(url, operation_timeout_ms=300, **options) as client, client.create_producer(TOPIC):
+        pass
 
 
 def get(url: str, *headers: tuple[str, str], method: str = "GET") -> tuple[int, str]:
@@ -152,18 +155,27 @@ def test_it_tells_of_itself(proxy: ServedProxy) -> None:
     for name in ("active_connections", "new_connections", "rejected_connections", "binary_ops", "binary_bytes"):
         assert f"\npulsar_proxy_{name} " in text
     assert get(f"{proxy.web_url}/proxy-stats/connections", ("Authorization", f"Bearer {token('jane')}"))[0] == 200
+    assert get(f"{proxy.web_url}/proxy-stats/topics", ("Authorization", f"Bearer {token('jane')}"))[0] == 412
     assert get(f"{proxy.web_url}/other")[0] == 404
 
 
-def test_addresses_go_along_in_the_proxy_header(tmp_path: Path) -> None:
-    config = {"haProxyProtocolEnabled": "true", "gemingaHaProxyProtocolRequired": "true"}
+def test_addresses_go_along_in_the_proxy_header_before_tls(tmp_path: Path, authority: Authority) -> None:
+    config = {
+        "haProxyProtocolEnabled": "true",
+        "gemingaHaProxyProtocolRequired": "true",
+        "brokerServicePortTls": "0",
+        "webServicePortTls": "0",
+        "tlsEnabledWithKeyStore": "true",
+        "tlsKeyStore": str(authority.store("inside", "127.0.0.1")),
+        "tlsKeyStoreType": "PKCS12",
+    }
     with geminga.Standalone(config=config) as broker:
-        port = urlsplit(broker.service_url).port
         with ServedProxy(
-            f"brokerServiceURL={broker.service_url}",
-            f"brokerProxyAllowedTargetPorts={port}",
-            f"brokerWebServiceURL={broker.web_service_url}",
-            "haProxyProtocolEnabled=true",
+            *("haProxyProtocolEnabled=true", "tlsEnabledWithBroker=true", "tlsHostnameVerificationEnabled=true"),
+            f"brokerClientTrustCertsFilePath={authority.certificate}",
+            f"brokerServiceURLTLS={broker.service_url_tls}",
+            f"brokerWebServiceURLTLS={broker.web_service_url_tls}",
+            f"brokerProxyAllowedTargetPorts={urlsplit(broker.service_url_tls).port}",
         ) as proxy:
             client = quiet_client(proxy.url, tmp_path)
             producer = client.create_producer(TOPIC)
@@ -174,10 +186,8 @@ def test_addresses_go_along_in_the_proxy_header(tmp_path: Path) -> None:
             relayed = {one.peer for one in proxy.server._service.services.open}
             assert address in relayed, "the client's port, not that of the proxy"
             client.close()
-        direct = quiet_client(broker.service_url, tmp_path, connection_timeout_ms=500)
-        with pytest.raises(pulsar.PulsarException):
-            direct.create_producer(TOPIC)
-        direct.close()
+        with pytest.raises(gc.PulsarException):
+            asyncio.run(produced(broker.service_url))
 
 
 def test_the_images_program_and_the_command_are_there() -> None:

@@ -18,7 +18,7 @@ from geminga.proxy.core.saying import Caller
 from geminga.proxy.core.targets import Target
 from geminga.proxy.link import BrokerLink, RefusedByBrokerError
 from geminga.proxy.services import ProxyServices
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import Part, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 #: Requests of one client that are under way.
@@ -32,8 +32,11 @@ _log = get_logger(__name__)
 class Asking:
     """Of one client; see the module."""
 
-    def __init__(self, services: ProxyServices, caller: Caller, trip: Trip, write: Callable[[bytes], None]) -> None:
-        """``write``: to the client."""
+    def __init__(
+        self, services: ProxyServices, caller: Caller, trip: Trip, write: Callable[[bytes], None], part: Part
+    ) -> None:
+        """``write``: to the client. ``part``: what is closed if something unexpected happens here."""
+        self._part = part
         self._services = services
         self._caller = caller
         self._trip = trip
@@ -64,7 +67,7 @@ class Asking:
             text = "Too many concurrent lookup and partitionsMetadata requests"
             self._write(refusal_frame(command, ServerError.TOO_MANY_REQUESTS, text))
         else:
-            task = spawn(self._answer(command), name=f"{KINDS[command.type].metric} of {self._trip.source.host}")
+            task = spawn(self._answer(command), name=f"request of {self._trip.source.host}", part=self._part)
             self._tasks.add(task)
             task.add_done_callback(self._answered)
 
@@ -94,16 +97,16 @@ class Asking:
     async def _asked(self, command: pb.BaseCommand) -> bytes:
         uses_tls = self._services.brokers.uses_tls
         target = await self._services.directory.entry()
-        asked = command
+        asked, is_named = command, False
         for _ in range(REDIRECTS_MAX + 1):
-            answer = await (await self._link(target)).ask(asked)
+            answer = await (await self._link(target, is_named=is_named)).ask(asked)
             following = sent_on(asked, answer, uses_tls=uses_tls)
             if following is None:
                 return answer_frame(answer, request_id_of(command), uses_tls=uses_tls)
-            target, asked = following
+            (target, asked), is_named = following, True
         raise UnavailableError(f"the lookup was sent on more than {REDIRECTS_MAX} times")
 
-    async def _link(self, target: Target) -> BrokerLink:
+    async def _link(self, target: Target, *, is_named: bool) -> BrokerLink:
         link = self._links.get(target)
         if link is not None and link.is_open:
             return link
@@ -112,15 +115,18 @@ class Asking:
             self._links = {place: one for place, one in self._links.items() if one.is_open}
             if len(self._links) + len(self._opening) >= LINKS_MAX:
                 raise UnavailableError(f"requests of this client lead to more than {LINKS_MAX} brokers")
-            opening = self._opening[target] = spawn(self._open(target), name=f"link to the broker {target}")
+            work = self._open(target, is_named=is_named)
+            opening = spawn(work, name=f"link to the broker {target}", part=self._part)
+            self._opening[target] = opening
         found = await asyncio.shield(opening)
         if isinstance(found, GemingaError):
             raise found
         return found
 
-    async def _open(self, target: Target) -> BrokerLink | GemingaError:
+    async def _open(self, target: Target, *, is_named: bool) -> BrokerLink | GemingaError:
+        brokers = self._services.brokers
         try:
-            link = await self._services.brokers.link(target, self._caller, self._trip, is_relayed=False)
+            link = await brokers.link(target, self._caller, self._trip, is_relayed=False, is_named=is_named)
         except GemingaError as error:
             return error
         finally:

@@ -119,15 +119,23 @@ class Brokers:
             raise UnavailableError("credentials of the proxy: expected bytes")
         return own.method_name, found
 
-    async def link(self, target: Target, caller: Caller, trip: Trip, *, is_relayed: bool) -> BrokerLink:
-        """A connection to ``target`` that stands, for ``caller``. Raises GemingaError."""
-        self.allowed.check_name(target)
+    async def link(
+        self, target: Target, caller: Caller, trip: Trip, *, is_relayed: bool, is_named: bool = True
+    ) -> BrokerLink:
+        """A connection to ``target`` that stands, for ``caller``. Raises GemingaError.
+
+        ``is_named``: by a client or a broker, so that it must be allowed; else the operator did, or who is registered.
+        """
+        if is_named:
+            self.allowed.check_name(target)
         link: BrokerLink | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
                 method, data = await self.credentials()
                 hello = connect_frame(caller, method, data, self._version, is_relayed=is_relayed)
-                addresses = self.allowed.allowed(target, await self._addresses(target))
+                addresses = await self._addresses(target)
+                if is_named:
+                    addresses = self.allowed.allowed(target, addresses)
                 link = await self._connected(target, addresses, hello, caller, trip, is_relayed=is_relayed)
                 await link.welcomed()
         except TimeoutError:

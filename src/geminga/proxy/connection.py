@@ -94,6 +94,8 @@ class ProxyConnection(asyncio.Protocol):
         self._grace: asyncio.TimerHandle | None = None
         self._ping: asyncio.TimerHandle | None = None
         self._is_heard = True
+        #: What was written is over the transport's mark.
+        self._is_full = False
         self._relay: Relay | None = None
         self._asking: Asking | None = None
         self._reaching: asyncio.Task[None] | None = None
@@ -186,6 +188,7 @@ class ProxyConnection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._timer = self._ping = None
+        self.services.room.free(self)
         if self._asking is not None:
             self._asking.close()
             self._asking = None
@@ -336,7 +339,7 @@ class ProxyConnection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Take what had come, and read."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing() and not self._is_full:
             self._transport.resume_reading()
         self._take(b"")
 
@@ -366,7 +369,7 @@ class ProxyConnection(asyncio.Protocol):
         flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
         version = min(self._connect.protocol_version, wire.PROTOCOL_VERSION)
         self._write(wire.connected(self.services.version, version, self.services.config.message_bytes_max, flags))
-        self._asking = Asking(self.services, self._caller(), self._trip, self._write)
+        self._asking = Asking(self.services, self._caller(), self._trip, self._write, self)
         self._ping_later()
 
     # ---- a broker
@@ -400,7 +403,11 @@ class ProxyConnection(asyncio.Protocol):
     def _hand_over(self, client: asyncio.Transport, welcome: bytes, link: BrokerLink) -> None:
         services = self.services
         relay = Relay(
-            services.counters, self._relay_ended, self._response_passed, services.config.read_timeout_ms / 1000
+            services.counters,
+            services.room,
+            self._relay_ended,
+            self._response_passed,
+            services.config.read_timeout_ms / 1000,
         )
         try:
             broker, behind = link.hand_over(relay.broker)
@@ -464,18 +471,27 @@ class ProxyConnection(asyncio.Protocol):
     # ---- what is written
 
     def pause_writing(self) -> None:
-        """It takes no answers: it is not asked for more requests."""
+        """It takes no answers: no more requests of it are read."""
+        self._is_full = True
         if self._transport is not None:
             self._transport.pause_reading()
+            self._hold_room(self._transport)
 
     def resume_writing(self) -> None:
         """It took most of them."""
+        self._is_full = False
+        self.services.room.free(self)
         if self._transport is not None and not self._is_verifying and self.state.takes is Taking.REQUESTS:
             self._transport.resume_reading()
 
     def _write(self, frame: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frame)
+            if self._is_full:
+                self._hold_room(self._transport)
+
+    def _hold_room(self, transport: asyncio.Transport) -> None:
+        self.services.room.hold(self, transport.get_write_buffer_size(), self.abort)
 
 
 async def _verdict_of(answer: Coroutine[Any, Any, Verdict]) -> Verdict:

@@ -33,9 +33,10 @@ from geminga.proxy.core.http_rules import (
 )
 from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.runtime import Runtime, get_logger
+from geminga.runtime.log import trace_id
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 #: Of a request: those of the administration are small. As Pulsar's httpInputMaxReplayBufferSize.
 BODY_BYTES_MAX: Final = 5 * 1024 * 1024
@@ -87,11 +88,18 @@ class Forwarding:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request, as ASGI has it."""
         refused = refusal_of(scope["path"])
+        has_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
         try:
             if refused is not None:
                 await _answer(send, *refused)
             else:
-                await self._forward(scope, receive, send)
+                await self._forward(scope, receive, send_on)
         except AuthenticationError as error:
             await _answer(send, 401, error.told)
         except NotAllowedError as error:
@@ -99,7 +107,8 @@ class Forwarding:
             await _answer(send, 502, error.told)
         except UnavailableError as error:
             _log.info("%s %s: %s", scope["method"], scope["path"], error)
-            await _answer(send, 502, error.told)
+            if not has_begun:  # else the connection is closed, so that half an answer is seen to be one
+                await _answer(send, 502, error.told)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_authenticated = self._access.authenticator is not EVERYBODY_IS_ANONYMOUS
@@ -116,20 +125,24 @@ class Forwarding:
             role=principal.role if is_authenticated else "",
             own=own,
             host=client[0] if client else "",
+            trace=str(trace_id.get()),
         )
         query = scope.get("query_string", b"")
         path = (scope.get("raw_path") or scope["path"].encode()) + (b"?" + query if query else b"")
         place = place_of(await self._web_url(), path)
+        is_named = False
         for _ in range(REDIRECTS_MAX + 1):
-            following = await self._ask(place, scope["method"], headers, body, send)
+            following = await self._ask(place, scope["method"], headers, body, send, is_named=is_named)
             if following is None:
                 return
-            place = following
+            place, is_named = following, True
         raise UnavailableError(f"brokers sent the request on more than {REDIRECTS_MAX} times")
 
-    async def _ask(self, place: Place, method: str, headers: Headers, body: bytes, send: Send) -> Place | None:
-        """Pass on the answer of one broker, or say whom it sends to."""
-        reader, transport = await self._connected(place)
+    async def _ask(
+        self, place: Place, method: str, headers: Headers, body: bytes, send: Send, *, is_named: bool
+    ) -> Place | None:
+        """Pass on the answer of one broker, or say whom it sends to. ``is_named``: by a broker."""
+        reader, transport = await self._connected(place, is_named=is_named)
         try:
             http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
             said = [(b"host", place.netloc.encode()), (b"connection", b"close"), *headers]
@@ -154,14 +167,17 @@ class Forwarding:
         finally:
             transport.abort()
 
-    async def _connected(self, place: Place) -> tuple[asyncio.StreamReader, asyncio.Transport]:
+    async def _connected(self, place: Place, *, is_named: bool) -> tuple[asyncio.StreamReader, asyncio.Transport]:
         allowed, resolve, connect_s = self._rules
         target = Target(place.host, place.port)
-        allowed.check_host(target)
+        if is_named:
+            allowed.check_host(target)
         reader = asyncio.StreamReader(limit=_READ_BYTES)
         try:
             async with asyncio.timeout(connect_s):
-                addresses = allowed.allowed(target, await resolve(place.host, place.port))
+                addresses = await resolve(place.host, place.port)
+                if is_named:
+                    addresses = allowed.allowed(target, addresses)
                 return reader, await self._first(place, addresses, reader)
         except OSError as error:  # a timeout is one
             reason = error.strerror or str(error) or f"not connected within {connect_s:g} s"

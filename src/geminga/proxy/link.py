@@ -13,11 +13,12 @@ from geminga.model.errors import GemingaError, ProtocolError, ServerError, Unava
 from geminga.proxy.core.requests import ANSWERS, with_request_id
 from geminga.proxy.core.saying import Caller, is_about_caller, response_frame
 from geminga.proxy.core.targets import Target
-from geminga.runtime import let_go, spawn
+from geminga.runtime import Contained, get_logger, let_go, spawn, where
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PONG_FRAME, decode_command, encode_command
 from geminga.wire.pulsar.frame import Frame, FrameDecoder, encode_frame
 
+_log = get_logger(__name__)
 _Type = pb.BaseCommand
 #: Bytes of a frame before CONNECTED.
 _HANDSHAKE_BYTES_MAX: Final = 64 * 1024
@@ -69,6 +70,7 @@ class BrokerLink(asyncio.Protocol):
         self._waiting: dict[int, asyncio.Future[pb.BaseCommand]] = {}
         self._next_id = 0
         self._why = ""
+        self._contained = Contained(self, "an answer", is_last=True)
 
     @property
     def is_open(self) -> bool:
@@ -113,6 +115,11 @@ class BrokerLink(asyncio.Protocol):
             self._why = self._why or (f": {why}" if why else "")
             self._transport.abort()
 
+    def broke(self, what: str, error: BaseException) -> None:
+        """Something unexpected came out of it: it is cut off."""
+        _log.error("link to the broker %s: %s failed: %s at %s", self.target, what, error, where(error), exc_info=error)
+        self.abort("it broke")
+
     # ---- what comes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -123,6 +130,10 @@ class BrokerLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Frames of the broker."""
+        with self._contained:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
         decoder = self._decoder
         try:
             if not self._welcome.done():
@@ -190,7 +201,7 @@ class BrokerLink(asyncio.Protocol):
         if credentials is not None and is_about_caller(challenge, self.caller):
             self._write(response_frame(self.caller.client_version, credentials.method, credentials.data))
         else:
-            spawn(self._respond(), name=f"credentials for the broker {self.target}")
+            spawn(self._respond(), name=f"credentials for the broker {self.target}", part=self)
 
     async def _respond(self) -> None:
         try:

@@ -1,7 +1,8 @@
 """Passes bytes between a client and its broker, as they come, without looking at them.
 
 What one side reads goes to the other in one write. While that one's buffer is over its mark, nothing is read on this
-side: so a relay holds at most :data:`BUFFER_HIGH_BYTES` and one read in each direction. A side that ends, ends the
+side: so a relay holds at most :data:`BUFFER_HIGH_BYTES` and one read in each direction, and all of them what
+:mod:`.core.room` says. A side that ends, ends the
 other as soon as what it had sent is written, or :data:`CLOSE_GRACE_S` later. A broker that says nothing and a client
 that takes nothing, both for ``brokerProxyReadTimeoutMs``, are ended too: the two send PINGs, so that one of them hangs.
 """
@@ -14,11 +15,12 @@ from typing import Final
 
 from geminga.proxy.core.guests import Counters
 from geminga.proxy.core.renewal_watch import RenewalWatch
+from geminga.proxy.core.room import UntakenRoom
 from geminga.runtime import let_go
 
 #: Bytes that are written and not taken until reading stops, and until it goes on.
-BUFFER_HIGH_BYTES: Final = 1024 * 1024
-BUFFER_LOW_BYTES: Final = 256 * 1024
+BUFFER_HIGH_BYTES: Final = 64 * 1024
+BUFFER_LOW_BYTES: Final = 16 * 1024
 #: Seconds that a side has to take what is left when the other is gone.
 CLOSE_GRACE_S: Final = 5.0
 
@@ -71,12 +73,14 @@ class Relay:
     def __init__(
         self,
         counters: Counters,
+        room: UntakenRoom,
         on_end: Callable[[str], None],
         on_response: Callable[[bytes], None],
         read_timeout_s: float,
     ) -> None:
         """``on_end`` is told once, why; ``on_response``: a command AUTH_RESPONSE, where one is looked for."""
         self._loop = asyncio.get_running_loop()
+        self._room = room
         self._on_end = on_end
         self.on_response = on_response
         self._read_timeout_s = read_timeout_s
@@ -115,7 +119,12 @@ class Relay:
             self._await_end()
 
     def read_other(self, side: Side, *, goes_on: bool) -> None:
-        """Read the other one than ``side``, or do not."""
+        """Read the other one than ``side``, whose buffer is over its mark or no more, or do not."""
+        own = self._open.get(side)
+        if goes_on or own is None:
+            self._room.free(side)
+        else:
+            self._room.hold(side, own.get_write_buffer_size(), self._make_room)
         for other, transport in self._open.items():
             if other is not side and not transport.is_closing():
                 if goes_on:
@@ -126,6 +135,7 @@ class Relay:
     def lost(self, side: Side) -> None:
         """One is gone."""
         transport = self._open.pop(side, None)
+        self._room.free(side)
         if transport is not None:
             let_go(transport)
         if self._open:
@@ -138,6 +148,9 @@ class Relay:
             self._timer.cancel()
             self._timer = None
         self._on_end(self._why)
+
+    def _make_room(self) -> None:
+        self.end("it takes less than others, and too much is not taken", at_once=True)
 
     def _await_end(self) -> None:
         if self._timer is not None:

@@ -13,6 +13,7 @@ from geminga.proxy.brokers import BrokerDirectory, Brokers
 from geminga.proxy.config import ProxyConfig
 from geminga.proxy.connection import ProxyConnection
 from geminga.proxy.core.guests import AskedRequests, Counters, Guests
+from geminga.proxy.core.room import UntakenRoom
 from geminga.proxy.services import ProxyServices
 from geminga.runtime import Runtime, SparseWarnings, get_logger, wait_ms
 from geminga.runtime.core.source_header import Origin
@@ -46,6 +47,7 @@ class ProxyService:
             brokers=brokers,
             directory=directory,
             counters=Counters(guests, AskedRequests(config.requests_max)),
+            room=UntakenRoom(),
             monotonic=runtime.clock.monotonic,
             warnings=SparseWarnings(_log, runtime.clock.monotonic),
             version=version,

@@ -10,6 +10,7 @@ from geminga.broker.access.ports import Access
 from geminga.proxy.brokers import BrokerDirectory, Brokers
 from geminga.proxy.config import ProxyConfig
 from geminga.proxy.core.guests import Counters
+from geminga.proxy.core.room import UntakenRoom
 from geminga.runtime import SparseWarnings
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class ProxyServices:
     directory: BrokerDirectory
     counters: Counters
     monotonic: Callable[[], float]
+    #: For what ends do not take.
+    room: UntakenRoom
     #: Of what strangers do.
     warnings: SparseWarnings
     #: Told to clients.

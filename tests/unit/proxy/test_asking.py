@@ -7,7 +7,7 @@ import pytest
 from geminga.model.errors import ServerError, UnavailableError
 from geminga.proxy import asking, link
 from geminga.proxy.core.targets import AllowedTargets, Target
-from support.worlds.proxy_world import ProxyWorld, Type, in_world
+from support.worlds.proxy_world import ProxyWorld, Type, frame_of, in_world
 from support.worlds.scripted_broker import polite
 
 TOPIC = "persistent://public/default/t"
@@ -54,6 +54,30 @@ def test_a_client_has_links_to_so_many_brokers(monkeypatch: pytest.MonkeyPatch) 
         assert "more than 3 brokers" in (await client.next()).lookupTopicResponse.message
 
     in_world(story, polite, make=spread)
+
+
+def test_what_the_operator_names_is_asked_and_where_brokers_send_on_must_be_allowed() -> None:
+    def script(command) -> list[bytes]:
+        if command.type != Type.LOOKUP:
+            return polite(command)
+        found = {"brokerServiceUrl": "pulsar://proxy:22", "response": 0, "request_id": command.lookupTopic.request_id}
+        return [frame_of(Type.LOOKUP_RESPONSE, **found)]
+
+    def make(world) -> ProxyWorld:
+        return ProxyWorld(world, allowed=AllowedTargets(["elsewhere"], ["10.0.0.0/8"], ["1"]))
+
+    async def story(proxy, new_client) -> None:
+        client = await new_client()
+        client.connect()
+        await client.next()
+        client.say(Type.PARTITIONED_METADATA, topic=TOPIC, request_id=1)
+        assert (await client.next()).partitionMetadataResponse.response == 0
+        client.say(Type.LOOKUP, topic=TOPIC, request_id=1)
+        answer = (await client.next()).lookupTopicResponse
+        assert answer.error == ServerError.SERVICE_NOT_READY
+        assert "brokerProxyAllowedTargetPorts" in answer.message
+
+    in_world(story, script, make=make)
 
 
 def test_a_client_has_so_many_requests_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

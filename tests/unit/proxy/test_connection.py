@@ -331,6 +331,18 @@ def test_a_relayed_connection_ends_with_its_credentials(*, forwards: bool) -> No
     in_world(story, polite, make=lambda world: guarded(world, forwards_credentials=forwards))
 
 
+def test_a_client_that_waits_for_its_broker_is_not_challenged_but_ended_in_time() -> None:
+    async def story(proxy, new_client) -> None:
+        client = await new_client()
+        now_s = proxy.node.runtime.clock.monotonic()
+        client.connect(f"jane@{now_s + 8}".encode(), to=BROKER)
+        assert (await client.next()).error.error == ServerError.AUTHENTICATION_ERROR
+        await client.lost.wait()
+        assert proxy.node.runtime.clock.monotonic() - now_s == pytest.approx(8, abs=1)
+
+    in_world(story, lambda command: [], make=guarded)
+
+
 def test_a_relayed_connection_stays_as_long_as_the_answers_that_pass_are_good() -> None:
     broker = Recording()
 
@@ -422,6 +434,9 @@ def test_a_broker_that_is_not_registered_is_not_connected_to() -> None:
         client = await new_client()
         client.connect(to="gone:6650")
         assert "not registered" in (await client.next()).error.message
+        client = await new_client()
+        client.connect(to="gone:22")
+        assert "brokerProxyAllowedTargetPorts" in (await client.next()).error.message
         client = await new_client()
         client.connect(to=BROKER)
         assert (await client.next()).HasField("connected")

@@ -15,6 +15,8 @@ from geminga.proxy.forwarding import BODY_BYTES_MAX, Forwarding, WebRules
 from support.worlds.proxy_world import ROLES
 
 WEB = "http://broker:8080"
+#: What was sent last, message by message.
+SENT: list[dict] = []
 
 
 class Web(asyncio.Protocol):
@@ -98,6 +100,7 @@ def asked(
 
     sim.run(main)
     status = sent[0]["status"]
+    SENT[:] = sent
     return was_asked, status, b"".join(part.get("body", b"") for part in sent[1:]), sent[0]["headers"]
 
 
@@ -146,7 +149,8 @@ def test_redirections_end_and_lead_nowhere_else() -> None:
     requests, status, body, _ = asked("/admin/v2/t", *[redirect] * 20)
     assert (status, len(requests)) == (502, 11)
     assert b"more than 10 times" in body
-    requests, status, body, _ = asked("/admin/v2/t", redirect, allowed=AllowedTargets(["broker"], ["*"], ["*"]))
+    # What the operator names is asked; to where it sends on is another question.
+    requests, status, body, _ = asked("/admin/v2/t", redirect, allowed=AllowedTargets(["elsewhere"], ["*"], ["*"]))
     assert (status, len(requests)) == (502, 1)
     assert b"brokerProxyAllowedHostNames" in body
 
@@ -160,6 +164,20 @@ def test_who_is_not_known_asks_no_broker(data: bytes) -> None:
 def test_a_body_that_is_too_long_goes_nowhere() -> None:
     requests, status, _, _ = asked("/admin/v2/t", method="PUT", body=(b"x" * BODY_BYTES_MAX, b"y"))
     assert (requests, status) == ([], 413)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+    ],
+)
+def test_half_an_answer_is_not_ended_as_if_it_were_whole(answer: bytes) -> None:
+    _, status, body, _ = asked("/admin/v2/t", answer)
+    assert (status, body) == (200, b"half")
+    assert [message["type"] for message in SENT].count("http.response.start") == 1
+    assert all(message.get("more_body", True) for message in SENT[1:])
 
 
 @pytest.mark.parametrize("answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\n"])

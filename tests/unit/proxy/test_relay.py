@@ -6,6 +6,7 @@ import asyncio
 
 from geminga import sim
 from geminga.proxy.core.guests import AskedRequests, Counters, Guests
+from geminga.proxy.core.room import UntakenRoom
 from geminga.proxy.relay import BUFFER_HIGH_BYTES, CLOSE_GRACE_S, Relay
 from support.worlds.broker_world import MemoryTransport
 
@@ -17,7 +18,8 @@ class Ends:
         self.ended: list[str] = []
         self.responses: list[bytes] = []
         self.counters = Counters(Guests(1, 0), AskedRequests(1))
-        self.relay = Relay(self.counters, self.ended.append, self.responses.append, read_timeout_s)
+        self.room = UntakenRoom(100_000)
+        self.relay = Relay(self.counters, self.room, self.ended.append, self.responses.append, read_timeout_s)
         self.client, self.broker = Held(), Held()
         self.client.protocol, self.broker.protocol = self.relay.client, self.relay.broker
         self.relay.start(self.client, self.broker)
@@ -75,6 +77,21 @@ def test_an_end_that_takes_nothing_stops_reading_at_the_other_alone() -> None:
         assert (ends.client.is_reading_paused, ends.broker.is_reading_paused) == (False, True)
         ends.relay.client.resume_writing()
         assert not ends.broker.is_reading_paused
+
+    told(story)
+
+
+def test_what_is_not_taken_has_a_bound_over_all_relays() -> None:
+    async def story(world, ends: Ends) -> None:
+        ends.client.buffered_bytes = 90_000
+        ends.relay.client.pause_writing()
+        assert ends.room.size_bytes == 90_000
+        ends.room.hold("another", 20_000, lambda: None)
+        await world.sleep(1)
+        assert ends.client.is_aborted
+        assert ends.broker.is_aborted
+        ends.room.free("another")
+        assert ends.room.size_bytes == 0
 
     told(story)
 

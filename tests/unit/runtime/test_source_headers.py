@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.runtime import AsyncioNetwork, source_headers
 from geminga.runtime.core.source_header import Origin
 from geminga.runtime.ports import HeaderRule, Listener, ServerTls
@@ -41,6 +42,7 @@ def served(
     is_needed: bool = False,
     limit_s: float = 30.0,
     tls: ServerTls | None = None,
+    loop: str = "asyncio",
 ) -> None:
     async def main() -> None:
         async with asyncio.timeout(30):
@@ -51,7 +53,8 @@ def served(
             finally:
                 await listener.close()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
+        runner.run(main())
 
 
 async def answer(port: int, *parts: bytes, expected: int = 1) -> bytes:
@@ -69,13 +72,15 @@ async def answer(port: int, *parts: bytes, expected: int = 1) -> bytes:
         writer.close()
 
 
-def test_the_address_is_that_of_the_header_and_the_rest_is_the_clients() -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_the_address_is_that_of_the_header_and_the_rest_is_the_clients(loop: str) -> None:
     async def story(port: int, _: Listener) -> None:
         expected = b"192.0.2.7:hello"
         assert await answer(port, LINE + b"hello", expected=len(expected)) == expected
         assert await answer(port, LINE[:3], LINE[3:20], LINE[20:] + b"hello", expected=len(expected)) == expected
+        assert await answer(port, b"hello", expected=10) == b"None:hello"
 
-    served(story)
+    served(story, loop=loop)
 
 
 def test_without_a_header_a_connection_is_taken_unless_one_is_demanded() -> None:
@@ -121,7 +126,8 @@ def test_too_many_that_wait_cut_off_the_oldest(monkeypatch: pytest.MonkeyPatch) 
     served(story)
 
 
-def test_the_header_comes_before_tls_and_a_client_can_send_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_the_header_comes_before_tls_and_a_client_can_send_it(tmp_path: Path, loop: str) -> None:
     authority = Authority(tmp_path, "authority")
     own = Material(Named("c", str(authority.store("server", "127.0.0.1"))), Named("k"), Named("t"))
     context = server_context(own, Rules(), PeerCertificate.WANTED).context
@@ -146,4 +152,4 @@ def test_the_header_comes_before_tls_and_a_client_can_send_it(tmp_path: Path) ->
                 asyncio.Protocol, "127.0.0.1", port, tls=trusting, server_name="other.example", preface=LINE
             )
 
-    served(story, tls=ServerTls(lambda: context, 10))
+    served(story, tls=ServerTls(lambda: context, 10), loop=loop)

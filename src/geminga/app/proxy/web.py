@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _SOFTWARE: Final = ("geminga.app.lifecycle.plain_http", "geminga.proxy.forwarding")
 #: Paths that are the proxy's own.
-_OWN: Final = ("/metrics", "/heartbeat", "/status.html", "/proxy-stats/connections", "/health")
+_OWN: Final = ("/metrics", "/heartbeat", "/status.html", "/proxy-stats/connections", "/proxy-stats/topics", "/health")
 
 
 class ProxyWeb:
@@ -91,7 +91,7 @@ class ProxyWeb:
         counters = self._service.services.counters
         routes = {"/status.html": self._status, "/health": self._health}
         if self._config.proxy.has_stats:
-            routes["/proxy-stats/connections"] = self._connections
+            routes |= {"/proxy-stats/connections": self._connections, "/proxy-stats/topics": self._topics}
         self._own = PlainHttp("proxy", [((), process_metrics), ((), counters.metrics)], routes)
         rules = WebRules(self._service.services.brokers.allowed, resolved, self._config.proxy.connect_timeout_ms / 1000)
         self._forwarding = Forwarding(self._runtime, self._access, self._links, rules, self._web_url)
@@ -152,6 +152,12 @@ class ProxyWeb:
 
         shown = [{"client": one.peer, "state": one.state.name} for one in self._service.services.open]
         return HttpAnswer(200, json.dumps(shown), JSON)
+
+    async def _topics(self) -> HttpAnswer:
+        from geminga.app.lifecycle.plain_http import JSON, HttpAnswer
+
+        # As Pulsar's proxy below the level 2: there is no other level here, what is relayed is not read.
+        return HttpAnswer(412, json.dumps({"reason": "Proxy doesn't have logging level 2"}), JSON)
 
 
 def _web_url(config: ProxyProcessConfig) -> str:

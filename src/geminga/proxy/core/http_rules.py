@@ -29,6 +29,7 @@ _OF_A_HOP: Final = frozenset(
         ORIGINAL,
     )
 )
+_TRACE: Final = b"x-trace-id"
 #: What a client says of itself.
 _OF_CLIENT: Final = frozenset({b"authorization", b"x-pulsar-auth-method-name"})
 _PORTS: Final = {"http": 80, "https": 443}
@@ -84,9 +85,18 @@ def redirected(place: Place, location: str) -> Place:
 
 
 def request_headers(
-    came: Iterable[tuple[bytes, bytes]], *, is_authenticated: bool, role: str, own: Iterable[tuple[str, str]], host: str
+    came: Iterable[tuple[bytes, bytes]],
+    *,
+    is_authenticated: bool,
+    role: str,
+    own: Iterable[tuple[str, str]],
+    host: str,
+    trace: str = "",
 ) -> Headers:
-    """What a broker is told: ``role`` of the client, ``own`` credentials of the proxy, ``host`` of the client."""
+    """What a broker is told: ``role`` of the client, ``own`` credentials of the proxy, ``host`` of the client.
+
+    ``trace``: by which lines of the proxy's log are found, so that those of the broker are found by it, too.
+    """
     came = list(came)
     dropped = set(_OF_A_HOP)
     for name, value in came:
@@ -103,9 +113,12 @@ def request_headers(
         headers.append((ORIGINAL, role.encode()))
     if host:
         headers.append((b"x-forwarded-for", host.encode()))
+    if trace and b"traceparent" not in said:
+        headers.append((b"traceparent", f"00-{trace}-{trace[:16]}-01".encode()))
     return headers
 
 
 def answer_headers(came: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """What the client is told of a broker's answer."""
-    return [(name, value) for name, value in came if name not in _OF_A_HOP or name == b"content-length"]
+    """What the client is told of a broker's answer; its trace is told by the proxy."""
+    dropped = (_OF_A_HOP | {_TRACE}) - {b"content-length"}
+    return [(name, value) for name, value in came if name not in dropped]

@@ -72,6 +72,42 @@ def test_what_is_not_built_and_what_nobody_knows_is_named() -> None:
     )
 
 
+#: Of Apache's conf/proxy.conf 4.2, all that it sets to something.
+CONF = """
+metadataStoreSessionTimeoutMillis=30000 metadataStoreCacheExpirySeconds=300 bindAddress=0.0.0.0
+haProxyProtocolEnabled=false proxyZeroCopyModeEnabled=true servicePort=6650 webServicePort=8080
+webServiceTlsProvider=Conscrypt tlsEnabledWithKeyStore=false tlsKeyStoreType=JKS tlsTrustStoreType=JKS
+brokerProxyAllowedTargetPorts=6650,6651 proxyLogLevel=0 authorizationEnabled=false
+authorizationProvider=org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider
+forwardAuthorizationCredentials=false authenticationEnabled=false tlsEnabledWithBroker=false
+tlsCertRefreshCheckDurationSec=300 maxConcurrentInboundConnections=10000 maxConcurrentInboundConnectionsPerIp=0
+maxConcurrentLookupRequests=50000 tlsEnabledInProxy=false tlsAllowInsecureConnection=false
+tlsHostnameVerificationEnabled=false tlsRequireTrustedClientCertOnConnect=false httpOutputBufferSize=32768
+httpRequestsLimitEnabled=false httpRequestsMaxPerSecond=100.0 httpServerThreadPoolQueueSize=8192
+httpServerAcceptQueueSize=8192 maxHttpServerConnections=2048 maxConcurrentHttpRequests=1024
+httpMaxRequestHeaderSize=8192 saslJaasClientAllowedIds=.*pulsar.* saslJaasServerSectionName=PulsarProxy
+webSocketServiceEnabled=false zookeeperSessionTimeoutMs=-1 zooKeeperCacheExpirySeconds=-1
+enableProxyStatsEndpoints=true authenticateMetricsEndpoint=true metricsBufferResponse=false
+"""
+#: And to nothing.
+EMPTY = """
+configurationMetadataStoreUrl brokerServiceURLTLS brokerWebServiceURL brokerWebServiceURLTLS statusFilePath
+functionWorkerWebServiceURL functionWorkerWebServiceURLTLS advertisedAddress servicePortTls webServicePortTls
+numIOThreads numAcceptorThreads tlsProvider tlsKeyStore tlsKeyStorePassword tlsTrustStore tlsTrustStorePassword
+webServiceTlsProtocols webServiceTlsCiphers superUserRoles authenticationProviders anonymousUserRole
+brokerClientAuthenticationPlugin brokerClientAuthenticationParameters brokerClientTrustCertsFilePath
+tlsCertificateFilePath tlsKeyFilePath tlsTrustCertsFilePath tlsProtocols tlsCiphers httpReverseProxyConfigs
+httpNumThreads basicAuthConf tokenSecretKey tokenPublicKey tokenAuthClaim tokenAudienceClaim tokenAudience
+saslJaasServerRoleTokenSignerSecretPath clusterName globalZookeeperServers zookeeperServers configurationStoreServers
+"""
+
+
+def test_apaches_file_is_taken_as_it_is() -> None:
+    config = load_proxy_config(overrides=[*CONF.split(), *(f"{key}=" for key in EMPTY.split()), BROKER])
+    assert config.warnings == ()
+    assert (config.server.bind_address, config.tls) == ("0.0.0.0", None)
+
+
 def test_metrics_are_for_known_ones_as_in_pulsars_proxy() -> None:
     enabled = [BROKER, "authenticationEnabled=true", "anonymousUserRole=a"]
     for more, expected in (([], True), (["authenticateMetricsEndpoint=false"], False)):

@@ -56,8 +56,22 @@ def test_where_nobody_is_asked_a_clients_own_words_pass_but_for_whom_it_asks() -
     ]
 
 
+def test_the_broker_is_told_the_trace_unless_the_client_has_one() -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    said = request_headers([], is_authenticated=True, role="", own=[], host="", trace=trace)
+    assert said == [(b"traceparent", b"00-0af7651916cd43dd8448eb211c80319c-0af7651916cd43dd-01")]
+    came = [(b"traceparent", b"its own")]
+    assert request_headers(came, is_authenticated=True, role="", own=[], host="", trace=trace) == came
+
+
 def test_an_answer_keeps_its_length_and_loses_what_is_of_the_connection() -> None:
-    came = [(b"content-length", b"3"), (b"connection", b"close"), (b"transfer-encoding", b"chunked"), (b"etag", b"x")]
+    came = [
+        (b"content-length", b"3"),
+        (b"connection", b"close"),
+        (b"transfer-encoding", b"chunked"),
+        (b"etag", b"x"),
+        (b"x-trace-id", b"b"),
+    ]
     assert answer_headers(came) == [(b"content-length", b"3"), (b"etag", b"x")]
 
 
