@@ -17,7 +17,7 @@ _LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 def index_violations(text: str, pages: Iterable[str]) -> list[str]:
     """What is wrong with an index of ``pages``, paths below ``docs``."""
     pages = set(pages)
-    linked = [link for link in _LINK.findall(text) if not link.startswith(("../", "http"))]
+    linked = [link for link in _LINK.findall(text) if not link.startswith(("../", "http:", "https:"))]
     found = [f"{page} is not on the index" for page in sorted(pages - set(linked))]
     found += [f"the index names {page}, which is not there" for page in sorted(set(linked) - pages)]
     _, first, *groups = _GROUPS.split(text)

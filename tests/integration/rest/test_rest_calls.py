@@ -27,7 +27,11 @@ ORDERED = [route for route in SegmentRouter(ROWS).routes if isinstance(route, Ro
 #: What brokers of Geminga's ask each other; Apache's have nothing of it.
 BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transactions/standings/")
 #: What only Geminga has beside that, where Apache's refuse (405, 404): tests of their own ask for it.
-OURS_ALONE = {("/admin/v2/brokers/backup", "POST"), ("/admin/v2/brokers/backup", "GET"), ("/compaction", "DELETE")}
+OURS_ALONE = {
+    *(("/admin/v2/brokers/backup", "POST"), ("/admin/v2/brokers/backup", "GET"), ("/compaction", "DELETE")),
+    *(("/consumers", "POST"), ("/consumers/{consumer}", "DELETE"), ("/receive", "POST")),
+    *(("/acknowledge", "POST"), ("/negativeAcknowledge", "POST"), ("/tail", "GET")),
+}
 
 
 @pytest.fixture(scope="module")
