@@ -15,6 +15,7 @@ import pulsar
 import pytest
 
 from geminga import Standalone
+from geminga.model.errors import ConfigurationError
 from support.house.source_tree import ROOT
 from support.house.waiting import until
 from support.worlds.rest import Rest
@@ -136,6 +137,12 @@ def test_page_of_a_listed_origin_may_read_and_publish_and_one_of_a_stranger_neit
         status, headers = asked(port, "GET", "/admin/v2/tenants", {"Origin": page})
         assert (status, headers["access-control-allow-origin"]) == (200, page)
         assert asked(port, "GET", "/admin/v2/tenants", {"Origin": page, "Host": "evil.example"})[0] == 403
+
+
+def test_broker_does_not_start_where_every_page_would_have_its_visitor_s_credentials() -> None:
+    settings = {"gemingaHttpCorsAllowedOrigins": "*", "gemingaHttpCorsAllowCredentials": True}
+    with pytest.raises(ConfigurationError, match="list the origins that are meant"), Standalone(config=settings):
+        pass
 
 
 def test_follower_that_hangs_up_and_one_that_takes_nothing_leave_nothing(tmp_path: Path) -> None:

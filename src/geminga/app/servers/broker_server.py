@@ -160,6 +160,8 @@ class BrokerServer(ABC):
         self._authentication: OpenedAuthentication | None = None
         #: Keeps what administrators change; None: nothing does.
         self._audit: Auditor | None = None
+        #: What pages of other origins may; None: nothing.
+        self._cors: CorsRules | None = None
         self._shortage: BookieShortage
         self.runtime: Runtime | None = None
 
@@ -198,6 +200,7 @@ class BrokerServer(ABC):
         try:
             check_open_start(self._config.server)
             _check_audit_log(self._config.server)
+            self._cors = _cors(self._config.server)
             return await self._start()
         except (GemingaError, OSError):
             await self.stop()
@@ -399,7 +402,7 @@ class BrokerServer(ABC):
             own_names=lambda: own_names(config, broker.endpoints.all, socket.gethostname()),
             listed_names=config.http_hosts,
             keep_free=plan.keep_free_of_web,
-            cors=_cors(config),
+            cors=self._cors,
         )
         self._http = http
         self._closers.append(("HTTP server", http.close))

@@ -54,6 +54,7 @@ from geminga.model.errors import (
     ProducerBusyError,
     ProducerFencedError,
     StorageError,
+    TooManyRequestsError,
     UnavailableError,
 )
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
@@ -239,8 +240,8 @@ async def _passed_on(
     body: Document = {**schema, **named, "messages": [given.messages[index] for index in indexes]}
     answer = await peers.ask_owner(there, "POST", path, body=json.dumps(body).encode())
     if not answer.is_good:
-        error = answer.reason
-        raise RestError(answer.status, error) if answer.status < 500 else UnavailableError(error)
+        is_refused = answer.status < 500 and answer.status != TooManyRequestsError.http_status
+        raise RestError(answer.status, answer.reason) if is_refused else UnavailableError(answer.reason)
     found = answer.json()
     results = found.get("messagePublishResults") if isinstance(found, dict) else None
     if not isinstance(results, list) or len(results) != len(indexes):
