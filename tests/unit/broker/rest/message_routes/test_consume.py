@@ -170,6 +170,20 @@ def test_order_is_kept_for_one_consumer_who_acknowledges_all_up_to_a_message() -
     run(scenario)
 
 
+def test_what_was_read_ahead_comes_once_after_messages_were_given_back_where_order_is_kept() -> None:
+    async def scenario(web: Web) -> None:
+        consumer = await web.make(type="Failover")
+        ids = await web.produce(*(letter * 2000 for letter in "abcd"))
+        assert [one[0] for one in await web.payloads(consumer, "maxBytes=100")] == ["a"]
+        await web.give_back(consumer, ids[0])
+        found: list[str] = []
+        while some := await web.payloads(consumer):
+            found += [one[0] for one in some]
+        assert found == ["a", "b", "c", "d"]
+
+    run(scenario, active_consumer_failover_delay_ms=0)
+
+
 def test_message_given_back_comes_again_alone_where_order_is_nobodys() -> None:
     async def scenario(web: Web) -> None:
         consumer = await web.make()
