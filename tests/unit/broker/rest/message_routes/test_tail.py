@@ -21,6 +21,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn, wait_ms
 from support.house.deciding import TakenAtTheirWord
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from unit.broker.authentication import test_connections as connections
 from unit.broker.rest.message_routes.test_consume import PATH, Web, publish_batch
 
 TAIL = f"{PATH}/tail"
@@ -275,6 +276,23 @@ def test_who_may_no_longer_read_is_told_so_and_the_subscription_is_asked_for_by_
             assert not world.broker.registry.loaded[str(TopicName.parse(TOPIC))].subscriptions
 
     run_with_broker(main, access=Access(authenticator=TakenAtTheirWord(), authorizer=authorizer))
+
+
+def test_token_that_ends_ends_the_tail_that_it_began() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        world.access = await connections.access_of(world.runtime, connections.config(token_skew_s=0))
+        await world.restart()
+        web = Web(world)
+        bearer = f"Bearer {connections.token(world, life_s=20).decode()}"
+        async with followed(web, role=bearer) as found:
+            await web.call("POST", PATH, {"messages": [{"payload": "a"}]}, role=bearer)
+            await wait_ms(16_000)
+            assert (found.payloads, found.is_over) == (["a"], False)
+            await wait_ms(15_000)
+            assert found.is_over
+            assert "expired" in found.events[-1]["data"]
+
+    run_with_broker(scenario)
 
 
 def test_topic_that_goes_and_one_that_is_terminated_end_it() -> None:
