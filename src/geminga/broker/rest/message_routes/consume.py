@@ -17,6 +17,7 @@ from geminga.broker.access.core.actions import TopicOperation
 from geminga.broker.core.coercion import LONG_MAX, Document, Json, boolean_of, number_of, object_of, shown, text_of
 from geminga.broker.rest.calls.owners import at_owner_of
 from geminga.broker.rest.calls.requests import (
+    NAME_CHARACTERS_MAX,
     RestError,
     context_of,
     json_body,
@@ -136,6 +137,8 @@ def _command(body: Document, subscription: str) -> pb.CommandSubscribe:
     )
     if name is not None:
         command.consumer_name = text_of(name, "name")
+        if len(command.consumer_name) > NAME_CHARACTERS_MAX:
+            raise RestError(412, f"name has at most {NAME_CHARACTERS_MAX} characters")
     return command
 
 
@@ -179,6 +182,7 @@ async def receive(request: Request) -> Response:
     doors, context = doors_of(request), context_of(request)
     with _used(request) as consumer:
         await _require_same_partitions(request, consumer)
+        _require_life(consumer)
         inbox = consumer.inbox
         assert inbox is not None
         gone = False
@@ -195,8 +199,7 @@ async def receive(request: Request) -> Response:
                 messages = await consumer.receive(wanted, context.clock.monotonic, lambda: gone)
         finally:
             watch.cancel()
-        if consumer.over:
-            raise RestError(404, f"consumer {consumer.consumer_id} is over: {consumer.over}; make a new one")
+        _require_life(consumer)
         answer: Document = {"messages": cast("list[Json]", messages), "leaseMs": consumer.lease_ms}
         if not messages and consumer.is_at_end:
             answer["endOfTopic"] = True
@@ -208,6 +211,11 @@ async def _require_same_partitions(request: Request, consumer: HttpConsumer) -> 
     partitions = await context_of(request).topics.registry.partitioned_count(consumer.topic)
     if max(partitions, 1) != len(consumer.members):
         doors_of(request).consumers.end(consumer, f"its topic has {partitions} partitions now")
+
+
+def _require_life(consumer: HttpConsumer) -> None:
+    if consumer.over:
+        raise RestError(404, f"consumer {consumer.consumer_id} is over: {consumer.over}; make a new one")
 
 
 def _wanted(request: Request) -> Wanted:

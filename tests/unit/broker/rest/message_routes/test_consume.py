@@ -323,6 +323,7 @@ def test_consumer_is_of_who_made_it_on_its_subscription() -> None:
     [
         ("", {"type": "Round"}, 412, "type is 'Round'; expected one of Exclusive"),
         ("", {"initialPosition": 3}, 412, "initialPosition is 3; expected latest or earliest"),
+        ("", {"name": "n" * 513}, 412, "name has at most 512 characters"),
         ("", {"leaseMs": 999}, 412, "leaseMs must be 1000 to 600000"),
         ("/x/receive?max=0", {}, 412, "max must be 1 to 1000, not 0"),
         ("/x/receive?waitMs=60001", {}, 412, "waitMs must be 0 to 60000"),
