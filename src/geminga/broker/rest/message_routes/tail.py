@@ -18,8 +18,9 @@ from geminga.broker.access.core.actions import TopicOperation, of_topic
 from geminga.broker.access.ports import Allowed, Denied
 from geminga.broker.access.refusals import refused_request
 from geminga.broker.rest.calls.owners import at_owner_of
-from geminga.broker.rest.calls.requests import RestError, context_of, topic_of
+from geminga.broker.rest.calls.requests import RestError, context_of, no_content, topic_of
 from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.calls.targets import persistent_topic
 from geminga.broker.rest.message_routes.consume import targets_of
 from geminga.broker.rest.message_routes.core.events import (
     HEARTBEAT,
@@ -87,6 +88,9 @@ async def tail(request: Request) -> Response:
     start = header or request.query_params.get("from", "latest")
     if start not in ("latest", "earliest"):
         parse_tail_id(start, "Last-Event-ID" if header else "from")
+    if header and await _is_all_told(request, targets, header):
+        # A browser that is told so does not come again.
+        return no_content()
     return _Tail(request, targets, start, in_base64=encoding == BASE64)
 
 
@@ -277,7 +281,8 @@ class _Tail(Response):
         for piece in found.pieces:
             if target.is_persistent and not is_behind(piece.ref, self._last[number]):
                 continue
-            self._last[number] = piece.ref
+            # Behind the last message of an entry all of it is told: that is the entry's own id.
+            self._last[number] = piece.ref._replace(batch_index=-1) if piece is found.pieces[-1] else piece.ref
             chunk += event(piece.document, event_id=tail_id(self._last.values()))
 
     def _acknowledge(self, number: int, consumer: Consumer) -> None:
@@ -285,6 +290,21 @@ class _Tail(Response):
         subscription, taken = consumer.subscription, self._taken.pop(number, None)
         if isinstance(subscription, Subscription) and taken is not None and not consumer.is_closed:
             acknowledge(subscription, consumer, [AckedId(*taken, None)], is_cumulative=True, done=None)
+
+
+async def _is_all_told(request: Request, targets: list[TopicName], last_event_id: str) -> bool:
+    """Whether the topic is terminated, and nothing lies behind what its follower was told."""
+    given = parse_tail_id(last_event_id, "Last-Event-ID")
+    for target in targets:
+        last = given.get(target.partition)
+        if not target.is_persistent or last is None:
+            return False
+        topic = await persistent_topic(context_of(request).topics, target)
+        end = topic.ledger.stored.terminated_position
+        # Of a batch there may be more.
+        if end is None or end > last.position or (end == last.position and last.batch_index >= 0):
+            return False
+    return True
 
 
 def _is_trimmed(topic: Topic, last: MessageRef) -> bool:

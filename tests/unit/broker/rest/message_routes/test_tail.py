@@ -309,6 +309,21 @@ def test_topic_that_goes_and_one_that_is_terminated_end_it() -> None:
     run(scenario)
 
 
+def test_browser_that_was_told_all_of_a_terminated_topic_does_not_come_again() -> None:
+    async def scenario(web: Web) -> None:
+        await web.produce("a")
+        await publish_batch(web, b"b", b"c")
+        await web.world.broker.registry.terminate(TopicName.parse(TOPIC))
+        async with followed(web, "from=earliest") as found:
+            assert found.payloads == ["a", "b", "c"]
+            ids = [one["id"] for one in found.events if one["event"] == "message"]
+        for last, statuses in zip(ids, (200, 200, 204), strict=True):
+            async with followed(web, last=last) as again:
+                assert again.status == statuses, last
+
+    run(scenario)
+
+
 def test_tails_have_a_limit_over_all_and_those_that_can_not_begin_say_why() -> None:
     async def scenario(web: Web) -> None:
         async with followed(web), followed(web, method="HEAD") as head:
