@@ -236,6 +236,45 @@ def test_partitions_of_both_brokers_are_one_topic_to_the_administration(cluster:
         assert refusal(second, "GET", f"/admin/v2/{name.replace('://', '/')}/stats")[0] == 404
 
 
+def test_messages_over_http_reach_partitions_of_both_brokers(cluster: Cluster) -> None:
+    first, second = cluster.brokers.values()
+    topic = f"persistent://{NAMESPACE}/web"
+    path = f"/topics/persistent/{NAMESPACE}/web"
+    spread(cluster)
+    ask(first, "PUT", f"/admin/v2/{topic.replace('://', '/')}/partitions", 8)
+    owners = {index: owner_of(first, f"{topic}-partition-{index}") for index in range(8)}
+    assert set(owners.values()) == {first.service_url, second.service_url}
+
+    def published(broker: BrokerProcess, *messages: dict[str, str]) -> list[str]:
+        answer = ask(broker, "POST", path, {"messages": messages})
+        assert {one["errorCode"] for one in answer["messagePublishResults"]} == {0}, answer
+        assert answer["schemaVersion"] == 0
+        return [one["messageId"].split(":")[2] for one in answer["messagePublishResults"]]
+
+    for broker in (first, second):
+        found = published(broker, *({"payload": str(number)} for number in range(24)))
+        assert {index: found.count(str(index)) for index in range(8)} == dict.fromkeys(range(8), 3)
+    keys = [
+        published(broker, *({"payload": "x", "key": f"k{number}"} for number in range(16)))
+        for broker in (first, second)
+    ]
+    assert keys[0] == keys[1]
+    there = next(index for index, owner in owners.items() if owner == second.service_url)
+    published_there = ask(first, "POST", f"{path}/partitions/{there}", {"messages": [{"payload": "last"}]})
+    last = published_there["messagePublishResults"][0]["messageId"]
+    status, reason = refusal(first, "POST", f"{path}/subscriptions/s/consumers", {})
+    assert (status, "are other brokers'" in reason) == (412, True)
+    consumers = f"{path}-partition-{there}/subscriptions/s/consumers"
+    made = ask(first, "POST", consumers, {"initialPosition": "earliest"})
+    consumer = f"{consumers}/{made['consumer']}"
+    messages = ask(first, "POST", f"{consumer}/receive?waitMs=20000")["messages"]
+    assert (messages[-1]["messageId"], messages[-1]["payload"]) == (last, "last")
+    ids = [one["messageId"] for one in messages]
+    assert ask(second, "POST", f"{consumer}/acknowledge", {"messageIds": ids})["acknowledged"] == len(ids)
+    assert ask(first, "DELETE", consumer) is None
+    ask(first, "DELETE", f"/admin/v2/{topic.replace('://', '/')}/partitions?force=true")
+
+
 def test_policies_of_topics_are_set_followed_and_deleted_at_either_broker(cluster: Cluster) -> None:
     first, second = cluster.brokers.values()
     for number, name in enumerate(topics("ruled", 4)):

@@ -17,7 +17,7 @@ something is refused to a foreign page; a question is answered, which the browse
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ HOSTS_KEY: Final = "gemingaHttpAllowedHosts"
 #: In the list: everything passes.
 ANY_HOST: Final = "*"
 #: Methods that only ask, unless the path is one of :func:`_creates`.
-_QUESTIONS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_QUESTIONS: Final = frozenset({"GET", "HEAD"})
 _LOCALHOST: Final = "localhost"
 #: Of ``Sec-Fetch-Site``: the user's own doing, or this server's own page.
 _OWN_SITES: Final = frozenset({"none", "same-origin"})
@@ -56,8 +56,22 @@ def names_of(own: Iterable[str], listed: Iterable[str]) -> Names:
     )
 
 
-def refusal_of(names: Names, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Why the request is not served; empty: it is. ``path`` is decoded, names of headers are in lower case."""
+def _nobody(_origin: str, _method: str) -> bool:
+    """No page but this server's own."""
+    return False
+
+
+def refusal_of(
+    names: Names,
+    method: str,
+    path: str,
+    headers: Iterable[tuple[bytes, bytes]],
+    admits: Callable[[str, str], bool] = _nobody,
+) -> str:
+    """Why the request is not served; empty: it is. ``path`` is decoded, names of headers are in lower case.
+
+    ``admits``: whether pages of an origin may use a method though they are another's (:mod:`.cors`).
+    """
     if names.takes_all:
         return ""
     found: dict[bytes, list[str]] = {}
@@ -72,7 +86,10 @@ def refusal_of(names: Names, method: str, path: str, headers: Iterable[tuple[byt
             f"the Host {_quoted(strange)} is none of this server's names: expected an IP address, localhost, its own "
             f"name, or one that {HOSTS_KEY} lists"
         )
-    if method in _QUESTIONS and not _creates(path):
+    if method == "OPTIONS" or (method in _QUESTIONS and not _creates(path)):
+        return ""
+    origins = found.get(b"origin", [])
+    if len(origins) == 1 and admits(origins[0], method):
         return ""
     page = _foreign_page(names, _host_of(hosts[0]) if hosts else "", found)
     if not page:
@@ -82,10 +99,10 @@ def refusal_of(names: Names, method: str, path: str, headers: Iterable[tuple[byt
 
 def _creates(path: str) -> bool:
     """Whether a question may change something: official clients create partitioned topics by asking how many
-    partitions they have, a lookup has a broker take the topic, and a WebSocket, which browsers open for any page and
-    let it read, begins as a question."""
+    partitions they have, a lookup has a broker take the topic, a live tail takes one of so many places, and a
+    WebSocket, which browsers open for any page and let it read, begins as a question."""
     whole = path.rstrip("/")
-    return whole.endswith("/partitions") or whole.startswith(("/lookup/", "/ws/"))
+    return whole.endswith("/partitions") or whole.startswith(("/lookup/", "/topics/", "/ws/"))
 
 
 def _foreign_page(names: Names, host: str, found: dict[bytes, list[str]]) -> str:

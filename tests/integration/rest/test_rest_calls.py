@@ -30,13 +30,10 @@ BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transact
 OF_SOCKETS = ("/ws/", "/admin/v2/proxy-stats/")
 #: What only Geminga has beside that, where Apache's refuse (405, 404): tests of their own ask for it.
 OURS_ALONE = {
-    ("/admin/v2/brokers/backup", "POST"),
-    ("/admin/v2/brokers/backup", "GET"),
-    ("/compaction", "DELETE"),
-    ("/leftTopics", "GET"),
-    ("/leftTopics", "DELETE"),
-    ("/shadowState", "GET"),
-    ("/shadowState", "PUT"),
+    *(("/admin/v2/brokers/backup", "POST"), ("/admin/v2/brokers/backup", "GET"), ("/compaction", "DELETE")),
+    *(("/consumers", "POST"), ("/consumers/{consumer}", "DELETE"), ("/receive", "POST")),
+    *(("/acknowledge", "POST"), ("/negativeAcknowledge", "POST"), ("/tail", "GET")),
+    *(("/leftTopics", "GET"), ("/leftTopics", "DELETE"), ("/shadowState", "GET"), ("/shadowState", "PUT")),
 }
 
 

@@ -66,11 +66,20 @@ async def ask(
     *,
     role: str = "",
     original: str = "",
+    hangs_up: bool = False,
 ) -> Answer:
-    """``role``: what who asks says it is (:class:`support.house.deciding.TakenAtTheirWord`), for ``original``."""
+    """``role``: what who asks says it is (:class:`support.house.deciding.TakenAtTheirWord`), for ``original``.
+
+    ``hangs_up``: who asks closes the connection behind the request; else it stays.
+    """
     sent: list[Message] = []
+    is_asked = False
 
     async def receive() -> Message:
+        nonlocal is_asked
+        if is_asked and hangs_up:
+            return {"type": "http.disconnect"}
+        is_asked = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:

@@ -86,10 +86,21 @@ NO_CALLS: Final = {
     ("GET", "/metrics"): "a text for Prometheus",
     ("GET", "/status.html"): "a text for load balancers",
     ("POST", "/admin/v3/transactions/standings/{coordinator}"): "brokers ask each other",
-    ("POST", "/topics/{domain:domain}/{tenant}/{namespace}/{topic}"): "messages, for which programs have the client",
-    ("POST", "/topics/{domain:domain}/{tenant}/{namespace}/{topic}/partitions/{partition}"): "messages",
     ("GET", "/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/shadowState"): "brokers ask each other",
     ("PUT", "/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/shadowState"): "brokers tell each other",
+    **{
+        (method, "/topics/{domain:domain}/{tenant}/{namespace}/{topic}" + rest): "messages: programs have the client"
+        for method, rest in (
+            ("POST", ""),
+            ("POST", "/partitions/{partition}"),
+            ("GET", "/tail"),
+            ("POST", "/subscriptions/{path_subscription}/consumers"),
+            ("DELETE", "/subscriptions/{path_subscription}/consumers/{consumer}"),
+            ("POST", "/subscriptions/{path_subscription}/consumers/{consumer}/receive"),
+            ("POST", "/subscriptions/{path_subscription}/consumers/{consumer}/acknowledge"),
+            ("POST", "/subscriptions/{path_subscription}/consumers/{consumer}/negativeAcknowledge"),
+        )
+    },
 }
 SAMPLES: Final = {
     "topic": "persistent://t/n/x",

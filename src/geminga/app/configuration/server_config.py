@@ -70,6 +70,23 @@ class ServerConfig:
     has_source_header: bool = setting("haProxyProtocolEnabled", False, "true or false")
     #: Geminga's own: a connection without it is closed.
     needs_source_header: bool = setting("gemingaHaProxyProtocolRequired", False, "true or false")
+    #: Geminga's own: pages of other origins that may read answers, and change something with these methods (CORS).
+    cors_origins: tuple[str, ...] = setting(
+        "gemingaHttpCorsAllowedOrigins", (), "origins such as https://console.example, comma separated, or *"
+    )
+    cors_methods: tuple[str, ...] = setting(
+        "gemingaHttpCorsAllowedMethods", ("GET", "POST", "PUT", "DELETE"), "methods, comma separated"
+    )
+    cors_headers: tuple[str, ...] = setting(
+        "gemingaHttpCorsAllowedHeaders",
+        ("Authorization", "Content-Type", "Last-Event-ID", "X-Pulsar-Auth-Method-Name"),
+        "names of headers, comma separated",
+    )
+    cors_credentials: bool = setting("gemingaHttpCorsAllowCredentials", False, "true or false")
+    cors_max_age_s: int = setting("gemingaHttpCorsMaxAgeSeconds", 600, "seconds >= 0", minimum=0)
+    #: Geminga's own: consumers over HTTP, and live tails, at a time.
+    http_consumers_max: int = setting("gemingaHttpConsumersMax", 256, "an integer >= 0, 0: none", minimum=0)
+    http_tails_max: int = setting("gemingaHttpTailsMax", 256, "an integer >= 0, 0: none", minimum=0)
     #: How long a stop waits for producers, consumers and ledgers to close.
     shutdown_timeout_ms: int = setting("brokerShutdownTimeoutMs", 60_000, "milliseconds >= 0", minimum=0)
     #: Geminga's own: bookies in this process; they share what is bounded for it.

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
     from geminga.broker.peers.topics import PeerTopics
-    from geminga.broker.rest.calls.context import RestContext
+    from geminga.broker.rest.calls.context import MessageLimits, RestContext
     from geminga.broker.statistics.topics import TopicStatistics
     from geminga.broker.system_topics.table import TablesElsewhere
     from geminga.broker.topic.parts import RemoteClusters
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from geminga.metadata.ports import MetadataStore
     from geminga.model.bookie_port import BookiePool
     from geminga.model.exposition import Labels, Source
+    from geminga.wire.cors import CorsRules
 
 #: Of transactions, where the broker has them; Pulsar's default.
 COORDINATORS: Final = 16
@@ -167,6 +168,8 @@ class BrokerServer(ABC):
         self._authentication: OpenedAuthentication | None = None
         #: Keeps what administrators change; None: nothing does.
         self._audit: Auditor | None = None
+        #: What pages of other origins may; None: nothing.
+        self._cors: CorsRules | None = None
         self._shortage: BookieShortage
         self.runtime: Runtime | None = None
 
@@ -205,6 +208,7 @@ class BrokerServer(ABC):
         try:
             check_open_start(self._config.server)
             _check_audit_log(self._config.server)
+            self._cors = _cors(self._config.server)
             return await self._start()
         except (GemingaError, OSError):
             await self.stop()
@@ -408,6 +412,7 @@ class BrokerServer(ABC):
             own_names=lambda: own_names(config, broker.endpoints.all, socket.gethostname()),
             listed_names=config.http_hosts,
             keep_free=plan.keep_free_of_web,
+            cors=self._cors,
         )
         self._http = http
         self._closers.append(("HTTP server", http.close))
@@ -497,6 +502,7 @@ class BrokerServer(ABC):
             transactions=broker.use_transactions if broker.late_transactions.is_on else None,
             audit=self._audit,
             body_bytes_max=config.http_body_bytes_max,
+            message_limits=_message_limits(config),
             status_file=config.status_file,
             storage_shortage=self._shortage.story,
             forced=config,
@@ -555,6 +561,28 @@ class BrokerServer(ABC):
                 "delete everything",
                 ", ".join(outside),
             )
+
+
+def _sources_of(broker: Broker) -> tuple[Source, ...]:
+    orphans = broker.ledger_upkeep.orphans
+    return process_metrics, lambda: orphans.metrics(), broker.registry.loads.metrics, broker.lookup.metrics
+
+
+def _message_limits(config: ServerConfig) -> MessageLimits:
+    from geminga.broker.rest.calls.context import MessageLimits
+
+    # Whatever waits for messages, as many others are answered beside it.
+    waiting = max(1, config.http_requests_max // 2)
+    return MessageLimits(config.http_consumers_max, config.http_tails_max, waiting)
+
+
+def _cors(config: ServerConfig) -> CorsRules | None:
+    if not config.cors_origins:
+        return None
+    # Not loaded by who lets no page of another origin in.
+    from geminga.app.servers.cors_settings import cors_of
+
+    return cors_of(config)
 
 
 def check_open_start(config: ServerConfig) -> None:

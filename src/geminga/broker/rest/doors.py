@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _LOOKS: Final = frozenset(("GET", "HEAD"))
 #: Where scrapers ask.
 METRICS_PATHS: Final = ("/metrics", "/metrics/")
+#: Where messages are published and consumed.
+MESSAGES_PATHS: Final = "/topics/"
 #: Paths for load balancers and scrapers, which bring no credentials, as in Pulsar; all others answer who is known.
 OPEN_PATHS: Final = (*METRICS_PATHS, "/status.html")
 
@@ -57,10 +59,16 @@ def decided(routes: Iterable[Route]) -> list[Route]:
 def audited(routes: Iterable[Route]) -> list[Route]:
     """The same routes; each that changes something, or shows what is in messages, has a line in the audit log, whatever
     its outcome."""
-    return [_audited(route) if (route.methods or set()) - _LOOKS or _is_kept(route) else route for route in routes]
+    return [_audited(route) if _is_kept(route) else route for route in routes]
 
 
 def _is_kept(route: Route) -> bool:
+    """Messages themselves are no administration: over the binary protocol they have no line either."""
+    is_change = bool((route.methods or set()) - _LOOKS) and not route.path.startswith(MESSAGES_PATHS)
+    return is_change or _is_kept_look(route)
+
+
+def _is_kept_look(route: Route) -> bool:
     """Whether to look is kept too: payloads may be nobody's business who looks after brokers."""
     return route.needs is TopicOperation.PEEK_MESSAGES
 
@@ -68,7 +76,7 @@ def _is_kept(route: Route) -> bool:
 def _audited(route: Route) -> Route:
     handler, needs = route.endpoint, route.needs
     action = "" if isinstance(needs, Anyone) else str(needs.action if isinstance(needs, InBody) else needs)
-    passed = frozenset[str]() if _is_kept(route) else _LOOKS
+    passed = frozenset[str]() if _is_kept_look(route) else _LOOKS
 
     @wraps(handler)
     async def serve(request: Request) -> Response:
@@ -162,6 +170,8 @@ def _asking(route: Route, action: Action) -> Route:
     @wraps(handler)
     async def serve(request: Request) -> Response:
         await require(request, action)
+        #: For answers that last: whether who asks may still have them.
+        request.state.asks_again = partial(require, request, action)
         answer: Response = await handler(request)
         return answer
 

@@ -178,9 +178,9 @@ def _topics() -> Sequence[Route]:
 
 
 def _messages() -> Sequence[Route]:
-    from geminga.broker.rest.message_routes import produce
+    from geminga.broker.rest.message_routes import consume, produce, tail
 
-    return produce.ROUTES
+    return [*produce.ROUTES, *consume.ROUTES, *tail.ROUTES]
 
 
 def _transactions() -> Sequence[Route]:

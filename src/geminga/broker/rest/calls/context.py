@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.broker.administration.services import (
     NO_FORCE,
@@ -33,6 +33,18 @@ if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedgerFactory
     from geminga.runtime import Clock
     from geminga.runtime.ports import Disk
+
+
+class MessageLimits(NamedTuple):
+    """How many may read messages over HTTP at a time."""
+
+    consumers: int = 256
+    tails: int = 256
+    #: Requests that wait for messages, tails among them: others are answered beside them.
+    waiting: int = 512
+
+
+MESSAGE_LIMITS: Final = MessageLimits()
 
 
 def _nothing() -> None:
@@ -71,6 +83,7 @@ class RestContext:
     audit: Auditor | None = None
     #: Largest body of a request, bytes; -1: :data:`~geminga.broker.rest.calls.core.timeouts.BODY_BYTES_MAX_DEFAULT`.
     body_bytes_max: int = -1
+    message_limits: MessageLimits = MESSAGE_LIMITS
     #: Path of the file whose presence ``/status.html`` tells; empty: none.
     status_file: str = ""
     #: Why new ledgers can not be made now, as far as the number of bookies goes; empty: they can.

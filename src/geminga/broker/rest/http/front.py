@@ -1,6 +1,7 @@
 """In front of every HTTP application, whatever it is: who is refused before, and bodies that nobody wants.
 
-A foreign page's request (``wire.pages``) is answered 403; one beyond ``requests_max`` 503 with ``Retry-After``.
+A foreign page's request (``wire.pages``) is answered 403, unless settings let it (``wire.cors``); one beyond
+``requests_max`` 503 with ``Retry-After``.
 What a request causes has its trace id in its lines of the log (``docs/formats/log.md``).
 """
 
@@ -17,6 +18,8 @@ from geminga.wire.pages import Names, refusal_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from geminga.wire.cors import CorsRules
 
 #: Bytes of a body that are read and thrown away before an answer that does not need them.
 DISCARDED_BYTES_MAX: Final = 1 << 20
@@ -39,8 +42,11 @@ class PageGuard:
         requests_max: int,
         warn: Callable[[str, str], None],
         draw: Callable[[int], str],
+        cors: CorsRules | None = None,
     ) -> None:
-        """``warn`` is told, with a kind, what is refused; ``draw``: so many bytes by chance, in hexadecimal digits."""
+        """``warn`` is told, with a kind, what is refused; ``draw``: so many bytes by chance, in hexadecimal digits.
+        ``cors``: what pages of other origins may; None: nothing."""
+        self._cors = cors
         self._draw = draw
         self._application = application
         self._names = names
@@ -51,7 +57,13 @@ class PageGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request, as ASGI has it."""
-        reason = refusal_of(self._names, scope["method"], scope["path"], scope["headers"])
+        if self._cors is None:
+            reason = refusal_of(self._names, scope["method"], scope["path"], scope["headers"])
+        else:
+            send = _with_cors(self._cors, scope, send)
+            reason = refusal_of(self._names, scope["method"], scope["path"], scope["headers"], self._cors.admits)
+            if not reason and await _answer_preflight(self._cors, scope, receive, send):
+                return
         if reason:
             self._warn(f"an HTTP request is refused: {reason}", "page")
             await _answer(scope, receive, send, 403, reason)
@@ -77,6 +89,36 @@ class PageGuard:
             self._running -= 1
             trace.is_over = True
             trace_id.reset(token)
+
+
+def _with_cors(cors: CorsRules, scope: Scope, send: Send) -> Send:
+    """What a browser needs to show an answer to a page goes into each."""
+    from geminga.wire.cors import answer_headers
+
+    more = answer_headers(cors, scope["headers"])
+
+    async def send_on(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *more]}
+        await send(message)
+
+    return send_on
+
+
+async def _answer_preflight(cors: CorsRules, scope: Scope, receive: Receive, send: Send) -> bool:
+    """A browser asks what a page may do: answered before anything is asked of the page's visitor."""
+    from geminga.wire.cors import preflight_headers
+
+    found = preflight_headers(cors, scope["method"], scope["headers"])
+    if found is None:
+        return False
+
+    async def answer(_scope: Scope, _receive: Receive, send_on: Send) -> None:
+        await send_on({"type": "http.response.start", "status": 204, "headers": found})
+        await send_on({"type": "http.response.body", "body": b""})
+
+    await WholeBodies(answer)(scope, receive, send)
+    return True
 
 
 def _traced(headers: Iterable[tuple[bytes, bytes]]) -> str:

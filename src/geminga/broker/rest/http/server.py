@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
     from geminga.broker.rest.http.http_connection import HttpConnection, Shared, Successor
+    from geminga.wire.cors import CorsRules
     from geminga.wire.pulsar.foreign import Protocol
 
 #: Bytes of one request's line and headers, unless set: as in Pulsar.
@@ -80,6 +81,7 @@ class HttpServer:
         "_body_bytes_max",
         "_body_room",
         "_connections_max",
+        "_cors",
         "_header_bytes_max",
         "_keep_free",
         "_keys",
@@ -117,12 +119,14 @@ class HttpServer:
         body_bytes_max: int = -1,
         software: Sequence[str] = BROKERS_SOFTWARE,
         keys: tuple[str, str] = ("webServicePort", "brokerServicePort"),
+        cors: CorsRules | None = None,
     ) -> None:
         """``own_names``: hosts and URLs by which this server is reached, asked for with the first connection;
         ``listed_names``: further ones, by the operator (``wire.pages``). ``keep_free``: descriptors of the process that
         connections must leave. ``software``: modules that ``load_app`` needs. ``keys``: of this port, and of the one of
-        the binary protocol, for those who mix them up."""
+        the binary protocol, for those who mix them up. ``cors``: what pages of other origins may."""
         self._runtime = runtime
+        self._cors = cors
         self._load_app = load_app
         self._requests_max = requests_max
         self._connections_max = connections_max
@@ -251,7 +255,9 @@ class HttpServer:
 
         names = names_of(self._own_names(), self._listed_names)
         config = Config(
-            PageGuard(self._load_app(), names, self._requests_max, self._warnings.warn, self._runtime.rng.token),
+            PageGuard(
+                self._load_app(), names, self._requests_max, self._warnings.warn, self._runtime.rng.token, self._cors
+            ),
             http=HttpConnection,
             ws="none",
             lifespan="off",

@@ -40,13 +40,21 @@ from geminga.broker.rest.message_routes.core.produce_request import (
     partition_of,
 )
 from geminga.broker.rest.message_routes.publishing import Outcome, Stored
-from geminga.broker.rest.message_routes.serving import MESSAGES_PATH, doors_of, peer_of, whole_body
+from geminga.broker.rest.message_routes.serving import (
+    MESSAGES_PATH,
+    doors_of,
+    ownership_of,
+    peer_of,
+    topic_with_owner,
+    whole_body,
+)
 from geminga.model.errors import (
     GemingaError,
     PreconditionFailedError,
     ProducerBusyError,
     ProducerFencedError,
     StorageError,
+    TooManyRequestsError,
     UnavailableError,
 )
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
@@ -54,7 +62,6 @@ from geminga.runtime import next_turn
 from geminga.wire.pulsar.schema_info import SchemaInfo, decode_version, encode_version
 
 if TYPE_CHECKING:
-    from geminga.broker.ownership.ports import Ownership
     from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.rest.calls.context import RestContext
     from geminga.broker.topic.base import Topic
@@ -233,8 +240,8 @@ async def _passed_on(
     body: Document = {**schema, **named, "messages": [given.messages[index] for index in indexes]}
     answer = await peers.ask_owner(there, "POST", path, body=json.dumps(body).encode())
     if not answer.is_good:
-        error = answer.reason
-        raise RestError(answer.status, error) if answer.status < 500 else UnavailableError(error)
+        is_refused = answer.status < 500 and answer.status != TooManyRequestsError.http_status
+        raise RestError(answer.status, answer.reason) if is_refused else UnavailableError(answer.reason)
     found = answer.json()
     results = found.get("messagePublishResults") if isinstance(found, dict) else None
     if not isinstance(results, list) or len(results) != len(indexes):
@@ -245,18 +252,10 @@ async def _passed_on(
 _BYTES: Final = json.dumps({"name": "", "type": "BYTES", "schema": "", "properties": {}})
 
 
-def _ownership(request: Request) -> Ownership:
-    return context_of(request).ownership
-
-
-async def _owned(request: Request) -> TopicName | None:
-    """A topic with partitions is everybody's."""
-    name = topic_of(request)
-    return None if await context_of(request).topics.registry.partitioned_count(name, create=True) else name
-
-
 ROUTES: Final = [
-    *at_owner_of([Route(MESSAGES_PATH, produce, methods=["POST"], needs=TopicOperation.PRODUCE)], _owned, _ownership),
+    *at_owner_of(
+        [Route(MESSAGES_PATH, produce, methods=["POST"], needs=TopicOperation.PRODUCE)], topic_with_owner, ownership_of
+    ),
     *at_owner_of(
         [
             Route(
@@ -267,6 +266,6 @@ ROUTES: Final = [
             )
         ],
         _partition,
-        _ownership,
+        ownership_of,
     ),
 ]

@@ -125,6 +125,18 @@ def test_producers_of_another_replicator_and_names_that_are_connected_are_refuse
     run(scenario, liveness_check_timeout_ms=0)
 
 
+def test_exclusive_producer_keeps_requests_out() -> None:
+    async def scenario(world: BrokerWorld, produce: Produce) -> None:
+        client = await world.client()
+        await client.create_producer(TOPIC, producer_access_mode=pb.Exclusive)
+        status, answer = await produce(message("a"))
+        assert (status, "exclusive" in answer["reason"].lower()) == (409, True)
+        await client.close_producer()
+        assert (await produce(message("a")))[0] == 200
+
+    run(scenario)
+
+
 def test_requests_of_one_name_share_their_producer_and_keep_their_order() -> None:
     async def scenario(world: BrokerWorld, produce: Produce) -> None:
         answers = await asyncio.gather(*(produce(message(f"m{number}")) for number in range(20)))
