@@ -19,26 +19,19 @@ from tools.interop.admin.recorded import recorded
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md"
 #: Commands whose broker answers 501, with what is not built; a test asks a broker for each.
 _PAUSE: Final = "pausing dispatch while acknowledgments are written"
-_GROUPS: Final = "resource groups"
 _SHADOW: Final = "shadow topics"
 _PROXY: Final = "there is no proxy"
-_FILTERS: Final = "filters of entries"
 _MIGRATION: Final = "migration to another cluster"
 REFUSED: Final[dict[str, str]] = {
     "clusters update-cluster-migration": _MIGRATION,
     "namespaces list-cluster": "a path of Pulsar 1",
     "namespaces set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
     "namespaces set-encryption-required": "refusing what is not encrypted",
-    "namespaces set-entry-filters": _FILTERS,
-    "namespaces set-resource-group": _GROUPS,
     "namespaces update-migration-state": _MIGRATION,
     "proxy-stats connections": _PROXY,
     "proxy-stats topics": _PROXY,
-    "resourcegroups create": _GROUPS,
-    "resourcegroups update": _GROUPS,
     "schemas extract": "runs a class of Java",
     "topicPolicies set-dispatcher-pause-on-ack-state-persistent": _PAUSE,
-    "topicPolicies set-entry-filters-per-topic": _FILTERS,
     "topics create-shadow-topic": _SHADOW,
     "topics set-shadow-topics": _SHADOW,
 }

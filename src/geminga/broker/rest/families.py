@@ -77,9 +77,9 @@ def _metadata() -> Sequence[Route]:
 
 
 def _resource_groups() -> Sequence[Route]:
-    from geminga.broker.rest.topic_routes import known_answers
+    from geminga.broker.rest.namespace_routes import resource_groups
 
-    return known_answers.OF_RESOURCE_GROUPS
+    return resource_groups.ROUTES
 
 
 def _tenants() -> Sequence[Route]:
@@ -101,10 +101,17 @@ def _bundle_topics() -> Sequence[Route]:
 
 
 def _namespaces() -> Sequence[Route]:
-    from geminga.broker.rest.namespace_routes import anti_affinity, bundles, namespaces, permissions, replication
+    from geminga.broker.rest.namespace_routes import (
+        anti_affinity,
+        bundles,
+        namespaces,
+        permissions,
+        replication,
+        resource_groups,
+    )
     from geminga.broker.rest.namespace_routes import policies as namespace_policies
     from geminga.broker.rest.namespace_routes import subscriptions as namespace_subscriptions
-    from geminga.broker.rest.topic_routes import known_answers, lake
+    from geminga.broker.rest.topic_routes import lake
 
     return [
         *namespace_policies.ROUTES,
@@ -115,7 +122,7 @@ def _namespaces() -> Sequence[Route]:
         *namespace_subscriptions.ROUTES,
         *lake.NAMESPACE_ROUTES,
         *replication.OF_NAMESPACES,
-        *known_answers.OF_NAMESPACES,
+        *resource_groups.OF_NAMESPACES,
     ]
 
 

@@ -152,7 +152,7 @@ class Topic:
         self.attendance.most = self.limits.producers
         if not self.name.is_system:
             self.filters = self.services.entry_filters(self.name, self.rules, self.filters)
-        if self.throttles.hold_to(self.rules.rates):
+        if self.throttles.hold_to(self.rules.rates, await self.services.group_throttles(self.rules)):
             for producer in self.producers.values():
                 producer.connection.publishes.publish_is_rated()
 

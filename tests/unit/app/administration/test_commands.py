@@ -259,12 +259,9 @@ UNKNOWN: Final = frozenset(
         "clusters update-cluster-migration",
         "metadata-migration start",
         "namespaces list-cluster",
-        "namespaces set-resource-group",
         "namespaces update-migration-state",
         "proxy-stats connections",
         "proxy-stats topics",
-        "resourcegroups create",
-        "resourcegroups update",
     }
 )
 

@@ -44,7 +44,6 @@ VALUES: dict[str, tuple[list[Json], list[Json], list[Json]]] = {
     ),
     "latency_stats_sample_rate": ([{}, {"c": 0}, {"c": -1}], [{"c": 1}], [5, {"c": "x"}]),
     "allowed_topic_property_keys_for_metrics": ([[], [""], [" "]], [["team"], ["", "team"]], ["x", {}]),
-    "resource_group_name": ([""], ["group"], [[], {}]),
     "migrated": ([False, "false"], [True], ["x"]),
     "dispatcherPauseOnAckStatePersistentEnabled": ([False], [True], ["x"]),
     "maxDeliveryDelayInMillis": ([0, -1], [1, "x"], []),
