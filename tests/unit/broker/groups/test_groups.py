@@ -123,6 +123,10 @@ def test_a_broker_that_comes_never_makes_them_more_than_the_limit_and_soon_has_i
         await settle(2 * INTERVAL_S)
         assert 900 <= await rate_of([first], INTERVAL_S) <= 1100
         await second.begin(5000)
+        before = second.published
+        await settle(INTERVAL_S / 2)
+        # A floor, from the moment it comes.
+        assert second.published - before >= 0.9 * 25 * INTERVAL_S / 2
         for _ in range(4):
             assert await rate_of([first, second], INTERVAL_S) <= 1100
         assert 450 <= await rate_of([second], INTERVAL_S) <= 550
