@@ -18,19 +18,12 @@ from tools.interop.admin.recorded import recorded
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md"
 #: Commands whose broker answers 501, with what is not built; a test asks a broker for each.
-_GROUPS: Final = "resource groups"
 _PROXY: Final = "there is no proxy"
-_FILTERS: Final = "filters of entries"
 REFUSED: Final[dict[str, str]] = {
     "namespaces list-cluster": "a path of Pulsar 1",
-    "namespaces set-entry-filters": _FILTERS,
-    "namespaces set-resource-group": _GROUPS,
     "proxy-stats connections": _PROXY,
     "proxy-stats topics": _PROXY,
-    "resourcegroups create": _GROUPS,
-    "resourcegroups update": _GROUPS,
     "schemas extract": "runs a class of Java",
-    "topicPolicies set-entry-filters-per-topic": _FILTERS,
 }
 _WAITS: Final = "waits for the broker's answer and tells it; `pulsar-admin` ends with 0 before it came"
 #: Commands that do more than ``pulsar-admin``, or what it does not.

@@ -37,7 +37,8 @@ _SUBSCRIPTIONS = _documents(
     msgInReplay=_COUNTS,
     nextDueTimestamp=st.integers(0, 1 << 50),
     blockedSubscriptionOnUnackedMsgs=st.booleans(),
-    heldByRate=st.sampled_from(["Broker", "Topic", "Subscription"]),
+    heldByRate=st.sampled_from(["Broker", "ResourceGroup", "Topic", "Subscription"]),
+    filterFailure=_documents(filters=st.just("m:f"), error=st.just("no"), isHeld=st.booleans()),
     readError=st.fixed_dictionaries({"ledgerId": st.integers(0, 5)}, optional={"isLost": st.booleans()}),
     consumers=st.lists(_CONSUMERS, max_size=4),
 )

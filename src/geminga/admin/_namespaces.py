@@ -304,6 +304,12 @@ class Namespaces(AsyncCalls):
         )
         return found
 
+    async def set_resource_group(self, namespace: str, group: str) -> None:
+        """Share the limits of this group. Raises AdminError."""
+        await self._ask(
+            Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup/{_paths.text(group)}")
+        )
+
     async def remove_resource_group(self, namespace: str) -> None:
         """Share no limits. Raises AdminError."""
         await self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup"))

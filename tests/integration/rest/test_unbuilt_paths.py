@@ -36,6 +36,9 @@ INACTIVE_TEST = "unit/broker/policies/test_policy_effects.py::test_topic_goes_wh
 #: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
 NAMESPACE_EFFECTS = {
     "migrated": "integration/test_migration.py::test_new_clients_are_led_there_and_come_back_when_nothing_moves",
+    "entryFilters": "unit/broker/composition/test_late_filters.py::test_policies_count_where_the_broker_lets_them",
+    "resource_group_name": "unit/broker/rest/test_resource_groups.py"
+    "::test_topics_of_a_namespace_are_held_to_the_limits_of_its_group",
     "replication_clusters": "unit/broker/geo/test_part.py"
     "::test_the_topic_s_own_clusters_come_before_those_of_its_namespace",
     "autoSubscriptionCreationOverride": "unit/broker/topic/test_topic_base.py"
@@ -123,6 +126,7 @@ TOPIC_EFFECTS = {
         "shadowTopics",
         "unit/broker/shadow/test_shadow_topic.py::test_nothing_is_shown_before_the_source_says_so",
     ),
+    "entryFilters": ("entryFilters", NAMESPACE_EFFECTS["entryFilters"]),
     "replicationClusters": ("replication", NAMESPACE_EFFECTS["replication_clusters"]),
     "backLogQuotaMap": ("backlogQuota", NAMESPACE_EFFECTS["backlog_quota_map"]),
     "deduplicationEnabled": (
@@ -188,9 +192,7 @@ TOPIC_EFFECTS = {
     ),
 }
 #: A value of each unbuilt member that means something.
-SET_VALUES = {
-    "resource_group_name": "group",
-}
+SET_VALUES = {}
 
 
 #: ... and one that means "not set".
@@ -198,7 +200,6 @@ UNSET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1}},
     "latency_stats_sample_rate": {},
     "allowed_topic_property_keys_for_metrics": [""],
-    "resource_group_name": "",
     "dispatcherPauseOnAckStatePersistentEnabled": False,
 }
 #: Paths of policies that are not built -> values, and what setting them answers.

@@ -83,6 +83,7 @@ FLOORS: Final = (
     "broker.authentication",
     "broker.resources",
     "broker.publishing",
+    "broker.groups",
     "broker.topic",
     "broker.admission",
     "broker.connection",

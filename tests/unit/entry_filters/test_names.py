@@ -28,7 +28,9 @@ def test_only_files_of_the_directory_are_known(name, directory):
         check_names((name,), directory)
 
 
-def test_a_callable_of_a_file_is_loaded(directory):
+def test_a_callable_of_a_file_is_loaded(directory, monkeypatch):
+    # The working directory is none of filters.
+    monkeypatch.chdir(directory)
     check_names(("mine:keep",), directory)
     assert load("mine:keep", directory)(None) == 1
     assert not is_declared("mine:keep", "")

@@ -97,18 +97,19 @@ def test_metadata_that_can_not_be_read_are_told():
     assert found[-1].error == "entry of entry 0 of its batch: its metadata can not be read"
 
 
-def test_batches_are_answered_until_the_pipe_ends(tmp_path):
+def test_batches_are_answered_until_what_is_read_ends(tmp_path):
     (tmp_path / "mine.py").write_text("from geminga.entry_filters import ACCEPT\ndef f(entry):\n    return ACCEPT\n")
-    read_end, write_end = os.pipe()
+    # Longer than one read.
+    long = question(properties=[pb.KeyValue(key="k", value="x" * 100_000)])
+    body = encode_batch(FilterBatch(("mine:f",), TARGET, [long, question(), question()]))
+    (tmp_path / "batches").write_bytes(body * 3)
+    source = os.open(tmp_path / "batches", os.O_RDONLY)
     answers_end, sink = os.pipe()
-    body = encode_batch(FilterBatch(("mine:f",), TARGET, [question()] * 3))
-    os.write(write_end, body + body)
-    os.close(write_end)
-    serve(str(tmp_path), read_end, sink)
+    serve(str(tmp_path), source, sink)
     os.close(sink)
     frames = list(Frames().feed(os.read(answers_end, 1 << 16)))
-    assert frames == [READY, LOADED, VERDICTS + bytes(3), LOADED, VERDICTS + bytes(3)]
-    os.close(read_end)
+    assert frames == [READY, *[LOADED, VERDICTS + bytes(3)] * 3]
+    os.close(source)
     os.close(answers_end)
 
 

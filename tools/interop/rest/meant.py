@@ -312,11 +312,6 @@ MEANT: Final = (
         r"admin .+: GET .+/(compactionThreshold|replicatorDispatchRate|\{ns\}$)",
     ),
     Meant(
-        "what is not built",
-        r"answer: 20[04] \| 404 ResourceGroup does not exist",
-        r"admin resource groups: ",
-    ),
-    Meant(
         "offload policies of a broker that has no place for files",
         r"answer: 204 \| 412 the driver .+|body: some \| none",
         r"admin .+/offloadPolicies",

@@ -292,6 +292,12 @@ class Namespaces(BlockingCalls):
         )
         return found
 
+    def set_resource_group(self, namespace: str, group: str) -> None:
+        """Share the limits of this group. Raises AdminError."""
+        self._ask(
+            Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup/{_paths.text(group)}")
+        )
+
     def remove_resource_group(self, namespace: str) -> None:
         """Share no limits. Raises AdminError."""
         self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup"))

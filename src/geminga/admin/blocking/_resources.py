@@ -61,6 +61,13 @@ class Resources(BlockingCalls):
         found: Document = self._ask(Request("GET", f"/admin/v2/resourcegroups/{_paths.text(group)}"))
         return found
 
+    def put_group(self, group: str, limits: Mapping[str, Any]) -> None:
+        """Make one, or change the limits that are named. Raises AdminError.
+
+        ``limits``: per second, of all its namespaces together; -1: none.
+        """
+        self._ask(Request("PUT", f"/admin/v2/resourcegroups/{_paths.text(group)}", body=dict(limits)))
+
     def delete_group(self, group: str) -> None:
-        """Delete one. Raises AdminError."""
+        """Delete one that no namespace is in. Raises AdminError."""
         self._ask(Request("DELETE", f"/admin/v2/resourcegroups/{_paths.text(group)}"))

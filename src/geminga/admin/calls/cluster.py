@@ -147,7 +147,14 @@ RESOURCES: Final = Noun(
         do("DELETE", "reset_quota", "resource-quotas/{namespace}/{bundle}", "Assume of it what is assumed of all."),
         get("groups", "resourcegroups", "Names of resource groups.", _TEXTS),
         get("group", "resourcegroups/{group}", "Limits of one.", _DOC),
-        do("DELETE", "delete_group", "resourcegroups/{group}", "Delete one."),
+        Call(
+            "put_group",
+            "PUT",
+            "resourcegroups/{group}",
+            "Make one, or change the limits that are named.",
+            body=Body("limits", _DOC, "per second, of all its namespaces together; -1: none"),
+        ),
+        do("DELETE", "delete_group", "resourcegroups/{group}", "Delete one that no namespace is in."),
     ),
 )
 

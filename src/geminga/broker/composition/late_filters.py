@@ -6,10 +6,10 @@ topic, else of its namespace, take their place where they name any.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.policies.core.delivery_rows import ENTRY_FILTERS
-from geminga.runtime import Part, Runtime
+from geminga.runtime import Part, Runtime, SparseWarnings, get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
@@ -19,17 +19,22 @@ if TYPE_CHECKING:
     from geminga.model.topic_name import TopicName
     from geminga.runtime.child import LaunchesChildren
 
+#: Without it those of namespaces and topics do not count.
+_OVERRIDE: Final = "allowOverrideEntryFilters is false"
+_log = get_logger(__name__)
+
 
 class LateFilters:
     """See the module."""
 
-    __slots__ = ("_config", "_is_closed", "_part", "_runtime", "launch", "pool")
+    __slots__ = ("_config", "_is_closed", "_part", "_runtime", "_warnings", "launch", "pool")
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, part: Part) -> None:
         self._runtime = runtime
         self._config = config
         self._part = part
         self._is_closed = False
+        self._warnings = SparseWarnings(_log, runtime.clock.monotonic)
         #: What starts their processes; None: this machine does.
         self.launch: LaunchesChildren | None = None
         #: Their processes; None: no topic ever had filters.
@@ -39,7 +44,12 @@ class LateFilters:
         """Those of a topic that had ``before``, the same while their names are; None: it has none."""
         config = self._config
         text = rules[ENTRY_FILTERS] if config.allow_override_entry_filters else ",".join(config.entry_filter_names)
+        if not config.allow_override_entry_filters and (ignored := rules[ENTRY_FILTERS]) not in (None, text):
+            self._warnings.warn(f"{name}: its policy {ignored!r} of entry filters does not hold: {_OVERRIDE}", "policy")
         if not text or self._is_closed:
+            return None
+        if not name.is_persistent:
+            self._warnings.warn(f"{name} is not persistent: its subscriptions get all, entry filters or not", "topic")
             return None
         from geminga.broker.filters.topic_filters import TopicFilters
         from geminga.entry_filters.names import names_of

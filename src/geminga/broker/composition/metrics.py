@@ -308,6 +308,8 @@ class Metrics:
         page.add("pulsar_active_connections", of_broker, active)
         page.add_said(replicated_subscription_counts(), cluster)
         page.add_all(broker.entry_filters.counts(), cluster)
+        for labels, values in broker.groups.rows():
+            page.add_all(values, (*cluster, *labels))
         page.add("pulsar_connection_created_total_count", of_broker, opened)
         page.add("pulsar_connection_closed_total_count", of_broker, opened - active)
         for is_system in (False, True):

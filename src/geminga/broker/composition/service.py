@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.late_filters import LateFilters
+from geminga.broker.composition.late_groups import LateGroups
 from geminga.broker.composition.late_transactions import LateTransactions, NoTransactions
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX
 from geminga.broker.connection.connections import Connections
@@ -128,7 +129,7 @@ class Broker:
         self.recent_candidates = RecentCandidates()
         self.unacked_budget = config.new_unacked_budget()
         self._throttles = broker_throttles(config, runtime.clock.monotonic, self)
-        self.entry_filters = LateFilters(runtime, config, self)
+        self.entry_filters, self.groups = LateFilters(runtime, config, self), LateGroups(self)
 
         # Topics, and what holds for them.
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
@@ -263,6 +264,7 @@ class Broker:
             unacked_budget=self.unacked_budget,
             recount_unacked=self.recount_unacked,
             entry_filters=self.entry_filters.of,
+            group_throttles=self.groups.throttles,
             throttles=lambda: self._throttles,
             consumer_kind=None if self._telemetry is None else self._telemetry.consumer_kind,
         )
@@ -437,6 +439,7 @@ class Broker:
         await self.late_transactions.close()
         await self.registry.close()
         await self.entry_filters.close()
+        await self.groups.close()
         for connection in list(self.connections.open):
             connection.close()
         self.frame_room.close()

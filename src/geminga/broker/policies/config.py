@@ -73,6 +73,10 @@ class PolicyConfig(SubscriptionConfig):
         choices=tuple(action.value for action in QuotaAction),
     )
 
+    #: How often brokers tell each other what they used of resource groups, and take their next shares.
+    resource_usage_interval_s: int = setting(
+        "resourceUsageTransportPublishIntervalInSecs", 60, "seconds > 0", minimum=1
+    )
     topic_publish_rate_messages: int = setting(
         "maxPublishRatePerTopicInMessages", 0, "messages/s; 0 and less: no limit"
     )

@@ -35,7 +35,7 @@ class RatedPublishes(Protocol):
 class PublishThrottle:
     """See the module. Hashes by identity."""
 
-    __slots__ = ("_core", "_monotonic", "_part", "_timer", "times")
+    __slots__ = ("_core", "_monotonic", "_part", "_timer", "bytes_in", "messages_in", "times")
 
     def __init__(self, rate: Rate, monotonic: Callable[[], float], part: Part) -> None:
         """``part``: whose failure it is if its timer breaks."""
@@ -45,6 +45,8 @@ class PublishThrottle:
         self._timer: asyncio.TimerHandle | None = None
         #: How often a connection was held.
         self.times = 0
+        #: What it counted.
+        self.messages_in = self.bytes_in = 0
 
     @property
     def rate(self) -> Rate:
@@ -63,11 +65,24 @@ class PublishThrottle:
     def published(self, publishes: RatedPublishes, entries: int, messages: int, size_bytes: int) -> None:
         """Entries came with ``publishes``: its connection waits if that was all there is, or more."""
         now_ns = self._now_ns()
+        self.messages_in += messages
+        self.bytes_in += size_bytes
         self._core.take(entries, messages, size_bytes, now_ns)
         if not self._core.entries_left(now_ns):
             self._core.wait(publishes)
             self.times += 1
             publishes.hold_for_rate(self)
+            self._arm(now_ns)
+
+    def change(self, rate: Rate) -> None:
+        """Go on at another rate, of the same kinds: what is there, or owed, stays."""
+        now_ns = self._now_ns()
+        self._core.rate = rate
+        self._core.change(rate.messages, rate.size_bytes, now_ns)
+        if self._timer is not None:
+            # Who waits may go on sooner.
+            self._timer.cancel()
+            self._timer = None
             self._arm(now_ns)
 
     def forget(self, publishes: RatedPublishes, /) -> None:

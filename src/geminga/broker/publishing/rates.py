@@ -19,13 +19,13 @@ SUBSCRIBES_TOO_OFTEN: Final = "Subscribe limited by subscribe rate limit per con
 
 
 class BrokerThrottles(NamedTuple):
-    """Rates of all topics of a broker together; None: no limit."""
+    """Rates of all topics of a broker together, or of those of a resource group; None: no limit."""
 
     publish: PublishThrottle | None = None
     dispatch: DispatchThrottle | None = None
 
 
-#: A broker without rates of its own.
+#: A broker, or a group, without rates of its own.
 NO_THROTTLES: Final = BrokerThrottles()
 
 
@@ -51,11 +51,11 @@ class TopicThrottling:
     """What holds a topic's clients now."""
 
     __slots__ = (
-        "_broker",
         "_limited_times",
         "_monotonic",
         "_part",
         "_published",
+        "_shared",
         "dispatch",
         "publish",
         "rates",
@@ -70,16 +70,17 @@ class TopicThrottling:
         published: Callable[[], tuple[int, int]],
     ) -> None:
         """``published``: messages and bytes that were published to the topic so far."""
-        self._broker = broker
+        #: What it shares with others: the broker's rates, its resource group's.
+        self._shared = (broker, NO_THROTTLES)
         self._monotonic = monotonic
         self._part = part
         self._published = published
         self._limited_times = 0
         self.rates = NO_RATES
-        #: By which its publishes are counted: the broker's, its own.
-        self.publish: tuple[PublishThrottle, ...] = () if broker.publish is None else (broker.publish,)
+        #: By which its publishes are counted: the broker's, its group's, its own.
+        self.publish: tuple[PublishThrottle, ...] = self._shared_publish()
         #: By which its subscriptions' dispatch is counted.
-        self.dispatch: tuple[DispatchThrottle, ...] = () if broker.dispatch is None else (broker.dispatch,)
+        self.dispatch: tuple[DispatchThrottle, ...] = self._shared_dispatch()
         self.subscribe: SubscribeCounts | None = None
 
     @property
@@ -87,19 +88,30 @@ class TopicThrottling:
         """How often a connection was held by the topic's own publish rates, whichever they were."""
         return self._limited_times + sum(throttle.times for throttle in self._own_publish())
 
-    def hold_to_broker(self, broker: BrokerThrottles) -> bool:
-        """The broker's own rates are these from now on; whether they are others. Subscriptions are to be told."""
-        before, self._broker = self._broker, broker
-        if before == broker:
+    def hold_to_shared(self, broker: BrokerThrottles, group: BrokerThrottles = NO_THROTTLES) -> bool:
+        """The rates of the broker, and of its resource group, are these from now on; whether they are others.
+        Subscriptions are to be told."""
+        if self._shared == (broker, group):
             return False
-        own = tuple(throttle for throttle in self.publish if throttle is not before.publish)
-        self.publish = own if broker.publish is None else (broker.publish, *own)
-        dispatch = tuple(throttle for throttle in self.dispatch if throttle is not before.dispatch)
-        self.dispatch = dispatch if broker.dispatch is None else (broker.dispatch, *dispatch)
+        publish, dispatch = self._own_publish(), self._own_dispatch()
+        self._shared = (broker, group)
+        self.publish = (*self._shared_publish(), *publish)
+        self.dispatch = (*self._shared_dispatch(), *dispatch)
         return True
 
+    def _shared_publish(self) -> tuple[PublishThrottle, ...]:
+        return tuple(shared.publish for shared in self._shared if shared.publish is not None)
+
+    def _shared_dispatch(self) -> tuple[DispatchThrottle, ...]:
+        return tuple(shared.dispatch for shared in self._shared if shared.dispatch is not None)
+
     def _own_publish(self) -> list[PublishThrottle]:
-        return [throttle for throttle in self.publish if throttle is not self._broker.publish]
+        shared = self._shared_publish()
+        return [throttle for throttle in self.publish if throttle not in shared]
+
+    def _own_dispatch(self) -> list[DispatchThrottle]:
+        shared = self._shared_dispatch()
+        return [throttle for throttle in self.dispatch if throttle not in shared]
 
     def apply(self, rates: TopicRates) -> bool:
         """Hold to other rates from now on; whether they differ. Subscriptions are to be told."""
@@ -137,19 +149,17 @@ class TopicThrottling:
         self.dispatch = ()
 
     def _set_publish(self, rate: Rate | None) -> None:
-        broker = self._broker.publish
         before = self._own_publish()
         self._limited_times = self.publish_limited_times
-        self.publish = () if broker is None else (broker,)
+        self.publish = self._shared_publish()
         if rate is not None:
             self.publish += (PublishThrottle(rate, self._monotonic, self._part),)
         for throttle in before:
             throttle.close()
 
     def _set_dispatch(self, rate: Rate | None) -> None:
-        broker = self._broker.dispatch
-        before = [throttle for throttle in self.dispatch if throttle is not broker]
-        self.dispatch = () if broker is None else (broker,)
+        before = self._own_dispatch()
+        self.dispatch = self._shared_dispatch()
         if rate is not None:
             self.dispatch += (DispatchThrottle("Topic", rate, self._monotonic, self._part, self._published),)
         for throttle in before:
@@ -187,14 +197,16 @@ class HeldRates:
         #: By which its publishes are counted; prebuilt, empty as a rule.
         self.publish: tuple[PublishThrottle, ...] = ()
 
-    def hold_to(self, rates: TopicRates) -> bool:
-        """Hold to these rates from now on, and to the broker's; whether connections are to look at them again."""
+    def hold_to(self, rates: TopicRates, group: BrokerThrottles = NO_THROTTLES) -> bool:
+        """Hold to these rates from now on, to those of the topic's resource group and to the broker's; whether
+        connections are to look at them again."""
         throttles = self._broker() if self._broker is not None else NO_THROTTLES
         if self.throttling is None:
-            if self._broker is None or (rates == NO_RATES and throttles == NO_THROTTLES):
+            if self._broker is None or (rates == NO_RATES and throttles == group == NO_THROTTLES):
                 return False
             self.throttling = TopicThrottling(throttles, self._clock.monotonic, self._part, self._published.totals)
-        elif not self.throttling.hold_to_broker(throttles) and rates == self.throttling.rates:
+            self.throttling.hold_to_shared(throttles, group)
+        elif not self.throttling.hold_to_shared(throttles, group) and rates == self.throttling.rates:
             return False
         self.throttling.apply(rates)
         self.publish = self.throttling.publish

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from geminga.broker.resources.bundle_quotas import BundleLoads, BundleQuotas
     from geminga.broker.resources.isolation import FailureDomains, IsolationPolicies
     from geminga.broker.resources.local_policies import AntiAffinity, BundleCuts
+    from geminga.broker.resources.resource_groups import ResourceGroups
 
 __all__ = [
     "ClusterSetup",
@@ -59,6 +60,13 @@ class Resources:
         from geminga.broker.resources.isolation import IsolationPolicies
 
         return IsolationPolicies(self._store)
+
+    @property
+    def resource_groups(self) -> ResourceGroups:
+        """Limits that namespaces share, likewise."""
+        from geminga.broker.resources.resource_groups import ResourceGroups
+
+        return ResourceGroups(self._store, self.tenants, self.namespaces)
 
     @property
     def anti_affinity(self) -> AntiAffinity:

@@ -76,9 +76,9 @@ def _metadata() -> Sequence[Route]:
 
 
 def _resource_groups() -> Sequence[Route]:
-    from geminga.broker.rest.topic_routes import known_answers
+    from geminga.broker.rest.namespace_routes import resource_groups
 
-    return known_answers.OF_RESOURCE_GROUPS
+    return resource_groups.ROUTES
 
 
 def _tenants() -> Sequence[Route]:
@@ -108,10 +108,11 @@ def _namespaces() -> Sequence[Route]:
         namespaces,
         permissions,
         replication,
+        resource_groups,
     )
     from geminga.broker.rest.namespace_routes import policies as namespace_policies
     from geminga.broker.rest.namespace_routes import subscriptions as namespace_subscriptions
-    from geminga.broker.rest.topic_routes import known_answers, lake
+    from geminga.broker.rest.topic_routes import lake
 
     return [
         *namespace_policies.ROUTES,
@@ -124,7 +125,7 @@ def _namespaces() -> Sequence[Route]:
         *replication.OF_NAMESPACES,
         *migration.OF_NAMESPACES,
         *left_topics.ROUTES,
-        *known_answers.OF_NAMESPACES,
+        *resource_groups.OF_NAMESPACES,
     ]
 
 

@@ -24,7 +24,19 @@ BACKLOGGED_ENTRIES: Final = 1000
 class DispatchThrottle:
     """A rate, who waits for it, and its timer. ``level`` as Pulsar's statistics say it: Broker, Topic, Subscription."""
 
-    __slots__ = ("_core", "_is_serving", "_monotonic", "_part", "_published", "_rates", "_timer", "level")
+    __slots__ = (
+        "_core",
+        "_is_serving",
+        "_monotonic",
+        "_part",
+        "_published",
+        "_rates",
+        "_timer",
+        "bytes_out",
+        "level",
+        "messages_out",
+        "times",
+    )
 
     def __init__(
         self,
@@ -44,6 +56,8 @@ class DispatchThrottle:
         self._rates = Rates()
         self._timer: asyncio.TimerHandle | None = None
         self._is_serving = False
+        #: What it counted, and how often somebody began to wait.
+        self.messages_out = self.bytes_out = self.times = 0
 
     @property
     def rate(self) -> Rate:
@@ -86,12 +100,26 @@ class DispatchThrottle:
 
     def take(self, entries: int, messages: int, size_bytes: int, now_ns: int) -> None:
         """So much was sent."""
+        self.messages_out += messages
+        self.bytes_out += size_bytes
         self._core.take(entries, messages, size_bytes, now_ns)
 
     def wait(self, turns: DispatchTurns, now_ns: int) -> None:
         """Wake ``turns`` when there is room and its turn has come."""
+        self.times += 1
         self._core.wait(turns)
         if self._timer is None and not self._is_serving:
+            self._arm(now_ns)
+
+    def change(self, rate: Rate) -> None:
+        """Go on at another rate, of the same kinds: what is there, or owed, stays."""
+        now_ns = self.now_ns()
+        self._core.rate = rate
+        self._core.change(rate.messages, rate.size_bytes, now_ns)
+        if self._timer is not None:
+            # Who waits may go on sooner.
+            self._timer.cancel()
+            self._timer = None
             self._arm(now_ns)
 
     def leave(self, turns: DispatchTurns) -> None:

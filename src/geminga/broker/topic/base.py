@@ -159,7 +159,7 @@ class Topic:
         _require_encryption(self, self.rules[ENCRYPTION])
         if not self.name.is_system:
             self.filters = self.services.entry_filters(self.name, self.rules, self.filters)
-        if self.throttles.hold_to(self.rules.rates):
+        if self.throttles.hold_to(self.rules.rates, await self.services.group_throttles(self.rules)):
             for producer in self.producers.values():
                 producer.connection.publishes.publish_is_rated()
 

@@ -78,6 +78,10 @@ class Compactions:
         self.turns = asyncio.Semaphore(COMPACTIONS_AT_ONCE)
 
 
+async def _no_group(rules: TopicRules) -> BrokerThrottles:
+    return NO_THROTTLES
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicServices:
     """One for all topics of a broker. What is called may raise GemingaError where its type is awaitable."""
@@ -143,6 +147,8 @@ class TopicServices:
     compactions: Compactions = field(default_factory=Compactions)
     #: The entry filters of a topic by the rules that hold for it, given those it had; None: it has none.
     entry_filters: Callable[[TopicName, TopicRules, AsksFilters | None], AsksFilters | None] = lambda *_: None
+    #: What holds a topic with the other topics of its resource group.
+    group_throttles: Callable[[TopicRules], Awaitable[BrokerThrottles]] = _no_group
     #: Rates of all topics together, as they are now.
     throttles: Callable[[], BrokerThrottles] = lambda: NO_THROTTLES
     #: Of what kind the consumers are; None: the plain one.

@@ -258,11 +258,8 @@ UNKNOWN: Final = frozenset(
     {
         "metadata-migration start",
         "namespaces list-cluster",
-        "namespaces set-resource-group",
         "proxy-stats connections",
         "proxy-stats topics",
-        "resourcegroups create",
-        "resourcegroups update",
     }
 )
 

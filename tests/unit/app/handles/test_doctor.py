@@ -18,6 +18,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import Transacting
 from support.stories.compaction_story import CompactionStory
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.filter_processes import SimulatedProcesses
 from support.worlds.handles_world import SimAdmin
 from support.worlds.hole_world import BOOKIE_LEDGERS, LAKE_LEDGERS, Ground, HoleBroker, run_lives
 from support.worlds.other_cluster import join, replicate
@@ -119,6 +120,14 @@ async def rate(ward: Ward) -> None:
     await ward.subscribe("throttled")
 
 
+async def filters(ward: Ward) -> None:
+    ward.world.broker.entry_filters.launch = SimulatedProcesses({})
+    await set_namespace(ward.world, "entryFilters", {"entryFilterNames": "absent"})
+    await ward.subscription("filtered")
+    await ward.publish(1)
+    await ward.subscribe("filtered")
+
+
 async def quota(ward: Ward) -> None:
     await no_consumer(ward)
     limits = {"limit": 1, "limitSize": 1, "limitTime": -1, "policy": "producer_request_hold"}
@@ -144,6 +153,7 @@ EXPECTED: dict[Maker, set[Cause]] = {
     delayed: {Cause.DELAYED},
     transaction: {Cause.TRANSACTION},
     rate: {Cause.RATE},
+    filters: {Cause.FILTER},
     quota: {Cause.QUOTA, Cause.NO_CONSUMER},
     terminated: {Cause.TERMINATED},
     bookies: {Cause.BOOKIES},
@@ -164,7 +174,13 @@ def in_ward(scenario: Callable[[Ward], Awaitable[None]]) -> None:
         await client.connect()
         await scenario(Ward(world, client))
 
-    run_with_broker(main, bookies=2, ledger_config=ManagedLedgerConfig(ensemble_size=2, write_quorum=2), **LIMITS)
+    run_with_broker(
+        main,
+        bookies=2,
+        ledger_config=ManagedLedgerConfig(ensemble_size=2, write_quorum=2),
+        allow_override_entry_filters=True,
+        **LIMITS,
+    )
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,7 @@ def test_rescheduled_holds_what_has_its_key_on_key_shared():
         core.check_invariants()
         await publish(topic, ACCEPT, key="a")
         assert connection.texts() == ["2ACC"]
+        assert topic.subscriptions["sub"].filter.rescheduled == 1
         processes.filters["f"] = lambda _: ACCEPT
         await settle(1.1)
         assert connection.texts() == ["2ACC", "0RES", "1ACC", "3ACC"]

@@ -46,6 +46,7 @@ class Cause(StrEnum):
     DELAYED = "delayed"
     TRANSACTION = "transaction-open"
     RATE = "rate-limit"
+    FILTER = "entry-filter"
     REPLICATION = "not-replicated"
     COMPACTION = "not-compacted"
     SHADOW = "shadow"
@@ -311,7 +312,7 @@ def _of_subscription(facts: DoctorFacts, name: str, stats: Document) -> Iterator
     if _is_anything_to_send(facts, name, stats):
         yield from _permits(name, stats, consumers)
     if stats.get("heldByRate"):
-        level = str(stats["heldByRate"]).lower()
+        level = str(stats["heldByRate"]).lower().replace("resourcegroup", "resource group")
         yield Finding(
             Cause.RATE,
             Severity.HOLDS,
@@ -319,6 +320,26 @@ def _of_subscription(facts: DoctorFacts, name: str, stats: Document) -> Iterator
             f"{name} waits for the dispatch rate of the {level}: it had its messages or bytes of this period.",
             f"Raise the dispatch rate of the {level}, or wait: it goes on by itself.",
         )
+    yield from _filters(name, stats)
+
+
+def _filters(name: str, stats: Document) -> Iterator[Finding]:
+    failure = stats.get("filterFailure")
+    if not failure:
+        return
+    filters, error = failure.get("filters"), failure.get("error")
+    if failure.get("isHeld"):
+        told, severity = f"{name} is sent nothing: its entry filters ({filters}) fail: {error}.", Severity.STOPS
+    else:
+        told = f"Messages pass {name} unfiltered: its entry filters ({filters}) fail: {error}."
+        severity = Severity.HOLDS
+    yield Finding(
+        Cause.FILTER,
+        severity,
+        name,
+        told,
+        "Mend the filters, which are asked again later each time, set others, or remove them: set-entry-filters.",
+    )
 
 
 def _unreadable(facts: DoctorFacts, name: str, stats: Document) -> Iterator[Finding]:

@@ -237,7 +237,7 @@ RESOURCE_GROUP: Final = PolicyRow(
     otherwise="",
     check=lambda value: text_of(value, "the body"),
     namespace=NamespaceLevel("resource_group_name", Rest("resourcegroup", is_by_hand=True)),
-    unbuilt="resource groups",
+    followed_by=("composition/late_groups.py",),
     text="The group whose limits the namespace shares.",
 )
 MIGRATED: Final = PolicyRow(

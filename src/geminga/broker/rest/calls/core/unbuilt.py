@@ -126,11 +126,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"GET {_NAMESPACE}/scanOffloadedLedgers",
     ),
     *_routes(
-        "resource groups",
-        "PUT /admin/v2/resourcegroups/{group}",
-        f"POST {_NAMESPACE}/resourcegroup/{{group}}",
-    ),
-    *_routes(
         "this look at the broker",
         "GET /admin/v2/broker-stats/bookieops",
     ),
