@@ -24,8 +24,8 @@ from geminga.runtime.spawn import spawn
 
 if TYPE_CHECKING:
     from geminga.runtime.handshakes import Handshakes
-    from geminga.runtime.inherited import InheritedSockets
     from geminga.runtime.ports import HeaderRule, ServerTls
+    from geminga.runtime.sockets.inherited import InheritedSockets
     from geminga.runtime.source_headers import SourceHeaders
 
 #: Connections the kernel may hold until they are accepted: a broker's clients all come back at once.
@@ -170,7 +170,7 @@ class AsyncioListener:
             self._loop.remove_reader(sock)
             sock.close()
             if self._path:
-                from geminga.runtime.local_sockets import remove_local
+                from geminga.runtime.sockets.local import remove_local
 
                 remove_local(self._path)
 
@@ -189,7 +189,7 @@ class AsyncioListener:
                 return
             connection.setblocking(False)
             if self._path:
-                from geminga.runtime.local_sockets import widen
+                from geminga.runtime.sockets.local import widen
 
                 widen(connection)
             if limit is not None and connection.fileno() >= limit - self._keep_free:
@@ -324,7 +324,7 @@ class AsyncioNetwork:
         start: bool = True,
     ) -> AsyncioListener:
         """See ``Network.listen_local``; raises OSError."""
-        from geminga.runtime.local_sockets import bound_local  # loaded by who has such a socket
+        from geminga.runtime.sockets.local import bound_local  # loaded by who has such a socket
 
         sockets = [bound_local(path)]
         listener = AsyncioListener(
@@ -342,7 +342,7 @@ class AsyncioNetwork:
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """See ``Network.connect_local``; raises OSError."""
-        from geminga.runtime.local_sockets import short_address, widen
+        from geminga.runtime.sockets.local import short_address, widen
 
         loop = asyncio.get_running_loop()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -371,7 +371,7 @@ class _PassedOn:
         if self._sockets is None:
             if "LISTEN_FDS" not in os.environ:
                 return None
-            from geminga.runtime.inherited import inherited_sockets
+            from geminga.runtime.sockets.inherited import inherited_sockets
 
             try:
                 self._sockets = inherited_sockets()

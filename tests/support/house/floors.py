@@ -16,6 +16,7 @@ from support.house.source_tree import SourceModule, imports_of
 FLOORS: Final = (
     "version",
     "model",
+    "runtime.sockets",
     "runtime",
     "runtime.tls",
     "sim",
@@ -113,6 +114,7 @@ FLOORS: Final = (
     "app.lifecycle",
     "app.storage",
     "app.local",
+    "app.servers.web",
     "app.servers",
     "app.handles",
     "app.commands",
@@ -120,7 +122,8 @@ FLOORS: Final = (
     "app.proxy",
     "app.container",
     "",
-)  #: Folders that reach no world: no loop, clock, randomness, file. By name, so that a renamed one is missed.
+)
+#: Folders that reach no world: no loop, clock, randomness, file. By name, so that a renamed one is missed.
 PURE: Final = frozenset(
     [
         "app.configuration.core",

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from geminga.runtime.inherited import InheritedSockets, inherited_sockets
+from geminga.runtime.sockets.inherited import InheritedSockets, inherited_sockets
 
 FIRST = 700
 

@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
-from geminga.runtime import local_sockets
-from geminga.runtime.local_sockets import ADDRESS_BYTES_MAX, bound_local, remove_local, short_address
+from geminga.runtime.sockets import local as local_sockets
+from geminga.runtime.sockets.local import ADDRESS_BYTES_MAX, bound_local, remove_local, short_address
 
 
 def test_bound_socket_is_the_users_alone_and_does_not_listen(tmp_path):

@@ -14,10 +14,16 @@ import json
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from geminga.broker.access.audit import Auditor
+from geminga.model.errors import ConfigurationError
 from geminga.runtime import SparseWarnings, get_logger
 from geminga.runtime.local_file import private
+
+if TYPE_CHECKING:
+    from geminga.app.configuration.server_config import ServerConfig
+    from geminga.runtime import Runtime
 
 _log = get_logger(__name__)
 
@@ -114,7 +120,25 @@ class AuditFile:
             os.unlink(self._path)
 
 
-def check_place(path: str) -> None:
-    """Raise OSError, in words, where no such file can be written."""
-    with open(path, "ab", opener=private):
-        pass
+def require_place(path: str) -> None:
+    """Raise ConfigurationError where no such file can be written."""
+    try:
+        with open(path, "ab", opener=private):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"gemingaAuditLogFile={path}: {error.strerror or error}; expected a file that this process can write, in "
+            "a directory that is there"
+        ) from error
+
+
+def audit_to(runtime: Runtime, config: ServerConfig) -> tuple[AuditFile, Auditor]:
+    """The file that ``gemingaAuditLogFile`` names, and who writes to it what administrators change."""
+    file = AuditFile(
+        runtime.threads,
+        runtime.clock.monotonic,
+        config.audit_log_file,
+        bytes_max=config.audit_log_bytes_max,
+        files=config.audit_log_files,
+    )
+    return file, Auditor(file, runtime.clock.wall_ms)

@@ -33,7 +33,7 @@ from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import IMPORT_LANE, HttpServer
 from geminga.broker.rest.loading import application_maker
 from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.model.errors import ConfigurationError, GemingaError, PreconditionFailedError
+from geminga.model.errors import GemingaError, PreconditionFailedError
 from geminga.runtime import Runtime, get_logger, spawn
 from geminga.version import __version__
 
@@ -522,7 +522,7 @@ class BrokerServer(ABC):
 
         def use() -> SocketService:
             if not made:
-                from geminga.app.servers.web_sockets import web_sockets
+                from geminga.app.servers.web.sockets import web_sockets
 
                 connections_max = self._descriptors.web_connections_max
                 made.append(web_sockets(broker, self._config, connections_max, is_alone=self._membership is None))
@@ -536,18 +536,11 @@ class BrokerServer(ABC):
         config = self._config.server
         if not config.audit_log_file:
             return None
-        from geminga.app.servers.audit_file import AuditFile
-        from geminga.broker.access.audit import Auditor
+        from geminga.app.servers.audit_file import audit_to
 
-        file = AuditFile(
-            runtime.threads,
-            runtime.clock.monotonic,
-            config.audit_log_file,
-            bytes_max=config.audit_log_bytes_max,
-            files=config.audit_log_files,
-        )
+        file, auditor = audit_to(runtime, config)
         self._closers.append(("audit log", file.close))
-        return Auditor(file, runtime.clock.wall_ms)
+        return auditor
 
     def _warn_if_open_to_all(self) -> None:
         config = self._config.server
@@ -563,11 +556,6 @@ class BrokerServer(ABC):
             )
 
 
-def _sources_of(broker: Broker) -> tuple[Source, ...]:
-    orphans = broker.ledger_upkeep.orphans
-    return process_metrics, lambda: orphans.metrics(), broker.registry.loads.metrics, broker.lookup.metrics
-
-
 def _message_limits(config: ServerConfig) -> MessageLimits:
     from geminga.broker.rest.calls.context import MessageLimits
 
@@ -580,7 +568,7 @@ def _cors(config: ServerConfig) -> CorsRules | None:
     if not config.cors_origins:
         return None
     # Not loaded by who lets no page of another origin in.
-    from geminga.app.servers.cors_settings import cors_of
+    from geminga.app.servers.web.cors import cors_of
 
     return cors_of(config)
 
@@ -599,14 +587,7 @@ def check_open_start(config: ServerConfig) -> None:
 
 
 def _check_audit_log(config: ServerConfig) -> None:
-    if not config.audit_log_file:
-        return
-    from geminga.app.servers.audit_file import check_place
+    if config.audit_log_file:
+        from geminga.app.servers.audit_file import require_place
 
-    try:
-        check_place(config.audit_log_file)
-    except OSError as error:
-        raise ConfigurationError(
-            f"gemingaAuditLogFile={config.audit_log_file}: {error.strerror or error}; expected a file that this "
-            "process can write, in a directory that is there"
-        ) from error
+        require_place(config.audit_log_file)

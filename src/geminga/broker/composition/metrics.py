@@ -35,6 +35,7 @@ from geminga.model.histogram import Spread
 from geminga.runtime import get_logger
 
 if TYPE_CHECKING:
+    from geminga.broker.admission.topic_schemas import Schemas
     from geminga.broker.composition.metric_labels import TopicLabels
     from geminga.broker.composition.service import Broker
     from geminga.model.exposition import Labels, Page, Source
@@ -213,15 +214,7 @@ class Metrics:
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
         self._add_transactions(page, cluster)
-        schemas = self._broker.used_schemas
-        if schemas is not None:
-            for namespace, said in schemas.registry.operations.metrics():
-                page.add_said(said, (*cluster, ("namespace", namespace)))
-        authorization = self._broker.authorization
-        if authorization is not None:
-            for kind, count in authorization.refused.items():
-                page.add("geminga_authorization_refused_total", (*cluster, ("kind", kind)), count)
-            page.add("geminga_authorization_sent_away_total", cluster, authorization.lost_rights.sent_away)
+        self._add_used(page, cluster)
         for labels, source in self._sources:
             page.add_source(source, (*cluster, *labels))
         _add_rows(page, cluster, self._rows())
@@ -233,6 +226,18 @@ class Metrics:
             page.add_said(said, (*cluster, *labels))
         self._tell_left_out(page, cluster, left_out)
         return page.text()
+
+    def _add_used(self, page: Page, cluster: Labels) -> None:
+        """Of what a broker makes with its first use: schemas, and who may do what."""
+        schemas: Schemas | None = self._broker.__dict__.get("schemas")
+        if schemas is not None:
+            for namespace, said in schemas.registry.operations.metrics():
+                page.add_said(said, (*cluster, ("namespace", namespace)))
+        authorization = self._broker.authorization
+        if authorization is not None:
+            for kind, count in authorization.refused.items():
+                page.add("geminga_authorization_refused_total", (*cluster, ("kind", kind)), count)
+            page.add("geminga_authorization_sent_away_total", cluster, authorization.lost_rights.sent_away)
 
     @property
     def _host(self) -> str:

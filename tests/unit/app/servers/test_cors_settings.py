@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.app.configuration.server_config import ServerConfig
-from geminga.app.servers.cors_settings import cors_of
+from geminga.app.servers.web.cors import cors_of
 from geminga.model.errors import ConfigurationError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga.app.configuration.config import load_config
-from geminga.app.servers.web_sockets import web_sockets
+from geminga.app.servers.web.sockets import web_sockets
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 
 
