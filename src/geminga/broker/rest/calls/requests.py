@@ -88,7 +88,7 @@ def error_response(status: int, reason: str) -> Response:
 def authorization_of(request: Request) -> str:
     """The header Authorization; for a WebSocket the query's token, too: a page of a browser can set no headers."""
     found: str = request.headers.get("Authorization", "")
-    if not found and request.scope["path"].startswith(SOCKETS_PATH):
+    if not found and request.scope.get("path", "").startswith(SOCKETS_PATH):
         token = request.query_params.get(TOKEN_PARAMETER, "")
         return f"Bearer {token}" if token else ""
     return found
