@@ -326,6 +326,7 @@ GET /admin/v2/{t}/partitions
 GET /admin/v2/{t}/properties
 GET /admin/v2/{t}/stats
 GET /admin/v2/clusters
+GET /admin/v2/proxy-stats/{t}/stats
 GET /admin/v2/schemas/{n}/{topic}/metadata
 GET /admin/v2/schemas/{n}/{topic}/schema
 GET /admin/v2/schemas/{n}/{topic}/schema/{version}
@@ -342,6 +343,8 @@ POST /admin/v2/schemas/{n}/{topic}/version
 """
 OF_COOKS = """
 DELETE /admin/v2/schemas/{n}/{topic}/schema
+GET /ws/producer/{t}
+GET /ws/v2/producer/{t}
 POST /admin/v2/schemas/{n}/{topic}/schema
 POST /topics/{t}
 POST /topics/{t}/partitions/{partition}
@@ -358,6 +361,10 @@ GET /admin/v2/{t}/subscription/{s}/position/{position}
 GET /admin/v2/{t}/subscription/{s}/properties
 GET /admin/v2/{t}/subscription/{s}/replicatedSubscriptionStatus
 GET /admin/v2/{t}/subscriptions
+GET /ws/consumer/{t}/{s}
+GET /ws/reader/{t}
+GET /ws/v2/consumer/{t}/{s}
+GET /ws/v2/reader/{t}
 POST /admin/v2/{t}/all_subscription/expireMessages/{seconds}
 POST /admin/v2/{t}/subscription/{s}/analyzeBacklog
 POST /admin/v2/{t}/subscription/{s}/expireMessages

@@ -252,7 +252,7 @@ def test_every_socket_is_looked_at() -> None:
         count = 3 * LOOKED_AT_PER_TURN
         admitted = sockets.admitted(until_s=until_s)
         peers = [await sockets.socket(sockets.service.open_ping(admitted)) for _ in range(count)]
-        await pause(5 + 3 * LOOK_S)
+        await pause(5 + 1.3 * LOOK_S)
         assert {peer.protocol.close_rcvd.code for peer in peers if peer.protocol.close_rcvd} == {4005}
         assert all(peer.protocol.close_rcvd for peer in peers)
 

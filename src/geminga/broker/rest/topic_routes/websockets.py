@@ -137,7 +137,7 @@ async def with_cluster(request: Request) -> Response:
     raise RestError(
         400,
         "a name with a cluster in it (tenant/cluster/namespace/topic) is of Pulsar 1, and not served, as in Pulsar 4: "
-        "expected /ws/v2/producer/persistent/tenant/namespace/topic",
+        "expected persistent/tenant/namespace/topic",
     )
 
 
