@@ -27,8 +27,6 @@ _log = get_logger(__name__)
 
 #: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
 _ATTEMPTS_MAX: Final = 3
-
-
 #: Of a new subscription, where names are looked at.
 UNFIT_NAME: Final = "the name of a new subscription consists of letters, digits and -=:._ here, not {!r}"
 
@@ -82,7 +80,8 @@ async def create_subscription(
 ) -> Subscription:
     """The durable subscription ``name``, created at ``position`` (the next entry to read) if it does not exist.
 
-    ``is_replicated``: one that is made is alike in other clusters from the beginning.
+    ``is_replicated``: one that is made is alike in other clusters from the beginning. Raises NotAllowedError for a name
+    that it can not have, or where there are as many as there may be.
     """
     check_subscription_name(topic.name, name)
     existing = topic.subscriptions.get(name)

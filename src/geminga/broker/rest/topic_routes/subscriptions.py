@@ -57,9 +57,9 @@ from geminga.model.topic_name import TopicName, is_valid_named_entity
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import batch_size
 
-#: What is said of a topic that is not there and may not be made by asking for a subscription.
 #: Key: new subscriptions have names as tenants have.
 STRICT_NAMES: Final = "strictlyVerifySubscriptionName"
+#: What is said of a topic that is not there and may not be made by asking for a subscription.
 NOT_CREATED: Final = "Topic does not exist and cannot be auto-created"
 
 
