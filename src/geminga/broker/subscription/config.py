@@ -51,6 +51,8 @@ class SubscriptionConfig:
     max_consumers_per_address: int = setting(
         "maxSameAddressConsumersPerTopic", 0, "consumers >= 0; 0: no limit", minimum=0
     )
+    #: Whether new durable subscriptions have names as tenants have.
+    strict_subscription_names: bool = setting("strictlyVerifySubscriptionName", False, "true or false")
     max_subscriptions_per_topic: int = setting(
         "maxSubscriptionsPerTopic", 0, "subscriptions >= 0; 0: no limit", minimum=0
     )

@@ -19,7 +19,7 @@ from geminga.model.errors import (
     SubscriptionNotFoundError,
     UnavailableError,
 )
-from geminga.model.topic_name import TopicName, encode_name, is_internal_cursor
+from geminga.model.topic_name import TopicName, encode_name, is_internal_cursor, is_valid_named_entity
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
@@ -27,6 +27,8 @@ _log = get_logger(__name__)
 
 #: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
 _ATTEMPTS_MAX: Final = 3
+#: Of a new subscription, where names are looked at.
+UNFIT_NAME: Final = "the name of a new subscription consists of letters, digits and -=:._ here, not {!r}"
 
 
 async def subscribe(
@@ -78,12 +80,15 @@ async def create_subscription(
 ) -> Subscription:
     """The durable subscription ``name``, created at ``position`` (the next entry to read) if it does not exist.
 
-    ``is_replicated``: one that is made is alike in other clusters from the beginning.
+    ``is_replicated``: one that is made is alike in other clusters from the beginning. Raises NotAllowedError for a name
+    that it can not have, or where there are as many as there may be.
     """
     check_subscription_name(topic.name, name)
     existing = topic.subscriptions.get(name)
     if existing is not None:
         return existing
+    if topic.services.config.strict_subscription_names and not is_valid_named_entity(name):
+        raise NotAllowedError(UNFIT_NAME.format(name))
     check_subscription_limit(topic, len(topic.subscriptions))
     is_behind = position == LATEST and is_behind_compacted(topic)
     cursor = await topic.ledger.open_cursor(

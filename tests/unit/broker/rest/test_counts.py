@@ -1,11 +1,12 @@
-"""How many tenants there may be, and namespaces of each."""
+"""How many tenants there may be, and namespaces of each; which names new subscriptions may have."""
 
 from __future__ import annotations
 
 import json
 
-from support.worlds.broker_world import BrokerWorld
-from support.worlds.policy_levels import run_quietly
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.worlds.broker_world import BrokerWorld, Type
+from support.worlds.policy_levels import run_quietly, topic_of
 from support.worlds.rest_world import ask, rest_application
 
 
@@ -31,3 +32,27 @@ def test_no_more_tenants_and_namespaces_are_made_than_the_broker_says() -> None:
         assert await put("namespaces/t4/c", {}) == (204, "")
 
     run_quietly(scenario, tenants_max=5, namespaces_per_tenant_max=2)
+
+
+def test_new_subscriptions_have_plain_names_where_the_broker_wants_it() -> None:
+    """Those that are there stay, and readers, whose subscriptions are not stored, have the names that they like."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        application = rest_application(world.broker)
+        path = "/admin/v2/persistent/public/default/topic/subscription"
+        for name, status in (("plain-1:=._", 204), ("with%20space", 412), ("a%2Fb", 412)):
+            answer = await ask(application, "PUT", f"{path}/{name}", b"")
+            assert answer.status == status, name
+        assert "consists of letters" in answer.reason
+        client = await world.client()
+        request = pb.CommandSubscribe(
+            topic=str(topic.name), subscription="a/b", consumer_id=1, request_id=1, subType=pb.CommandSubscribe.Shared
+        )
+        client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        refused = await client.error()
+        assert (refused.error, "not 'a/b'" in refused.message) == (pb.NotAllowedError, True)
+        await client.subscribe(subscription="a reader", consumer_id=2, durable=False)
+        assert [*topic.subscriptions] == ["plain-1:=._", "a reader"]
+
+    run_quietly(scenario, strict_subscription_names=True)

@@ -190,9 +190,7 @@ GROUPS: Final = (
     Unbuilt(
         "Other behaviour",
         "it is not there",
-        _keys(
-            "unblockStuckSubscriptionEnabled bootstrapNamespaces strictlyVerifySubscriptionName strictTopicNameEnabled"
-        ),
+        _keys("unblockStuckSubscriptionEnabled bootstrapNamespaces strictTopicNameEnabled"),
     ),
 )
 

@@ -43,6 +43,7 @@ from geminga.broker.rest.calls.targets import (
 )
 from geminga.broker.rest.topic_routes import replicators
 from geminga.broker.subscription import seek
+from geminga.broker.subscription.subscribe import UNFIT_NAME
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import (
     ConflictError,
@@ -52,10 +53,12 @@ from geminga.model.errors import (
     TopicNotFoundError,
 )
 from geminga.model.position import EARLIEST, LATEST, Position
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import TopicName, is_valid_named_entity
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import batch_size
 
+#: Key: new subscriptions have names as tenants have.
+STRICT_NAMES: Final = "strictlyVerifySubscriptionName"
 #: What is said of a topic that is not there and may not be made by asking for a subscription.
 NOT_CREATED: Final = "Topic does not exist and cannot be auto-created"
 
@@ -92,6 +95,8 @@ async def create_subscription(request: Request) -> Response:
         # As in Pulsar: it would be there until its last consumer goes.
         raise RestError(400, "Create subscription on non-persistent topic can only be done through client")
     await require_namespace(topics, name)
+    if context_of(request).policies.settings[STRICT_NAMES] and not is_valid_named_entity(subscription):
+        raise PreconditionFailedError(UNFIT_NAME.format(subscription))
     is_replicated = request.query_params.get("replicated", "").strip().lower() == "true"
     await _require_creatable(topics, name)
     if replicators.is_replicators(request):
