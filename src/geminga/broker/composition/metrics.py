@@ -34,6 +34,7 @@ from geminga.model.histogram import Spread
 from geminga.runtime import get_logger
 
 if TYPE_CHECKING:
+    from geminga.broker.admission.topic_schemas import Schemas
     from geminga.broker.composition.service import Broker
     from geminga.model.exposition import Labels, Page, Source
     from geminga.model.histogram import Quantiles
@@ -196,15 +197,8 @@ class Metrics:
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
         self._add_transactions(page, cluster)
-        schemas = self._broker.used_schemas
-        if schemas is not None:
-            for namespace, said in schemas.registry.operations.metrics():
-                page.add_said(said, (*cluster, ("namespace", namespace)))
-        authorization = self._broker.authorization
-        if authorization is not None:
-            for kind, count in authorization.refused.items():
-                page.add("geminga_authorization_refused_total", (*cluster, ("kind", kind)), count)
-            page.add("geminga_authorization_sent_away_total", cluster, authorization.lost_rights.sent_away)
+        self._add_schemas(page, cluster)
+        self._add_authorization(page, cluster)
         for labels, source in self._sources:
             page.add_source(source, (*cluster, *labels))
         _add_rows(page, cluster, self._rows())
@@ -323,6 +317,20 @@ class Metrics:
         if self._levels.topics:
             for labels, values in pending_ack_metrics(broker.topics.values()):
                 page.add_all(values, (*cluster, *labels))
+
+    def _add_schemas(self, page: Page, cluster: Labels) -> None:
+        # As long as nobody asked for any they are not loaded, nor are they for this.
+        schemas: Schemas | None = vars(self._broker).get("schemas")
+        if schemas is not None:
+            for namespace, said in schemas.registry.operations.metrics():
+                page.add_said(said, (*cluster, ("namespace", namespace)))
+
+    def _add_authorization(self, page: Page, cluster: Labels) -> None:
+        authorization = self._broker.authorization
+        if authorization is not None:
+            for kind, count in authorization.refused.items():
+                page.add("geminga_authorization_refused_total", (*cluster, ("kind", kind)), count)
+            page.add("geminga_authorization_sent_away_total", cluster, authorization.lost_rights.sent_away)
 
     def _storage_values(self, topic: PersistentTopic) -> dict[str, float]:
         """Rates of entries, and how long and how large they were; the latter only of what was published to."""

@@ -293,12 +293,6 @@ class Broker:
             standings=None if self._elsewhere is None else self._elsewhere.standings(),
         )
 
-    @property
-    def used_schemas(self) -> Schemas | None:
-        """The same; None: nobody asked for any yet."""
-        found: Schemas | None = self.__dict__.get("schemas")
-        return found
-
     @cached_property
     def schemas(self) -> Schemas:
         """Of topics; loaded with the first of them."""
