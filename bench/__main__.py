@@ -194,7 +194,7 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
     ),
     "compaction": (
         "a topic is compacted while another is published to (200/s of 100 B), beside Apache Pulsar; CPU us: the "
-        "server's a message; p99 and max in ms",
+        "server's a message; p50, p99 and max in ms",
         "both servers sync their journal before each receipt, on the same disk",
         lambda b, o: compaction(b, o),
     ),

@@ -191,6 +191,8 @@ async def measured(server: StandaloneProcess, case: Case, messages: int) -> Row:
         "messages/s": round(messages / seconds),
         "CPU us": max(0.0, cpu_s - quiet_cpu_s / QUIET_S * seconds) * 1e6 / messages,
         "peak MB above idle": round((peak_bytes - idle_bytes) / 1e6),
+        "p50 quiet": percentile(quiet, 0.5),
+        "p50": percentile(busy, 0.5),
         "p99 quiet": before,
         "p99": meanwhile,
         "max": max(busy, default=0.0),

@@ -214,7 +214,8 @@ class Metrics:
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
         self._add_transactions(page, cluster)
-        self._add_used(page, cluster)
+        self._add_schemas(page, cluster)
+        self._add_authorization(page, cluster)
         for labels, source in self._sources:
             page.add_source(source, (*cluster, *labels))
         _add_rows(page, cluster, self._rows())
@@ -226,18 +227,6 @@ class Metrics:
             page.add_said(said, (*cluster, *labels))
         self._tell_left_out(page, cluster, left_out)
         return page.text()
-
-    def _add_used(self, page: Page, cluster: Labels) -> None:
-        """Of what a broker makes with its first use: schemas, and who may do what."""
-        schemas: Schemas | None = self._broker.__dict__.get("schemas")
-        if schemas is not None:
-            for namespace, said in schemas.registry.operations.metrics():
-                page.add_said(said, (*cluster, ("namespace", namespace)))
-        authorization = self._broker.authorization
-        if authorization is not None:
-            for kind, count in authorization.refused.items():
-                page.add("geminga_authorization_refused_total", (*cluster, ("kind", kind)), count)
-            page.add("geminga_authorization_sent_away_total", cluster, authorization.lost_rights.sent_away)
 
     @property
     def _host(self) -> str:
@@ -348,6 +337,20 @@ class Metrics:
         if self._levels.topics:
             for labels, values in pending_ack_metrics(broker.topics.values()):
                 page.add_all(values, (*cluster, *labels))
+
+    def _add_schemas(self, page: Page, cluster: Labels) -> None:
+        # As long as nobody asked for any they are not loaded, nor are they for this.
+        schemas: Schemas | None = vars(self._broker).get("schemas")
+        if schemas is not None:
+            for namespace, said in schemas.registry.operations.metrics():
+                page.add_said(said, (*cluster, ("namespace", namespace)))
+
+    def _add_authorization(self, page: Page, cluster: Labels) -> None:
+        authorization = self._broker.authorization
+        if authorization is not None:
+            for kind, count in authorization.refused.items():
+                page.add("geminga_authorization_refused_total", (*cluster, ("kind", kind)), count)
+            page.add("geminga_authorization_sent_away_total", cluster, authorization.lost_rights.sent_away)
 
     def _storage_values(self, topic: PersistentTopic) -> dict[str, float]:
         """Rates of entries, and how long and how large they were; the latter only of what was published to."""

@@ -19,7 +19,7 @@ from geminga.wire.pulsar.batches.batch_layout import (
     BatchFormatError,
     batch_layout,
 )
-from geminga.wire.pulsar.compression import DecompressionError, compress, decompress
+from geminga.wire.pulsar.compression import DecompressionError, compress_in_steps, decompress
 from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_entry, message_offset, split_entry
 from geminga.wire.pulsar.numbers import batch_size
 
@@ -141,7 +141,7 @@ def repacked(entry: bytes, count: int, bits: int) -> Steps[bytes]:
     metadata.ClearField("compacted_batch_indexes")
     metadata.compacted_batch_indexes.extend([index for index, kept in enumerate(is_kept) if kept == "1"])
     # What the broker put in front of it stays there: the index of its last message counts those that were left out.
-    packed = encode_entry(metadata, compress(metadata.compression, batch))
+    packed = encode_entry(metadata, (yield from compress_in_steps(metadata.compression, batch)))
     return entry[: message_offset(entry)] + packed
 
 

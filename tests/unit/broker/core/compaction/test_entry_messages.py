@@ -230,3 +230,12 @@ def test_a_deletion_is_a_value_while_it_is_young_by_the_broker_or_else_the_produ
     assert messages_of(single(b""), 1).flags == bytes((DELETES,))
     assert messages_of(batch(("a", b""), (None, b"")), 1).flags == bytes((0, DELETES))
     assert messages_of(half, 1).flags == bytes((0, DELETES | IS_GONE))
+
+
+def test_zlib_takes_its_time_in_steps() -> None:
+    # 128 KiB took 4 ms at once.
+    values = [bytes((number % 251,)) * 1000 for number in range(100)]
+    entry = batch(*((f"k{number}", value) for number, value in enumerate(values)), compression=ZLIB)
+    steps, data = through(repacked(entry, 100, (1 << 100) - 2))
+    assert steps >= 7
+    assert values_in(data) == [None, *values[1:]]
