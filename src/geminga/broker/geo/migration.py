@@ -2,11 +2,14 @@
 
 ::
 
-    PREPARING --its subscriptions are there--> DRAINING --all is copied elsewhere--> MOVED
+    PREPARING --its subscriptions are there--> DRAINING --all is copied elsewhere, still all there--> MOVED
+        ^                                         |
+        +-------- something can not be made ------+
 
 While it prepares everything goes on. Then nothing is published here any more: a producer is told once everything before
 is answered, so that nothing is stored twice. Consumers stay until their subscription has acknowledged all, and are told
-then. What a subscription of the other cluster begins with is what its producers sent there: so those come first.
+then. What a subscription of the other cluster begins with is what its producers sent there: so those come first; one
+that comes later is made there alone. That a topic moved is a property of its log: no later owner takes messages again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from geminga.broker.geo.part import GeoReplication
 from geminga.broker.topic.parts import OtherPlace, PartTopic, Stats, TopicPart
-from geminga.broker.topic.publish import PublishBatch, Refusal
+from geminga.broker.topic.publish import BatchProducer, PublishBatch
 from geminga.model.errors import GemingaError, TopicMovedError, UnavailableError
 from geminga.runtime import get_logger, spawn, wait_ms
 from geminga.wire.pulsar import commands
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 
 #: Between two looks at what is not acknowledged, or not copied, yet.
 CHECK_MS: Final = 1000
+#: Between two looks at producers that are being sent away.
+LEAVING_MS: Final = 20
+#: Property of a managed ledger: nothing is published here any more (Pulsar's name).
+MOVED_PROPERTY: Final = "migrated"
 #: Between two tries to make what has to be there: doubled from the first to the last.
 AGAIN_FIRST_MS: Final = 500
 AGAIN_MAX_MS: Final = 60_000
@@ -47,22 +54,31 @@ class Stage(Enum):
 class TopicMigration(TopicPart):
     """See the module."""
 
-    __slots__ = ("_place", "_task", "_topic", "reason", "stage")
+    __slots__ = ("_leaving", "_place", "_task", "_topic", "reason", "stage")
 
     name: ClassVar[str] = "migration"
 
     def __init__(self, topic: PartTopic) -> None:
         self._topic = topic
         self._place = _place_of(topic)
-        self.stage = Stage.PREPARING
+        self.stage = Stage.MOVED if MOVED_PROPERTY in topic.ledger.stored.properties else Stage.PREPARING
         #: Why it does not go on; empty: it does.
         self.reason = ""
         self._task: asyncio.Task[None] | None = None
+        #: Producers of which something was dropped: they send it again when they are gone from here.
+        self._leaving: set[BatchProducer] = set()
 
     @classmethod
     def is_wanted(cls, topic: PartTopic) -> bool:
         """Where the cluster, or its namespace, moves. What brokers keep for themselves stays."""
         return not topic.name.is_system and _place_of(topic) is not None
+
+    @classmethod
+    async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
+        """One that does not move, or not any more, takes messages."""
+        stored = topic.ledger.stored
+        if not is_wanted and MOVED_PROPERTY in stored.properties:
+            await stored.set_properties({key: text for key, text in stored.properties.items() if key != MOVED_PROPERTY})
 
     @property
     def is_idle(self) -> bool:
@@ -100,12 +116,20 @@ class TopicMigration(TopicPart):
     # ---- who publishes
 
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
-        """Nothing is: it is sent again, there."""
-        batch.refusal = Refusal(UnavailableError("The topic moves to another cluster"), disconnects=True)
-        return (batch,)
+        """Nothing is: its producer is sent away behind the answers of what came before, and sends it again."""
+        self._leaving.add(batch.producer)
+        batch.producer.disconnect_soon()
+        return ()
 
     async def admit_producer(self, producer: Producer) -> None:
         """Raise TopicMovedError, or UnavailableError while what is here is still copied elsewhere."""
+        self._admit()
+
+    async def admit_subscription(self) -> None:
+        """The same: a new one is made in the other cluster alone."""
+        self._admit()
+
+    def _admit(self) -> None:
         if self.stage is Stage.DRAINING:
             raise UnavailableError(f"Topic {self._topic.name} moves to another cluster: {self.reason}")
         if self.stage is Stage.MOVED and self._place is not None:
@@ -116,38 +140,52 @@ class TopicMigration(TopicPart):
     # ---- moving
 
     async def _run(self) -> None:
-        await self._prepare()
-        self.stage = Stage.DRAINING
-        self._topic.parts.idleness_changed()
-        while self._uncopied():
-            self.reason = f"{self._uncopied()} entries are not copied to the clusters of its namespace yet"
-            await wait_ms(CHECK_MS)
-        self.stage, self.reason = Stage.MOVED, ""
+        again_ms = AGAIN_FIRST_MS
+        while self.stage is not Stage.MOVED:
+            try:
+                await self._move()
+            except GemingaError as error:
+                if self.reason != f"{error}":
+                    _log.warning("%s does not move yet: %s", self._topic.name, error)
+                self.reason = f"{error}"
+                while not all(producer.is_closed for producer in self._leaving):
+                    await wait_ms(LEAVING_MS)  # what they send now would overtake what was dropped
+                self._leaving.clear()
+                self._set(Stage.PREPARING)
+                await wait_ms(again_ms)
+                again_ms = min(2 * again_ms, AGAIN_MAX_MS)
+        self.reason = ""
         while True:
+            self._leaving = {producer for producer in self._leaving if not producer.is_closed}
             place = self._place
             if place is not None:
                 for producer in [*self._topic.producers.values()]:
                     producer.move(place.broker_url, place.broker_url_tls)
                 for consumer in self._done_consumers():
-                    _move(consumer, place)
+                    _send(consumer, place)
             await wait_ms(CHECK_MS)
 
-    async def _prepare(self) -> None:
-        again_ms = AGAIN_FIRST_MS
-        while True:
-            place, clusters = self._place, self._topic.services.remote_clusters
-            try:
-                if place is not None and clusters is not None:
-                    await clusters.prepare(self._topic, place)
-                    self.reason = ""
-                    return
-                self.reason = "it is not known where to"
-            except GemingaError as error:
-                if self.reason != f"{error}":
-                    _log.warning("%s does not move yet: %s", self._topic.name, error)
-                self.reason = f"{error}"
-            await wait_ms(again_ms)
-            again_ms = min(2 * again_ms, AGAIN_MAX_MS)
+    async def _move(self) -> None:
+        """Until it moved. Raises GemingaError: then it goes on here."""
+        await self._make()
+        self._set(Stage.DRAINING)
+        while self._uncopied():
+            self.reason = f"{self._uncopied()} entries are not copied to the clusters of its namespace yet"
+            await wait_ms(CHECK_MS)
+        # Subscriptions that came meanwhile; no other can come any more.
+        await self._make()
+        await self._topic.ledger.stored.add_properties({MOVED_PROPERTY: "true"})
+        self._set(Stage.MOVED)
+
+    async def _make(self) -> None:
+        place, clusters = self._place, self._topic.services.remote_clusters
+        if place is None or clusters is None:
+            raise UnavailableError("it is not known where to")
+        await clusters.prepare(self._topic, place)
+
+    def _set(self, stage: Stage) -> None:
+        self.stage = stage
+        self._topic.parts.idleness_changed()
 
     def _uncopied(self) -> int:
         part = self._topic.parts.find(GeoReplication)
@@ -163,7 +201,7 @@ class TopicMigration(TopicPart):
         ]
 
 
-def _move(consumer: Consumer, place: OtherPlace) -> None:
+def _send(consumer: Consumer, place: OtherPlace) -> None:
     moved = commands.topic_migrated(consumer.consumer_id, place.broker_url, place.broker_url_tls, is_producer=False)
     consumer.connection.output.write_soon(moved)
     consumer.disconnect()

@@ -29,11 +29,12 @@ from geminga.model.errors import (
     NotAllowedError,
     NotFoundError,
     PreconditionFailedError,
+    TopicMovedError,
     UnavailableError,
 )
 from geminga.runtime import Contained
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar import hot
+from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX, LEDGERS_TOLD_MAX
 
@@ -63,6 +64,9 @@ async def _subscribe(topics: Topics, connection: CommandConnection, request: pb.
         consumer = await topic.subscribe(connection, request)
     except GemingaError as error:
         if connection.members.request_ended(key, request.request_id):
+            if isinstance(error, TopicMovedError):
+                moved = commands.topic_migrated(request.consumer_id, error.url, error.url_tls, is_producer=False)
+                connection.output.write_soon(moved)
             connection.send_error(request.request_id, error)
         return
     if not connection.members.request_ended(key, request.request_id):

@@ -187,6 +187,9 @@ class TopicPart:
     async def producer_joined(self, producer: Producer) -> None:
         """It was let in, and is told so when this returns."""
 
+    async def admit_subscription(self) -> None:
+        """Before a consumer makes a durable subscription: raise GemingaError to keep it out."""
+
     def producer_left(self, producer: Producer) -> None:
         """It is gone, and no other of its name is there."""
 
@@ -448,6 +451,11 @@ class Parts:
         """As :meth:`TopicPart.admit_producer`; raises GemingaError."""
         for part in self._active:
             await part.admit_producer(producer)
+
+    async def admit_subscription(self) -> None:
+        """As :meth:`TopicPart.admit_subscription`; raises GemingaError."""
+        for part in self._active:
+            await part.admit_subscription()
 
     async def producer_joined(self, producer: Producer) -> None:
         """As :meth:`TopicPart.producer_joined`."""

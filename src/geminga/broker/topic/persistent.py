@@ -176,6 +176,8 @@ class PersistentTopic(Topic):
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         allow_creation = await self.check_may_subscribe(request)
         self.throttles.check_subscribe(connection.peer, request.consumer_name, request.consumer_id)
+        if request.durable and request.subscription not in self._subscriptions:
+            await self.parts.admit_subscription()
         if request.read_compacted and self.compacted is not None:
             await self.compacted.check()
         consumer = await subscribe(self, connection, request, allow_creation=allow_creation)

@@ -124,6 +124,9 @@ class BatchProducer(Protocol):
     def disconnect(self) -> None:
         """Tell the client to connect it again."""
 
+    def disconnect_soon(self) -> None:
+        """The same, once everything before is answered."""
+
 
 class Sender(BatchProducer, Protocol):
     """A producer whose SENDs are put together."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
 import pytest
 
 from geminga.broker.geo.green import prepare
-from geminga.broker.geo.migration import Stage, TopicMigration
+from geminga.broker.geo.migration import MOVED_PROPERTY, Stage, TopicMigration
 from geminga.broker.geo.moves import MovedTo
 from geminga.broker.peers.http_client import PeerAnswer
 from geminga.broker.peers.links import PLAIN
@@ -74,7 +75,7 @@ def test_a_producer_is_told_when_everything_there_is_made_and_its_messages_are_a
         await client.publish(0)
         green.refusal = ""
         await wait_ms(5000)
-        assert green.prepared == [(TOPIC, PLACE)]
+        assert green.prepared == [(TOPIC, PLACE)] * 2
         assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, GREEN["brokerServiceUrl"])
         assert (await client.expect(Type.CLOSE_PRODUCER)).close_producer.producer_id == 1
         assert part.stats() == {"stage": "moved", "reason": "", "url": GREEN["brokerServiceUrl"]}
@@ -126,7 +127,65 @@ def test_a_topic_that_no_longer_moves_goes_on_here() -> None:
         client = await world.client()
         await client.create_producer()
         await client.publish(0)
-        assert (await topic_of(world)).parts.find(TopicMigration) is None
+        topic = await topic_of(world)
+        assert topic.parts.find(TopicMigration) is None
+        assert MOVED_PROPERTY not in topic.ledger.stored.properties
+
+    run_with_broker(scenario)
+
+
+def test_the_next_owner_of_a_topic_that_moved_takes_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green())
+        await moving(world)
+        await wait_ms(100)
+        green = Green("it is away now")
+        await world.restart()
+        ready(world, green)
+        client = await world.client()
+        client.request_producer()
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, GREEN["brokerServiceUrl"])
+
+    run_with_broker(scenario)
+
+
+def test_a_new_subscription_of_a_topic_that_moved_is_made_there_alone() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await world.broker.registry.unload(topic.name)
+        ready(world, Green())
+        await moving(world)
+        await wait_ms(100)
+        client = await world.client()
+        request = pb.CommandSubscribe(
+            topic=TOPIC, subscription="new", subType=pb.CommandSubscribe.Shared, consumer_id=7, request_id=9
+        )
+        client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (1, 7, GREEN["brokerServiceUrl"])
+        assert (await client.error()).error == pb.ServiceNotReady
+        assert not (await topic_of(world)).subscriptions
+
+    run_with_broker(scenario)
+
+
+def test_what_can_not_be_made_at_last_lets_the_topic_go_on_here() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, green = await world.client(), ready(world, Green())
+        await client.create_producer()
+
+        async def once(topic, place) -> None:
+            green.prepared.append((str(topic.name), place))
+            if len(green.prepared) == 2:
+                green.refusal = "it went away"
+                raise UnavailableError(green.refusal)
+            if green.refusal:
+                raise UnavailableError(green.refusal)
+
+        green.prepare = once  # type: ignore[method-assign]
+        part = await moving(world)
+        await wait_ms(100)
+        assert (part.stage, part.reason) == (Stage.PREPARING, "it went away")
+        await client.publish(0)
 
     run_with_broker(scenario)
 
@@ -209,5 +268,34 @@ def test_what_is_refused_there_is_told_with_the_reason() -> None:
             await prepare(refused, world.resources, topic, PLACE)  # type: ignore[arg-type]
         with pytest.raises(UnavailableError, match="no serviceUrl"):
             await prepare(refused, world.resources, topic, MovedTo("", "", "pulsar://green:6650", ""))  # type: ignore[arg-type]
+
+    run_with_broker(scenario)
+
+
+def test_what_is_sent_while_it_moves_is_sent_again_behind_the_answers_of_what_came_before() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, green = await world.client(), ready(world, Green())
+        await client.create_producer()
+        gate: asyncio.Event = asyncio.Event()
+
+        async def slow(topic, place) -> None:
+            green.prepared.append((str(topic.name), place))
+            if len(green.prepared) == 2:
+                await gate.wait()
+
+        green.prepare = slow  # type: ignore[method-assign]
+        part = await moving(world)
+        await wait_ms(100)
+        assert part.stage is Stage.DRAINING
+        client.send_message(0)
+        # No answer: the client sends it again when it is told to connect anew.
+        assert (await client.expect(Type.CLOSE_PRODUCER)).close_producer.producer_id == 1
+        assert Type.SEND_ERROR not in [command.type for command, _ in client.received]
+        client.request_producer()
+        assert (await client.error()).error == pb.ServiceNotReady
+        gate.set()
+        await wait_ms(100)
+        assert part.stage is Stage.MOVED
+        assert (await topic_of(world)).ledger.ledgers.entry_count == 0
 
     run_with_broker(scenario)

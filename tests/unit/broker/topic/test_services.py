@@ -71,6 +71,7 @@ def test_topic_lives_and_breaks_without_a_broker() -> None:
             drop_soon=dropped.append,
             rules=rules,
             admit_consumer=nothing,
+            shadows=SimpleNamespace(),
             publish_latency=Latencies(),
             recent_candidates=RecentCandidates(),
             unacked_budget=None,

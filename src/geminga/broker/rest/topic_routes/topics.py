@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, TenantAdministration, TopicOperation
 from geminga.broker.administration.services import AdministeredTopics
+from geminga.broker.geo.migration import MOVED_PROPERTY
 from geminga.broker.ownership.core.bundles import topic_hash
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
@@ -62,7 +63,14 @@ from geminga.model.topic_name import PARTITION_SUFFIX, SHADOW_SOURCE, TopicName
 #: What is a number to Pulsar behind the name of a partitioned topic.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 #: Properties of a topic that are the broker's own and are neither shown nor changed here.
-INTERNAL_PROPERTIES = (EPOCH_PROPERTY, TRANSACTIONS_PROPERTY, SKIPPED_PROPERTY, ATTACHED_PROPERTY, COMPACTED_PROPERTY)
+INTERNAL_PROPERTIES = (
+    EPOCH_PROPERTY,
+    TRANSACTIONS_PROPERTY,
+    SKIPPED_PROPERTY,
+    ATTACHED_PROPERTY,
+    COMPACTED_PROPERTY,
+    MOVED_PROPERTY,
+)
 
 
 async def list_topics(request: Request) -> Response:
