@@ -62,6 +62,8 @@ _Type = pb.BaseCommand
 
 #: Bytes of a frame of a client, before it is relayed: names of topics, credentials.
 FRAME_BYTES_MAX: Final = 64 * 1024
+#: Frames of one client that are handled before others are served.
+TURN_FRAMES_MAX: Final = 64
 #: Seconds that a closed connection has to take what is buffered.
 CLOSE_GRACE_S: Final = 5.0
 #: Characters of the client's version that are kept.
@@ -90,6 +92,10 @@ class ProxyConnection(asyncio.Protocol):
         self._credentials = Credentials()
         self._shown = Credentials()
         self._is_verifying = False
+        #: Frames that wait until it is known who is there; the decoder may hold more behind them.
+        self._frames_left: list[Frame] = []
+        #: The next turn, while there is more than one of them handles.
+        self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._ping: asyncio.TimerHandle | None = None
@@ -184,10 +190,11 @@ class ProxyConnection(asyncio.Protocol):
 
     def _drop(self) -> None:
         """Nothing more is done for it."""
-        for timer in (self._timer, self._ping):
+        for timer in (self._timer, self._ping, self._turn):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._ping = None
+        self._timer = self._ping = self._turn = None
+        self._frames_left = []
         self.services.room.free(self)
         if self._asking is not None:
             self._asking.close()
@@ -210,26 +217,43 @@ class ProxyConnection(asyncio.Protocol):
         self._is_heard = True
         if self.state is State.OVER:
             return
-        if self._is_verifying or self.state.takes is Taking.NOTHING:
+        if self._is_verifying or self._turn is not None or self.state.takes is Taking.NOTHING:
             self._decoder.feed(data, 0)  # under way before reading stopped
             return
         with self._contained:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
+        """Handle some frames; others are served before the next ones."""
         decoder = self._decoder
         try:
-            # One at a time: what is behind CONNECT may be for another.
-            frames = decoder.feed(data, 1)
-            while frames:
-                self._handle(frames[0])
+            # Before it is known who is there one at a time: what is behind CONNECT may be for another.
+            had_left = bool(self._frames_left)
+            most = TURN_FRAMES_MAX if self.state.takes is Taking.REQUESTS else 1
+            frames = self._frames_left or decoder.feed(data, most)
+            self._frames_left = []
+            for number, frame in enumerate(frames, 1):
+                self._handle(frame)
                 if self._is_verifying or self.state.takes not in (Taking.HANDSHAKE, Taking.REQUESTS):
+                    self._frames_left = frames[number:]
                     return
-                frames = decoder.feed(b"", 1)
-            if decoder.error is not None:
+            if decoder.has_more or had_left:
+                self._take_later()
+            elif decoder.error is not None:
                 self._end_stream(decoder.error.head)
         except ProtocolError as error:
             self.close(str(error))
+
+    def _take_later(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+        self._turn = self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        if not self._is_verifying and self.state.takes is not Taking.NOTHING:
+            with self._contained:
+                self._read_on()
 
     def _end_stream(self, head: bytes) -> None:
         spoken = spoken_in(head)
@@ -338,10 +362,13 @@ class ProxyConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
-        """Take what had come, and read."""
-        if self._transport is not None and not self._transport.is_closing() and not self._is_full:
-            self._transport.resume_reading()
+        """Take what had come, and read when it is all."""
         self._take(b"")
+        transport = self._transport
+        is_waiting = self._is_verifying or self._turn is not None or self._is_full
+        is_taken = self.state.takes in (Taking.HANDSHAKE, Taking.REQUESTS) and not is_waiting
+        if transport is not None and not transport.is_closing() and is_taken:
+            transport.resume_reading()
 
     def _caller(self) -> Caller:
         request, principal = self._connect, self._handshake.principal
@@ -481,7 +508,8 @@ class ProxyConnection(asyncio.Protocol):
         """It took most of them."""
         self._is_full = False
         self.services.room.free(self)
-        if self._transport is not None and not self._is_verifying and self.state.takes is Taking.REQUESTS:
+        is_waiting = self._is_verifying or self._turn is not None
+        if self._transport is not None and not is_waiting and self.state.takes is Taking.REQUESTS:
             self._transport.resume_reading()
 
     def _write(self, frame: bytes) -> None:

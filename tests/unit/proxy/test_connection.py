@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.access.core.handshake import REFRESH, Credentials
+from geminga.broker.access.anonymous import ANONYMOUS_MAY
+from geminga.broker.access.core.handshake import REFRESH, Credentials, Verdict
+from geminga.broker.access.ports import Access
 from geminga.model.errors import ServerError, UnavailableError
+from geminga.proxy.connection import TURN_FRAMES_MAX
 from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from support.worlds.proxy_world import BROKER, ROLES, ProxyWorld, Type, frame_of, in_world
+from support.worlds.proxy_world import BROKER, ROLES, ProxyWorld, Roles, Type, frame_of, in_world
 from support.worlds.scripted_broker import polite
 
 TOPIC = "persistent://public/default/t"
@@ -217,6 +220,57 @@ def test_a_command_before_connect_and_one_that_needs_a_broker_end_the_connection
         assert b"webServicePort" in client.raw
 
     in_world(story, polite)
+
+
+def test_many_requests_at_once_are_all_answered_with_others_served_between() -> None:
+    async def story(proxy, new_client) -> None:
+        client, other = await new_client(), await new_client()
+        for one in (client, other):
+            one.connect()
+            await one.next()
+        asked = b"".join(
+            frame_of(Type.PARTITIONED_METADATA, topic=TOPIC, request_id=number) for number in range(5 * TURN_FRAMES_MAX)
+        )
+        client.transport.write(asked + frame_of(Type.PING))
+        answers = [await client.next() for _ in range(5 * TURN_FRAMES_MAX + 1)]
+        ids = {one.partitionMetadataResponse.request_id for one in answers if one.type != Type.PONG}
+        assert ids == set(range(5 * TURN_FRAMES_MAX))
+        client.say(Type.PARTITIONED_METADATA, topic=TOPIC, request_id=9999)
+        assert (await client.next()).partitionMetadataResponse.request_id == 9999
+
+    in_world(story, polite)
+
+
+def test_what_comes_while_somebody_is_verified_waits_in_its_order() -> None:
+    class Slowly(Roles):
+        def answer(self, credentials: Credentials):
+            async def later() -> Verdict:
+                await waiting()
+                return Roles.answer(self, credentials)
+
+            return later()
+
+    async def story(proxy, new_client) -> None:
+        nonlocal waiting
+        waiting = lambda: proxy.world.sleep(1)  # noqa: E731
+        client = await new_client()
+        client.connect(b"jane")
+        for number in range(3):
+            client.say(Type.PARTITIONED_METADATA, topic=TOPIC, request_id=number)
+        assert (await client.next()).HasField("connected")
+        assert [(await client.next()).partitionMetadataResponse.request_id for _ in range(3)] == [0, 1, 2]
+        client = await new_client()
+        client.connect(b"jane", to=BROKER)
+        client.say(Type.PARTITIONED_METADATA, topic=TOPIC, request_id=7)
+        assert (await client.next()).HasField("connected")
+        assert (await client.next()).partitionMetadataResponse.request_id == 7
+        client = await new_client()
+        client.connect(b"bad", to=BROKER)
+        client.transport.abort()
+
+    waiting = None
+    access = Access(authenticator=Slowly(), authorizer=ANONYMOUS_MAY)
+    in_world(story, polite, make=lambda world: ProxyWorld(world, access))
 
 
 def test_who_says_nothing_is_sent_away_in_time() -> None:
