@@ -129,8 +129,12 @@ async def _acknowledge_in_transaction(
         await long_commands.acknowledge_in_transaction(connection, ack)
     except GemingaError as raised:
         error = raised
-    if ack.HasField("request_id") and not connection.is_closed:
+    if not ack.HasField("request_id"):
+        return
+    if not connection.is_closed:
         _respond_to_ack(connection, told, ack.consumer_id, ack.request_id, error)
+    elif told is not None:
+        told(error)
 
 
 def _acknowledge(
