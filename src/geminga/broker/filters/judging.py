@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.broker.core.filter_troubles import wait_ms
-from geminga.broker.filters.ports import AsksFilters, FilteredConsumer, FilteredSubscription
+from geminga.broker.filters.ports import AskedSubscription, AsksFilters, FilteredConsumer
 from geminga.entry_filters import FilterTarget, FilterVerdict
 from geminga.entry_filters.pipe import AskedEntry, FilterBatch
 from geminga.model.errors import EntryFilterError
@@ -65,7 +65,7 @@ class SubscriptionFilter:
         "unfiltered",
     )
 
-    def __init__(self, subscription: FilteredSubscription, filters: AsksFilters) -> None:
+    def __init__(self, subscription: AskedSubscription, filters: AsksFilters) -> None:
         self._subscription = subscription
         #: Who is asked.
         self.filters = filters
