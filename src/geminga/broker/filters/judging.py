@@ -10,6 +10,7 @@ they are asked again. Loss and delivery of what a filter would have rejected are
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -103,6 +104,10 @@ class SubscriptionFilter:
             messages.append(count)
             if count:
                 questions.append(AskedEntry(entry.ledger_id, entry.entry_id, metadata_bytes(entry.data)))
+
+        if not questions:
+            # Markers alone: no process is asked, and none need answer.
+            return asyncio.get_running_loop().call_soon(done, Judged(entries, bytes(len(entries)), messages)).cancel
 
         def answered(answer: bytes | EntryFilterError) -> None:
             done(self._judged(entries, messages, answer))
