@@ -112,7 +112,9 @@ class SubscriptionFilter:
         def answered(answer: bytes | EntryFilterError) -> None:
             done(self._judged(entries, messages, answer))
 
-        return self.filters.ask(FilterBatch(self.filters.names, self._target(consumers), questions), answered)
+        size_bytes = sum(len(entry.data) for entry in entries)
+        batch = FilterBatch(self.filters.names, self._target(consumers), questions, size_bytes)
+        return self.filters.ask(batch, answered)
 
     def count(self, verdict: int, messages: int) -> None:
         """A verdict was followed."""

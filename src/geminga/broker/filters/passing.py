@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Entries, and bytes of them, that wait for a verdict; what comes beyond is dropped.
 WAITING_ENTRIES: Final = 1000
-WAITING_BYTES: Final = 1 << 20
+WAITING_BYTES: Final = 128 << 10
 _ACCEPT: Final = FilterVerdict.ACCEPT.value
 
 
