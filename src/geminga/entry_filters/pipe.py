@@ -65,6 +65,8 @@ class FilterBatch(NamedTuple):
     filters: tuple[str, ...]
     target: FilterTarget
     entries: Sequence[AskedEntry]
+    #: What is held while they are judged, bytes; it does not go over the pipe.
+    size_bytes: int = 0
 
 
 class FilterAnswer(NamedTuple):

@@ -48,9 +48,6 @@ class LateFilters:
             self._warnings.warn(f"{name}: its policy {ignored!r} of entry filters does not hold: {_OVERRIDE}", "policy")
         if not text or self._is_closed:
             return None
-        if not name.is_persistent:
-            self._warnings.warn(f"{name} is not persistent: its subscriptions get all, entry filters or not", "topic")
-            return None
         from geminga.broker.filters.topic_filters import TopicFilters
         from geminga.entry_filters.names import names_of
 

@@ -10,11 +10,12 @@ they are asked again. Loss and delivery of what a filter would have rejected are
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.broker.core.filter_troubles import wait_ms
-from geminga.broker.filters.ports import AsksFilters, FilteredConsumer, FilteredSubscription
+from geminga.broker.filters.ports import AskedSubscription, AsksFilters, FilteredConsumer
 from geminga.entry_filters import FilterTarget, FilterVerdict
 from geminga.entry_filters.pipe import AskedEntry, FilterBatch
 from geminga.model.errors import EntryFilterError
@@ -65,7 +66,7 @@ class SubscriptionFilter:
         "unfiltered",
     )
 
-    def __init__(self, subscription: FilteredSubscription, filters: AsksFilters) -> None:
+    def __init__(self, subscription: AskedSubscription, filters: AsksFilters) -> None:
         self._subscription = subscription
         #: Who is asked.
         self.filters = filters
@@ -104,10 +105,16 @@ class SubscriptionFilter:
             if count:
                 questions.append(AskedEntry(entry.ledger_id, entry.entry_id, metadata_bytes(entry.data)))
 
+        if not questions:
+            # Markers alone: no process is asked, and none need answer.
+            return asyncio.get_running_loop().call_soon(done, Judged(entries, bytes(len(entries)), messages)).cancel
+
         def answered(answer: bytes | EntryFilterError) -> None:
             done(self._judged(entries, messages, answer))
 
-        return self.filters.ask(FilterBatch(self.filters.names, self._target(consumers), questions), answered)
+        size_bytes = sum(len(entry.data) for entry in entries)
+        batch = FilterBatch(self.filters.names, self._target(consumers), questions, size_bytes)
+        return self.filters.ask(batch, answered)
 
     def count(self, verdict: int, messages: int) -> None:
         """A verdict was followed."""

@@ -33,8 +33,9 @@ from geminga.model.errors import EntryFilterError
 from geminga.runtime import Contained, Part, get_logger, spawn
 from geminga.runtime.child import Child, LaunchesChildren
 
-#: Batches that wait for a process; more are refused, and asked again later.
+#: Batches that wait for a process, and bytes of the entries of all batches; more are refused, and asked again later.
 QUEUE_MAX: Final = 1000
+QUEUE_BYTES_MAX: Final = 64 << 20
 #: A process that nobody asked anything for so long is ended.
 IDLE_S: Final = 60.0
 #: What a process that was killed may take to be gone, when the broker closes.
@@ -77,12 +78,14 @@ class PoolSettings(Protocol):
 class _Job:
     """A batch, from when it is asked to its answer."""
 
-    __slots__ = ("answered", "batch")
+    __slots__ = ("answered", "batch", "is_held")
 
     def __init__(self, batch: FilterBatch, answered: Answered) -> None:
         self.batch = batch
         #: None: nobody wants it any more.
         self.answered: Answered | None = answered
+        #: Whether its entries count as held.
+        self.is_held = False
 
 
 class _Worker:
@@ -126,6 +129,8 @@ class FilterPool:
         self._alive = 0
         self._all_gone: asyncio.Future[None] | None = None
         self.troubles = FilterTroubles()
+        #: Bytes of entries that are judged, or wait for it.
+        self.held_bytes = 0
         #: Since the start: batches answered, processes started, and those that were cut off.
         self.batches = self.starts = self.cut_off = 0
 
@@ -154,7 +159,12 @@ class FilterPool:
             self._fail_soon(job, EntryFilterError(trouble.reason, max(1, trouble.until_ms - self._now_ms())))
         elif len(self._queue) >= QUEUE_MAX:
             self._fail_soon(job, EntryFilterError(f"{QUEUE_MAX} batches wait for entry filters", RETRY_FIRST_MS))
+        elif self.held_bytes and self.held_bytes + batch.size_bytes > QUEUE_BYTES_MAX:
+            error = EntryFilterError(f"{self.held_bytes} bytes of entries wait for entry filters", RETRY_FIRST_MS)
+            self._fail_soon(job, error)
         else:
+            job.is_held = True
+            self.held_bytes += batch.size_bytes
             self._queue.append(job)
             self._give()
         return partial(self._call_off, job)
@@ -181,9 +191,17 @@ class FilterPool:
 
     def _call_off(self, job: _Job) -> None:
         """Its answer is dropped. A process that works on it goes on: it may be as good as done."""
-        job.answered = None
+        self._taken(job)
         if job in self._queue:
             self._queue.remove(job)
+
+    def _taken(self, job: _Job) -> Answered | None:
+        """Who is to be answered, once; its entries are held no more."""
+        if job.is_held:
+            job.is_held = False
+            self.held_bytes -= job.batch.size_bytes
+        answered, job.answered = job.answered, None
+        return answered
 
     def _give(self) -> None:
         while self._queue and not self._is_closed:
@@ -258,7 +276,7 @@ class FilterPool:
         self._give()
 
     def _done(self, job: _Job, answer: FilterAnswer) -> None:
-        answered, job.answered = job.answered, None
+        answered = self._taken(job)
         self.batches += 1
         self.troubles.answered(job.batch.filters)
         if answered is not None:
@@ -318,7 +336,7 @@ class FilterPool:
         asyncio.get_running_loop().call_soon(self._fail, job, error)
 
     def _fail(self, job: _Job, error: EntryFilterError) -> None:
-        answered, job.answered = job.answered, None
+        answered = self._taken(job)
         if answered is not None:
             with Contained(self._part, "failed entry filters", is_last=True):
                 answered(error)

@@ -87,8 +87,8 @@ class FilteredTopic(Protocol):
         ...
 
 
-class FilteredSubscription(Part, Protocol):
-    """The subscription that is filtered."""
+class AskedSubscription(Part, Protocol):
+    """The subscription that filters are asked for."""
 
     #: Its filters, with what they said; None: it never had any.
     filter: SubscriptionFilter | None
@@ -112,6 +112,10 @@ class FilteredSubscription(Part, Protocol):
     def properties(self) -> Mapping[str, str]:
         """What its maker noted with it."""
         ...
+
+
+class FilteredSubscription(AskedSubscription, Protocol):
+    """One with a cursor."""
 
     @property
     def cursor(self) -> ManagedCursor:

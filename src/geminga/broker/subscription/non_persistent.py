@@ -5,7 +5,7 @@ Nothing is stored, nothing is sent again; the types choose among consumers as on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dispatch.hash_ranges import (
@@ -30,7 +30,11 @@ from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import batch_size
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Mapping, MutableMapping
+
+    from geminga.broker.filters.judging import SubscriptionFilter
+    from geminga.broker.filters.passing import PassingStage
+    from geminga.broker.filters.ports import AsksFilters
 
 #: The position of every message of a non-persistent topic, as in Pulsar.
 NO_POSITION: Final = Position(0, 0)
@@ -38,6 +42,16 @@ NO_POSITION: Final = Position(0, 0)
 
 class NonPersistentSubscriptionTopic(SubscriptionTopic, Protocol):
     """A topic without a log."""
+
+    @property
+    def filters(self) -> AsksFilters | None:
+        """Who is asked which entries its subscriptions get; None: they get all."""
+        ...
+
+    @property
+    def hides(self) -> Sequence[Callable[[Position, pb.MessageMetadata], bool]]:
+        """Nothing, ever."""
+        ...
 
     @property
     def subscriptions(self) -> MutableMapping[str, NonPersistentSubscription]:
@@ -51,10 +65,12 @@ class NonPersistentSubscription:
     __slots__ = (
         "_selector",
         "_single",
+        "_stage",
         "_turns",
         "bytes_out_closed",
         "chunks_out_closed",
         "draining_cleared_closed",
+        "filter",
         "is_durable",
         "last_acked_ms",
         "last_consumed_ms",
@@ -89,6 +105,15 @@ class NonPersistentSubscription:
         #: For Shared and Key_Shared: the next one first.
         self._turns: list[Consumer] = []
         self._selector: StickyKeySelector | None = None
+        #: Its entry filters, with what they said; None: it never had any.
+        self.filter: SubscriptionFilter | None = None
+        #: Where they judge what is published; None: nothing was since there are some.
+        self._stage: PassingStage | None = None
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """It keeps none."""
+        return {}
 
     @property
     def services(self) -> SubscriptionServices:
@@ -161,6 +186,33 @@ class NonPersistentSubscription:
 
     def dispatch(self, entries: Sequence[bytes]) -> None:
         """Send ``entries``, as the producer sent them, to whoever can take them now; drop the rest."""
+        if self.topic.filters is None:
+            self._deliver(entries)
+        elif self.consumers:
+            self._filtering(self.topic.filters).take(entries)
+
+    def _filtering(self, filters: AsksFilters) -> PassingStage:
+        if self._stage is None or self._stage.filters is not filters:
+            from geminga.broker.filters.passing import PassingStage
+
+            if self._stage is not None:
+                self._stage.close()
+
+            def receivers() -> Sequence[Consumer]:
+                active = self.active_consumer
+                return self.consumers if active is None else [active]
+
+            self._stage = PassingStage(
+                self, filters, NO_POSITION, receivers=receivers, deliver=self._deliver, drop=self._drop
+            )
+        return self._stage
+
+    def _drop(self, entries: Sequence[bytes]) -> None:
+        for data in entries:
+            metadata = peek_metadata(data)
+            self.messages_dropped += 0 if metadata is None else batch_size(metadata, len(data))
+
+    def _deliver(self, entries: Sequence[bytes]) -> None:
         groups: dict[Consumer, list[Candidate]] = {}
         for data in entries:
             metadata = peek_metadata(data)
@@ -191,6 +243,7 @@ class NonPersistentSubscription:
     def cut_off(self) -> None:
         """Send all consumers away, whatever state it is in."""
         consumers = list(self.consumers)
+        self._end_filtering()
         self._single, self._selector, self._turns = None, None, []
         for consumer in consumers:
             consumer.disconnect()
@@ -202,12 +255,19 @@ class NonPersistentSubscription:
 
     async def close(self) -> None:
         """The topic is unloaded."""
+        self._end_filtering()
         self.disconnect_consumers()
+
+    def _end_filtering(self) -> None:
+        if self._stage is not None:
+            self._stage.close()
+            self._stage = None
 
     async def delete(self, force: bool = False) -> None:
         """Remove the subscription. PreconditionFailedError if it has consumers, unless ``force``."""
         if self.consumers and not force:
             raise PreconditionFailedError("Subscription has active connected consumers")
+        self._end_filtering()
         self.disconnect_consumers()
         self._forget()
 

@@ -171,13 +171,13 @@ def subscription_stats(subscription: Subscription) -> Json:
     return stats
 
 
-def _filter_counts(subscription: Subscription) -> Json:
+def _filter_counts(subscription: Subscription | NonPersistentSubscription) -> Json:
     """What its entry filters said, in messages; nothing where it never had any."""
     found = subscription.filter
     if found is None:
         return {}
     failure: Json = {}
-    if found.error is not None and subscription.dispatch is not None and subscription.topic.filters is not None:
+    if found.error is not None and subscription.consumers and subscription.topic.filters is not None:
         # Pulsar tells nobody; those who wait for messages are to see why none come, or why too many.
         failure["filterFailure"] = {
             "filters": ",".join(found.filters.names),
@@ -198,7 +198,7 @@ def non_persistent_subscription_stats(subscription: NonPersistentSubscription) -
     """``SubscriptionStats`` of a non-persistent topic."""
     stats = _common_stats(subscription, {})
     stats |= NOTHING_STORED
-    stats |= {"subscriptionProperties": {}, "msgDropRate": _rates(subscription)[5]}
+    stats |= {"subscriptionProperties": {}, "msgDropRate": _rates(subscription)[5], **_filter_counts(subscription)}
     return stats
 
 

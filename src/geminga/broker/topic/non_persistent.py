@@ -7,7 +7,7 @@ Every receipt and message has the id 0:0, as in Pulsar.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.policies.core.limit_rows import MAX_MESSAGE_SIZE
 from geminga.broker.publishing.life import TopicLife
@@ -77,6 +77,8 @@ class NonPersistentTopic(Topic):
     __slots__ = ("_subscriptions",)
 
     publishing: DirectPublishing
+    #: No part of it hides anything: it has none.
+    hides: Final = ()
 
     def __init__(self, services: TopicServices, name: TopicName) -> None:
         clock = services.runtime.clock

@@ -66,14 +66,6 @@ def test_filters_stay_the_same_while_their_names_do():
     filters_of({}, check=check, entry_filter_names=("a",))
 
 
-def test_topics_that_are_not_persistent_have_none_and_that_is_told(caplog):
-    def check(filters, made):
-        assert filters.of(TopicName.parse("non-persistent://a/b/c"), TopicRules(), None) is None
-
-    filters_of({}, check=check, entry_filter_names=("a",))
-    assert "non-persistent://a/b/c is not persistent" in caplog.text
-
-
 def test_a_policy_that_does_not_hold_is_told(caplog):
     assert filters_of({ENTRY_FILTERS: "t"}) is None
     assert "its policy 't' of entry filters does not hold: allowOverrideEntryFilters is false" in caplog.text

@@ -28,8 +28,8 @@ class Asker:
         self.pool = pool
         self.answers = []
 
-    def ask(self, name="f", entries=1):
-        batch = FilterBatch((name,), FilterTarget("t", "s", "Shared"), [AskedEntry(1, 1, METADATA)] * entries)
+    def ask(self, name="f", size_bytes=0):
+        batch = FilterBatch((name,), FilterTarget("t", "s", "Shared"), [AskedEntry(1, 1, METADATA)], size_bytes)
         return self.pool.ask(batch, self.answers.append)
 
     @property
@@ -197,6 +197,29 @@ def test_a_line_that_is_too_long_is_refused(monkeypatch):
         assert asker.told == ["2 batches wait for entry filters"]
 
     run(scenario, entry_filter_processes=1)
+
+
+def test_so_many_bytes_are_held(monkeypatch):
+    monkeypatch.setattr(pools, "QUEUE_BYTES_MAX", 100)
+
+    async def scenario(asker, pool, processes):
+        processes.delay_s = 0.1
+        asker.ask(size_bytes=500)  # more than that alone: it is asked all the same
+        asker.ask(size_bytes=1)
+        await settle()
+        assert asker.told == ["500 bytes of entries wait for entry filters"]
+        await settle(1)
+        assert pool.held_bytes == 0
+        call_off = asker.ask(size_bytes=60)
+        asker.ask(size_bytes=60)
+        call_off()
+        assert pool.held_bytes == 0
+        asker.ask(size_bytes=60)
+        await settle(1)
+        assert pool.held_bytes == 0
+        assert len(asker.answers) == 4
+
+    run(scenario)
 
 
 def test_closing_tells_who_waits():

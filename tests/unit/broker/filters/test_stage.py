@@ -75,10 +75,14 @@ def test_entries_of_one_read_go_over_in_one_batch():
 def test_markers_are_not_asked_about():
     async def scenario(topic, processes, pool):
         await topic.publish("marker", marker_type=10)
-        await publish(topic, ACCEPT)
         connection = topic.connect()
         await topic.join(connection, Sub.Exclusive)
-        assert processes.children[0].batches == [[1]]
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert processes.children == [], "nothing is asked about markers alone"
+        await topic.publish("marker", marker_type=10)
+        await publish(topic, ACCEPT)
+        assert [2] in processes.children[0].batches
+        assert len(processes.children[0].batches) == 1
         assert len(connection.texts()) == 1
         assert topic.subscriptions["sub"].filter.processed == 1
 

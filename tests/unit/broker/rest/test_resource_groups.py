@@ -11,10 +11,12 @@ from geminga.broker.composition.metrics import Metrics
 from geminga.broker.core.rate_limit import Rate
 from geminga.broker.resources.resource_groups import LIMITS, checked_limits
 from geminga.broker.statistics.topics import TopicStatistics
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld
-from support.worlds.policy_levels import run_quietly, topic_of
+from support.worlds.policy_levels import run_quietly, seconds, topic_of
 from support.worlds.rest_world import ask, rest_application
 
+Type = pb.BaseCommand
 GROUPS = "/admin/v2/resourcegroups"
 NAMESPACE = "/admin/v2/namespaces/public/default/resourcegroup"
 
@@ -67,6 +69,27 @@ def test_topics_of_a_namespace_are_held_to_the_limits_of_its_group() -> None:
         assert f'pulsar_resource_group_messages_used{{cluster="c",{labels}}} 0' in text
         await ask(application, "DELETE", NAMESPACE, b"")
         assert (topic.throttles.publish, topic.throttles.dispatch) == ((), ())
+
+    run_quietly(scenario)
+
+
+def test_a_group_holds_what_subscriptions_are_sent_and_says_so() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        await ask(application, "PUT", f"{GROUPS}/g", b'{"dispatchRateInMsgs": 3}')
+        await ask(application, "POST", f"{NAMESPACE}/g", b"")
+        publisher, consumer = await world.client(), await world.client()
+        await publisher.create_producer()
+        for number in range(12):
+            publisher.send_message(number)
+            await publisher.receipt()
+        await consumer.subscribe()
+        await seconds(2)
+        came = sum(command.type == Type.MESSAGE for command, _ in consumer.received)
+        assert 6 <= came <= 10, "one period at once, then evenly"
+        statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
+        told = statistics.of_topic(await topic_of(world))["subscriptions"]["sub"]
+        assert told["heldByRate"] == "ResourceGroup"
 
     run_quietly(scenario)
 

@@ -26,6 +26,8 @@ class NonPersistentTopicInMemory:
     def __init__(self):
         self.name = TopicName.parse("non-persistent://public/default/t")
         self.limits = NO_LIMITS
+        self.filters = None
+        self.hides = ()
         self.subscriptions = {}
         runtime = SimpleNamespace(clock=SystemClock(), rng=SystemRng(1))
         self.services = SimpleNamespace(runtime=runtime, config=BrokerConfig(), consumer_kind=None)
