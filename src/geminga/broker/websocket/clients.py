@@ -39,7 +39,7 @@ _BASIC: Final = "Basic "
 _METHOD: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class Caller(NamedTuple):
+class SocketOwner(NamedTuple):
     """Who asks for a socket, as the request says."""
 
     #: The header Authorization; empty: none.
@@ -102,21 +102,21 @@ class SocketClients:
         self._is_alone = is_alone
         self._asks_who = asks_who
         #: By what they stand for, with how many sockets have each.
-        self._clients: dict[Caller, tuple[Client, int]] = {}
+        self._clients: dict[SocketOwner, tuple[Client, int]] = {}
 
     @property
     def count(self) -> int:
         """Clients that are there."""
         return len(self._clients)
 
-    def take(self, caller: Caller) -> tuple[Caller, Client]:
+    def take(self, caller: SocketOwner) -> tuple[SocketOwner, Client]:
         """The client for a socket of ``caller``, until its key is given back; raises UnavailableError."""
         key = self._key_of(caller)
         client, sockets = self._clients.get(key) or (self._new(key), 0)
         self._clients[key] = (client, sockets + 1)
         return key, client
 
-    def give_back(self, key: Caller) -> None:
+    def give_back(self, key: SocketOwner) -> None:
         """A socket is over; with the last one its client closes."""
         client, sockets = self._clients[key]
         if sockets > 1:
@@ -132,15 +132,15 @@ class SocketClients:
         for client in clients:
             await _close(client)
 
-    def _key_of(self, caller: Caller) -> Caller:
+    def _key_of(self, caller: SocketOwner) -> SocketOwner:
         """Those who may share a client have the same."""
         if not self._asks_who or caller.is_through_proxy:
-            return Caller()
+            return SocketOwner()
         if carried_by(caller.authorization) is not None:
-            return Caller(caller.authorization)
-        return Caller(certificate=caller.certificate) if self._is_alone else Caller()
+            return SocketOwner(caller.authorization)
+        return SocketOwner(certificate=caller.certificate) if self._is_alone else SocketOwner()
 
-    def _new(self, key: Caller) -> Client:
+    def _new(self, key: SocketOwner) -> Client:
         arguments: ClientArguments = {
             **self._links.client_arguments,
             "maximum_backoff_ms": BACKOFF_MS_MAX,

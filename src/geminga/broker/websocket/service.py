@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from geminga.broker.websocket.clients import Caller, SocketClients
+from geminga.broker.websocket.clients import SocketClients, SocketOwner
 from geminga.broker.websocket.core.counts import Interval, SocketCounts
 from geminga.broker.websocket.core.frames import ErrorCode, close_reason
 from geminga.broker.websocket.core.parameters import ConsumerParameters, ProducerParameters, ReaderParameters
@@ -73,7 +73,7 @@ class ServiceLimits(NamedTuple):
 class Admitted(NamedTuple):
     """Who has a socket."""
 
-    caller: Caller
+    caller: SocketOwner
     #: Address and port.
     peer: str
     #: When the credentials end, by the clock's monotonic time; None: never.
@@ -86,7 +86,7 @@ class _Member:
 
     __slots__ = ("admitted", "key", "session", "socket")
 
-    def __init__(self, admitted: Admitted, key: Caller | None) -> None:
+    def __init__(self, admitted: Admitted, key: SocketOwner | None) -> None:
         self.admitted = admitted
         #: Of its client.
         self.key = key
@@ -197,7 +197,7 @@ class SocketService:
                 f"{self.limits.sockets_max} WebSockets are open (gemingaWebSocketConnectionsMax); try again later"
             )
 
-    def _admit(self, admitted: Admitted, key: Caller | None) -> _Member:
+    def _admit(self, admitted: Admitted, key: SocketOwner | None) -> _Member:
         self._require_room()
         member = _Member(admitted, key)
         self._members[member] = None

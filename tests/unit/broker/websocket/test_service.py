@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga.broker.websocket.clients import Caller, Carried, carried_by
+from geminga.broker.websocket.clients import Carried, SocketOwner, carried_by
 from geminga.broker.websocket.core.parameters import consumer_parameters, producer_parameters, reader_parameters
 from geminga.broker.websocket.opening import OpeningError
 from geminga.broker.websocket.room import PublishRoom
@@ -183,12 +183,12 @@ def test_credentials_go_on_where_they_can() -> None:
 def test_certificate_goes_on_to_a_broker_that_is_alone() -> None:
     async def run(world: BrokerWorld) -> None:
         alone = SocketWorld(world, asks_who=True)
-        shown, proxied = Caller(certificate=b"DER"), Caller("Bearer p", is_through_proxy=True)
+        shown, proxied = SocketOwner(certificate=b"DER"), SocketOwner("Bearer p", is_through_proxy=True)
         assert alone.clients.take(shown)[0] == shown
         # A proxy's own rights are not those of whom it asks for.
-        assert alone.clients.take(proxied)[0] == Caller()
+        assert alone.clients.take(proxied)[0] == SocketOwner()
         for member in (SocketWorld(world, asks_who=True, is_alone=False), SocketWorld(world)):
-            assert member.clients.take(shown)[0] == Caller()
+            assert member.clients.take(shown)[0] == SocketOwner()
         await alone.clients.close()
 
     run_with_broker(run)

@@ -30,7 +30,7 @@ from geminga.broker.rest.calls.requests import (
 )
 from geminga.broker.rest.calls.routing import DOMAIN, Route
 from geminga.broker.rest.http.http_connection import CERTIFICATE_IN_STATE, TAKE_OVER_IN_STATE, TakesOver
-from geminga.broker.websocket.clients import Caller
+from geminga.broker.websocket.clients import SocketOwner
 from geminga.broker.websocket.core.parameters import (
     ParameterError,
     consumer_parameters,
@@ -173,7 +173,7 @@ def _admitted(request: Request, asked: Asked) -> Admitted:
         await _ask(context, principal, asked)
 
     return Admitted(
-        Caller(authorization_of(request), certificate, bool(principal.original)),
+        SocketOwner(authorization_of(request), certificate, bool(principal.original)),
         f"{address.host}:{address.port}" if address is not None else "unknown",
         getattr(state, "until_s", None),
         ask_again if asked and principal.role else None,
