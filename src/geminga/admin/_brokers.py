@@ -147,6 +147,16 @@ class Brokers(AsyncCalls):
         )
         return found
 
+    async def web_sockets(self) -> Document:
+        """WebSockets that it has, by topic. Raises AdminError."""
+        found: Document = await self._ask(Request("GET", "/admin/v2/proxy-stats/stats"))
+        return found
+
+    async def web_socket_metrics(self) -> Documents:
+        """What they did in the last minute. Raises AdminError."""
+        found: Documents = await self._ask(Request("GET", "/admin/v2/proxy-stats/metrics"))
+        return found
+
     async def metadata_migration(self) -> Document:
         """Whether metadata move to another store. Raises AdminError."""
         found: Document = await self._ask(Request("GET", "/admin/v2/metadata/migration/status"))

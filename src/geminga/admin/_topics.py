@@ -191,6 +191,11 @@ class Topics(AsyncCalls):
         )
         return found
 
+    async def web_sockets(self, topic: str) -> Document:
+        """WebSockets at the broker that is asked. Raises AdminError."""
+        found: Document = await self._ask(Request("GET", f"/admin/v2/proxy-stats/{_paths.topic(topic)}/stats"))
+        return found
+
     async def internal_info(self, topic: str) -> Document:
         """What metadata say of ledgers and cursors. Raises AdminError."""
         found: Document = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/internal-info"))

@@ -60,7 +60,7 @@ from geminga.admin.calls.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
 from geminga.admin.calls.row import Kind
 from geminga.admin.calls.topics import COMPACTION, LAKE, MESSAGES, SUBSCRIPTIONS, TOPICS
 from geminga.broker.rest.calls.routing import Route, distinct
-from geminga.broker.rest.families import all_rows
+from geminga.broker.rest.families import all_rows, rows_of
 from geminga.model.errors import InvalidTopicNameError
 
 BLOCKING: Final = (
@@ -101,6 +101,7 @@ NO_CALLS: Final = {
             ("POST", "/subscriptions/{path_subscription}/consumers/{consumer}/negativeAcknowledge"),
         )
     },
+    **{("GET", route.path): "a WebSocket" for route in rows_of("/ws")},
 }
 SAMPLES: Final = {
     "topic": "persistent://t/n/x",

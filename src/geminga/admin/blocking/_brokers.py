@@ -145,6 +145,16 @@ class Brokers(BlockingCalls):
         )
         return found
 
+    def web_sockets(self) -> Document:
+        """WebSockets that it has, by topic. Raises AdminError."""
+        found: Document = self._ask(Request("GET", "/admin/v2/proxy-stats/stats"))
+        return found
+
+    def web_socket_metrics(self) -> Documents:
+        """What they did in the last minute. Raises AdminError."""
+        found: Documents = self._ask(Request("GET", "/admin/v2/proxy-stats/metrics"))
+        return found
+
     def metadata_migration(self) -> Document:
         """Whether metadata move to another store. Raises AdminError."""
         found: Document = self._ask(Request("GET", "/admin/v2/metadata/migration/status"))

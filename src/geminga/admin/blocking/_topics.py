@@ -191,6 +191,11 @@ class Topics(BlockingCalls):
         )
         return found
 
+    def web_sockets(self, topic: str) -> Document:
+        """WebSockets at the broker that is asked. Raises AdminError."""
+        found: Document = self._ask(Request("GET", f"/admin/v2/proxy-stats/{_paths.topic(topic)}/stats"))
+        return found
+
     def internal_info(self, topic: str) -> Document:
         """What metadata say of ledgers and cursors. Raises AdminError."""
         found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/internal-info"))

@@ -124,6 +124,8 @@ BROKERS: Final = Noun(
             "Which brokers have room for a namespace.",
             _DOC,
         ),
+        get("web_sockets", "proxy-stats/stats", "WebSockets that it has, by topic.", _DOC),
+        get("web_socket_metrics", "proxy-stats/metrics", "What they did in the last minute.", Kind.DOCUMENTS),
         get("metadata_migration", "metadata/migration/status", "Whether metadata move to another store.", _DOC),
     ),
 )

@@ -111,6 +111,7 @@ TOPICS: Final = Noun(
             _DOC,
             Argument("metadata", _BOOL, "metadata", "with metadata of ledgers", default=False),
         ),
+        get("web_sockets", "proxy-stats/{topic}/stats", "WebSockets at the broker that is asked.", _DOC),
         get("internal_info", "{topic}/internal-info", "What metadata say of ledgers and cursors.", _DOC),
         get("partitioned_stats", "{topic}/partitioned-stats", "Of all partitions.", _DOC, _PER_PARTITION, *_STATS),
         get("partitioned_internal_stats", "{topic}/partitioned-internalStats", "Of each partition.", _DOC),
