@@ -173,9 +173,12 @@ def test_what_was_read_is_written_before_the_other_end_goes() -> None:
         assert ends.client.is_closing()
         assert not ends.client.is_aborted
         assert ends.ended == []
+        grace = ends.relay._timer
         ends.client.take()
         await world.sleep(1)
         assert ends.ended == ["the broker has left"]
+        assert grace is not None
+        assert grace.cancelled()
         assert not ends.client.is_aborted
 
     told(story)
