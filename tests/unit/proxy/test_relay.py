@@ -7,7 +7,7 @@ import asyncio
 from geminga import sim
 from geminga.proxy.core.guests import AskedRequests, Counters, Guests
 from geminga.proxy.core.room import UntakenRoom
-from geminga.proxy.relay import BUFFER_HIGH_BYTES, CLOSE_GRACE_S, Relay
+from geminga.proxy.relay import BUFFER_HIGH_BYTES, BUFFER_LOW_BYTES, CLOSE_GRACE_S, Relay
 from support.worlds.broker_world import MemoryTransport
 
 
@@ -30,6 +30,12 @@ class Held(MemoryTransport):
     """Closes when what was written is taken."""
 
     is_aborted = False
+    limits: tuple[int | None, int | None] = (None, None)
+    #: What asyncio's keeps when it is closed (``let_go``).
+    _read_ready_cb: object = "a method of its own"
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.limits = (low, high)
 
     def close(self) -> None:
         if self.buffered_bytes and not self.is_aborted:
@@ -96,6 +102,58 @@ def test_what_is_not_taken_has_a_bound_over_all_relays() -> None:
     told(story)
 
 
+def test_room_is_free_again_when_it_is_taken_or_an_end_is_gone() -> None:
+    async def story(world, ends: Ends) -> None:
+        for side, transport in ((ends.relay.client, ends.client), (ends.relay.broker, ends.broker)):
+            transport.buffered_bytes = 1000
+            side.pause_writing()
+        assert ends.room.size_bytes == 2000
+        ends.relay.client.resume_writing()
+        assert ends.room.size_bytes == 1000
+        ends.broker.abort()
+        await world.sleep(0.1)
+        assert ends.room.size_bytes == 0
+
+    told(story)
+
+
+def test_an_end_in_order_has_its_time_and_no_more() -> None:
+    async def story(world, ends: Ends) -> None:
+        looking = ends.relay._timer
+        assert looking is not None
+        ends.client.buffered_bytes = 10
+        ends.relay.end("over")
+        assert looking.cancelled(), "nobody looks any more"
+        await world.sleep(CLOSE_GRACE_S - 0.1)
+        assert not ends.client.is_aborted
+        await world.sleep(0.2)
+        assert ends.client.is_aborted
+        assert ends.ended == ["over"]
+
+    told(story, read_timeout_s=100)
+
+
+def test_nothing_is_kept_of_ends_that_are_gone() -> None:
+    async def story(world, ends: Ends) -> None:
+        assert ends.client.limits == ends.broker.limits == (BUFFER_LOW_BYTES, BUFFER_HIGH_BYTES)
+        ends.client.close()
+        await world.sleep(0.1)
+        assert ends.client._read_ready_cb is ends.broker._read_ready_cb is None
+        assert ends.relay._timer is None
+
+    told(story, read_timeout_s=100)
+
+
+def test_an_end_at_its_mark_is_not_over_it() -> None:
+    async def story(world, ends: Ends) -> None:
+        ends.client.buffered_bytes = BUFFER_HIGH_BYTES
+        ends.broker.pause_reading()
+        ends.relay.go()
+        assert not ends.broker.is_reading_paused
+
+    told(story)
+
+
 def test_reading_does_not_begin_while_a_buffer_is_full() -> None:
     async def story(world, ends: Ends) -> None:
         for transport in (ends.client, ends.broker):
@@ -115,9 +173,12 @@ def test_what_was_read_is_written_before_the_other_end_goes() -> None:
         assert ends.client.is_closing()
         assert not ends.client.is_aborted
         assert ends.ended == []
+        grace = ends.relay._timer
         ends.client.take()
         await world.sleep(1)
         assert ends.ended == ["the broker has left"]
+        assert grace is not None
+        assert grace.cancelled()
         assert not ends.client.is_aborted
 
     told(story)

@@ -8,6 +8,7 @@ import pytest
 
 from geminga.model.errors import ProtocolError
 from geminga.runtime.core.source_header import BODY_BYTES_MAX, SIGNATURE, HeaderReader, Origin, header_text
+from support.house.source_tree import ROOT
 
 
 def version_2(
@@ -51,6 +52,12 @@ def test_a_header_says_where_from_and_what_is_behind_it_is_left(header: bytes, o
         reader, left = read(header + b"\0\0\0\x10behind", step)
         assert reader.source == origin
         assert left == b"\0\0\0\x10behind"
+
+
+def test_the_example_of_the_formats_page_reads_as_it_says() -> None:
+    text = "0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A 21 11 00 0C C0 00 02 07 0A 00 00 01 C8 22 19 FA"
+    assert read(bytes.fromhex(text))[0].source == Origin("192.0.2.7", 51234)
+    assert text in (ROOT / "docs" / "formats" / "proxy-header.md").read_text()
 
 
 @pytest.mark.parametrize(
