@@ -144,7 +144,7 @@ def test_a_broker_that_starts_has_what_was_changed_before() -> None:
         ("loadManagerClassName", "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"),
         ("loadBalancerSheddingExcludedNamespaces", "a/b," * TEXT_CHARACTERS_MAX),
         # Dynamic in Pulsar, not here; and not even there.
-        ("maxTenants", "5"),
+        ("namespaceBundleUnloadingTimeoutMs", "5"),
         ("maxMessageSize", "5"),
         ("a/../b", "5"),
         ("", "5"),
@@ -169,7 +169,7 @@ def test_what_another_make_wrote_is_kept_and_what_is_no_good_here_is_told_once(
     async def scenario(brokers: Brokers) -> None:
         live, config = brokers.new()
         foreign = {
-            "maxTenants": "4",
+            "namespaceBundleUnloadingTimeoutMs": "4",
             "maxTopicsPerNamespace": "-1",
             "allowAutoTopicCreation": "no",
             "defaultNumPartitions": 4,
@@ -187,8 +187,8 @@ def test_what_another_make_wrote_is_kept_and_what_is_no_good_here_is_told_once(
         stored = json.loads(await brokers.stored() or b"")
         assert stored == {**foreign, "maxTopicsPerNamespace": "8", "strange": {"a": None}}
         # It is Apache's to set, and anybody's to take back.
-        await live.delete("maxTenants")
-        assert "maxTenants" not in await live.values()
+        await live.delete("namespaceBundleUnloadingTimeoutMs")
+        assert "namespaceBundleUnloadingTimeoutMs" not in await live.values()
 
     with caplog.at_level(logging.WARNING):
         with_brokers(scenario)

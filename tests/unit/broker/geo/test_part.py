@@ -9,6 +9,7 @@ from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import StorageError
 from geminga.model.position import EARLIEST
+from geminga.model.topic_name import TopicName
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.other_cluster import OtherCluster, join, replicate
 from support.worlds.policy_levels import set_topic
@@ -156,7 +157,7 @@ def test_a_cursor_that_can_not_be_made_fails_the_change_of_the_policy_which_a_la
     run_with_broker(scenario, delete_inactive_topics=False)
 
 
-def test_the_broker_s_own_topics_stay_here() -> None:
+def test_of_the_broker_s_own_topics_that_of_policies_alone_is_copied_and_those_of_one_cluster_stay() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other: OtherCluster = join(world)
         await published(world)
@@ -164,8 +165,13 @@ def test_the_broker_s_own_topics_stay_here() -> None:
         await replicate(world, "standalone", "west")
         await moment(1)
         events = world.broker.topics["persistent://public/default/__change_events"]
-        assert not [name for name in events.ledger.cursors if name.startswith(CURSOR_PREFIX)]  # type: ignore[attr-defined]
-        assert other.tries == 1
+        assert [name for name in events.ledger.cursors if name.startswith(CURSOR_PREFIX)] == [WEST]  # type: ignore[attr-defined]
+        assert (other.tries, other.stored) == (1, [])
+        other_own = await world.broker.registry.get(
+            TopicName.parse("persistent://public/default/__transaction_buffer_snapshot"), create=True
+        )
+        await moment(1)
+        assert not [name for name in other_own.ledger.cursors if name.startswith(CURSOR_PREFIX)]  # type: ignore[attr-defined]
 
     run_with_broker(scenario, delete_inactive_topics=False)
 
