@@ -20,7 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from geminga.broker.geo.part import GeoReplication
-from geminga.broker.topic.parts import OtherPlace, PartTopic, Stats, TopicPart
+from geminga.broker.topic.parts import AdmitsSubscriptions, OtherPlace, PartTopic, Stats
 from geminga.broker.topic.publish import BatchProducer, PublishBatch
 from geminga.model.errors import GemingaError, TopicMovedError, UnavailableError
 from geminga.runtime import get_logger, spawn, wait_ms
@@ -51,7 +51,7 @@ class Stage(Enum):
     MOVED = "moved"
 
 
-class TopicMigration(TopicPart):
+class TopicMigration(AdmitsSubscriptions):
     """See the module."""
 
     __slots__ = ("_leaving", "_place", "_task", "_topic", "reason", "stage")

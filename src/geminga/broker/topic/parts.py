@@ -187,9 +187,6 @@ class TopicPart:
     async def producer_joined(self, producer: Producer) -> None:
         """It was let in, and is told so when this returns."""
 
-    async def admit_subscription(self) -> None:
-        """Before a consumer makes a durable subscription: raise GemingaError to keep it out."""
-
     def producer_left(self, producer: Producer) -> None:
         """It is gone, and no other of its name is there."""
 
@@ -245,6 +242,15 @@ class WatchesSubscriptions(TopicPart):
 
     def subscriptions_changed(self) -> None:
         """One is replicated now, or no longer."""
+
+
+class AdmitsSubscriptions(TopicPart):
+    """One that has a word in what consumers make."""
+
+    __slots__ = ()
+
+    async def admit_subscription(self) -> None:
+        """Before a consumer makes a durable subscription: raise GemingaError to keep it out."""
 
 
 class CopiedTopic(Protocol):
@@ -453,9 +459,10 @@ class Parts:
             await part.admit_producer(producer)
 
     async def admit_subscription(self) -> None:
-        """As :meth:`TopicPart.admit_subscription`; raises GemingaError."""
+        """As :meth:`AdmitsSubscriptions.admit_subscription`; raises GemingaError."""
         for part in self._active:
-            await part.admit_subscription()
+            if isinstance(part, AdmitsSubscriptions):
+                await part.admit_subscription()
 
     async def producer_joined(self, producer: Producer) -> None:
         """As :meth:`TopicPart.producer_joined`."""
