@@ -121,14 +121,13 @@ class ShadowFollowing(TopicPart):
     # ---- who uses the topic
 
     async def until_known(self) -> None:
-        """Until it is known where the newest message is. Raises UnavailableError, NotAllowedError."""
+        """Until it is known where the newest message is. Raises UnavailableError: the source may name it at any moment,
+        or its owner does not know yet that it does."""
         if not self._known.is_set():
             try:
                 async with asyncio.timeout(KNOWN_S_MAX):
                     await self._known.wait()
             except TimeoutError as error:
-                if not self._is_listed and self.reason == NOT_NAMED:
-                    raise NotAllowedError(f"{self._topic.name} shows {self.source}: {self.reason}") from error
                 raise UnavailableError(f"{self._topic.name} shows {self.source}: {self.reason}") from error
 
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:

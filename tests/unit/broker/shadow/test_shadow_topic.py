@@ -14,7 +14,7 @@ from geminga.broker.shadow.source import ShownTopic
 from geminga.broker.shadow.topic import ShadowTopic
 from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.model.errors import NotAllowedError, PreconditionFailedError
+from geminga.model.errors import NotAllowedError, PreconditionFailedError, UnavailableError
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.model.txn_id import TxnId
@@ -81,7 +81,7 @@ def test_nothing_is_shown_before_the_source_says_so() -> None:
         await client.create_producer()
         await client.publish(0)
         shadow = await made(world.broker)
-        with pytest.raises(NotAllowedError, match="does not name it"):
+        with pytest.raises(UnavailableError, match="does not name it"):
             await shadow.create_subscription("s", EARLIEST)
         assert shadow.max_read_position == shadow.ledger.extent.readable_position
         assert shadow.max_read_position.entry_id == -1
