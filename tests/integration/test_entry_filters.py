@@ -9,6 +9,7 @@ import pytest
 
 import geminga
 import geminga.admin.blocking
+import geminga.client as gc
 from geminga.admin import AdminError
 from geminga.client import blocking
 
@@ -83,6 +84,27 @@ def test_a_filter_of_a_topic_judges_what_its_subscriptions_get(admin, client):
         counts = [stats[f"filter{what}MsgCount"] for what in ("Processed", "Accepted", "Rejected", "Rescheduled")]
         assert counts == [20, 10, 10, 0]
         assert stats["msgBacklog"] == 10
+
+
+def test_what_was_compacted_is_judged_too(admin, client):
+    topic = "persistent://public/default/newest"
+    with client.create_producer(topic) as producer:
+        for number in range(12):
+            region = "eu" if number % 4 else "us"
+            producer.send(str(number).encode(), partition_key=f"k{number % 6}", properties={"region": region})
+    admin.compaction.start(topic)
+    for _ in range(200):
+        if admin.compaction.status(topic)["status"] == "SUCCESS":
+            break
+        time.sleep(0.05)
+    admin.topic_policies.entry_filters.set(topic, {"entryFilterNames": "mine:europe"})
+    with client.create_producer(topic) as producer:
+        producer.send(b"12", partition_key="k0", properties={"region": "us"})
+        producer.send(b"13", partition_key="k1", properties={"region": "eu"})
+    with client.create_reader(topic, gc.MessageId.earliest, is_read_compacted=True) as reader:
+        found = [int(reader.read_next(30_000).data()) for _ in range(6)]
+    # 8 is the newest of its key, and from elsewhere.
+    assert found == [6, 7, 9, 10, 11, 13]
 
 
 @pytest.mark.parametrize("name", ["mine:sleeps", "mine:loops"])

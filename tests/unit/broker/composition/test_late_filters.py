@@ -11,6 +11,7 @@ from geminga.broker.policies.core.delivery_rows import ENTRY_FILTERS
 from geminga.broker.policies.rules import TopicRules
 from geminga.model import TopicName
 from support.worlds.filter_processes import SimulatedProcesses
+from support.worlds.policy_levels import run_quietly, topic_of
 
 TOPIC = TopicName.parse("persistent://a/b/c")
 
@@ -76,3 +77,17 @@ def test_nothing_is_made_for_topics_without_filters():
         assert filters.pool is None
 
     filters_of({}, check=check)
+
+
+def test_filters_of_the_broker_change_at_run_time():
+    async def scenario(world):
+        topic = await topic_of(world)
+        assert topic.filters is None
+        object.__setattr__(world.config, "entry_filter_names", ("a",))
+        await world.broker.settings_changed()
+        assert topic.filters.names == ("a",)
+        object.__setattr__(world.config, "entry_filter_names", ())
+        await world.broker.settings_changed()
+        assert topic.filters is None
+
+    run_quietly(scenario)
