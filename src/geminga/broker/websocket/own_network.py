@@ -116,8 +116,8 @@ class PipeTransport(asyncio.Transport):
             self._extra["ssl_object"] = _ShownCertificate(certificate)  # type: ignore[attr-defined]
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
-        #: Set by :meth:`join`.
-        self._peer: PipeTransport = self
+        #: Set by :meth:`join`; None again once it is lost.
+        self._peer: PipeTransport | None = None
         #: Written here, and not handed over.
         self._out: deque[memoryview] = deque()
         self._out_bytes = 0
@@ -179,6 +179,8 @@ class PipeTransport(asyncio.Transport):
         self._turn = None
         left = TURN_BYTES
         peer = self._peer
+        if peer is None:
+            return
         while self._out and left > 0 and peer.is_reading():
             data = self._out.popleft()
             taken = peer.receive(data)
@@ -219,8 +221,9 @@ class PipeTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         """See ``asyncio.ReadTransport``."""
         self._is_paused = False
-        if self._peer._out or self._peer._end:
-            self._peer._hand_over_soon()
+        peer = self._peer
+        if peer is not None and (peer._out or peer._end):
+            peer._hand_over_soon()
 
     def is_reading(self) -> bool:
         """See ``asyncio.ReadTransport``."""
@@ -241,9 +244,10 @@ class PipeTransport(asyncio.Transport):
     def abort(self) -> None:
         """See ``asyncio.WriteTransport``: both ends are told."""
         for end in (self, self._peer):
-            if end._end == "lost":
+            if end is None or end._end == "lost":
                 continue
             end._end = "lost"
+            end._peer = None
             end._out.clear()
             end._out_bytes = 0
             self._loop.call_soon(end._protocol.connection_lost, None)

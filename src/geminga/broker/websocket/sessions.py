@@ -136,6 +136,7 @@ class SocketSession:
         outcome = await attempt_await(self._close())
         if isinstance(outcome, Raised):
             _log.warning("closing a socket's client on %s: %s", self.topic, outcome.error)
+        self.socket = None
         if on_over is not None:
             on_over(self)
 
@@ -337,8 +338,9 @@ class _ReceivingSession(SocketSession, ABC):
         socket.send(encode_message(fields))
 
     async def _close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        task, self._task, self._wake = self._task, None, None
+        if task is not None:
+            task.cancel()
         await self._close_source()
 
     # ---- of what it reads

@@ -225,6 +225,8 @@ class WebSocket(asyncio.Protocol):
         self._untaken.clear()
         self._end_half()
         self._room.unread.keeps_up(self)
+        # Its frames know the protocol, which knows them.
+        self._protocol.parser.close()
         if self.transport is not None:
             let_go(self.transport)
             self.transport = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -288,6 +290,31 @@ def test_there_are_so_many_sockets_and_no_more() -> None:
         await producer(sockets)
 
     with_sockets(story, sockets_max=2)
+
+
+def test_what_was_behind_a_socket_waits_for_no_collector() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        sending = await producer(sockets)
+        gc.collect()
+        gc.disable()
+        try:
+            gone = []
+            for _ in range(2):
+                session = await sockets.service.open_consumer(sockets.admitted(), TOPIC, "s", SHARED)
+                peer = await sockets.socket(session)
+                sending.tell(payload="")
+                (message,) = await peer.told()
+                peer.tell(messageId=message["messageId"])
+                gone.append(weakref.ref(session))
+                del session
+                peer.protocol.send_close(1000)
+                peer.flush()
+                await pause(3)
+            assert [one() for one in gone] == [None, None]
+        finally:
+            gc.enable()
+
+    with_sockets(story)
 
 
 def test_failed_openings_leave_nothing() -> None:

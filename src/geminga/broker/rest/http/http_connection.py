@@ -173,7 +173,7 @@ class HttpConnection(H11Protocol):
         """It is gone."""
         self._on_lost(self)
         super().connection_lost(exc)
-        self.app_state.clear()
+        self._forget_request()
         self._end_body()
         self._shared.unread.keeps_up(self)
         # uvicorn lets the timer run if the connection was reset, and the timer knows the connection.
@@ -237,7 +237,7 @@ class HttpConnection(H11Protocol):
         self._unset_keepalive_if_required()
         self._end_body()
         self._shared.unread.keeps_up(self)
-        self.app_state.clear()
+        self._forget_request()
         self.cycle, cycle.on_response = None, _nobody_waits  # type: ignore[assignment]
         cycle.message_event.set()
         # Before the successor, who may hold it.
@@ -246,6 +246,11 @@ class HttpConnection(H11Protocol):
         if early:
             successor.data_received(early)
         return True
+
+    def _forget_request(self) -> None:
+        """Its scope knows the connection, by what it may be taken over with."""
+        self.app_state.clear()
+        self.scope = None  # type: ignore[assignment]
 
     @property
     def is_idle(self) -> bool:
