@@ -84,5 +84,5 @@ def test_what_is_not_there_ends_with_one_sentence(tmp_path: Path) -> None:
         return done.stderr
 
     assert "no server was started" in refused("bin/healthcheck")
-    assert "WebSocket is not built" in refused("bin/pulsar", "websocket")
+    assert "functions are not built" in refused("bin/pulsar", "functions-worker")
     assert "neither brokerServiceURL nor metadataStoreUrl is set" in refused("bin/pulsar", "proxy")
