@@ -83,5 +83,6 @@ def test_what_is_not_there_ends_with_one_sentence(tmp_path: Path) -> None:
         assert done.returncode == 1
         return done.stderr
 
-    assert "neither brokerServiceURL nor metadataStoreUrl is set" in refused("bin/pulsar", "proxy")
     assert "no server was started" in refused("bin/healthcheck")
+    assert "functions are not built" in refused("bin/pulsar", "functions-worker")
+    assert "neither brokerServiceURL nor metadataStoreUrl is set" in refused("bin/pulsar", "proxy")

@@ -80,7 +80,7 @@ def test_the_shell_of_zookeeper_keeps_its_words() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["websocket"], "WebSocket is not built"),
+        (["functions-worker"], "functions are not built"),
         (["proxy", "word"], "expected options, not word"),
         (["zookeeper"], "no ZooKeeper in this image"),
         (["nonsense"], "expected one of autorecovery, bookie, broker"),
