@@ -134,7 +134,7 @@ def test_topics_subscriptions_and_what_is_in_them(admin, broker, namespace) -> N
     assert "not found" in error.value.reason.lower()
     admin.namespace_policies.encryption_required.set(namespace, True)
     assert admin.namespace_policies.encryption_required.get(namespace) is True
-    with pytest.raises(geminga.admin.NotBuiltError, match="filters"):
+    with pytest.raises(geminga.admin.AdminError, match="Entry filter 'f' not found"):
         admin.namespace_policies.entry_filters.set(namespace, {"entryFilterNames": "f"})
 
 

@@ -291,7 +291,7 @@ def test_what_is_missing_is_answered_before_what_is_not_built(lines: Lines) -> N
             for method in row.methods:
                 tried += 1
                 assert lines(method, path, 5 if method in ("PUT", "POST") else None)[0] == 404, f"{method} {path}"
-    assert tried >= 2
+    assert tried
 
 
 def test_what_nobody_has_answers_404_and_what_only_others_do_405(lines: Lines) -> None:
