@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 
 import pulsar
 import pytest
@@ -46,7 +47,7 @@ def test_sockets_of_the_manager_are_served_and_it_hears_of_start_and_stop(tmp_pa
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
     ):
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(30)
+        manager.settimeout(60)
         ports = [sock.getsockname()[1] for sock in (binary, web, another)]
         process = started(
             [sock.fileno() for sock in (binary, web, another)],
@@ -55,10 +56,12 @@ def test_sockets_of_the_manager_are_served_and_it_hears_of_start_and_stop(tmp_pa
         )
         try:
             # Who comes before it serves waits in the kernel, and is served.
-            client = pulsar.Client(f"pulsar://127.0.0.1:{ports[0]}")
-            client.create_producer("early").send(b"x")
-            client.close()
+            early = f"http://127.0.0.1:{ports[1]}/admin/v2/brokers/ready"
+            assert urllib.request.urlopen(early, timeout=60).read() == b"ok"
             assert manager.recv(10_000).startswith(b"READY=1\nSTATUS=Geminga ")
+            client = pulsar.Client(f"pulsar://127.0.0.1:{ports[0]}")
+            client.create_producer("t").send(b"x")
+            client.close()
             process.send_signal(signal.SIGHUP)
             process.send_signal(signal.SIGTERM)
             assert manager.recv(10_000) == b"STOPPING=1\nSTATUS=stopping"
