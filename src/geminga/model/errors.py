@@ -299,8 +299,8 @@ class EntryFilterError(StorageError):
     public_text = "Entry filters of this subscription fail"
     retriable = True
 
-    def __init__(self, text: str, retry_ms: int) -> None:
-        """``retry_ms``: how long to wait before they are asked again."""
+    def __init__(self, text: str, retry_ms: int = 0) -> None:
+        """``retry_ms``: how long to wait before they are asked again; 0: who asked knows."""
         super().__init__(text)
         self.retry_ms = retry_ms
 

@@ -165,13 +165,13 @@ def _metrics_asking(route: Route) -> Route:
 
 
 def _asking(route: Route, action: Action) -> Route:
-    handler = route.endpoint
+    handler, asks_again = route.endpoint, partial(require, action=action)
 
     @wraps(handler)
     async def serve(request: Request) -> Response:
         await require(request, action)
-        #: For answers that last: whether who asks may still have them.
-        request.state.asks_again = partial(require, request, action)
+        #: For answers that last: whether who asks may still have them. Without the request, which has this state.
+        request.state.asks_again = asks_again
         answer: Response = await handler(request)
         return answer
 

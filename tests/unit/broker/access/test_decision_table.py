@@ -387,6 +387,7 @@ POST /topics/{t}/subscriptions/{s}/consumers/{consumer}/receive
 OF_GRANTED = """
 GET /admin/v2/non-persistent/{n}/{bundle}
 GET /admin/v2/namespaces/{n}/bundles
+GET /admin/v2/namespaces/{n}/leftTopics
 GET /admin/v2/namespaces/{n}/topics
 GET /admin/v2/{d}/{n}
 GET /admin/v2/{d}/{n}/partitioned

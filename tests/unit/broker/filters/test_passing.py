@@ -35,7 +35,7 @@ class Topic:
         self.limits = NO_LIMITS
         self.hides = ()
         self.subscriptions = {}
-        self.services = SimpleNamespace(runtime=runtime, config=BrokerConfig(**config))
+        self.services = SimpleNamespace(runtime=runtime, config=BrokerConfig(**config), consumer_kind=None)
         self.processes = SimulatedProcesses({"f": lambda entry: VERDICTS[entry.key[0]]})
         self.pool = FilterPool(self.services.config, self.processes, runtime.clock.monotonic, self)
         self.filters = TopicFilters(("f",), self.pool)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import h11
@@ -167,7 +169,8 @@ class HttpConnection(H11Protocol):
             certificate = peer_certificate(transport)
             if certificate is not None:
                 self.app_state[CERTIFICATE_IN_STATE] = certificate
-        self.app_state[TAKE_OVER_IN_STATE] = self.take_over
+        # Each request's scope has a copy of this state, and lives as long as somebody answers it.
+        self.app_state[TAKE_OVER_IN_STATE] = partial(_take_over, weakref.ref(self))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
@@ -331,6 +334,14 @@ class HttpConnection(H11Protocol):
         if state is h11.IDLE and (not self._answered or self.conn.trailing_data[0]):
             return RequestPhase.HEAD
         return RequestPhase.OTHER
+
+
+def _take_over(
+    connection: weakref.ref[HttpConnection], make: Callable[[Callable[[Successor], None]], asyncio.Protocol]
+) -> bool:
+    """See :data:`TakesOver`; a connection that is gone is not kept by its requests."""
+    found = connection()
+    return found is not None and found.take_over(make)
 
 
 def _nobody_waits() -> None:

@@ -221,7 +221,7 @@ class _Tail(Response):
 
     async def _may_go_on(self, send: Send) -> bool:
         try:
-            await self._request.state.asks_again()
+            await self._request.state.asks_again(self._request)
         except GemingaError as error:
             await self._write(send, event({"reason": error.told}, kind="end"))
             return False
