@@ -312,7 +312,11 @@ class SocketService:
         if self._members:
             self._emptied = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._emptied], timeout=CLOSE_S_MAX)
-        await self._clients.close()
+        try:
+            async with asyncio.timeout(CLOSE_S_MAX):
+                await self._clients.close()
+        except TimeoutError:
+            _log.warning("clients of sockets did not close within %g s", CLOSE_S_MAX)
 
     # ---- what is told of them
 

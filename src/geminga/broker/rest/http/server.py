@@ -28,7 +28,7 @@ from geminga.broker.rest.calls.core.timeouts import (
     RequestTimeouts,
     TimeoutLimits,
 )
-from geminga.runtime import SparseWarnings, get_logger, spawn
+from geminga.runtime import SparseWarnings, get_logger, next_turn, spawn, wait_ms
 from geminga.runtime.frame_room import FrameRoom
 from geminga.runtime.ports import Listener, Runtime, ServerTls
 
@@ -51,6 +51,9 @@ UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
 KEEP_ALIVE_S: Final = 75
 #: Seconds that requests under way have to finish at a stop, and then to end after they were cancelled.
 REQUEST_GRACE_S: Final = 0.5
+#: Seconds that the peer of a connection that speaks another protocol has to let go at the end; ms between two looks.
+SUCCESSOR_GRACE_S: Final = 1.0
+SUCCESSOR_LOOK_MS: Final = 20
 #: Bytes that a connection may send before the software is loaded; it is paused before, so this is a safeguard.
 EARLY_BYTES_MAX: Final = 256 * 1024
 #: Seconds between two looks at how long each connection takes; fewer where a limit is short.
@@ -198,8 +201,7 @@ class HttpServer:
         for connection in tuple(state.connections):
             # Finishes the request under way, closes an idle connection.
             connection.shutdown()
-        for successor in tuple(self._successors):
-            successor.shutdown()
+        await self._end_successors()
         for is_last in (False, True):
             tasks = tuple(state.tasks)
             if not tasks:
@@ -209,6 +211,19 @@ class HttpServer:
                 for task in tasks:
                     task.cancel()
             await asyncio.wait(tasks, timeout=REQUEST_GRACE_S)
+
+    async def _end_successors(self) -> None:
+        """Tell them, and cut whose peer does not let go in a moment: none may outlive the loop."""
+        for successor in tuple(self._successors):
+            successor.shutdown()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + SUCCESSOR_GRACE_S
+        while self._successors and loop.time() < until_s:
+            await wait_ms(SUCCESSOR_LOOK_MS)
+        for successor in tuple(self._successors):
+            if successor.transport is not None:
+                successor.transport.abort()
+        await next_turn()
 
     def _protocol(self) -> asyncio.Protocol:
         if not self._has_room():
