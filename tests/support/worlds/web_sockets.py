@@ -13,7 +13,7 @@ from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
 from geminga.broker.peers.links import PLAIN
-from geminga.broker.websocket.clients import Caller, SocketClients
+from geminga.broker.websocket.clients import SocketClients, SocketOwner
 from geminga.broker.websocket.own_network import PipeTransport
 from geminga.broker.websocket.service import Admitted, AskAgain, ServiceLimits, SocketService
 from geminga.broker.websocket.sessions import SocketSession
@@ -155,7 +155,7 @@ class SocketWorld:
     def admitted(
         self, role: str = "", *, until_s: float | None = None, ask_again: AskAgain | None = None, **caller: Any
     ) -> Admitted:
-        who = Caller(f"Bearer {role}" if role else "", **caller)
+        who = SocketOwner(f"Bearer {role}" if role else "", **caller)
         return Admitted(who, "127.0.0.1:1", until_s, ask_again)
 
     async def socket(self, session: SocketSession) -> Peer:
