@@ -16,7 +16,6 @@ DEFECTS: Final = (
     "what a transaction took back is there in the other cluster",
     "a message goes where its sender did not want it",
     "the cursor goes past what was not answered for: it is lost when the link ends",
-    "what is passed over behind the last that is sent stays a backlog",
     "what was to be sent to a cluster that is away is lost",
     "each change of a policy throws away what was not copied yet",
     "a cluster that was taken out is copied to on",
