@@ -56,6 +56,10 @@ _NUMBERS: Final = struct.Struct(">qqqqq")
 _Row: TypeAlias = tuple[bytes, int, int, int, int, int, int]
 
 
+#: SQLite's name of what is no file.
+IN_MEMORY: Final = ":memory:"
+
+
 class SqliteTree:
     """One connection. Open one to write and, after it, others that only read."""
 
@@ -68,7 +72,7 @@ class SqliteTree:
         #: Sessions that may write.
         self._alive: set[int] = set()
         try:
-            if not read_only:
+            if not read_only and path != IN_MEMORY:
                 # SQLite would let others read it; its log and its index get the mode of the file.
                 create_private(path)
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
