@@ -460,7 +460,7 @@ class TopicNotServedError(UnavailableError):
 class TopicMovedError(UnavailableError):
     """The topic is in another cluster now, whose clients come to these addresses."""
 
-    def __init__(self, text: str, url: str, url_tls: str) -> None:
+    def __init__(self, text: str = "", url: str = "", url_tls: str = "") -> None:
         """``url``, ``url_tls``: of the other cluster's brokers, without and with TLS; empty: there is none."""
         super().__init__(text)
         self.url = url
