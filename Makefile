@@ -40,7 +40,7 @@ ROUNDS ?= 50
 BOOKIES ?= 5
 BROKERS ?=
 ZOOKEEPERS ?=
-WORKERS ?= 5
+WORKERS ?= 4
 MUTATED_FRAMES ?= 100000
 PROPERTY_EXAMPLES ?= 200
 FUZZ_SECONDS ?= 60
@@ -113,7 +113,7 @@ $(SPARK_EXTRAS): $(STAMP) tools/spark-extras.lock
 
 spark-extras: $(SPARK_EXTRAS) ## build/spark-extras, for the tests of docs/spark-day-one.md: pandas, and what Spark Connect needs
 
-test: $(STAMP) $(CLASSES) ## everything but the long tests, five at a time (WORKERS=0: one after the other)
+test: $(STAMP) $(CLASSES) ## everything but the long tests, four at a time (WORKERS=0: one after the other)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
 
 test-ledger: export PYTHONPATH := tests
