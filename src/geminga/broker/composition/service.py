@@ -574,7 +574,10 @@ class Broker:
 
         steps = self.admin_steps()
         for topic in list(self.topics.values()):
-            await steps.next()
+            try:
+                await steps.next()
+            except UnavailableError:
+                return  # the broker stops: nobody is served by these settings any more
             if isinstance(topic, PersistentTopic):
                 for subscription in list(topic.subscriptions.values()):
                     subscription.settings_changed()
