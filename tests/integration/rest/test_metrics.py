@@ -72,6 +72,7 @@ def test_metrics_tell_how_long_and_how_large_what_was_published_is(rest: Rest, n
     producer = client.create_producer(topic, batching_enabled=False)
     for size in (10, 10, 700, 3000, 20_000):
         producer.send(b"x" * size)
+    rest.get("proxy-stats/stats")  # those of WebSockets are there, too
     page = samples(rest.get("/metrics").body.decode())
     told = {sample.name: sample.value for sample in page if sample.labels.get("topic") == topic}
     sizes = {

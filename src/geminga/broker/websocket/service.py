@@ -57,6 +57,16 @@ INTERVAL_S: Final = 60.0
 #: Seconds that closing waits for what sockets had behind them.
 CLOSE_S_MAX: Final = 5.0
 
+#: Metrics, and of which counts of namespaces they are sums.
+_COUNTED: Final = {
+    "geminga_websocket_messages_in_total": "messages_in",
+    "geminga_websocket_bytes_in_total": "bytes_in",
+    "geminga_websocket_messages_out_total": "messages_out",
+    "geminga_websocket_bytes_out_total": "bytes_out",
+    "geminga_websocket_acknowledged_total": "acknowledged",
+    "geminga_websocket_messages_refused_total": "messages_refused",
+}
+
 #: Raises GemingaError where a right is gone.
 AskAgain = Callable[[], Coroutine[Any, Any, None]]
 
@@ -336,7 +346,7 @@ class SocketService:
             "geminga_websocket_waiting_producers": self._published.waiting_count,
         }
         every = list(self._counts.values())
-        for name in ("messages_in", "bytes_in", "messages_out", "bytes_out", "acknowledged", "messages_refused"):
-            found[f"geminga_websocket_{name}_total"] = sum(getattr(one, name) for one in every)
+        for name, field in _COUNTED.items():
+            found[name] = sum(getattr(one, field) for one in every)
         found["geminga_websocket_publish_seconds_total"] = sum(one.latency_sum_s for one in every)
         return found
