@@ -162,6 +162,7 @@ def test_transactions_of_several_brokers_are_whole_or_not_there(tmp_path: Path) 
             thread = threading.Thread(target=commit_on)
             thread.start()
             try:
+                until(lambda: committed, "a transaction is committed")
                 said = [done("create", str(tmp_path / "copy"), "--admin-url", url) for url in urls]
             finally:
                 end.set()
