@@ -118,6 +118,7 @@ FLOORS: Final = (
     "app.servers",
     "app.handles",
     "app.console",
+    "app.console.reading",
     "app.commands",
     "app.administration",
     "app.proxy",

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-_ID: Final = re.compile(r"([0-9]{1,19}):([0-9]{1,19})(?::-?[0-9]{1,9}){0,2}")
+#: As the console and ``geminga messages`` write it, as Pulsar's clients do with a partition, and in brackets.
+_ID: Final = re.compile(r"\(?([0-9]{1,19})[:,]([0-9]{1,19})(?:[:,](-?[0-9]{1,9}))?(?:[:,](-?[0-9]{1,9}))?\)?")
 
 
 class LogPiece(NamedTuple):
@@ -48,12 +49,25 @@ def ledgers_of(internal: Mapping[str, Any]) -> list[LogPiece]:
     return found
 
 
-def place_of(text: str) -> Place:
-    """``LEDGER:ENTRY``; a partition or an index of a batch behind it does not matter. Raises PlaceError."""
-    found = _ID.fullmatch(text.strip())
+class Start(NamedTuple):
+    """A message to begin with."""
+
+    place: Place
+    #: In a batch; -1: the first that is looked at.
+    batch_index: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.batch_index}" if self.batch_index >= 0 else str(self.place)
+
+
+def start_of(text: str) -> Start:
+    """``LEDGER:ENTRY[:INDEX]``, or ``LEDGER:ENTRY:PARTITION:INDEX`` as clients write it. Raises PlaceError."""
+    found = _ID.fullmatch("".join(text.split()))
     if found is None:
-        raise PlaceError(f"{text[:40]!r} is no message id: expected LEDGER:ENTRY, such as 12:3")
-    return Place(int(found[1]), int(found[2]))
+        expected = "LEDGER:ENTRY, or LEDGER:ENTRY:INDEX in a batch, such as 12:3"
+        raise PlaceError(f"{text[:40]!r} is no message id: expected {expected}")
+    index = found[4] if found[4] is not None else found[3]
+    return Start(Place(int(found[1]), int(found[2])), -1 if index is None else int(index))
 
 
 def places(ledgers: Sequence[LogPiece], start: Place | None, *, newest_first: bool) -> Iterator[Place]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.console.core.positions import LogPiece, Place, PlaceError, ledgers_of, place_of, places
+from geminga.app.console.core.positions import LogPiece, Place, PlaceError, Start, ledgers_of, places, start_of
 
 LOGS = st.lists(st.integers(0, 6), max_size=5).map(
     lambda sizes: [LogPiece(10 + 3 * number, size) for number, size in enumerate(sizes)]
@@ -34,12 +34,17 @@ def test_ledger_that_is_written_to_has_what_is_told_beside_it() -> None:
     assert ledgers_of({}) == []
 
 
-@pytest.mark.parametrize("text", ["3:7", " 3:7 ", "3:7:-1", "3:7:0", "3:7:2:5"])
-def test_message_id_is_a_place(text: str) -> None:
-    assert place_of(text) == Place(3, 7)
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [("3:7", -1), (" 3:7 ", -1), ("3:7:-1", -1), ("3:7:2", 2), ("3:7:2:5", 5), ("3:7:-1:0", 0), ("(3, 7, -1, 4)", 4)],
+)
+def test_message_id_is_read_as_it_is_written_anywhere(text: str, index: int) -> None:
+    found = start_of(text)
+    assert found == Start(Place(3, 7), index)
+    assert start_of(str(found)) == found
 
 
 @pytest.mark.parametrize("text", ["", "3", "3:x", "-1:-1", "3:7:1:1:1", "9" * 20 + ":1"])
 def test_what_is_no_message_id_says_what_is(text: str) -> None:
     with pytest.raises(PlaceError, match="expected LEDGER:ENTRY"):
-        place_of(text)
+        start_of(text)
