@@ -14,7 +14,7 @@ from geminga.admin.errors import AdminError, NotFoundError
 from geminga.app.console.core.entries import ViewedMessage, messages_of
 from geminga.app.console.core.positions import EARLIEST, LATEST, Place, Start, ledgers_of, places, start_of
 from geminga.app.console.core.values import Reading, Value
-from geminga.app.console.core.wanted import Sought
+from geminga.app.console.core.sought import Sought
 
 if TYPE_CHECKING:
     from geminga.admin import AdminClient

@@ -9,7 +9,7 @@ import pytest
 
 from geminga.admin import AdminClient
 from geminga.admin.errors import NotFoundError
-from geminga.app.console.core.wanted import Sought
+from geminga.app.console.core.sought import Sought
 from geminga.app.console.reading import browsing
 from geminga.app.console.reading.browsing import BrowsedPage, Request, browse, one_message, partitions_of
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from geminga.app.console.core.entries import ViewedMessage
@@ -13,7 +13,7 @@ CHARACTERS_MAX: Final = 500
 PROPERTIES_MAX: Final = 10
 
 
-class WantedError(ValueError):
+class SoughtError(ValueError):
     """A field of the form that is not understood; the text says what was expected."""
 
 
@@ -49,36 +49,37 @@ class Sought(NamedTuple):
         return not self.text or self.text.casefold() in value.casefold()
 
 
-def wanted_of(query: Mapping[str, str]) -> Sought:
+def sought_of(query: Mapping[str, str]) -> Sought:
     """By a form: ``key``, ``property`` (``name=value``, one a line), ``text``, ``since``, ``until``.
 
-    Raises WantedError, MomentError.
+    Raises SoughtError, MomentError.
     """
     for name in ("key", "property", "text", "since", "until"):
         if len(query.get(name, "")) > CHARACTERS_MAX:
-            raise WantedError(f"{name} has more than {CHARACTERS_MAX} characters")
-    lines = [line.strip() for line in query.get("property", "").splitlines() if line.strip()]
+            raise SoughtError(f"{name} has more than {CHARACTERS_MAX} characters")
     since, until = query.get("since", "").strip(), query.get("until", "").strip()
     found = Sought(
         query.get("key", ""),
-        _properties(lines),
+        properties_of(query.get("property", "")),
         query.get("text", ""),
         milliseconds_of(since) if since else 0,
         milliseconds_of(until) if until else 0,
     )
     if found.since_ms and found.until_ms and found.since_ms >= found.until_ms:
-        raise WantedError("nothing is published from a time on and before an earlier one: since must be before until")
+        raise SoughtError("nothing is published from a time on and before an earlier one: since must be before until")
     return found
 
 
-def _properties(lines: Sequence[str]) -> dict[str, str]:
+def properties_of(text: str) -> dict[str, str]:
+    """``name=value``, one a line. Raises SoughtError."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > PROPERTIES_MAX:
-        raise WantedError(f"{len(lines)} properties; at most {PROPERTIES_MAX} are looked for")
+        raise SoughtError(f"{len(lines)} properties; at most {PROPERTIES_MAX} are taken")
     found = {}
     for line in lines:
         name, equals, value = line.partition("=")
         if not equals or not name:
-            raise WantedError(f"{line!r} is no property: expected name=value")
+            raise SoughtError(f"{line!r} is no property: expected name=value")
         found[name] = value
     return found
 

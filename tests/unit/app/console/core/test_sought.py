@@ -6,7 +6,7 @@ import pytest
 
 from geminga.app.console.core.entries import ViewedMessage
 from geminga.app.console.core.moments import MomentError
-from geminga.app.console.core.wanted import PROPERTIES_MAX, Sought, WantedError, wanted_of
+from geminga.app.console.core.sought import PROPERTIES_MAX, Sought, SoughtError, sought_of
 
 MESSAGE = ViewedMessage("3:7", b"", "k", properties={"a": "1", "b": "2"}, publish_time="1970-01-01T00:00:05Z")
 
@@ -26,7 +26,7 @@ MESSAGE = ViewedMessage("3:7", b"", "k", properties={"a": "1", "b": "2"}, publis
     ],
 )
 def test_all_that_is_given_must_hold(query: dict[str, str], is_wanted: bool) -> None:
-    assert wanted_of(query).may_be(MESSAGE) is is_wanted
+    assert sought_of(query).may_be(MESSAGE) is is_wanted
 
 
 def test_key_of_bytes_is_compared_as_it_is_shown() -> None:
@@ -53,10 +53,10 @@ def test_text_is_found_whatever_its_case() -> None:
     ],
 )
 def test_form_that_is_not_understood_says_what_was_expected(query: dict[str, str], words: str) -> None:
-    with pytest.raises(WantedError, match=words):
-        wanted_of(query)
+    with pytest.raises(SoughtError, match=words):
+        sought_of(query)
 
 
 def test_time_that_is_none_says_so() -> None:
     with pytest.raises(MomentError):
-        wanted_of({"since": "soon"})
+        sought_of({"since": "soon"})
