@@ -114,9 +114,13 @@ FLOORS: Final = (
     "app.lifecycle",
     "app.storage",
     "app.local",
+    "app.handles",
+    "app.console",
+    "app.console.acts",
+    "app.console.pages",
+    "app.console.serving",
     "app.servers.web",
     "app.servers",
-    "app.handles",
     "app.commands",
     "app.administration",
     "app.proxy",
@@ -127,6 +131,7 @@ FLOORS: Final = (
 PURE: Final = frozenset(
     [
         "app.configuration.core",
+        "app.console.core",
         "app.container.core",
         "app.handles.core",
         "app.lifecycle.core",
