@@ -20,8 +20,8 @@ async def compact_question(view: View) -> Question:
         behind = behind + found if behind is not None and found is not None else None
     much = "" if behind is None else f" {plural(behind, 'entry', 'entries')} not compacted."
     return Question(
-        f"Compact {chosen.whole}: readers of compacted messages get the newest message of each key alone.{much} Nothing "
-        "is taken from subscriptions, and it goes on in the background.",
+        f"Compact {chosen.whole}: readers of compacted messages get the newest message of each key alone.{much} "
+        "Nothing is taken from subscriptions, and it goes on in the background.",
         button="Compact",
         chosen={"topic": chosen.whole},
         is_harmless=True,

@@ -42,7 +42,9 @@ async def publish_question(view: View) -> Question:
         f"Publish one message to {topic}. {none if version is None else by}",
         fields=(
             Field("key", "Key", view.given("key"), is_required=False),
-            Field("properties", "Properties", view.given("properties"), "textarea", (), "name=value, one a line.", False),
+            Field(
+                "properties", "Properties", view.given("properties"), "textarea", (), "name=value, one a line.", False
+            ),
             Field("value", "Value", view.given("value"), "textarea", is_required=False),
             Field("encoding", "The value is typed as", "text", "select", (("text", "text"), ("base64", "base64"))),
         ),
@@ -66,7 +68,9 @@ async def publish(view: View) -> Done:
     answer = await view.admin.messages.publish(topic, {"messages": [message], "producerName": "console", **schema})
     result = answer["messagePublishResults"][0]
     if result.get("errorCode"):
-        raise Refusal(f"It was not stored: {str(result.get('errorMsg') or 'the broker does not say why').rstrip('.')}.", 409)
+        raise Refusal(
+            f"It was not stored: {str(result.get('errorMsg') or 'the broker does not say why').rstrip('.')}.", 409
+        )
     return Done(f"Message {result['messageId']} is stored.", _stored(topic, str(result["messageId"])))
 
 
@@ -129,7 +133,9 @@ async def redrive(view: View) -> Done:
     async with view.client() as client:
         is_exact = await has_transactions(client)
         if not is_exact and not view.given("at_least_once"):
-            raise Refusal("The cluster has no transactions: say that a letter may be sent back twice, and try again.", 409)
+            raise Refusal(
+                "The cluster has no transactions: say that a letter may be sent back twice, and try again.", 409
+            )
         done = await send_back(client, topic, is_exact=is_exact, quiet_ms=QUIET_MS, most=most)
     refused = f", {plural(done.refused, 'letter')} to {topic}-refused" if done.refused else ""
     return Done(f"{plural(done.sent, 'letter')} sent back{refused}.", address("/dead-letters/topic", topic=topic))

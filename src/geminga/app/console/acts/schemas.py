@@ -10,7 +10,18 @@ from geminga.app.console.reading.choosing import topic_named
 from geminga.app.console.tables import Act, Done, Field, Question, Refusal, View
 
 #: That can be typed.
-TYPES: Final = ("AVRO", "JSON", "PROTOBUF", "PROTOBUF_NATIVE", "KEY_VALUE", "STRING", "INT32", "INT64", "DOUBLE", "BOOLEAN")
+TYPES: Final = (
+    "AVRO",
+    "JSON",
+    "PROTOBUF",
+    "PROTOBUF_NATIVE",
+    "KEY_VALUE",
+    "STRING",
+    "INT32",
+    "INT64",
+    "DOUBLE",
+    "BOOLEAN",
+)
 
 
 async def check_question(view: View) -> Question:

@@ -11,7 +11,7 @@ from geminga.app.console.core.sought import sought_of
 from geminga.app.console.reading.browsing import SHOWN, SHOWN_MAX, Request, browse, one_message
 from geminga.app.console.reading.choosing import chosen_topic, topic_named
 from geminga.app.console.reading.deliveries import deliveries_of
-from geminga.app.console.tables import Page, Rendered, View
+from geminga.app.console.tables import Attached, Page, Rendered, View
 
 #: Fields of the form that stay from one page to the next; ``start`` and ``at`` begin another one.
 _KEPT: Final = ("order", "key", "property", "text", "since", "until", "shown")
@@ -65,4 +65,15 @@ async def message(view: View) -> Rendered:
     return Rendered("message.html", {"topic": topic, "message": found, "value": value, "deliveries": deliveries})
 
 
-PAGES: Final = (Page("/messages", messages, section="Messages"), Page("/message", message))
+async def download(view: View) -> Attached:
+    """The bytes of a value, all of them."""
+    topic, message_id = str(topic_named(view.wanted("topic"))), view.wanted("id")
+    found, _ = await one_message(view.admin, topic, message_id)
+    return Attached(f"{found.id.replace(':', '-')}.bin", found.payload or b"")
+
+
+PAGES: Final = (
+    Page("/messages", messages, section="Messages"),
+    Page("/message", message),
+    Page("/message/download", download),
+)

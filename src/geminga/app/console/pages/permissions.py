@@ -20,9 +20,7 @@ async def permissions(view: View) -> Rendered:
     elif namespace and namespace.count("/") != 1:
         raise Refusal(f"A namespace is tenant/namespace, not “{namespace[:100]}”.")
     rights = await rights_of(view.admin, namespace, topic) if namespace else None
-    return Rendered(
-        "permissions.html", {"namespace": namespace, "topic": topic, "rights": rights, "actions": ACTIONS}
-    )
+    return Rendered("permissions.html", {"namespace": namespace, "topic": topic, "rights": rights, "actions": ACTIONS})
 
 
 PAGES: Final = (Page("/permissions", permissions, section="Permissions"),)

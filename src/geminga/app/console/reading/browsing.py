@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.admin.errors import AdminError, NotFoundError
 from geminga.app.console.core.entries import ViewedMessage, messages_of
 from geminga.app.console.core.positions import EARLIEST, LATEST, Place, Start, ledgers_of, places, start_of
-from geminga.app.console.core.values import Reading, Value
 from geminga.app.console.core.sought import Sought
+from geminga.app.console.core.values import Reading, Value
 
 if TYPE_CHECKING:
     from geminga.admin import AdminClient

@@ -1,0 +1,1 @@
+// Live refresh, plots and help for the keyboard; every page works without.
