@@ -8,7 +8,7 @@ from geminga.app.console.core.addresses import address
 from geminga.app.console.core.moments import milliseconds_of
 from geminga.app.console.core.positions import start_of
 from geminga.app.console.core.sought import sought_of
-from geminga.app.console.reading.browsing import SHOWN, SHOWN_MAX, Request, browse, one_message
+from geminga.app.console.reading.browsing import SHOWN, SHOWN_MAX, Browsing, browse, one_message
 from geminga.app.console.reading.choosing import chosen_topic, topic_named
 from geminga.app.console.reading.deliveries import deliveries_of
 from geminga.app.console.tables import Attached, Page, Rendered, View
@@ -26,7 +26,7 @@ async def messages(view: View) -> Rendered:
     if not name:
         return Rendered("messages.html", values)
     chosen = await chosen_topic(view.admin, name)
-    request = Request(
+    request = Browsing(
         chosen.shown,
         form["start"],
         milliseconds_of(form["at"]) if form["at"] else 0,

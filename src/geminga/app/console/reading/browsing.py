@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.admin.errors import AdminError, NotFoundError
 from geminga.app.console.core.entries import ViewedMessage, messages_of
-from geminga.app.console.core.positions import EARLIEST, LATEST, Place, Start, ledgers_of, places, start_of
+from geminga.app.console.core.positions import EARLIEST, LATEST, Place, StartPlace, ledgers_of, places, start_of
 from geminga.app.console.core.sought import Sought
 from geminga.app.console.core.values import Reading, Value
 
@@ -50,7 +50,7 @@ class BrowsedPage(NamedTuple):
     gone: int
 
 
-class Request(NamedTuple):
+class Browsing(NamedTuple):
     """What a visitor asked to see."""
 
     topic: str
@@ -63,7 +63,7 @@ class Request(NamedTuple):
     shown: int = SHOWN
 
 
-async def browse(admin: AdminClient, request: Request) -> BrowsedPage:
+async def browse(admin: AdminClient, request: Browsing) -> BrowsedPage:
     """A topic without partitions, or one partition. Raises AdminError, PlaceError for a message id that is none."""
     start = await _start_of(admin, request)
     internal = await admin.topics.internal_stats(request.topic)
@@ -73,24 +73,24 @@ async def browse(admin: AdminClient, request: Request) -> BrowsedPage:
     return BrowsedPage(page.found, page.looked_at, page.further, page.markers, page.gone)
 
 
-async def _start_of(admin: AdminClient, request: Request) -> Start | None:
+async def _start_of(admin: AdminClient, request: Browsing) -> StartPlace | None:
     if request.start_ms:
         found = await admin.messages.message_id_at(request.topic, request.start_ms)
-        return Start(Place(int(found["ledgerId"]), int(found["entryId"])))
+        return StartPlace(Place(int(found["ledgerId"]), int(found["entryId"])))
     if request.start in ("", LATEST if request.newest_first else EARLIEST):
         return None
     if request.start == EARLIEST:
-        return Start(Place(0, 0))
+        return StartPlace(Place(0, 0))
     if request.start == LATEST:
         last = await admin.messages.last_message_id(request.topic)
-        return Start(Place(max(int(last["ledgerId"]), 0), max(int(last["entryId"]), 0)))
+        return StartPlace(Place(max(int(last["ledgerId"]), 0), max(int(last["entryId"]), 0)))
     return start_of(request.start)
 
 
 class _Page:
     """One that is being filled."""
 
-    def __init__(self, admin: AdminClient, request: Request, start: Start | None) -> None:
+    def __init__(self, admin: AdminClient, request: Browsing, start: StartPlace | None) -> None:
         self.found: list[BrowsedMessage] = []
         self.looked_at = self.markers = self.gone = 0
         self.further = ""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from geminga.admin import AdminClient
 
 #: Brokers of which one page asks what they serve, and how many at a time.
-BROKERS_MAX: Final = 50
+BROKERS_TOLD_MAX: Final = 50
 TOGETHER: Final = 4
 #: Seconds for a broker of several to answer: one that is gone does not hold the page.
 PATIENCE_S: Final = 2.0
@@ -76,7 +76,7 @@ async def cluster_of(admin: AdminClient) -> ClusterView:
         _seen(admin.clusters.list(), "the clusters", unseen),
     )
     cluster = clusters[0] if clusters else "standalone"
-    bundles = await _bundles(admin, cluster, sorted(names or ())[:BROKERS_MAX])
+    bundles = await _bundles(admin, cluster, sorted(names or ())[:BROKERS_TOLD_MAX])
     return ClusterView(
         health,
         load_view(report) if report is not None else None,

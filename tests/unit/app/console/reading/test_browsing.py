@@ -11,7 +11,7 @@ from geminga.admin import AdminClient
 from geminga.admin.errors import NotFoundError
 from geminga.app.console.core.sought import Sought
 from geminga.app.console.reading import browsing
-from geminga.app.console.reading.browsing import BrowsedPage, Request, browse, one_message, partitions_of
+from geminga.app.console.reading.browsing import BrowsedPage, Browsing, browse, one_message, partitions_of
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
 from support.clusters.transacting import Transacting
@@ -35,7 +35,7 @@ class Shelf:
         await self.publish(encode_batch(payloads, 0), num_messages_in_batch=len(payloads))
 
     async def page(self, **request: Any) -> BrowsedPage:
-        return await browse(self.admin, Request(TOPIC, **request))
+        return await browse(self.admin, Browsing(TOPIC, **request))
 
     async def all_pages(self, **request: Any) -> list[str]:
         """Values of all, following the links."""

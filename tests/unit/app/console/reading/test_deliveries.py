@@ -10,7 +10,7 @@ from geminga.admin import AdminClient
 from geminga.admin.errors import NotFoundError
 from geminga.app.console.core.delivery import Standing
 from geminga.app.console.core.positions import start_of
-from geminga.app.console.reading.browsing import Request, browse
+from geminga.app.console.reading.browsing import Browsing, browse
 from geminga.app.console.reading.deliveries import Deliveries, deliveries_of
 from geminga.app.handles.core.causes import Cause
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -40,7 +40,7 @@ class Desk:
     async def told(self, newest: int = 0, subscription: str = "") -> Deliveries:
         """About the message that is so many before the newest one."""
         await seconds(1)
-        page = await browse(self.admin, Request(TOPIC))
+        page = await browse(self.admin, Browsing(TOPIC))
         message = page.messages[newest].message
         now_ms = self.world.runtime.clock.wall_ms()
         start = start_of(message.id)
