@@ -117,6 +117,7 @@ FLOORS: Final = (
     "app.servers.web",
     "app.servers",
     "app.handles",
+    "app.console",
     "app.commands",
     "app.administration",
     "app.proxy",
@@ -127,6 +128,7 @@ FLOORS: Final = (
 PURE: Final = frozenset(
     [
         "app.configuration.core",
+        "app.console.core",
         "app.container.core",
         "app.handles.core",
         "app.lifecycle.core",
