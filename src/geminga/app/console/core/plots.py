@@ -75,7 +75,7 @@ def sparkline(values: Sequence[float], *, title: str, width: int = 96, height: i
 def line_plot(
     series: Sequence[Series], *, title: str, unit: str, now_ms: int, span_ms: int, gap_ms: int = 30_000
 ) -> Svg:
-    """One line for each of ``series``, as many as :data:`LINES`, over the last ``span_ms`` milliseconds, with labelled axes.
+    """One line for each of ``series``, as many as :data:`LINES`, over the last ``span_ms``, with labelled axes.
 
     ``unit`` is what the values are ("messages/s"). Points more than ``gap_ms`` apart are not joined: nobody looked
     in between.
