@@ -104,14 +104,14 @@ def all_at_once(process: StandaloneProcess, path: str, visitors: int) -> Counter
     return codes
 
 
-def bare_posts(web_url: str, paths: Sequence[str], token: str = "", headers: dict[str, str] | None = None) -> list[str]:
+def bare_posts(web_url: str, paths: Sequence[str], headers: dict[str, str]) -> list[str]:
     """POST to each act without what its question gave: what was not refused, a line each."""
     found = []
     for path in paths:
         for body in ({}, {"token": "guessed", "really": "yes", "count": "1000000"}):
             request = urllib.request.Request(web_url + path, data=urlencode(body).encode(), method="POST")
             request.add_header("Content-Type", "application/x-www-form-urlencoded")
-            for name, value in (headers or {}).items():
+            for name, value in headers.items():
                 request.add_header(name, value)
             try:
                 with _OPENER.open(request, timeout=30) as answer:
@@ -165,12 +165,15 @@ def owner_of(process: StandaloneProcess, topic: str) -> str:
     return str(found["httpUrl"])
 
 
-def kill_owner(process: StandaloneProcess, topic: str) -> str:
-    """kill -9 the broker process that serves ``topic``; the address of the other one."""
-    owner = owner_of(process, topic)
+def other_of(process: StandaloneProcess, owner: str) -> str:
+    """The address of the broker process that is not ``owner``."""
     brokers = [f"http://{one}" for one in json.loads(process.request("GET", "/admin/v2/brokers"))]
     (other,) = [one for one in brokers if one != owner]
+    return other
+
+
+def kill_owner(process: StandaloneProcess, owner: str) -> None:
+    """kill -9 the broker process at ``owner``."""
     port = urlsplit(owner).port
     (pid,) = [pid for pid in children_of(process.pid) if port in listening(pid)]
     os.kill(pid, signal.SIGKILL)
-    return other
