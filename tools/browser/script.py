@@ -16,7 +16,7 @@ _SCRIPT = ROOT / "src" / "geminga" / "app" / "console" / "static" / "console.js"
 _PAGE = """<!doctype html><html lang="en"><title>t</title><body>
 <nav><a href="/console/topics" data-key="t">Topics</a></nav>
 <main><form><input type="search" id="q"></form>
-<div data-live="rates">{part}</div>
+<div data-part="rates">{part}</div>
 <form method="post" action="/console/acts/x"><button id="act">Do it</button></form></main>
 <p data-live-state hidden></p><button data-keys-help hidden>Keys</button>
 <script type="module" src="/console/static/console.js"></script>"""
@@ -73,7 +73,7 @@ def _refreshes(served: Served) -> None:
     page = served.page
     served.open()
     page.locator("details summary").click()
-    page.locator("[data-live] a").focus()
+    page.locator("[data-part] a").focus()
     served.pass_s(5, 1)
     assert page.locator("#count").text_content() == "1"
     assert page.locator("details[open]").count() == 1, "an open part is open after a refresh"

@@ -1,6 +1,6 @@
 // The console's script. Every page works without it; it adds three things:
 //
-//   - parts marked data-live="NAME" are asked for again every few seconds (the same page with ?part=NAME, which
+//   - parts marked data-part="NAME" are asked for again every few seconds (the same page with ?part=NAME, which
 //     answers the part's inside) and put in place where they changed. Not while the page is hidden, not while the
 //     visitor has typed into the part; ever more slowly while the server does not answer.
 //   - "/" goes to the search field, "?" shows the keys, "g" and a letter go to a section (data-key on its link).
@@ -11,7 +11,7 @@ const SLOWEST_MS = 60_000;
 const DEADLINE_MS = 10_000;
 const PREFIX_MS = 1_500;
 
-const parts = [...document.querySelectorAll("[data-live]")];
+const parts = [...document.querySelectorAll("[data-part]")];
 const state = document.querySelector("[data-live-state]");
 let waitMs = EVERY_MS;
 let timer = 0;
@@ -72,10 +72,10 @@ function replace(part, text) {
     }
   }
   const focused = part.contains(document.activeElement) ? pathOf(document.activeElement) : "";
-  const scrolled = [...part.querySelectorAll(".table-wrap, pre")].map((box) => [box.scrollLeft, box.scrollTop]);
+  const scrolled = [...part.querySelectorAll(".scroll, pre")].map((box) => [box.scrollLeft, box.scrollTop]);
   part.replaceChildren(...inside.childNodes);
   part.dataset.shown = text;
-  [...part.querySelectorAll(".table-wrap, pre")].forEach((box, index) => {
+  [...part.querySelectorAll(".scroll, pre")].forEach((box, index) => {
     if (scrolled[index]) {
       [box.scrollLeft, box.scrollTop] = scrolled[index];
     }
@@ -88,7 +88,7 @@ function replace(part, text) {
 async function ask(part) {
   const address = new URL(window.location.href);
   address.hash = "";
-  address.searchParams.set("part", part.dataset.live);
+  address.searchParams.set("part", part.dataset.part);
   const answer = await fetch(address, {
     credentials: "same-origin",
     redirect: "manual",
