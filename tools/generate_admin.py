@@ -222,7 +222,7 @@ def client(*, is_blocking: bool) -> str:
             "import ssl",
             "from collections.abc import Callable, Mapping",
             "",
-            f"from geminga.admin._calling import {kind}Connection",
+            f"from geminga.admin._calling import {'' if is_blocking else 'Asks, '}{kind}Connection",
             *imports,
             "",
             "",
@@ -235,10 +235,13 @@ def client(*, is_blocking: bool) -> str:
             "",
             "    def __init__(",
             "        self, url: str, *, timeout_s: float, headers: Callable[[], Mapping[str, str]] | None, "
-            "tls: ssl.SSLContext | None",
+            f"tls: ssl.SSLContext | None{'' if is_blocking else ', asks: Asks | None = None'}",
             "    ) -> None:",
-            '        """As :func:`connect` says."""',
-            "        super().__init__(url, timeout_s=timeout_s, headers=headers, tls=tls)",
+            '        """As :func:`connect` says."""'
+            if is_blocking
+            else '        """As :func:`connect` says; ``asks``: who carries requests out in place of HTTP."""',
+            "        super().__init__(url, timeout_s=timeout_s, headers=headers, tls=tls"
+            f"{'' if is_blocking else ', asks=asks'})",
             *fields,
             "",
         ]

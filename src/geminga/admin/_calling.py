@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from geminga.admin import _paths
 from geminga.admin._http import HttpCaller
@@ -33,6 +33,16 @@ class BlockingCalls:
 
     def _ask(self, request: Request) -> Any:  # noqa: ANN401
         return carried_out(self._caller, request)
+
+
+class Asks(Protocol):
+    """Who carries out requests of an asynchronous client."""
+
+    async def ask(self, request: Request) -> Any:  # noqa: ANN401
+        """As :func:`carried_out`."""
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
 
 
 class Lanes:
@@ -67,7 +77,7 @@ class AsyncCalls:
 
     __slots__ = ("_lanes",)
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: Asks) -> None:
         self._lanes = lanes
 
     async def _ask(self, request: Request) -> Any:  # noqa: ANN401
@@ -161,7 +171,7 @@ class Policy(AsyncCalls, Generic[V]):
 
     __slots__ = ("_row",)
 
-    def __init__(self, lanes: Lanes, row: PolicyRow) -> None:
+    def __init__(self, lanes: Asks, row: PolicyRow) -> None:
         super().__init__(lanes)
         self._row = row
 
@@ -248,9 +258,18 @@ class AsyncConnection:
     __slots__ = ("_caller",)
 
     def __init__(
-        self, url: str, *, timeout_s: float, headers: Callable[[], Mapping[str, str]] | None, tls: ssl.SSLContext | None
+        self,
+        url: str,
+        *,
+        timeout_s: float,
+        headers: Callable[[], Mapping[str, str]] | None,
+        tls: ssl.SSLContext | None,
+        asks: Asks | None = None,
     ) -> None:
-        self._caller = Lanes(HttpCaller(url, timeout_s=timeout_s, headers=headers, tls=tls))
+        """``asks``: who carries requests out in place of HTTP at ``url``."""
+        self._caller: Asks = (
+            Lanes(HttpCaller(url, timeout_s=timeout_s, headers=headers, tls=tls)) if asks is None else asks
+        )
 
     async def close(self) -> None:
         """Close connections that are kept, after what is under way; harmless twice."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from geminga.admin._bookies import Bookies
 from geminga.admin._brokers import Brokers
-from geminga.admin._calling import AsyncConnection
+from geminga.admin._calling import Asks, AsyncConnection
 from geminga.admin._clusters import Clusters
 from geminga.admin._compaction import Compaction
 from geminga.admin._lake import Lake
@@ -47,10 +47,16 @@ class AdminClient(AsyncConnection):
     )
 
     def __init__(
-        self, url: str, *, timeout_s: float, headers: Callable[[], Mapping[str, str]] | None, tls: ssl.SSLContext | None
+        self,
+        url: str,
+        *,
+        timeout_s: float,
+        headers: Callable[[], Mapping[str, str]] | None,
+        tls: ssl.SSLContext | None,
+        asks: Asks | None = None,
     ) -> None:
-        """As :func:`connect` says."""
-        super().__init__(url, timeout_s=timeout_s, headers=headers, tls=tls)
+        """As :func:`connect` says; ``asks``: who carries requests out in place of HTTP."""
+        super().__init__(url, timeout_s=timeout_s, headers=headers, tls=tls, asks=asks)
         #: Topics: make, delete, look at, move.
         self.topics = Topics(self._caller)
         #: Messages of a topic: where they are, and single ones.

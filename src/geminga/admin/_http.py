@@ -71,8 +71,8 @@ class HttpCaller:
         content_type: str = JSON,
     ) -> tuple[bytes, Headers]:
         """Body and headers (small letters) of the answer, wherever the broker sends it on to. Raises AdminError."""
-        asked = {key: _text(value) for key, value in (query or {}).items() if value is not None}
-        url = f"{self._base}{path}{'?' + urlencode(asked) if asked else ''}"
+        asked = query_text(query)
+        url = f"{self._base}{path}{'?' + asked if asked else ''}"
         what = f"{method} {url}"
         for _ in range(REDIRECTS_MAX):
             status, data, headers = self._once(method, url, body, content_type)
@@ -80,7 +80,7 @@ class HttpCaller:
                 url = self._elsewhere(what, status, url, headers.get("Location", ""))
                 continue
             if status >= 300:
-                raise error_of(what, status, _reason(data))
+                raise error_of(what, status, reason_of(data))
             return data, {name.lower(): value for name, value in headers.items()}
         raise error_of(what, 307, f"sent on more than {REDIRECTS_MAX} times, at last to {url}")
 
@@ -181,11 +181,17 @@ def _is_over(connection: http.client.HTTPConnection) -> bool:
     return bool(poll.poll(0))
 
 
+def query_text(query: Mapping[str, Any] | None) -> str:
+    """What stands behind the question mark; what is None is left out."""
+    return urlencode({key: _text(value) for key, value in (query or {}).items() if value is not None})
+
+
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _reason(data: bytes) -> str:
+def reason_of(data: bytes) -> str:
+    """The broker's own words in the body of a refusal."""
     text = data.decode("utf-8", "replace").strip()
     try:
         said = json.loads(text)

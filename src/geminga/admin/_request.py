@@ -47,10 +47,19 @@ class Request(NamedTuple):
 
 def carried_out(caller: Caller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
     """The answer; None for nothing, and for null. Raises AdminError."""
-    data = None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
+    found, headers = caller.request(request.method, request.path, request.query, body_of(request), request.content_type)
+    return answer_of(request, found, headers)
+
+
+def body_of(request: Request) -> bytes | None:
+    """What is sent; None: there is no body. Raises ValueError for what JSON has no words for."""
     if request.text is not None:
-        data = request.text.encode()
-    found, headers = caller.request(request.method, request.path, request.query, data, request.content_type)
+        return request.text.encode()
+    return None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
+
+
+def answer_of(request: Request, found: bytes, headers: Mapping[str, str]) -> Any:  # noqa: ANN401
+    """What was answered, given body and headers (small letters); None for nothing, and for null."""
     if request.is_message:
         return StoredMessage(found, headers)
     if not found:

@@ -108,6 +108,8 @@ class ServerConfig:
     property_labels: bool = setting("exposeCustomTopicMetricLabelsEnabled", False, "true or false")
     #: Geminga's own: series that topics, and what hangs on them, have on one page of metrics.
     metric_series_max: int = setting("gemingaMetricsSeriesMax", 1_000_000, "a number of series >= 1", minimum=1)
+    #: Geminga's own: pages for people below ``/console``; ``read-only``: nothing is changed there.
+    console: str = setting("gemingaConsole", "on", "on, read-only or off", choices=("on", "read-only", "off"))
     #: Geminga's own: a file that has a line for each administrative change; empty: none.
     audit_log_file: str = setting("gemingaAuditLogFile", "", "the path of a file")
     audit_log_bytes_max: int = setting("gemingaAuditLogMaxBytes", 10_485_760, "bytes >= 4096", minimum=4096)

@@ -1,1 +1,1 @@
-"""The console: pages about a cluster for a browser, made on the server."""
+"""Pages for people at ``/console/`` of the HTTP port (DESIGN.md); loaded with the first request for one."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.bookie_shortage import BookieShortage
 from geminga.app.servers.core.addresses import is_loopback
-from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names
+from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names, with_console
 from geminga.app.servers.telemetry_choice import open_telemetry
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.access.anonymous import OPEN
@@ -401,6 +401,7 @@ class BrokerServer(ABC):
         make = application_maker(
             lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)
         )
+        make = with_console(make, broker, self._config, is_alone=membership is None)
         http = HttpServer(
             runtime,
             make if self._telemetry is None else self._telemetry.application(make),

@@ -27,8 +27,11 @@ from geminga.runtime.ports import HeaderRule
 from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from geminga.app.configuration.config import Config
     from geminga.app.servers.tls_ports import TlsPorts
+    from geminga.broker.composition.service import Broker
     from geminga.broker.connection.connection import Connection
     from geminga.runtime.ports import ServerTls
 
@@ -271,6 +274,25 @@ class _Shown(asyncio.Protocol):
         connection.handshake.certificate = peer_certificate(transport)
         cast("asyncio.Transport", transport).set_protocol(connection)
         connection.connection_made(transport)
+
+
+def with_console(
+    make: Callable[[], ASGIApp], broker: Broker, config: Config, *, is_alone: bool
+) -> Callable[[], ASGIApp]:
+    """What makes the application of HTTP, with pages for people beside what ``make`` makes, unless they are off.
+
+    ``is_alone``: no other broker has topics.
+    """
+    if config.server.console == "off":
+        return make
+
+    def mount() -> ASGIApp:
+        # Not loaded by a broker that nobody asks over HTTP.
+        from geminga.app.servers.web.console import ConsoleMount
+
+        return ConsoleMount(make(), broker, config, is_alone=is_alone)
+
+    return mount
 
 
 async def _bound(key: str, listen: Callable[[str, int], Awaitable[T]], host: str, port: int) -> T:

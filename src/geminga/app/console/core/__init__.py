@@ -1,1 +1,1 @@
-"""What the console's pages show, made of what the administration answered. Pure."""
+"""Pure parts of the console."""

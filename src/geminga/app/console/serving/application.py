@@ -1,0 +1,362 @@
+"""The console as an ASGI application, below ``/console``: finds the page or act, has it made, and answers in any case
+with a page: what goes wrong is one sentence and what to do next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+
+from geminga.admin import AdminError, UnauthorizedError
+from geminga.app.console.acts import all_acts
+from geminga.app.console.core.addresses import (
+    FORM_BYTES_MAX,
+    ROOT,
+    TooMuchError,
+    address,
+    fields_of,
+    is_inside,
+    matched,
+    with_fields,
+)
+from geminga.app.console.core.refusals import explained
+from geminga.app.console.core.sessions import CREDENTIALS_BYTES_MAX, Visitor
+from geminga.app.console.pages import all_pages
+from geminga.app.console.serving.inner_admin import InnerRequests, visitors_admin
+from geminga.app.console.serving.logging_in import authorization_of
+from geminga.app.console.serving.rendering import environment, rendered
+from geminga.app.console.serving.static_files import static_files
+from geminga.app.console.serving.visitors import Visitors, remember
+from geminga.app.console.tables import Act, Question, Refusal, Rendered, View
+from geminga.client import Client, PulsarException
+from geminga.model.errors import GemingaError
+from geminga.runtime import get_logger
+
+if TYPE_CHECKING:
+    import ssl
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+_log = get_logger(__name__)
+
+#: Pages that are being made at a time, over all visitors; further ones are told to come back.
+PAGES_MAX: Final = 32
+#: Seconds that a page has to be made.
+PAGE_S_MAX: Final = 30.0
+#: Seconds after which one may come back.
+RETRY_AFTER_S: Final = 2
+#: Characters of a sentence that goes along with an address.
+NOTICE_MAX: Final = 1000
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_LOGIN: Final = "/login"
+_LOGOUT: Final = "/logout"
+
+Clients = Callable[[str, bytes | None, bool], AbstractAsyncContextManager[Client]]
+
+
+class Mounted(NamedTuple):
+    """What the console is given."""
+
+    #: The administration.
+    administration: ASGIApp
+    #: ``draw(size_bytes)``: hexadecimal digits by chance.
+    draw: Callable[[int], str]
+    monotonic: Callable[[], float]
+    #: Milliseconds since the epoch.
+    wall_ms: Callable[[], int]
+    #: False: acts are refused.
+    can_act: bool
+    #: Whether brokers ask who somebody is.
+    asks_who: bool
+    #: A client by the header Authorization, the certificate that was shown, and whether a proxy asks.
+    clients: Clients
+    #: How other brokers are verified; None: by the system's authorities.
+    context: Callable[[], ssl.SSLContext | None]
+    #: Shown on every page.
+    cluster: str
+    version: str
+
+
+class Console:
+    """See the module."""
+
+    def __init__(self, mounted: Mounted) -> None:
+        """Raises OSError for templates and files that can not be read."""
+        self._mounted = mounted
+        self._pages = all_pages()
+        self._acts = all_acts()
+        self._sections = [(page.section, page.path) for page in self._pages if page.section]
+        self._templates = environment()
+        self._static = static_files()
+        self._visitors = Visitors(mounted.draw, mounted.monotonic)
+        #: Pages that are being made.
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request, as ASGI has it."""
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except ClientDisconnect:
+            response = Response(status_code=400)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        path = _path_of(request)
+        if request.method not in ("GET", "HEAD", "POST"):
+            return self._plain(405, f"The console knows GET and POST, not {request.method}.", {"Allow": "GET, POST"})
+        if path.startswith("/static/"):
+            return self._static_file(request, path.removeprefix("/static/"))
+        if path == "":
+            return RedirectResponse(f"{ROOT}/", 307)
+        if self._running >= PAGES_MAX:
+            sentence = f"{PAGES_MAX} pages are being made already; try again in a moment."
+            return self._plain(503, sentence, {"Retry-After": str(RETRY_AFTER_S)})
+        self._running += 1
+        try:
+            async with asyncio.timeout(PAGE_S_MAX):
+                visitor = self._visitors.visitor_of(request)
+                return await self._guarded(request, path, visitor)
+        except TimeoutError:
+            return self._plain(504, f"This page was not made within {PAGE_S_MAX:.0f} seconds; try again in a moment.")
+        finally:
+            self._running -= 1
+
+    async def _guarded(self, request: Request, path: str, visitor: Visitor) -> Response:
+        try:
+            return await self._served(request, path, visitor)
+        except UnauthorizedError as error:
+            if path == _LOGIN:
+                return self._error(request, visitor, 401, f"This does not prove who you are: {error.reason}.", path)
+            return self._to_login(request, visitor)
+        except Refusal as refusal:
+            return self._error(request, visitor, refusal.status, refusal.sentence, path)
+        except TooMuchError as error:
+            return self._error(request, visitor, 413, f"{error}.", path)
+        except (AdminError, PulsarException, GemingaError, ValueError) as error:
+            status, sentence = explained(error)
+            return self._error(request, visitor, status, sentence, path)
+
+    async def _served(self, request: Request, path: str, visitor: Visitor) -> Response:
+        is_post = request.method == "POST"
+        form = await self._form(request, visitor) if is_post else {}
+        if path == _LOGIN:
+            return await self._log_in(request, visitor, form)
+        if path == _LOGOUT:
+            return self._log_out(request, visitor, is_post=is_post)
+        if self._mounted.asks_who and not visitor.authorization and _certificate(request) is None:
+            return self._to_login(request, visitor)
+        requests = InnerRequests(
+            self._mounted.administration, request.scope, visitor.authorization, self._mounted.context
+        )
+        try:
+            return await self._found(request, path, visitor, form, requests)
+        finally:
+            await requests.close()
+
+    async def _found(
+        self, request: Request, path: str, visitor: Visitor, form: Mapping[str, str], requests: InnerRequests
+    ) -> Response:
+        if path.startswith("/acts/"):
+            act = self._acts.get(path.removeprefix("/acts/"))
+            if act is not None:
+                view = self._view(request, visitor, {}, form, requests)
+                return await self._act(request, visitor, act, view)
+        for page in self._pages:
+            parameters = matched(page.path, path)
+            if parameters is None:
+                continue
+            if request.method == "POST":
+                raise Refusal("This page is looked at; what changes something is an act.", 405)
+            view = self._view(request, visitor, parameters, form, requests)
+            return self._page(request, visitor, await page.handler(view), view.part)
+        raise Refusal("There is no such page.", 404)
+
+    def _view(
+        self,
+        request: Request,
+        visitor: Visitor,
+        path: Mapping[str, str],
+        form: Mapping[str, str],
+        requests: InnerRequests,
+    ) -> View:
+        query = fields_of(request.scope["query_string"])
+        is_through_proxy = "x-original-principal" in request.headers
+        return View(
+            visitors_admin(requests),
+            path,
+            query,
+            form=form,
+            can_act=self._mounted.can_act,
+            part=query.get("part", ""),
+            now_ms=self._mounted.wall_ms(),
+            clients=lambda: self._mounted.clients(visitor.authorization, _certificate(request), is_through_proxy),
+        )
+
+    # ---- acts
+
+    async def _act(self, request: Request, visitor: Visitor, act: Act, view: View) -> Response:
+        if not self._mounted.can_act:
+            raise Refusal("This console is read-only (gemingaConsole=read-only): nothing can be changed here.", 403)
+        question = await act.question(view)
+        if request.method != "POST" or question.obstacle:
+            return self._asked(request, visitor, act, question, 409 if question.obstacle else 200)
+        if question.is_unfinished or _told(view.form) < (question.hits or 0):
+            note = "" if question.is_unfinished else "More would be hit now than when you were asked. Look again:"
+            return self._asked(request, visitor, act, question, 409, note)
+        done = await act.carry_out(view)
+        sentence = done.sentence[:NOTICE_MAX]
+        seal = self._visitors.notice_seal(visitor, sentence)
+        return RedirectResponse(with_fields(done.target, {"done": sentence, "seal": seal}), 303)
+
+    def _asked(
+        self, request: Request, visitor: Visitor, act: Act, question: Question, status: int, note: str = ""
+    ) -> Response:
+        chosen = {**question.chosen}
+        if not question.is_unfinished:
+            chosen["token"] = self._visitors.form_token(visitor)
+            chosen["hits"] = str(question.hits or 0)
+        values = {"act": act, "question": question, "chosen": chosen, "note": note}
+        return self._page(request, visitor, Rendered("act.html", values, status), "")
+
+    async def _form(self, request: Request, visitor: Visitor) -> dict[str, str]:
+        """What was posted; raises Refusal for a form that the console did not make for this visitor."""
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+            raise Refusal("A form is sent as application/x-www-form-urlencoded.", 415)
+        parts, room = [], FORM_BYTES_MAX
+        async for part in request.stream():
+            room -= len(part)
+            if room < 0:
+                raise Refusal(f"A form has at most {FORM_BYTES_MAX:,} bytes.", 413)
+            parts.append(part)
+        form = fields_of(b"".join(parts))
+        if not self._visitors.is_own_form(visitor, form.pop("token", "")):
+            raise Refusal(
+                "This form is too old, or not of this console. Go back, load the page again, and repeat.", 403
+            )
+        return form
+
+    # ---- who it is
+
+    async def _log_in(self, request: Request, visitor: Visitor, form: Mapping[str, str]) -> Response:
+        query = fields_of(request.scope["query_string"])
+        target = form.get("next", query.get("next", ""))
+        target = target if is_inside(target) else f"{ROOT}/"
+        if not form:
+            return self._page(request, visitor, Rendered("login.html", {"next": target}), "")
+        authorization = authorization_of(form)
+        if len(authorization) > CREDENTIALS_BYTES_MAX:
+            raise Refusal(f"Credentials have at most {CREDENTIALS_BYTES_MAX:,} bytes.", 413)
+        requests = InnerRequests(self._mounted.administration, request.scope, authorization, self._mounted.context)
+        # Whoever is known may ask this; who is not is told why.
+        await visitors_admin(requests).clusters.list()
+        self._visitors.log_out(visitor)
+        response = RedirectResponse(target, 303)
+        remember(response, request, self._visitors.log_in(authorization))
+        return response
+
+    def _log_out(self, request: Request, visitor: Visitor, *, is_post: bool) -> Response:
+        if not is_post:
+            raise Refusal("Logging out is a button at the top of each page.", 405)
+        response = RedirectResponse(address(_LOGIN), 303)
+        remember(response, request, self._visitors.log_out(visitor))
+        return response
+
+    def _to_login(self, request: Request, visitor: Visitor) -> Response:
+        self._visitors.log_out(visitor)
+        if "part" in fields_of(request.scope["query_string"]):
+            return self._plain(401, "Log in again.")
+        wanted = request.scope["path"] + (
+            f"?{query.decode('latin-1')}" if (query := request.scope["query_string"]) else ""
+        )
+        if request.method == "POST":
+            wanted = f"{ROOT}/"
+        return RedirectResponse(address(_LOGIN, next=wanted), 303)
+
+    # ---- answers
+
+    def _page(self, request: Request, visitor: Visitor, page: Rendered, part: str) -> Response:
+        shared = {
+            "cluster": self._mounted.cluster,
+            "version": self._mounted.version,
+            "sections": self._sections,
+            "here": _path_of(request),
+            "this_page": _this_page(request),
+            "can_act": self._mounted.can_act,
+            "is_logged_in": bool(visitor.authorization),
+            "token": self._visitors.form_token(visitor),
+            "notice": self._notice(request, visitor),
+            "files": {name: file.etag.strip('"') for name, file in self._static.items()},
+        }
+        text = rendered(self._templates, page, shared, part)
+        response = Response(text, page.status, media_type="text/html; charset=utf-8")
+        remember(response, request, visitor)
+        return response
+
+    def _notice(self, request: Request, visitor: Visitor) -> str:
+        query = fields_of(request.scope["query_string"])
+        sentence = query.get("done", "")
+        return sentence if self._visitors.is_own_notice(visitor, sentence, query.get("seal", "")) else ""
+
+    def _error(self, request: Request, visitor: Visitor, status: int, sentence: str, path: str) -> Response:
+        if status >= 500:
+            _log.warning("console: %s %s: %s", request.method, path, sentence)
+        values = {"status": status, "sentence": sentence}
+        return self._page(request, visitor, Rendered("error.html", values, status), "")
+
+    @staticmethod
+    def _plain(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
+        return Response(f"{sentence}\n", status, headers, media_type="text/plain; charset=utf-8")
+
+    def _static_file(self, request: Request, name: str) -> Response:
+        file = self._static.get(name)
+        if file is None:
+            return self._plain(404, "There is no such file.")
+        is_current = fields_of(request.scope["query_string"]).get("v") == file.etag.strip('"')
+        kept = "private, max-age=31536000, immutable" if is_current else "no-cache"
+        headers = {"ETag": file.etag, "Cache-Control": kept}
+        if request.headers.get("if-none-match") == file.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(file.data, headers=headers, media_type=file.content_type)
+
+
+def _path_of(request: Request) -> str:
+    """Below :data:`ROOT`, percent-encoded."""
+    raw = request.scope.get("raw_path")
+    path: str = raw.decode("latin-1") if raw else quote(request.scope["path"])
+    return path.removeprefix(ROOT)
+
+
+def _this_page(request: Request) -> str:
+    """The address without what belongs to one look alone."""
+    fields = fields_of(request.scope["query_string"])
+    return address(_path_of(request), **{name: fields[name] for name in fields if name not in ("part", "done", "seal")})
+
+
+def _certificate(request: Request) -> bytes | None:
+    from geminga.broker.rest.http.http_connection import CERTIFICATE_IN_STATE
+
+    found: bytes | None = request.scope.get("state", {}).get(CERTIFICATE_IN_STATE)
+    return found
+
+
+def _told(form: Mapping[str, str]) -> int:
+    """How much the visitor was told would be hit."""
+    text = form.get("hits", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else -1

@@ -1,0 +1,142 @@
+"""Requests of ``geminga.admin`` to the administration of this very process: as the visitor, without a socket.
+
+They go through the same application as those from outside, so the same is asked of rights and the same is written down,
+with the visitor's address, certificate and credentials. Where it sends on to another broker, that one is asked over
+HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from geminga.admin import AdminClient, AdminError, UnreachableError
+from geminga.admin._calling import Lanes
+from geminga.admin._http import HttpCaller, query_text, reason_of
+from geminga.admin._request import Request, answer_of, body_of
+from geminga.admin.errors import error_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Scope
+
+#: Seconds that one request has, the console's own deadline.
+REQUEST_S_MAX: Final = 10.0
+#: Requests of one page that are under way at a time.
+AT_ONCE_MAX: Final = 16
+#: Bytes of an answer; that of 100,000 topics has 10 MB.
+ANSWER_BYTES_MAX: Final = 64 << 20
+
+
+class InnerRequests:
+    """Carries out the requests of one page (``geminga.admin._calling.Asks``)."""
+
+    def __init__(
+        self, application: ASGIApp, visitors: Scope, authorization: str, context: Callable[[], ssl.SSLContext | None]
+    ) -> None:
+        """``visitors``: the request that the page answers. ``context``: how another broker is verified."""
+        self._application = application
+        self._visitors = visitors
+        self._authorization = authorization
+        self._context = context
+        self._turns = asyncio.Semaphore(AT_ONCE_MAX)
+        #: By place.
+        self._elsewhere: dict[str, Lanes] = {}
+
+    async def ask(self, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
+        """The answer. Raises AdminError."""
+        async with self._turns:
+            try:
+                async with asyncio.timeout(REQUEST_S_MAX):
+                    return await self._asked(request)
+            except TimeoutError:
+                what = f"{request.method} {request.path}"
+                raise UnreachableError(what, 0, f"no answer within {REQUEST_S_MAX:.0f} seconds") from None
+
+    async def close(self) -> None:
+        """Wait for what is under way elsewhere."""
+        for lanes in self._elsewhere.values():
+            await lanes.close()
+
+    async def _asked(self, request: Request) -> Any:  # noqa: ANN401
+        status, headers, body = await self._answered(request)
+        what = f"{request.method} {request.path}"
+        if status in (301, 302, 307, 308):
+            return await self._lanes_to(what, headers.get("location", "")).ask(request)
+        if status >= 300:
+            raise error_of(what, status, reason_of(body))
+        return answer_of(request, body, headers)
+
+    async def _answered(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
+        body, is_asked = body_of(request) or b"", False
+        status, headers = 500, dict[str, str]()
+        parts: list[bytes] = []
+        room = ANSWER_BYTES_MAX
+
+        async def receive() -> MutableMapping[str, Any]:
+            nonlocal is_asked
+            if is_asked:
+                # Nothing more comes, and nobody leaves: who cuts a page off cancels it.
+                await asyncio.get_running_loop().create_future()
+            is_asked = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Message) -> None:
+            nonlocal status, headers, room
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = {
+                    name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]
+                }
+                return
+            parts.append(message.get("body", b""))
+            room -= len(parts[-1])
+            if room < 0:
+                raise AdminError(request.path, 0, f"an answer of more than {ANSWER_BYTES_MAX:,} bytes")
+
+        await self._application(self._scope(request, len(body)), receive, send)
+        return status, headers, b"".join(parts)
+
+    def _scope(self, request: Request, length: int) -> Scope:
+        visitors = self._visitors
+        kept = [(name, value) for name, value in visitors["headers"] if name in (b"host", b"x-original-principal")]
+        headers = [*kept, (b"accept", b"application/json"), (b"content-length", b"%d" % length)]
+        if request.method != "GET":
+            headers.append((b"content-type", request.content_type.encode()))
+        authorization = self._authorization.encode("latin-1", "replace")
+        if authorization:
+            headers.append((b"authorization", authorization))
+        return {
+            "type": "http",
+            "asgi": visitors["asgi"],
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": visitors["scheme"],
+            "path": unquote(request.path),
+            "raw_path": request.path.encode(),
+            "query_string": query_text(request.query).encode(),
+            "root_path": "",
+            "headers": headers,
+            "client": visitors.get("client"),
+            "server": visitors.get("server"),
+            "state": dict(visitors.get("state", {})),
+        }
+
+    def _lanes_to(self, what: str, place: str) -> Lanes:
+        """Raises AdminError for a place that is none, or where everybody on the way reads who asks."""
+        parts = urlsplit(place)
+        if parts.scheme not in ("http", "https") or (parts.scheme == "http" and self._visitors["scheme"] == "https"):
+            raise AdminError(what, 307, f"sent on to {place!r}, which is no address that can be asked")
+        base = f"{parts.scheme}://{parts.netloc}"
+        if base not in self._elsewhere:
+            said = {"Authorization": self._authorization} if self._authorization else {}
+            tls = self._context() if parts.scheme == "https" else None
+            self._elsewhere[base] = Lanes(HttpCaller(base, timeout_s=REQUEST_S_MAX, headers=lambda: said, tls=tls))
+        return self._elsewhere[base]
+
+
+def visitors_admin(requests: InnerRequests) -> AdminClient:
+    """The administration as a visitor has it."""
+    return AdminClient("http://in-process", timeout_s=REQUEST_S_MAX, headers=None, tls=None, asks=requests)
