@@ -27,7 +27,7 @@ def page(path: str, **query: str) -> str:
 
 
 def a_crowd(process: StandaloneProcess, topics: int, loads: int) -> list[str]:
-    """Thousands of topics, a thousand consumers: pages answer, memory stays, too many visitors are told to come again."""
+    """Thousands of topics, a thousand consumers: pages answer, memory stays, a rush is told to wait."""
     found = []
     paths = [
         page("/"),
@@ -58,7 +58,7 @@ def a_crowd(process: StandaloneProcess, topics: int, loads: int) -> list[str]:
 
 
 def a_killed_broker(directory: Path) -> list[str]:
-    """One of two broker processes dies while its topic's page is open: a sentence, and the page again after the take-over."""
+    """One of two broker processes dies while its topic's page is open: a sentence, then the page again."""
     found = []
     process = StandaloneProcess(directory / "two", log=directory / "two.log", arguments=["--brokers", "2"])
     topic = "persistent://public/default/kept"
