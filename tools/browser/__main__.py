@@ -1,4 +1,4 @@
-"""``make browser``: the console in Debian's Chromium. Prints what was found and the figures; ends with 1 if one is wrong.
+"""``make browser``: the console in Debian's Chromium. Prints what was found and figures; ends with 1 if one is wrong.
 
 ``script``: console.js alone. ``tasks``: the twelve tasks at both widths, and one by keys alone. ``audit``: axe-core on
 every page. ``paint``: first contentful paint on many topics. ``stress``: what it bears.

@@ -43,7 +43,8 @@ def a_crowd(process: StandaloneProcess, topics: int, loads: int) -> list[str]:
         codes, held = stress.load(process, paths, loads)
         shown = ", ".join(f"{size >> 20} MiB" for size in held)
         print(
-            f"{loads} loads of {len(paths)} pages, {topics} topics, {CONSUMERS} consumers: {dict(codes)}; memory {shown}"
+            f"{loads} loads of {len(paths)} pages, {topics} topics, {CONSUMERS} consumers: {dict(codes)}; "
+            f"memory after a tenth, half, all of them: {shown}"
         )
         if set(codes) != {200}:
             found.append(f"page loads: {dict(codes)}")
