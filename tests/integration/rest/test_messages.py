@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pulsar
@@ -38,6 +39,19 @@ def test_message_is_peeked_with_its_metadata(rest: Rest, namespace: str, client)
     assert rest.get(f"persistent/{namespace}/t/ledger/{ids[1].ledger_id()}/entry/999").status == 404
     rest.put(f"persistent/{namespace}/p/partitions", 2)
     assert rest.get(f"persistent/{namespace}/p/subscription/s/position/1").status == 405
+
+
+def test_header_has_what_a_text_can_not_carry_in_base64(rest: Rest, namespace: str, client) -> None:
+    producer = client.create_producer(f"persistent://{namespace}/t", schema=pulsar.schema.StringSchema())
+    producer.send("m", partition_key="schlüssel", ordering_key="o")
+    headers = rest.get(f"persistent/{namespace}/t/examinemessage").headers
+    version = base64.b64encode(bytes(8)).decode()
+    assert headers["x-pulsar-base64-schema-version"] == version
+    # What Pulsar's Java client looks for.
+    assert headers["x-pulsar-base64-schema-version-b64encoded"] == version
+    assert base64.b64decode(headers["x-pulsar-base64-ordering-key"]) == b"o"
+    assert base64.b64decode(headers["x-pulsar-base64-partition-key"]).decode() == "schlüssel"
+    assert "x-pulsar-partition-key" not in headers
 
 
 def test_batch_is_peeked_whole_and_decompressed(rest: Rest, namespace: str, client) -> None:

@@ -116,6 +116,7 @@ FLOORS: Final = (
     "app.local",
     "app.handles",
     "app.console",
+    "app.console.reading",
     "app.console.acts",
     "app.console.pages",
     "app.console.serving",

@@ -50,6 +50,8 @@ def rest_context(broker: Broker, cluster_name: str = "standalone", **settings: A
 class Answer(NamedTuple):
     status: int
     body: bytes
+    #: By name in small letters.
+    headers: Mapping[str, str] = {}
 
     @property
     def reason(self) -> str:
@@ -104,4 +106,5 @@ async def ask(
         "client": ("10.0.0.7", 51042),
     }
     await application(scope, receive, send)
-    return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))
+    told = {name.decode().lower(): value.decode() for name, value in sent[0].get("headers", ())}
+    return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]), told)

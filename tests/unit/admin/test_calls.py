@@ -91,7 +91,6 @@ NO_CALLS: Final = {
     **{
         (method, "/topics/{domain:domain}/{tenant}/{namespace}/{topic}" + rest): "messages: programs have the client"
         for method, rest in (
-            ("POST", ""),
             ("POST", "/partitions/{partition}"),
             ("GET", "/tail"),
             ("POST", "/subscriptions/{path_subscription}/consumers"),

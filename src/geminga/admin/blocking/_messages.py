@@ -79,6 +79,14 @@ class Messages(BlockingCalls):
         )
         return found
 
+    def publish(self, topic: str, messages: Mapping[str, Any]) -> Document:
+        """Publish some, written as the schema wants them: where each is stored, or why not. Raises AdminError.
+
+        ``messages``: ``messages``, each with ``payload``, and what else they share.
+        """
+        found: Document = self._ask(Request("POST", f"/topics/{_paths.topic(topic)}", body=dict(messages)))
+        return found
+
     def peek(self, topic: str, subscription: str, position: str) -> StoredMessage:
         """A message that a subscription has to read, counted from 1. Raises AdminError."""
         found: StoredMessage = self._ask(

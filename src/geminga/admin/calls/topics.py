@@ -305,6 +305,14 @@ MESSAGES: Final = Noun(
             Argument("begin", _TEXT, "initialPosition", "earliest or latest", default="latest"),
             Argument("number", _INT, "messagePosition", "from 1", default=1),
         ),
+        Call(
+            "publish",
+            "POST",
+            "/topics/{topic}",
+            "Publish some, written as the schema wants them: where each is stored, or why not.",
+            _DOC,
+            body=Body("messages", _DOC, "``messages``, each with ``payload``, and what else they share"),
+        ),
         get(
             "peek",
             _SUBSCRIPTION + "/position/{position}",

@@ -52,6 +52,13 @@ class Rendered(NamedTuple):
     status: int = 200
 
 
+class Attached(NamedTuple):
+    """Bytes that the visitor's browser keeps as a file: it never shows them."""
+
+    file_name: str
+    data: bytes
+
+
 class View:
     """A request as pages and acts see it."""
 
@@ -118,7 +125,7 @@ class Page(NamedTuple):
     """An address and what answers there."""
 
     path: str
-    handler: Callable[[View], Awaitable[Rendered]]
+    handler: Callable[[View], Awaitable[Rendered | Attached]]
     #: Its place in the navigation; empty: it is reached from another page.
     section: str = ""
 

@@ -50,9 +50,9 @@ async def has_transactions(client: Client) -> bool:
 
 
 async def redrive(
-    client: Client, letters: str, *, allowed: str = "", is_exact: bool = True, quiet_ms: int = QUIET_MS
+    client: Client, letters: str, *, allowed: str = "", is_exact: bool = True, quiet_ms: int = QUIET_MS, most: int = 0
 ) -> Redriven:
-    """Send all letters of a topic back; ends when none came for ``quiet_ms``.
+    """Send the letters of a topic back, ``most`` of them (0: all); ends when none came for ``quiet_ms``.
 
     ``allowed``: the beginning of full names of topics that they may go to; empty: those of the letters' namespace.
     ``is_exact``: what is sent and acknowledged counts together, in transactions; else a letter may be sent back twice.
@@ -69,7 +69,7 @@ async def redrive(
     )
     run = _Run(client, consumer, name, allowed or f"{name.domain}://{name.namespace}/", schema)
     try:
-        while found := await _some(consumer, quiet_ms):
+        while found := await _some(consumer, quiet_ms, run.room(most)):
             if is_exact:
                 async with client.transaction(TIMEOUT_S) as txn:
                     await run.send_back(found, txn)
@@ -81,11 +81,11 @@ async def redrive(
         await run.close()
 
 
-async def _some(consumer: Consumer[bytes], quiet_ms: int) -> list[Message[bytes]]:
-    """Letters that go together; none: there are none."""
+async def _some(consumer: Consumer[bytes], quiet_ms: int, most: int) -> list[Message[bytes]]:
+    """Letters that go together, ``most`` of them; none: there are none."""
     found: list[Message[bytes]] = []
     with suppress(Timeout):
-        while len(found) < TOGETHER:
+        while len(found) < most:
             found.append(await consumer.receive(MORE_MS if found else quiet_ms))
     return found
 
@@ -126,6 +126,10 @@ class _Run:
             await self._consumer.acknowledge(found)
         else:
             await self._consumer.acknowledge(found, txn=txn)
+
+    def room(self, most: int) -> int:
+        """Letters that may go together now; ``most``: of all of the run, 0: no limit."""
+        return min(TOGETHER, most - self.sent - self.refused) if most else TOGETHER
 
     def count(self, found: list[Message[bytes]]) -> None:
         """They are sent back for good."""

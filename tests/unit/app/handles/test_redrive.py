@@ -72,6 +72,18 @@ def test_letters_go_back_as_they_were_and_others_aside(broker, is_exact: bool) -
     run(broker, scenario)
 
 
+def test_as_many_go_back_as_are_asked_for(broker) -> None:
+    async def scenario(client: Client) -> None:
+        await _publish(client, "some-letters", f"{ORIGIN}-some", range(5))
+        await _publish(client, "some-letters", "persistent://public/other/orders", range(1))
+        assert await redrive(client, "some-letters", quiet_ms=100, most=2) == Redriven(2, 0)
+        # One that is refused counts, too: who asks for four gets to the end of them.
+        assert await redrive(client, "some-letters", quiet_ms=100, most=4) == Redriven(3, 1)
+        assert await redrive(client, "some-letters", quiet_ms=50, most=1) == Redriven(0, 0)
+
+    run(broker, scenario)
+
+
 def test_each_goes_back_once_though_runs_are_cut_off(broker, monkeypatch) -> None:
     monkeypatch.setattr(redriving, "TOGETHER", 5)
 

@@ -8,7 +8,7 @@ from typing import Final
 from geminga.app.console.tables import Act
 
 #: Modules here.
-SUBJECTS: Final = ("subscriptions",)
+SUBJECTS: Final = ("subscriptions", "messages", "schemas", "permissions", "compaction")
 
 
 def all_acts() -> dict[str, Act]:

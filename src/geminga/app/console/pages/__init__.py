@@ -11,6 +11,11 @@ from geminga.app.console.tables import Page
 SUBJECTS: Final = (
     "start",
     "topics",
+    "messages",
+    "letters",
+    "schemas",
+    "permissions",
+    "cluster",
 )
 
 

@@ -33,7 +33,7 @@ from geminga.app.console.serving.logging_in import authorization_of
 from geminga.app.console.serving.rendering import environment, rendered
 from geminga.app.console.serving.static_files import static_files
 from geminga.app.console.serving.visitors import Visitors, remember
-from geminga.app.console.tables import Act, Question, Refusal, Rendered, View
+from geminga.app.console.tables import Act, Attached, Question, Refusal, Rendered, View
 from geminga.client import Client, PulsarException
 from geminga.model.errors import GemingaError
 from geminga.runtime import get_logger
@@ -185,7 +185,10 @@ class Console:
             if request.method == "POST":
                 raise Refusal("This page is looked at; what changes something is an act.", 405)
             view = self._view(request, visitor, parameters, form, requests)
-            return self._page(request, visitor, await page.handler(view), view.part)
+            found = await page.handler(view)
+            if isinstance(found, Attached):
+                return _attachment(found)
+            return self._page(request, visitor, found, view.part)
         raise Refusal("There is no such page.", 404)
 
     def _view(
@@ -347,6 +350,11 @@ def _this_page(request: Request) -> str:
     """The address without what belongs to one look alone."""
     fields = fields_of(request.scope["query_string"])
     return address(_path_of(request), **{name: fields[name] for name in fields if name not in ("part", "done", "seal")})
+
+
+def _attachment(found: Attached) -> Response:
+    disposition = f"attachment; filename*=UTF-8''{quote(found.file_name, safe='')}"
+    return Response(found.data, media_type="application/octet-stream", headers={"Content-Disposition": disposition})
 
 
 def _certificate(request: Request) -> bytes | None:

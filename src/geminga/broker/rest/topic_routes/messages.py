@@ -6,6 +6,7 @@ Of a batch the whole payload goes out with ``X-Pulsar-num-batch-message``, and t
 
 from __future__ import annotations
 
+import base64
 import json
 
 from starlette.requests import Request
@@ -254,6 +255,18 @@ def _headers(entry: Entry, metadata: pb.MessageMetadata, payload_size: int) -> d
     ):
         if metadata.HasField(key):
             headers[name] = "true" if getattr(metadata, key) else "false"
+    for key, name in (
+        ("ordering_key", "X-Pulsar-Base64-ordering-key"),
+        ("encryption_param", "X-Pulsar-Base64-encryption-param"),
+        ("schema_version", "X-Pulsar-Base64-schema-version"),
+        # Pulsar's Java client looks for this name, which its broker does not send.
+        ("schema_version", "X-Pulsar-Base64-schema-version-b64encoded"),
+    ):
+        if metadata.HasField(key):
+            headers[name] = base64.b64encode(getattr(metadata, key)).decode()
+    if "X-Pulsar-partition-key" in headers and not _fits_a_header(headers["X-Pulsar-partition-key"]):
+        # Geminga's own, of a key that no header can carry.
+        headers["X-Pulsar-Base64-partition-key"] = base64.b64encode(text_of(metadata.partition_key).encode()).decode()
     if metadata.compression != pb.NONE:
         headers["X-Pulsar-compression"] = pb.CompressionType.Name(metadata.compression)
     if metadata.encryption_keys:

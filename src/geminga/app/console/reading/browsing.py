@@ -1,0 +1,216 @@
+"""Messages of a topic, page by page: entries are asked for one by one, as the visitor's rights allow.
+
+No cursor is made or moved. A page looks at a limited number of entries and bytes, and says where the next one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from geminga.admin.errors import AdminError, NotFoundError
+from geminga.app.console.core.entries import ViewedMessage, messages_of
+from geminga.app.console.core.positions import EARLIEST, LATEST, Place, Start, ledgers_of, places, start_of
+from geminga.app.console.core.sought import Sought
+from geminga.app.console.core.values import Reading, Value
+
+if TYPE_CHECKING:
+    from geminga.admin import AdminClient
+
+#: Messages of a page, unless the visitor says otherwise, and at most.
+SHOWN: Final = 20
+SHOWN_MAX: Final = 100
+#: Entries, and bytes of them, that a page looks at.
+LOOKED_AT_MAX: Final = 300
+LOOKED_AT_BYTES_MAX: Final = 8 << 20
+#: Entries that are asked for at the same time.
+TOGETHER: Final = 4
+#: Schemas that one page asks for.
+SCHEMAS_MAX: Final = 20
+
+
+class BrowsedMessage(NamedTuple):
+    """A message and its value."""
+
+    message: ViewedMessage
+    value: Value
+
+
+class BrowsedPage(NamedTuple):
+    """What was found."""
+
+    messages: Sequence[BrowsedMessage]
+    looked_at: int
+    #: Where the next page goes on; empty: there is nothing more in that direction.
+    further: str
+    #: Markers of the broker's own, and entries that went while the page was made.
+    markers: int
+    gone: int
+
+
+class Request(NamedTuple):
+    """What a visitor asked to see."""
+
+    topic: str
+    #: ``earliest``, ``latest``, a message id, or empty: from the end that the order begins with.
+    start: str = ""
+    #: Milliseconds since the epoch, in place of ``start``; 0: none.
+    start_ms: int = 0
+    newest_first: bool = True
+    sought: Sought = Sought()
+    shown: int = SHOWN
+
+
+async def browse(admin: AdminClient, request: Request) -> BrowsedPage:
+    """A topic without partitions, or one partition. Raises AdminError, PlaceError for a message id that is none."""
+    start = await _start_of(admin, request)
+    internal = await admin.topics.internal_stats(request.topic)
+    way = places(ledgers_of(internal), start.place if start is not None else None, newest_first=request.newest_first)
+    page = _Page(admin, request, start)
+    await page.fill(way)
+    return BrowsedPage(page.found, page.looked_at, page.further, page.markers, page.gone)
+
+
+async def _start_of(admin: AdminClient, request: Request) -> Start | None:
+    if request.start_ms:
+        found = await admin.messages.message_id_at(request.topic, request.start_ms)
+        return Start(Place(int(found["ledgerId"]), int(found["entryId"])))
+    if request.start in ("", LATEST if request.newest_first else EARLIEST):
+        return None
+    if request.start == EARLIEST:
+        return Start(Place(0, 0))
+    if request.start == LATEST:
+        last = await admin.messages.last_message_id(request.topic)
+        return Start(Place(max(int(last["ledgerId"]), 0), max(int(last["entryId"]), 0)))
+    return start_of(request.start)
+
+
+class _Page:
+    """One that is being filled."""
+
+    def __init__(self, admin: AdminClient, request: Request, start: Start | None) -> None:
+        self.found: list[BrowsedMessage] = []
+        self.looked_at = self.markers = self.gone = 0
+        self.further = ""
+        self._admin = admin
+        self._request = request
+        self._start = start
+        self._bytes = 0
+        self._schemas = SchemaReading(admin, request.topic)
+
+    async def fill(self, way: Iterator[Place]) -> None:
+        """Until the page is full, or has looked at enough, or there is no more."""
+        while together := self._next(way):
+            entries = await asyncio.gather(*(self._messages(place) for place in together))
+            for number, (place, messages) in enumerate(zip(together, entries, strict=True)):
+                # One entry is looked at however large it is: else the next page would be this one.
+                is_enough = self.looked_at and self._bytes > LOOKED_AT_BYTES_MAX
+                if len(self.found) >= self._request.shown or is_enough:
+                    self.further = str(place)
+                    return
+                self.looked_at += 1
+                if not await self._take(place, messages):
+                    return
+                if number + 1 == len(together) and self.looked_at >= LOOKED_AT_MAX:
+                    self.further = str(next(way, ""))
+                    return
+
+    def _next(self, way: Iterator[Place]) -> list[Place]:
+        count = min(TOGETHER, LOOKED_AT_MAX - self.looked_at)
+        if self._request.sought.is_all:
+            count = min(count, self._request.shown - len(self.found) + 1)
+        return [*islice(way, count)]
+
+    async def _messages(self, place: Place) -> list[ViewedMessage] | None:
+        """None: it went meanwhile."""
+        try:
+            stored = await self._admin.messages.get(self._request.topic, place.ledger_id, place.entry_id)
+        except NotFoundError:
+            return None
+        self._bytes += len(stored.payload)
+        found = messages_of(stored.payload, stored.headers)
+        if self._request.newest_first:
+            found.reverse()
+        return found
+
+    async def _take(self, place: Place, messages: list[ViewedMessage] | None) -> bool:
+        """Whether there was room for all that is wanted of an entry."""
+        if messages is None:
+            self.gone += 1
+            return True
+        for message in messages:
+            if message.marker:
+                self.markers += 1
+                continue
+            if self._is_before_start(place, message) or not self._request.sought.may_be(message):
+                continue
+            if len(self.found) >= self._request.shown:
+                self.further = message.id
+                return False
+            await self._schemas.prepare(message.schema_version)
+            if self._request.sought.has_text(self._schemas.reading.text_of(*_read(message))):
+                value = self._schemas.reading.value_of(*_read(message), is_listed=True)
+                self.found.append(BrowsedMessage(message._replace(payload=None), value))
+        return True
+
+    def _is_before_start(self, place: Place, message: ViewedMessage) -> bool:
+        """Of the batch that the page begins in."""
+        if self._start is None or self._start.batch_index < 0 or place != self._start.place:
+            return False
+        if message.batch_index < 0:
+            return False
+        if self._request.newest_first:
+            return message.batch_index > self._start.batch_index
+        return message.batch_index < self._start.batch_index
+
+
+def _read(message: ViewedMessage) -> tuple[bytes | None, str | bytes | None, int | None]:
+    # What could not be taken apart is of no schema.
+    whole = message.problem or message.encryption or message.chunk
+    return message.payload, message.key, None if whole else message.schema_version
+
+
+class SchemaReading:
+    """Schemas of a topic, each asked for once, as far as the visitor may see them."""
+
+    def __init__(self, admin: AdminClient, topic: str) -> None:
+        self.reading = Reading()
+        self._admin = admin
+        self._topic = topic
+        self._asked = 0
+
+    async def prepare(self, version: int | None) -> None:
+        """Know how values of that version are read, or why not."""
+        if version is None or self.reading.is_known(version):
+            return
+        if self._asked >= SCHEMAS_MAX:
+            self.reading.learn(version, None, f"the page has more than {SCHEMAS_MAX} versions of the schema")
+            return
+        self._asked += 1
+        try:
+            document = await self._admin.schemas.get_version(self._topic, version)
+        except AdminError as error:
+            self.reading.learn(version, None, f"version {version} of the schema can not be had: {error.reason}")
+        else:
+            self.reading.learn(version, document)
+
+
+async def one_message(admin: AdminClient, topic: str, message_id: str) -> tuple[ViewedMessage, Value]:
+    """A message with all of its payload, and its value. Raises AdminError (NotFoundError), PlaceError."""
+    start = start_of(message_id)
+    stored = await admin.messages.get(topic, start.place.ledger_id, start.place.entry_id)
+    found = messages_of(stored.payload, stored.headers)
+    wanted = [each for each in found if start.batch_index < 0 or each.batch_index in (-1, start.batch_index)]
+    if not wanted:
+        raise NotFoundError(message_id, 404, f"entry {start.place} has no message {start.batch_index}")
+    message = wanted[0]
+    schemas = SchemaReading(admin, topic)
+    await schemas.prepare(message.schema_version)
+    return message, schemas.reading.value_of(*_read(message), is_listed=False)
+
+
+async def partitions_of(admin: AdminClient, topic: str) -> int:
+    """How many a topic has; 0: it is none, or a partition. Raises AdminError."""
+    return int((await admin.topics.partitioned_metadata(topic)).get("partitions", 0))

@@ -1,0 +1,92 @@
+"""How each subscription of a topic stands with one message, and why nothing moves (the doctor's sentences)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from geminga.admin.errors import AdminError, NotFoundError
+from geminga.app.console.core.delivery import Delivery, DeliveryFacts, delivery_of
+from geminga.app.console.core.moments import MomentError, milliseconds_of
+from geminga.app.console.core.positions import Start
+from geminga.app.handles.core.causes import Finding
+from geminga.app.handles.doctor import examine
+
+if TYPE_CHECKING:
+    from geminga.admin import AdminClient
+    from geminga.app.console.core.entries import ViewedMessage
+
+#: Subscriptions that one page tells of.
+SUBSCRIPTIONS_MAX: Final = 20
+#: Of brokers, which nobody reads a topic by.
+_OWN: Final = ("pulsar.repl.", "__")
+
+
+class SubscriptionStanding(NamedTuple):
+    """Of one subscription with the message."""
+
+    subscription: str
+    delivery: Delivery
+    #: Why what it has not acknowledged does not move.
+    findings: Sequence[Finding]
+
+
+class Deliveries(NamedTuple):
+    """Of all that were asked about."""
+
+    standings: Sequence[SubscriptionStanding]
+    #: About the topic as a whole.
+    findings: Sequence[Finding]
+    #: Subscriptions beyond :data:`SUBSCRIPTIONS_MAX`.
+    left_out: int
+
+
+async def deliveries_of(
+    admin: AdminClient, topic: str, message: ViewedMessage, start: Start, *, subscription: str = "", now_ms: int
+) -> Deliveries:
+    """``start``: where the message is; ``subscription``: about it alone; ``now_ms``: since the epoch.
+
+    A topic without partitions, or one partition. Raises AdminError.
+    """
+    stats = await admin.topics.stats(topic)
+    internal = await admin.topics.internal_stats(topic)
+    known: Mapping[str, Any] = stats.get("subscriptions") or {}
+    if subscription and subscription not in known:
+        raise NotFoundError(topic, 404, f"there is no subscription {subscription} any more")
+    names = [subscription] if subscription else sorted(name for name in known if not name.startswith(_OWN))
+    found = await examine(admin, topic, now_ms=now_ms)
+    findings = [each for several in found.values() for each in several]
+    standings = []
+    for name in names[:SUBSCRIPTIONS_MAX]:
+        facts = DeliveryFacts(
+            start.place,
+            message.batch_index,
+            _deliver_at_ms(message),
+            now_ms,
+            known[name],
+            (internal.get("cursors") or {}).get(name) or {},
+            await _positions(admin, topic, name, start),
+        )
+        mine = [each for each in findings if each.subscription == name]
+        standings.append(SubscriptionStanding(name, delivery_of(facts), mine))
+    of_topic = [each for each in findings if not each.subscription]
+    return Deliveries(standings, of_topic, max(len(names) - SUBSCRIPTIONS_MAX, 0))
+
+
+async def _positions(
+    admin: AdminClient, topic: str, subscription: str, start: Start
+) -> Sequence[Mapping[str, Any]] | None:
+    """Of what is not acknowledged from the message on; None: nobody tells, or not for who asks."""
+    try:
+        page = await admin.subscriptions.analyze_backlog(topic, subscription, positions=True, start=str(start.place))
+    except AdminError:
+        return None
+    found: Sequence[Mapping[str, Any]] | None = page.get("positions")
+    return found
+
+
+def _deliver_at_ms(message: ViewedMessage) -> int:
+    try:
+        return milliseconds_of(message.deliver_at) if message.deliver_at else 0
+    except MomentError:
+        return 0
