@@ -123,6 +123,7 @@ def main() -> int:
         return 2
     given = options.directory
     options.directory = given or Path(tempfile.mkdtemp(prefix="geminga-browser-"))
+    options.directory.mkdir(parents=True, exist_ok=True)
     wrong: list[str] = []
     for kind in options.kinds or KINDS:
         found = KINDS[kind](options)

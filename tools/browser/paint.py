@@ -11,6 +11,8 @@ import geminga.admin
 from tools.browser.chrome import Watch, tab
 
 NAMESPACE = "big/many"
+#: Pages whose paint is measured.
+PATHS = (f"/console/topics?namespace={NAMESPACE}", "/console/")
 #: Requests under way at once while topics are made.
 _AT_ONCE = 16
 _PAINT = """() => new Promise((resolve) => {

@@ -18,6 +18,9 @@ PAYMENTS = "shop/orders/payments"
 READINGS = "iot/telemetry/readings"
 LETTERS = "shop/orders/checkout-billing-DLQ"
 SHIPPING = "shop/orders/shipments"
+REFUNDS = "shop/orders/refunds"
+#: What the pages call things by: they are taken out where pages are told apart.
+NAMES = (ORDERS, PAYMENTS, READINGS, LETTERS, SHIPPING, REFUNDS)
 #: Messages of ORDERS, and how many of them subscription ``billing`` has not had.
 ORDERS_SENT, BILLING_LAG = 1_500, 1_204
 LETTERS_SENT = 5
@@ -107,10 +110,9 @@ async def _orders(admin: geminga.admin.AdminClient, client: geminga.client.Clien
 
 async def _dead_letters(client: geminga.client.Client) -> None:
     """What a real consumer gave up: a topic of its own, so that the lag of ORDERS is what was said."""
-    source = "shop/orders/refunds"
     policy = ConsumerDeadLetterPolicy(1, dead_letter_topic=LETTERS, initial_subscription_name="kept")
     consumer = await client.subscribe(
-        source,
+        REFUNDS,
         "billing",
         consumer_type=ConsumerType.Shared,
         initial_position=InitialPosition.Earliest,
@@ -118,7 +120,7 @@ async def _dead_letters(client: geminga.client.Client) -> None:
         negative_ack_redelivery_delay_ms=1,
         schema=StringSchema(),
     )
-    producer = await client.create_producer(source, schema=StringSchema())
+    producer = await client.create_producer(REFUNDS, schema=StringSchema())
     for number in range(LETTERS_SENT):
         await producer.send(f"refund {number}: the account is closed", properties={"attempt": "2"})
     letters = await client.subscribe(LETTERS, "kept", initial_position=InitialPosition.Earliest)

@@ -59,7 +59,8 @@ _HEADERS: Final = {
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # Not no-referrer: browsers would call themselves "null" in Origin when they send a form.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 _LOGIN: Final = "/login"
