@@ -23,6 +23,7 @@ CLIENT_TESTS ?=
 PULSAR ?=
 PEERS_ARGS ?=
 INTEROP_ARGS ?=
+BROWSER_ARGS ?=
 IMAGE_ARGS ?=
 BOARDS ?=
 PYTEST_ARGS ?=
@@ -48,7 +49,7 @@ FUZZ_SECONDS ?= 60
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack
+.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +101,18 @@ $(FUZZ_EXTRAS): $(STAMP) tools/fuzz.lock
 
 fuzz: $(FUZZ_EXTRAS) ## what reads tokens, certificates, password files and issuers' documents, guided by coverage (FUZZ_SECONDS=60 each, FUZZ_ARGS="--target token --keep")
 	@PYTHONPATH=build/fuzz-extras $(BIN)/python -m tools.fuzz --seconds $(FUZZ_SECONDS) --seed $(or $(DRAW),1) $(FUZZ_ARGS)
+
+# Playwright and axe-core, beside the environment: only `make browser` has them. It takes npm, and Debian's package chromium.
+BROWSER_EXTRAS := build/browser-extras/.stamp
+$(BROWSER_EXTRAS): $(STAMP) tools/browser.lock tools/browser/package-lock.json
+	@rm -rf build/browser-extras
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes --target build/browser-extras/python -r tools/browser.lock
+	@cp tools/browser/package.json tools/browser/package-lock.json build/browser-extras/
+	@cd build/browser-extras && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $(BROWSER_EXTRAS)
+
+browser: $(BROWSER_EXTRAS) ## the console in Debian's Chromium: twelve tasks, axe-core, first paint, stress (BROWSER_ARGS="tasks audit paint stress --keep" and what --help tells)
+	@PYTHONPATH=build/browser-extras/python:. $(BIN)/python -m tools.browser $(BROWSER_ARGS)
 
 attack: $(STAMP) ## frames, requests, half handshakes and slow clients before anybody is known: a standalone with security on (ATTACK_ARGS="frames --count 1000000")
 	@PYTHONPATH=tests:. $(BIN)/python -m tools.attack $(ATTACK_ARGS)

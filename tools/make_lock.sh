@@ -2,7 +2,7 @@
 # Resolves requirements.lock from pyproject.toml: one file for running, testing and developing, with hashes, for every
 # platform and Python from 3.11 on. It names no package index: each user's own settings decide where packages come from.
 # tools/spark-extras.lock has what the page spark-day-one.md needs beside it, at versions that go with it,
-# tools/fuzz.lock what fuzzing needs.
+# tools/fuzz.lock what fuzzing needs, tools/browser.lock what drives a browser.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv="${VENV:-build/lock-env}"
@@ -20,4 +20,7 @@ done
 "$venv/bin/uv" pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
     --python-version 3.11 --universal --constraints requirements.lock \
     tools/fuzz.in --output-file tools/fuzz.lock
+"$venv/bin/uv" pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
+    --python-version 3.11 --universal --constraints requirements.lock \
+    tools/browser.in --output-file tools/browser.lock
 rm -rf "$venv"

@@ -19,7 +19,7 @@ T = TypeVar("T")
 #: Rows of one page of a list, unless said otherwise.
 ROWS_PER_PAGE: Final = 50
 #: Characters of what is searched for, and of a name.
-SEARCH_MAX: Final = 512
+SEARCH_LENGTH_MAX: Final = 512
 #: Larger numbers of a page are the last page.
 PAGE_MAX: Final = 1_000_000
 

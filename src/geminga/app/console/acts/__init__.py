@@ -7,6 +7,8 @@ from typing import Final
 
 from geminga.app.console.tables import Act
 
+__all__ = ["SUBJECTS", "all_acts"]
+
 #: Modules here.
 SUBJECTS: Final = ("subscriptions", "messages", "schemas", "permissions", "compaction")
 

@@ -33,12 +33,12 @@ def fields_of(text: bytes) -> dict[str, str]:
     Raises TooMuchError.
     """
     if len(text) > FORM_BYTES_MAX:
-        raise TooMuchError(f"a form has at most {FORM_BYTES_MAX:,} bytes; this one has {len(text):,}")
+        raise TooMuchError(f"a form or an address has at most {FORM_BYTES_MAX:,} bytes; this one has {len(text):,}")
     found: dict[str, str] = {}
     try:
         pairs = parse_qsl(text.decode("latin-1"), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError:
-        raise TooMuchError(f"a form has at most {FIELDS_MAX} fields") from None
+        raise TooMuchError(f"a form or an address has at most {FIELDS_MAX} fields") from None
     for name, value in pairs:
         found.setdefault(name, value.replace("\r\n", "\n"))
     return found

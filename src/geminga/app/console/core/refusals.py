@@ -14,6 +14,7 @@ from geminga.admin.errors import (
     PreconditionFailedError,
     UnreachableError,
 )
+from geminga.model.errors import GemingaError
 
 #: What is told of a kind of error, before the broker's own words.
 _SENTENCES: Final[tuple[tuple[type[AdminError], int, str], ...]] = (
@@ -26,7 +27,7 @@ _SENTENCES: Final[tuple[tuple[type[AdminError], int, str], ...]] = (
     (NotAvailableError, 503, "The broker can not tell now"),
 )
 #: Characters of a reason.
-_REASON_MAX: Final = 1000
+_REASON_LENGTH_MAX: Final = 1000
 
 
 def explained(error: Exception) -> tuple[int, str]:
@@ -37,11 +38,18 @@ def explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, AdminError):
         status = error.status if 400 <= error.status < 500 else 502
         return status, _sentence("The broker refused" if status < 500 else "The broker failed", error.reason)
+    if isinstance(error, GemingaError):
+        status = error.http_status
+        return (
+            (status, _sentence("This can not be", error.told))
+            if status < 500
+            else (503, _sentence("It did not work", error.told))
+        )
     if isinstance(error, ValueError):
         return 400, _sentence("This can not be", str(error))
     return 503, _sentence("It did not work", str(error) or type(error).__name__)
 
 
 def _sentence(words: str, reason: str) -> str:
-    told = " ".join(reason.split())[:_REASON_MAX].rstrip(".")
+    told = " ".join(reason.split())[:_REASON_LENGTH_MAX].rstrip(".")
     return f"{words}: {told}." if told else f"{words}."

@@ -62,7 +62,7 @@ class Sessions:
         same = [known for known, session in self._sessions.items() if session.authorization == authorization]
         for known in same[: max(0, len(same) - SESSIONS_OF_ONE_MAX + 1)]:
             del self._sessions[known]
-        while len(self._sessions) >= SESSIONS_MAX:
+        if len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
         self._sessions[name] = _Session(authorization, now_s)
 

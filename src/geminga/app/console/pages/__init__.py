@@ -7,6 +7,8 @@ from typing import Final
 
 from geminga.app.console.tables import Page
 
+__all__ = ["SUBJECTS", "all_pages"]
+
 #: Modules here, in the order of the navigation.
 SUBJECTS: Final = (
     "start",

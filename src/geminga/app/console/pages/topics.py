@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from geminga.admin import AdminError
-from geminga.app.console.tables import SEARCH_MAX, Page, Rendered, View
+from geminga.app.console.tables import SEARCH_LENGTH_MAX, Page, Rendered, View
 
 #: Namespaces whose topics one list shows.
 NAMESPACES_MAX: Final = 200
@@ -15,7 +15,7 @@ NAMESPACES_MAX: Final = 200
 async def topics(view: View) -> Rendered:
     """Topics of a namespace, those whose name has what is searched for; statistics of the page's alone."""
     namespace = view.given("namespace") or "public/default"
-    wanted = view.given("q")[:SEARCH_MAX]
+    wanted = view.given("q")[:SEARCH_LENGTH_MAX]
     names = await view.admin.topics.list(namespace)
     page = view.page_of(sorted(str(name) for name in names if wanted.lower() in str(name).lower()))
     stats = await asyncio.gather(*(_stats(view, name) for name in page.rows))

@@ -52,14 +52,15 @@ PAGE_S_MAX: Final = 30.0
 #: Seconds after which one may come back.
 RETRY_AFTER_S: Final = 2
 #: Characters of a sentence that goes along with an address.
-NOTICE_MAX: Final = 1000
+NOTICE_LENGTH_MAX: Final = 1000
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # Not no-referrer: browsers would call themselves "null" in Origin when they send a form.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 _LOGIN: Final = "/login"
@@ -224,7 +225,7 @@ class Console:
             note = "" if question.is_unfinished else "More would be hit now than when you were asked. Look again:"
             return self._asked(request, visitor, act, question, 409, note)
         done = await act.carry_out(view)
-        sentence = done.sentence[:NOTICE_MAX]
+        sentence = done.sentence[:NOTICE_LENGTH_MAX]
         seal = self._visitors.notice_seal(visitor, sentence)
         return RedirectResponse(with_fields(done.target, {"done": sentence, "seal": seal}), 303)
 
@@ -283,7 +284,7 @@ class Console:
 
     def _to_login(self, request: Request, visitor: Visitor) -> Response:
         self._visitors.log_out(visitor)
-        if "part" in fields_of(request.scope["query_string"]):
+        if "part" in _shown_query(request):
             return self._plain(401, "Log in again.")
         wanted = request.scope["path"] + (
             f"?{query.decode('latin-1')}" if (query := request.scope["query_string"]) else ""
@@ -313,7 +314,7 @@ class Console:
         return response
 
     def _notice(self, request: Request, visitor: Visitor) -> str:
-        query = fields_of(request.scope["query_string"])
+        query = _shown_query(request)
         sentence = query.get("done", "")
         return sentence if self._visitors.is_own_notice(visitor, sentence, query.get("seal", "")) else ""
 
@@ -331,7 +332,7 @@ class Console:
         file = self._static.get(name)
         if file is None:
             return self._plain(404, "There is no such file.")
-        is_current = fields_of(request.scope["query_string"]).get("v") == file.etag.strip('"')
+        is_current = _shown_query(request).get("v") == file.etag.strip('"')
         kept = "private, max-age=31536000, immutable" if is_current else "no-cache"
         headers = {"ETag": file.etag, "Cache-Control": kept}
         if request.headers.get("if-none-match") == file.etag:
@@ -348,13 +349,21 @@ def _path_of(request: Request) -> str:
 
 def _this_page(request: Request) -> str:
     """The address without what belongs to one look alone."""
-    fields = fields_of(request.scope["query_string"])
+    fields = _shown_query(request)
     return address(_path_of(request), **{name: fields[name] for name in fields if name not in ("part", "done", "seal")})
 
 
 def _attachment(found: Attached) -> Response:
     disposition = f"attachment; filename*=UTF-8''{quote(found.file_name, safe='')}"
     return Response(found.data, media_type="application/octet-stream", headers={"Content-Disposition": disposition})
+
+
+def _shown_query(request: Request) -> dict[str, str]:
+    """For a page that is shown in any case: nothing of a query that is too large."""
+    try:
+        return fields_of(request.scope["query_string"])
+    except TooMuchError:
+        return {}
 
 
 def _certificate(request: Request) -> bytes | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, UndefinedError
 
 from geminga.app.console.core import words
 from geminga.app.console.core.addresses import address
 from geminga.app.console.tables import Refusal, Rendered
+
+__all__ = ["PART", "TEMPLATES", "UndefinedError", "environment", "rendered"]
 
 TEMPLATES: Final = Path(__file__).parent.parent / "templates"
 #: Begins the names of blocks that are live parts.
