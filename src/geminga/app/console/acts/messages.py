@@ -41,11 +41,11 @@ async def publish_question(view: View) -> Question:
     return Question(
         f"Publish one message to {topic}. {none if version is None else by}",
         fields=(
+            Field("value", "Value", view.given("value"), "textarea", is_required=False),
             Field("key", "Key", view.given("key"), is_required=False),
             Field(
                 "properties", "Properties", view.given("properties"), "textarea", (), "name=value, one a line.", False
             ),
-            Field("value", "Value", view.given("value"), "textarea", is_required=False),
             Field("encoding", "The value is typed as", "text", "select", (("text", "text"), ("base64", "base64"))),
         ),
         button="Publish",

@@ -11,7 +11,7 @@ from geminga.app.console.core.payloads import Decoder, decoder_of, info_of, json
 LISTED_CHARACTERS: Final = 2_000
 SHOWN_CHARACTERS: Final = 100_000
 #: Bytes of a value that is shown as bytes, in a list and on its own page.
-LISTED_BYTES: Final = 256
+LISTED_BYTES: Final = 64
 SHOWN_BYTES: Final = 4_096
 #: Bytes above which a value is not decoded: it is shown as bytes, and can be downloaded.
 DECODED_BYTES_MAX: Final = 1 << 20
