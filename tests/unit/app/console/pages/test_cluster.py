@@ -11,6 +11,8 @@ def test_cluster_shows_its_brokers() -> None:
         page = await visitor.page("/cluster")
         assert "This broker serves, and its storage takes writes." in page
         assert "leader this one 1" in page
+        part = await visitor.get("/cluster", part="cluster")
+        assert part.html.lstrip().startswith('<p class="notice ok">')
 
     visit(story)
 
