@@ -63,7 +63,7 @@ def _tasks(options: argparse.Namespace) -> list[str]:
 def _audit(options: argparse.Namespace) -> list[str]:
     def look(process: StandaloneProcess, watch: Watch) -> list[str]:
         with chromium() as browser:
-            pages = audit.crawl(browser, process.web_url, watch, world.NAMES, ())
+            pages = audit.crawl(browser, process.web_url, watch)
             print(f"pages looked at: {len(pages)}, each in two schemes at two widths")
             for page in pages:
                 print(f"  {page.removeprefix(process.web_url)}")

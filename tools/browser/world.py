@@ -19,8 +19,6 @@ READINGS = "iot/telemetry/readings"
 LETTERS = "shop/orders/checkout-billing-DLQ"
 SHIPPING = "shop/orders/shipments"
 REFUNDS = "shop/orders/refunds"
-#: What the pages call things by: they are taken out where pages are told apart.
-NAMES = (ORDERS, PAYMENTS, READINGS, LETTERS, SHIPPING, REFUNDS)
 #: Messages of ORDERS, and how many of them subscription ``billing`` has not had.
 ORDERS_SENT, BILLING_LAG = 1_500, 1_204
 LETTERS_SENT = 5
