@@ -13,7 +13,7 @@ from geminga.app.console.core.sought import sought_of
 from geminga.app.console.reading.browsing import SHOWN, SHOWN_MAX, Browsing, browse, one_message
 from geminga.app.console.reading.choosing import chosen_topic, topic_named
 from geminga.app.console.reading.deliveries import deliveries_of, standings_of
-from geminga.app.console.tables import Attached, Page, Rendered, View
+from geminga.app.console.tables import Attached, Page, Refusal, Rendered, View
 
 #: Fields of the form that stay from one page to the next; ``start`` and ``at`` begin another one.
 _KEPT: Final = ("order", "key", "property", "text", "since", "until", "shown", "subscription")
@@ -21,7 +21,10 @@ _FIELDS: Final = (*_KEPT, "start", "at")
 
 
 async def messages(view: View) -> Rendered:
-    """``topic``, and the fields of the form: where to begin, in which order, what is looked for."""
+    """``topic``, and the fields of the form: where to begin, in which order, what is looked for.
+
+    Raises Refusal for a topic that keeps none.
+    """
     form = {name: view.query.get(name, "").strip() for name in _FIELDS}
     values: dict[str, Any] = {
         "form": form,
@@ -35,6 +38,8 @@ async def messages(view: View) -> Rendered:
     name = view.query.get("topic", "").strip()
     if not name:
         return Rendered("messages.html", values)
+    if not topic_named(name).is_persistent:
+        raise Refusal("A non-persistent topic keeps no messages: there is nothing to browse.", 404)
     chosen = await chosen_topic(view.admin, name)
     request = Browsing(
         chosen.shown,

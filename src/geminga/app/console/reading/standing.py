@@ -120,6 +120,23 @@ async def replication_of(admin: AdminClient, topic: str) -> list[tuple[str, list
     return [(name, replication_rows(each)) for name, each in sorted(partitions.items(), key=_by_number)]
 
 
+async def replications_of(admin: AdminClient, topics: Sequence[str]) -> list[tuple[str, list[ReplicationRow]]]:
+    """Of a page of topics, those that are copied; those that stopped first. What is not served is left out."""
+    turns = asyncio.Semaphore(TOGETHER)
+
+    async def asked(topic: str) -> list[ReplicationRow]:
+        async with turns:
+            try:
+                stats = await admin.topics.stats(topic, without_publishers=True, without_consumers=True)
+            except AdminError:
+                return []
+            return replication_rows(stats)
+
+    rows = await asyncio.gather(*(asked(topic) for topic in topics))
+    found = [(topic, each) for topic, each in zip(topics, rows, strict=True) if each]
+    return sorted(found, key=lambda row: (row[1][0].state != "stopped", -row[1][0].backlog, row[0]))
+
+
 def _by_number(row: tuple[str, object]) -> int:
     return TopicName.parse(row[0]).partition
 

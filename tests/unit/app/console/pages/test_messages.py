@@ -75,6 +75,8 @@ def test_form_that_is_not_understood_is_answered_with_a_sentence() -> None:
             page = await visitor.get("/messages", **{"topic": TOPIC, **query})
             assert page.status == 400
             assert words in page.text
+        kept = await visitor.get("/messages", topic="non-persistent://public/default/t")
+        assert (kept.status, "keeps no messages" in kept.text) == (404, True)
         missing = await visitor.get("/messages", topic="persistent://public/default/none")
         assert missing.status == 404
 
