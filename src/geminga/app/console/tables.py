@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from geminga.admin import AdminClient
+from geminga.app.console.core.history import SeenLately
 from geminga.client import Client
 
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class View:
         can_act: bool,
         part: str,
         now_ms: int,
+        seen: SeenLately,
         clients: Callable[[], AbstractAsyncContextManager[Client]],
     ) -> None:
         #: Asks as the visitor.
@@ -88,6 +90,8 @@ class View:
         self.part: Final = part
         #: Since the epoch.
         self.now_ms: Final = now_ms
+        #: Numbers of the last minutes, for plots; what is shown of it the visitor was just allowed to ask for.
+        self.seen: Final = seen
         #: ``async with view.client() as client``: publishes and reads as the visitor. Raises UnavailableError.
         self.client: Final = clients
 

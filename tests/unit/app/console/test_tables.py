@@ -6,13 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from geminga.app.console.core.history import SeenLately
 from geminga.app.console.pages import all_pages, start
 from geminga.app.console.tables import Refusal, View
 
 
 def view(**query: str) -> View:
     nothing = cast("Any", None)
-    return View(nothing, {}, query, form={}, can_act=True, part="", now_ms=0, clients=nothing)
+    return View(nothing, {}, query, form={}, can_act=True, part="", now_ms=0, seen=SeenLately(), clients=nothing)
 
 
 def test_rows_are_cut_into_pages() -> None:

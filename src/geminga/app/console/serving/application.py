@@ -25,6 +25,7 @@ from geminga.app.console.core.addresses import (
     matched,
     with_fields,
 )
+from geminga.app.console.core.history import SeenLately
 from geminga.app.console.core.refusals import explained
 from geminga.app.console.core.sessions import CREDENTIALS_BYTES_MAX, Visitor
 from geminga.app.console.pages import all_pages
@@ -104,6 +105,8 @@ class Console:
         self._templates = environment()
         self._static = static_files()
         self._visitors = Visitors(mounted.draw, mounted.monotonic)
+        #: For plots, over all visitors.
+        self._seen = SeenLately()
         #: Pages that are being made.
         self._running = 0
 
@@ -210,6 +213,7 @@ class Console:
             can_act=self._mounted.can_act,
             part=query.get("part", ""),
             now_ms=self._mounted.wall_ms(),
+            seen=self._seen,
             clients=lambda: self._mounted.clients(visitor.authorization, _certificate(request), is_through_proxy),
         )
 
