@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from urllib.parse import urljoin, urlsplit
 
 from playwright.sync_api import Browser
 
+from tools.browser.addresses import act_paths, page_of
 from tools.browser.chrome import SCHEMES, SIZES, Watch, axe, overflow, tab
+from tools.browser.world import LETTERS, ORDERS, PAYMENTS
 
 #: Pages that are looked at, at most, and of one kind.
-PAGES_MAX, KIND_MAX = 80, 1
+PAGES_MAX, KIND_MAX = 120, 1
+#: Where pages begin that take a name, which the navigation's links do not give.
+FIRST = (
+    page_of("/topics", namespace="shop/orders"),
+    page_of("/messages", topic=ORDERS),
+    page_of("/messages", topic=PAYMENTS),
+    page_of("/message", topic=ORDERS, id="1:300"),
+    page_of("/dead-letters", namespace="shop/orders"),
+    page_of("/dead-letters/topic", topic=LETTERS),
+    page_of("/schemas", topic=ORDERS, version="1", before="0"),
+    page_of("/permissions", namespace="shop/orders"),
+    page_of("/permissions", topic=ORDERS),
+    page_of("/replication", topic=ORDERS),
+    page_of("/compaction", topic=ORDERS),
+    "/console/login",
+    "/console/nothing",
+    page_of("/topics", namespace="no-namespace"),
+    page_of("/message", topic=ORDERS, id="99:99"),
+    *act_paths(),
+)
 _STRUCTURE = """() => ({
   headings: document.querySelectorAll('h1').length,
   mains: document.querySelectorAll('main').length,
@@ -21,27 +41,26 @@ _STRUCTURE = """() => ({
 })"""
 
 
-def kind_of(url: str, names: tuple[str, ...]) -> str:
-    """What pages are alike: the path with names of things taken out, and which parameters are given."""
+def kind_of(url: str) -> str:
+    """What pages are alike: the path, and which parameters are given."""
     parts = urlsplit(url)
-    words = [word if word not in names and not re.search(r"\d", word) else "*" for word in parts.path.split("/")]
     given = sorted({pair.partition("=")[0] for pair in parts.query.split("&") if pair})
-    return "/".join(words) + "?" + ",".join(given)
+    return f"{parts.path}?{','.join(given)}"
 
 
-def crawl(browser: Browser, base_url: str, watch: Watch, names: tuple[str, ...], first: tuple[str, ...]) -> list[str]:
+def crawl(browser: Browser, base_url: str, watch: Watch) -> list[str]:
     """One page of each kind that links and forms which ask (GET) lead to."""
-    waiting = deque(urljoin(base_url, path) for path in ("/console/", *first))
+    waiting = deque(urljoin(base_url, path) for path in ("/console/", *FIRST))
     seen: dict[str, int] = {}
     pages: list[str] = []
     with tab(browser, watch, script=False) as page:
         while waiting and len(pages) < PAGES_MAX:
             url = waiting.popleft().partition("#")[0]
-            kind = kind_of(url, names)
+            kind = kind_of(url)
             path = urlsplit(url).path
             if seen.get(kind, 0) >= KIND_MAX or not path.startswith("/console") or "/static/" in path:
                 continue
-            if "logout" in path or "download" in url or "raw" in path:
+            if "logout" in path or "download" in path:
                 continue
             seen[kind] = seen.get(kind, 0) + 1
             page.goto(url)

@@ -6,10 +6,11 @@ import json
 import urllib.error
 import urllib.request
 from pathlib import Path
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import geminga.admin.blocking
 from tools.browser import stress, world
+from tools.browser.addresses import act_paths, page_of
 from tools.browser.chrome import Watch, chromium, tab
 from tools.browser.paint import NAMESPACE
 from tools.standalone_process import StandaloneProcess
@@ -21,23 +22,18 @@ GROWTH_MAX = 8 << 20
 CROWDED = f"persistent://{NAMESPACE}/topic-00000"
 
 
-def page(path: str, **query: str) -> str:
-    """An address of the console."""
-    return f"/console{path}?{urlencode(query)}" if query else f"/console{path}"
-
-
 def a_crowd(process: StandaloneProcess, topics: int, loads: int) -> list[str]:
     """Thousands of topics, a thousand consumers: pages answer, memory stays, a rush is told to wait."""
     found = []
     paths = [
-        page("/"),
-        page("/topics", namespace=NAMESPACE),
-        page("/topics", namespace=NAMESPACE, page="7"),
-        page("/topics", namespace=NAMESPACE, search="99"),
-        page("/topic", topic=CROWDED),
-        page("/subscription", topic=CROWDED, subscription="crowd"),
-        page("/messages", topic=CROWDED),
-        page("/brokers"),
+        page_of("/"),
+        page_of("/topics", namespace=NAMESPACE),
+        page_of("/topics", namespace=NAMESPACE, page="7"),
+        page_of("/topics", namespace=NAMESPACE, search="99"),
+        page_of("/topic", topic=CROWDED),
+        page_of("/subscription", topic=CROWDED, subscription="crowd"),
+        page_of("/messages", topic=CROWDED),
+        page_of("/brokers"),
     ]
     with stress.Consumers(process.service_url, CONSUMERS, topics):
         codes, held = stress.load(process, paths, loads)
@@ -71,7 +67,7 @@ def a_killed_broker(directory: Path) -> list[str]:
         other = stress.other_of(process, owner)
         watch = Watch(urlsplit(other).netloc)
         with chromium() as browser, tab(browser, watch) as shown:
-            url = other + page("/topic", topic=topic)
+            url = other + page_of("/topic", topic=topic)
             first = shown.goto(url)
             stress.kill_owner(process, owner)
             again = shown.goto(url)
@@ -89,37 +85,38 @@ def a_killed_broker(directory: Path) -> list[str]:
     return found
 
 
-def a_reader(directory: Path) -> list[str]:
-    """Without their question, acts do nothing; nor do they for a role that may only read, or under read-only."""
+def bare_posts_and_read_only(directory: Path) -> list[str]:
+    """Without their question acts do nothing, nor do they under read-only."""
     found = []
     with StandaloneProcess(directory / "bare", log=directory / "bare.log") as process:
         _shop(process)
-        before = _state(process)
-        found += stress.bare_posts(process.web_url, stress.act_paths(process), {})
-        found += stress.bare_posts(process.web_url, stress.act_paths(process), {"Origin": "http://elsewhere.test"})
-        found += _same("bare POSTs", before, _state(process))
+        before = state(process)
+        found += stress.bare_posts(process.web_url, act_paths(), {})
+        found += stress.bare_posts(process.web_url, act_paths(), {"Origin": "http://elsewhere.test"})
+        found += same("bare POSTs", before, state(process))
     settings = {"gemingaConsole": "read-only"}
     with StandaloneProcess(directory / "kept", log=directory / "kept.log", settings=settings) as process:
         _shop(process)
-        before = _state(process)
-        found += stress.bare_posts(process.web_url, stress.act_paths(process), {"Origin": process.web_url})
-        found += _same("read-only", before, _state(process))
+        before = state(process)
+        found += stress.bare_posts(process.web_url, act_paths(), {"Origin": process.web_url})
+        found += same("read-only", before, state(process))
     return found
 
 
 def _shop(process: StandaloneProcess) -> None:
     import asyncio
 
-    asyncio.run(world.fill(process.service_url, process.web_url))
+    asyncio.run(world.fill(process.service_url, process.web_url, ""))
 
 
-def _same(what: str, before: dict[str, object], after: dict[str, object]) -> list[str]:
+def same(what: str, before: dict[str, object], after: dict[str, object]) -> list[str]:
+    """A line for each thing that changed."""
     return [
         f"{what} changed {key}: {before[key]} to {after.get(key)}" for key in before if before[key] != after.get(key)
     ]
 
 
-def _state(process: StandaloneProcess) -> dict[str, object]:
+def state(process: StandaloneProcess) -> dict[str, object]:
     """What acts could have changed."""
     found: dict[str, object] = {}
 
@@ -133,7 +130,8 @@ def _state(process: StandaloneProcess) -> dict[str, object]:
         found[f"topics of {namespace}"] = get(f"/admin/v2/persistent/{namespace}")
         found[f"policies of {namespace}"] = get(f"/admin/v2/namespaces/{namespace}")
     stats = json.loads(process.request("GET", f"/admin/v2/persistent/{world.ORDERS}/internalStats"))
-    found["cursors"] = {name: cursor["markDeletePosition"] for name, cursor in stats["cursors"].items()}
+    for name, cursor in stats["cursors"].items():
+        found[f"cursor {name}"] = cursor["markDeletePosition"]
     found["entries"] = stats["entriesAddedCounter"]
     found["partitions"] = get(f"/admin/v2/persistent/{world.PAYMENTS}/partitions")
     return found

@@ -18,7 +18,6 @@ from typing import Self
 from urllib.parse import urlencode, urlsplit
 
 import geminga.client
-from tools.browser import world
 from tools.browser.paint import NAMESPACE
 from tools.standalone_process import StandaloneProcess
 
@@ -178,19 +177,3 @@ def kill_owner(process: StandaloneProcess, owner: str) -> None:
     port = urlsplit(owner).port
     (pid,) = [pid for pid in children_of(process.pid) if port in listening(pid)]
     os.kill(pid, signal.SIGKILL)
-
-
-def act_paths(process: StandaloneProcess) -> list[str]:
-    """Addresses of all acts, each with what it would need to begin."""
-    from geminga.app.console.acts import all_acts
-
-    given = {
-        "topic": f"persistent://{world.ORDERS}",
-        "namespace": "shop/orders",
-        "tenant": "shop",
-        "subscription": "billing",
-        "role": "billing-service",
-        "count": "1000",
-        "seconds": "0",
-    }
-    return [f"/console/acts/{name}?{urlencode(given)}" for name in all_acts()]
