@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 try:
-    from tools.browser import audit, bears, paint, script, tasks, world
+    from tools.browser import audit, bears, paint, script, signing_in, tasks, world
     from tools.browser.chrome import EXECUTABLE, Watch, chromium
 except ModuleNotFoundError as missing:
     sys.exit(f"{missing.name} is not installed; make browser installs it in build/browser-extras")
@@ -96,7 +96,8 @@ def _stress(options: argparse.Namespace) -> list[str]:
         asyncio.run(paint.make_topics(process.web_url, options.topics))
         found += bears.a_crowd(process, options.topics, options.loads)
     found += bears.a_killed_broker(options.directory)
-    found += bears.a_reader(options.directory)
+    found += bears.bare_posts_and_read_only(options.directory)
+    found += signing_in.told(options.directory)
     return found
 
 

@@ -85,37 +85,38 @@ def a_killed_broker(directory: Path) -> list[str]:
     return found
 
 
-def a_reader(directory: Path) -> list[str]:
-    """Without their question, acts do nothing; nor do they for a role that may only read, or under read-only."""
+def bare_posts_and_read_only(directory: Path) -> list[str]:
+    """Without their question acts do nothing, nor do they under read-only."""
     found = []
     with StandaloneProcess(directory / "bare", log=directory / "bare.log") as process:
         _shop(process)
-        before = _state(process)
+        before = state(process)
         found += stress.bare_posts(process.web_url, act_paths(), {})
         found += stress.bare_posts(process.web_url, act_paths(), {"Origin": "http://elsewhere.test"})
-        found += _same("bare POSTs", before, _state(process))
+        found += same("bare POSTs", before, state(process))
     settings = {"gemingaConsole": "read-only"}
     with StandaloneProcess(directory / "kept", log=directory / "kept.log", settings=settings) as process:
         _shop(process)
-        before = _state(process)
+        before = state(process)
         found += stress.bare_posts(process.web_url, act_paths(), {"Origin": process.web_url})
-        found += _same("read-only", before, _state(process))
+        found += same("read-only", before, state(process))
     return found
 
 
 def _shop(process: StandaloneProcess) -> None:
     import asyncio
 
-    asyncio.run(world.fill(process.service_url, process.web_url))
+    asyncio.run(world.fill(process.service_url, process.web_url, ""))
 
 
-def _same(what: str, before: dict[str, object], after: dict[str, object]) -> list[str]:
+def same(what: str, before: dict[str, object], after: dict[str, object]) -> list[str]:
+    """A line for each thing that changed."""
     return [
         f"{what} changed {key}: {before[key]} to {after.get(key)}" for key in before if before[key] != after.get(key)
     ]
 
 
-def _state(process: StandaloneProcess) -> dict[str, object]:
+def state(process: StandaloneProcess) -> dict[str, object]:
     """What acts could have changed."""
     found: dict[str, object] = {}
 
@@ -129,7 +130,8 @@ def _state(process: StandaloneProcess) -> dict[str, object]:
         found[f"topics of {namespace}"] = get(f"/admin/v2/persistent/{namespace}")
         found[f"policies of {namespace}"] = get(f"/admin/v2/namespaces/{namespace}")
     stats = json.loads(process.request("GET", f"/admin/v2/persistent/{world.ORDERS}/internalStats"))
-    found["cursors"] = {name: cursor["markDeletePosition"] for name, cursor in stats["cursors"].items()}
+    for name, cursor in stats["cursors"].items():
+        found[f"cursor {name}"] = cursor["markDeletePosition"]
     found["entries"] = stats["entriesAddedCounter"]
     found["partitions"] = get(f"/admin/v2/persistent/{world.PAYMENTS}/partitions")
     return found

@@ -56,9 +56,13 @@ class Reading:
     celsius: float
 
 
-async def fill(service_url: str, web_url: str) -> None:
-    """Make all of it."""
-    async with geminga.admin.connect(web_url) as admin, geminga.client.connect(service_url) as client:
+async def fill(service_url: str, web_url: str, token: str = "") -> None:
+    """Make all of it, as who has ``token``."""
+    who = geminga.client.AuthenticationToken(token) if token else None
+    async with (
+        geminga.admin.connect(web_url, authentication=who) as admin,
+        geminga.client.connect(service_url, authentication=who) as client,
+    ):
         await _namespaces(admin)
         await _orders(admin, client)
         await _dead_letters(client)

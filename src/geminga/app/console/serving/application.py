@@ -105,6 +105,7 @@ class Console:
         self._templates = environment()
         self._static = static_files()
         self._visitors = Visitors(mounted.draw, mounted.monotonic)
+        #: For plots, over all visitors.
         self._seen = SeenLately()
         #: Pages that are being made.
         self._running = 0
@@ -147,6 +148,8 @@ class Console:
         except UnauthorizedError as error:
             if path == _LOGIN:
                 return self._error(request, visitor, 401, f"This does not prove who you are: {error.reason}.", path)
+            if await self._is_known(request, visitor):
+                return self._error(request, visitor, 403, f"You may not do this: {error.reason}.", path)
             return self._to_login(request, visitor)
         except Refusal as refusal:
             return self._error(request, visitor, refusal.status, refusal.sentence, path)
@@ -165,9 +168,7 @@ class Console:
             return self._log_out(request, visitor, is_post=is_post)
         if self._mounted.asks_who and not visitor.authorization and _certificate(request) is None:
             return self._to_login(request, visitor)
-        requests = InnerRequests(
-            self._mounted.administration, request.scope, visitor.authorization, self._mounted.context
-        )
+        requests = self._inner(request, visitor.authorization)
         try:
             return await self._found(request, path, visitor, form, requests)
         finally:
@@ -215,6 +216,20 @@ class Console:
             seen=self._seen,
             clients=lambda: self._mounted.clients(visitor.authorization, _certificate(request), is_through_proxy),
         )
+
+    async def _is_known(self, request: Request, visitor: Visitor) -> bool:
+        """Whether the brokers take these credentials: 401 is their answer to who has no right, too, as with Pulsar."""
+        requests = self._inner(request, visitor.authorization)
+        try:
+            await visitors_admin(requests).clusters.list()
+        except AdminError:
+            return False
+        finally:
+            await requests.close()
+        return True
+
+    def _inner(self, request: Request, authorization: str) -> InnerRequests:
+        return InnerRequests(self._mounted.administration, request.scope, authorization, self._mounted.context)
 
     # ---- acts
 
@@ -270,7 +285,7 @@ class Console:
         authorization = authorization_of(form)
         if len(authorization) > CREDENTIALS_BYTES_MAX:
             raise Refusal(f"Credentials have at most {CREDENTIALS_BYTES_MAX:,} bytes.", 413)
-        requests = InnerRequests(self._mounted.administration, request.scope, authorization, self._mounted.context)
+        requests = self._inner(request, authorization)
         # Whoever is known may ask this; who is not is told why.
         await visitors_admin(requests).clusters.list()
         self._visitors.log_out(visitor)
