@@ -90,7 +90,7 @@ class View:
         self.part: Final = part
         #: Since the epoch.
         self.now_ms: Final = now_ms
-        #: What pages saw lately, of all visitors; for plots.
+        #: Numbers of the last minutes, for plots; what is shown of it the visitor was just allowed to ask for.
         self.seen: Final = seen
         #: ``async with view.client() as client``: publishes and reads as the visitor. Raises UnavailableError.
         self.client: Final = clients

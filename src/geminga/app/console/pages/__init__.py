@@ -12,6 +12,7 @@ __all__ = ["SUBJECTS", "all_pages"]
 #: Modules here, in the order of the navigation.
 SUBJECTS: Final = (
     "start",
+    "namespaces",
     "topics",
     "messages",
     "letters",

@@ -1,26 +1,100 @@
-"""The first page: what this cluster is and how it fares."""
+"""The first page: what this cluster is, how it fares, and what needs attention."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
-from geminga.admin import AdminError
+from geminga.admin.errors import AdminError, UnauthorizedError
+from geminga.app.console.core.history import SPAN_MS
+from geminga.app.console.core.plots import line_plot
+from geminga.app.console.core.topic_rows import TopicRow, most_behind, topics_of
+from geminga.app.console.reading.topics import rows_of
 from geminga.app.console.tables import Page, Rendered, View
+
+#: Topics that are asked for their backlogs, the first of each namespace in turn, and those that are shown.
+ASKED_MAX: Final = 60
+SHOWN_MAX: Final = 10
+#: Tenants, and namespaces of all of them, whose topics are among those.
+TENANTS_LISTED_MAX: Final = 20
+NAMESPACES_LISTED_MAX: Final = 20
+#: Of the history: the broker that is asked.
+_HERE: Final = "broker"
 
 
 async def start(view: View) -> Rendered:
-    """Brokers, and whether the one that is asked is healthy."""
-    brokers, health = await asyncio.gather(view.admin.brokers.list(), _health(view))
-    return Rendered("start.html", {"brokers": brokers, "health": health})
+    """``part`` "now" asks for no topic, "attention" for topics alone."""
+    values: dict[str, Any] = {"brokers": None, "health": "", "load": None, "plot": None, "behind": [], "asked": 0}
+    if view.part != "attention":
+        values |= await _now(view)
+    if view.part != "now":
+        rows, values["whole"] = await _attention(view)
+        values |= {"behind": most_behind(rows, SHOWN_MAX), "asked": len(rows)}
+    return Rendered("start.html", values)
+
+
+async def _now(view: View) -> dict[str, Any]:
+    brokers, health, load = await asyncio.gather(
+        _told(view.admin.brokers.list), _health(view), _told(view.admin.brokers.load_report)
+    )
+    values: dict[str, Any] = {"brokers": brokers, "health": health, "load": load, "plot": None}
+    metrics = await _told(view.admin.brokers.metrics)
+    if metrics is not None:
+        rates = {"in": 0.0, "out": 0.0}
+        for each in metrics:
+            found = each.get("metrics", {})
+            rates["in"] += float(found.get("brk_in_rate", 0))
+            rates["out"] += float(found.get("brk_out_rate", 0))
+        view.seen.add(_HERE, rates, now_ms=view.now_ms)
+        lines = [view.seen.series(_HERE, "in", "published"), view.seen.series(_HERE, "out", "delivered")]
+        title = "Messages of this broker"
+        values |= {
+            "rates": rates,
+            "plot": line_plot(lines, title=title, unit="messages/s", now_ms=view.now_ms, span_ms=SPAN_MS),
+        }
+    return values
+
+
+async def _attention(view: View) -> tuple[list[TopicRow], bool]:
+    """Topics with their numbers, and whether these are all that there are."""
+    tenants = await _told(view.admin.tenants.list) or ["public"]
+    named = await asyncio.gather(*(_told(view.admin.namespaces.list, name) for name in tenants[:TENANTS_LISTED_MAX]))
+    namespaces = [name for each in named if each is not None for name in each]
+    shown = namespaces[:NAMESPACES_LISTED_MAX]
+    listed = await asyncio.gather(
+        *(_told(view.admin.topics.list, name) for name in shown),
+        *(_told(view.admin.topics.list_partitioned, name) for name in shown),
+    )
+    whole = [topics_of(listed[at] or (), listed[at + len(shown)] or (), "") for at in range(len(shown))]
+    # The first of each in turn: a namespace of many topics does not hide the others.
+    turns = sorted((number, topic) for topics in whole for number, topic in enumerate(topics[:ASKED_MAX]))
+    topics = [topic for _, topic in turns[:ASKED_MAX]]
+    is_whole = (
+        len(tenants) <= TENANTS_LISTED_MAX and len(namespaces) == len(shown) and len(topics) == sum(map(len, whole))
+    )
+    return await rows_of(view.admin, topics, view.now_ms), is_whole
 
 
 async def _health(view: View) -> str:
     """``ok``, or why not."""
     try:
         await view.admin.brokers.health()
+    except UnauthorizedError:
+        raise
     except AdminError as error:
         return error.reason
     return "ok"
 
 
-PAGES = (Page("/", start, section="Start"),)
+async def _told(ask: Callable[..., Awaitable[Any]], *names: str) -> Any:  # noqa: ANN401  (documents of REST)
+    """None where the visitor may not see it, or nobody tells."""
+    try:
+        return await ask(*names)
+    except UnauthorizedError:
+        raise
+    except AdminError:
+        return None
+
+
+PAGES: Final = (Page("/", start, section="Start"),)

@@ -105,6 +105,7 @@ class Console:
         self._templates = environment()
         self._static = static_files()
         self._visitors = Visitors(mounted.draw, mounted.monotonic)
+        #: For plots, over all visitors.
         self._seen = SeenLately()
         #: Pages that are being made.
         self._running = 0
