@@ -41,11 +41,11 @@ async def publish_question(view: View) -> Question:
     return Question(
         f"Publish one message to {topic}. {none if version is None else by}",
         fields=(
+            Field("value", "Value", view.given("value"), "textarea", is_required=False),
             Field("key", "Key", view.given("key"), is_required=False),
             Field(
                 "properties", "Properties", view.given("properties"), "textarea", (), "name=value, one a line.", False
             ),
-            Field("value", "Value", view.given("value"), "textarea", is_required=False),
             Field("encoding", "The value is typed as", "text", "select", (("text", "text"), ("base64", "base64"))),
         ),
         button="Publish",
@@ -56,7 +56,7 @@ async def publish_question(view: View) -> Question:
 
 
 async def publish(view: View) -> Done:
-    """As REST publishes: the broker checks the value, and who may produce."""
+    """As REST publishes: the broker checks the value, and who may produce. Raises Refusal where it stores nothing."""
     topic = str(topic_named(view.wanted("topic")))
     version, _ = await _schema(view, topic)
     message: dict[str, Any] = {"payload": view.given("value"), "encoding": view.given("encoding") or "text"}
@@ -124,7 +124,7 @@ async def redrive_question(view: View) -> Question:
 
 
 async def redrive(view: View) -> Done:
-    """Each once, in transactions, unless the visitor allows otherwise."""
+    """Each once, in transactions; raises Refusal where there are none and the visitor allows nothing else."""
     from geminga.app.handles.redrive import has_transactions
     from geminga.app.handles.redrive import redrive as send_back
 

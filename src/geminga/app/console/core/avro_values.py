@@ -1,8 +1,8 @@
 """Avro's binary encoding as JSON values, for reading, by the Avro 1.12 specification ("Binary Encoding").
 
 Who publishes chooses the bytes: a few of them can say an array of a billion nulls. So the values of a message are
-counted, and the depth is limited. A union is shown as its value alone, bytes as a text of characters up to U+00FF,
-as Avro's JSON has them; logical types as what they are stored as.
+counted against its bytes, and the depth is limited. A union is shown as its value alone, bytes as a text of characters
+up to U+00FF, as Avro's JSON has them; logical types as what they are stored as.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Final
 
 from geminga.broker.schema.core.avro import AvroType, JsonValue
 
-#: Values of one message.
-VALUES_MAX: Final = 20_000
+#: Values of one message: so many, and as many again for each of its bytes. Only nulls, and what is made of them, take
+#: no byte at all.
+VALUES_LEAST: Final = 1_000
+VALUES_A_BYTE: Final = 2
 #: Values nested deeper are not taken apart: it recurses.
 DEPTH_MAX: Final = 128
 _FLOAT: Final = struct.Struct("<f")
@@ -44,12 +46,12 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.at = 0
         self._data = data
-        self._left = VALUES_MAX
+        self._left = VALUES_LEAST + VALUES_A_BYTE * len(data)
 
     def value(self, kind: AvroType, where: str, depth: int) -> JsonValue:
         self._left -= 1
         if self._left < 0:
-            raise AvroDataError(f"it has more than {VALUES_MAX} values")
+            raise AvroDataError(f"it says more values than {len(self._data)} bytes have")
         if depth > DEPTH_MAX:
             raise AvroDataError(f"{where} is nested deeper than {DEPTH_MAX}")
         name = kind.kind

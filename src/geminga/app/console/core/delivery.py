@@ -25,7 +25,7 @@ class Standing(StrEnum):
     WAITING = "waiting"
 
 
-class Delivery(NamedTuple):
+class MessageDelivery(NamedTuple):
     """How a message stands with a subscription."""
 
     standing: Standing
@@ -49,17 +49,17 @@ class DeliveryFacts(NamedTuple):
     positions: Sequence[Mapping[str, Any]] | None = None
 
 
-def delivery_of(facts: DeliveryFacts) -> Delivery:
+def delivery_of(facts: DeliveryFacts) -> MessageDelivery:
     """The first that holds."""
     if _is_acknowledged(facts):
-        return Delivery(Standing.ACKNOWLEDGED, "It is acknowledged: the subscription is done with it.")
+        return MessageDelivery(Standing.ACKNOWLEDGED, "It is acknowledged: the subscription is done with it.")
     if facts.deliver_at_ms > facts.now_ms and facts.subscription.get("type") in ("Shared", "Key_Shared"):
         left = age_text(facts.deliver_at_ms - facts.now_ms)
-        return Delivery(Standing.DELAYED, f"It is delayed: it is delivered in {left}.")
+        return MessageDelivery(Standing.DELAYED, f"It is delayed: it is delivered in {left}.")
     read = _place(str(facts.cursor.get("readPosition", "")))
     if facts.place < read:
-        return Delivery(Standing.PENDING, _pending(facts.subscription))
-    return Delivery(Standing.WAITING, _waiting(facts.subscription))
+        return MessageDelivery(Standing.PENDING, _pending(facts.subscription))
+    return MessageDelivery(Standing.WAITING, _waiting(facts.subscription))
 
 
 def _pending(subscription: Mapping[str, Any]) -> str:

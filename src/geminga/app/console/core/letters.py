@@ -21,7 +21,7 @@ from geminga.model.errors import InvalidTopicNameError
 _OTHERS: Final = frozenset({REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID, ORIGIN_MESSAGE_ID_OLD, RECONSUME_TIMES})
 
 
-class Origin(NamedTuple):
+class LetterOrigin(NamedTuple):
     """What a letter says of the message that it was."""
 
     topic: str
@@ -53,11 +53,11 @@ def is_dead_letters(topic: str) -> bool:
     return not TopicName.parse(topic).partitioned_topic.local_name.endswith(RETRY_SUFFIX)
 
 
-def origin_of(letters: str, properties: Mapping[str, str], allowed: str = "") -> Origin:
+def origin_of(letters: str, properties: Mapping[str, str], allowed: str = "") -> LetterOrigin:
     """``letters``: the topic it lies in; ``allowed``: as :func:`redrive` takes it. Raises InvalidTopicNameError."""
     name = TopicName.parse(letters)
     way = way_back(properties, name, allowed or f"{name.domain}://{name.namespace}/")
-    return Origin(
+    return LetterOrigin(
         properties.get(REAL_TOPIC, ""),
         properties.get(REAL_SUBSCRIPTION, ""),
         properties.get(ORIGIN_MESSAGE_ID) or properties.get(ORIGIN_MESSAGE_ID_OLD, ""),

@@ -21,6 +21,12 @@ def iso_time(time_ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}" + f".{moment.microsecond // 1000:03d}".rstrip("0").rstrip(".") + "Z"
 
 
+def shown_time(iso: str) -> str:
+    """What :func:`iso_time` made, for people: ``2026-11-28 12:00:00.500``, always as long."""
+    seconds, _, fraction = iso.removesuffix("Z").partition(".")
+    return f"{seconds.replace('T', ' ')}.{fraction:0<3}"
+
+
 def milliseconds_of(text: str) -> int:
     """Since the epoch: of a number of them, or ISO 8601, UTC where it names no zone. Raises MomentError."""
     given = text.strip()

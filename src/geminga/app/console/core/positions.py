@@ -49,7 +49,7 @@ def ledgers_of(internal: Mapping[str, Any]) -> list[LogPiece]:
     return found
 
 
-class Start(NamedTuple):
+class StartPlace(NamedTuple):
     """A message to begin with."""
 
     place: Place
@@ -60,14 +60,14 @@ class Start(NamedTuple):
         return f"{self.place}:{self.batch_index}" if self.batch_index >= 0 else str(self.place)
 
 
-def start_of(text: str) -> Start:
+def start_of(text: str) -> StartPlace:
     """``LEDGER:ENTRY[:INDEX]``, or ``LEDGER:ENTRY:PARTITION:INDEX`` as clients write it. Raises PlaceError."""
     found = _ID.fullmatch("".join(text.split()))
     if found is None:
         expected = "LEDGER:ENTRY, or LEDGER:ENTRY:INDEX in a batch, such as 12:3"
         raise PlaceError(f"{text[:40]!r} is no message id: expected {expected}")
     index = found[4] if found[4] is not None else found[3]
-    return Start(Place(int(found[1]), int(found[2])), -1 if index is None else int(index))
+    return StartPlace(Place(int(found[1]), int(found[2])), -1 if index is None else int(index))
 
 
 def places(ledgers: Sequence[LogPiece], start: Place | None, *, newest_first: bool) -> Iterator[Place]:

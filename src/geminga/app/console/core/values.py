@@ -11,10 +11,11 @@ from geminga.app.console.core.payloads import Decoder, decoder_of, info_of, json
 LISTED_CHARACTERS: Final = 2_000
 SHOWN_CHARACTERS: Final = 100_000
 #: Bytes of a value that is shown as bytes, in a list and on its own page.
-LISTED_BYTES: Final = 256
+LISTED_BYTES: Final = 64
 SHOWN_BYTES: Final = 4_096
-#: Bytes above which a value is not decoded: it is shown as bytes, and can be downloaded.
+#: Bytes above which a value is not read by its schema: on a page of its own, and in a list, where many are.
 DECODED_BYTES_MAX: Final = 1 << 20
+LISTED_DECODED_BYTES_MAX: Final = 64 << 10
 _ROW: Final = 16
 
 
@@ -70,7 +71,7 @@ class Reading:
 
     def text_of(self, payload: bytes | None, key: str | bytes | None, version: int | None) -> str:
         """All of it as a text, to be searched."""
-        whole = self._read(payload, key, version)
+        whole = self._read(payload, key, version, LISTED_DECODED_BYTES_MAX)
         if whole.form != "bytes":
             return whole.text
         return (payload or b"").decode("utf-8", "replace")
@@ -79,7 +80,8 @@ class Reading:
         self, payload: bytes | None, key: str | bytes | None, version: int | None, *, is_listed: bool
     ) -> Value:
         """As much of it as a list, or a page of its own, has room for."""
-        found = self._read(payload, key, version)
+        most = LISTED_DECODED_BYTES_MAX if is_listed else DECODED_BYTES_MAX
+        found = self._read(payload, key, version, most)
         if found.form == "bytes":
             data = payload or b""
             room = LISTED_BYTES if is_listed else SHOWN_BYTES
@@ -87,15 +89,13 @@ class Reading:
         room = LISTED_CHARACTERS if is_listed else SHOWN_CHARACTERS
         return found._replace(text=found.text[:room], left=max(len(found.text) - room, 0))
 
-    def _read(self, payload: bytes | None, key: str | bytes | None, version: int | None) -> Value:
+    def _read(self, payload: bytes | None, key: str | bytes | None, version: int | None, most: int) -> Value:
         if payload is None:
             return Value("null", "null", (), 0, 0, "", "")
         size = len(payload)
         decoder, read_by, why_not = self._decoders.get(version, (None, "", ""))
-        if size > DECODED_BYTES_MAX:
-            return Value(
-                "bytes", "", (), size, 0, "", f"it has {size} bytes; more than {DECODED_BYTES_MAX} are not read"
-            )
+        if decoder is not None and size > most:
+            return _unread(payload, f"it has {size:,} bytes, and not more than {most:,} are read here")
         if decoder is not None:
             try:
                 value = decoder(payload, key)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from geminga.app.console.reading.choosing import chosen_topic, topic_named
-from geminga.app.console.reading.standing import cluster_of, compaction_of, replication_of
+from geminga.app.console.reading.standing import cluster_of, compaction_of, replication_of, replications_of
 from geminga.app.console.tables import Page, Rendered, View
 
 
@@ -15,12 +15,24 @@ async def cluster(view: View) -> Rendered:
 
 
 async def replication(view: View) -> Rendered:
-    """``topic``: by partition and cluster."""
+    """``topic``: by partition and cluster; ``namespace``: its topics that are copied, page by page."""
+    values: dict[str, Any] = {"topic": "", "namespace": "", "partitions": [], "clusters": None, "page": None}
     name = view.query.get("topic", "").strip()
-    if not name:
-        return Rendered("replication.html", {"topic": "", "partitions": []})
-    topic = str(topic_named(name).partitioned_topic)
-    return Rendered("replication.html", {"topic": topic, "partitions": await replication_of(view.admin, topic)})
+    namespace = view.query.get("namespace", "").strip()
+    if name:
+        values["topic"] = str(topic_named(name).partitioned_topic)
+        values["partitions"] = await replication_of(view.admin, values["topic"])
+    elif namespace:
+        # Asked first: it says in a sentence what is wrong about a name.
+        names = await view.admin.topics.list(namespace)
+        page = view.page_of(sorted(map(str, names)))
+        values |= {
+            "namespace": namespace,
+            "clusters": await view.admin.namespace_policies.replication_clusters.get(namespace),
+            "page": page,
+            "partitions": await replications_of(view.admin, page.rows),
+        }
+    return Rendered("replication.html", values)
 
 
 async def compaction(view: View) -> Rendered:

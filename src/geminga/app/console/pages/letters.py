@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from geminga.admin.errors import AdminError
 from geminga.app.console.core.addresses import address
 from geminga.app.console.core.letters import is_dead_letters, letters_topics, origin_of
-from geminga.app.console.reading.browsing import SHOWN, SHOWN_MAX, Request, browse
+from geminga.app.console.reading.browsing import SHOWN, SHOWN_MAX, Browsing, browse
 from geminga.app.console.reading.choosing import chosen_topic
 from geminga.app.console.reading.dead_letters import letters_waiting
 from geminga.app.console.tables import Page, Rendered, View
@@ -51,7 +51,7 @@ async def _row(admin: AdminClient, name: str) -> dict[str, Any]:
 async def letters(view: View) -> Rendered:
     """``topic``: its letters, oldest first, page by page."""
     chosen = await chosen_topic(view.admin, view.wanted("topic"))
-    request = Request(
+    request = Browsing(
         chosen.shown,
         view.query.get("start", ""),
         newest_first=False,

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from geminga.app.console.core.addresses import address
+from geminga.app.console.core.delivery import MessageDelivery
 from geminga.app.console.core.moments import milliseconds_of
 from geminga.app.console.core.positions import start_of
 from geminga.app.console.core.sought import sought_of
-from geminga.app.console.reading.browsing import SHOWN, SHOWN_MAX, Request, browse, one_message
+from geminga.app.console.reading.browsing import SHOWN, SHOWN_MAX, Browsing, browse, one_message
 from geminga.app.console.reading.choosing import chosen_topic, topic_named
-from geminga.app.console.reading.deliveries import deliveries_of
-from geminga.app.console.tables import Attached, Page, Rendered, View
+from geminga.app.console.reading.deliveries import deliveries_of, standings_of
+from geminga.app.console.tables import Attached, Page, Refusal, Rendered, View
 
 #: Fields of the form that stay from one page to the next; ``start`` and ``at`` begin another one.
-_KEPT: Final = ("order", "key", "property", "text", "since", "until", "shown")
+_KEPT: Final = ("order", "key", "property", "text", "since", "until", "shown", "subscription")
 _FIELDS: Final = (*_KEPT, "start", "at")
 
 
 async def messages(view: View) -> Rendered:
-    """``topic``, and the fields of the form: where to begin, in which order, what is looked for."""
+    """``topic``, and the fields of the form: where to begin, in which order, what is looked for.
+
+    Raises Refusal for a topic that keeps none.
+    """
     form = {name: view.query.get(name, "").strip() for name in _FIELDS}
-    values: dict[str, Any] = {"form": form, "topic": "", "whole": "", "partitions": [], "page": None, "further": ""}
+    values: dict[str, Any] = {
+        "form": form,
+        "topic": "",
+        "whole": "",
+        "partitions": [],
+        "page": None,
+        "standings": {},
+        "further": "",
+    }
     name = view.query.get("topic", "").strip()
     if not name:
         return Rendered("messages.html", values)
+    if not topic_named(name).is_persistent:
+        raise Refusal("A non-persistent topic keeps no messages: there is nothing to browse.", 404)
     chosen = await chosen_topic(view.admin, name)
-    request = Request(
+    request = Browsing(
         chosen.shown,
         form["start"],
         milliseconds_of(form["at"]) if form["at"] else 0,
@@ -35,6 +50,10 @@ async def messages(view: View) -> Rendered:
         view.number("shown", SHOWN, least=1, most=SHOWN_MAX),
     )
     page = await browse(view.admin, request)
+    standings: Mapping[str, MessageDelivery] = {}
+    if form["subscription"]:
+        found = [each.message for each in page.messages]
+        standings = await standings_of(view.admin, chosen.shown, form["subscription"], found, now_ms=view.now_ms)
     further = address("/messages", topic=chosen.shown, start=page.further, **{name: form[name] for name in _KEPT})
     return Rendered(
         "messages.html",
@@ -44,6 +63,7 @@ async def messages(view: View) -> Rendered:
             "whole": chosen.whole,
             "partitions": chosen.partitions,
             "page": page,
+            "standings": standings,
             "is_all": request.sought.is_all,
             "further": further if page.further else "",
         },

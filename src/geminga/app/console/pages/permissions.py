@@ -11,7 +11,7 @@ from geminga.app.console.tables import Page, Refusal, Rendered, View
 
 
 async def permissions(view: View) -> Rendered:
-    """``namespace``, or ``topic``."""
+    """``namespace``, or ``topic``. Raises Refusal for a name that is none."""
     topic = view.query.get("topic", "").strip()
     namespace = view.query.get("namespace", "").strip()
     if topic:

@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from geminga.admin.errors import AdminError, NotFoundError
 from geminga.app.console.core.entries import ViewedMessage, messages_of
-from geminga.app.console.core.positions import EARLIEST, LATEST, Place, Start, ledgers_of, places, start_of
+from geminga.app.console.core.positions import EARLIEST, LATEST, Place, StartPlace, ledgers_of, places, start_of
 from geminga.app.console.core.sought import Sought
 from geminga.app.console.core.values import Reading, Value
+from geminga.runtime import next_turn
 
 if TYPE_CHECKING:
     from geminga.admin import AdminClient
@@ -24,11 +26,19 @@ SHOWN: Final = 20
 SHOWN_MAX: Final = 100
 #: Entries, and bytes of them, that a page looks at.
 LOOKED_AT_MAX: Final = 300
-LOOKED_AT_BYTES_MAX: Final = 8 << 20
-#: Entries that are asked for at the same time.
-TOGETHER: Final = 4
+LOOKED_AT_BYTES_MAX: Final = 4 << 20
+#: Messages of these entries that a page looks at.
+MESSAGES_MAX: Final = 2_000
+#: Entries that a page asks for at the same time, and pages that have some in memory, over all visitors: one entry has
+#: tens of megabytes where its producer wants that.
+TOGETHER: Final = 2
+READING_MAX: Final = 4
 #: Schemas that one page asks for.
 SCHEMAS_MAX: Final = 20
+
+
+#: By loop: places of :data:`READING_MAX`.
+_PLACES: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 class BrowsedMessage(NamedTuple):
@@ -50,7 +60,7 @@ class BrowsedPage(NamedTuple):
     gone: int
 
 
-class Request(NamedTuple):
+class Browsing(NamedTuple):
     """What a visitor asked to see."""
 
     topic: str
@@ -63,7 +73,7 @@ class Request(NamedTuple):
     shown: int = SHOWN
 
 
-async def browse(admin: AdminClient, request: Request) -> BrowsedPage:
+async def browse(admin: AdminClient, request: Browsing) -> BrowsedPage:
     """A topic without partitions, or one partition. Raises AdminError, PlaceError for a message id that is none."""
     start = await _start_of(admin, request)
     internal = await admin.topics.internal_stats(request.topic)
@@ -73,49 +83,60 @@ async def browse(admin: AdminClient, request: Request) -> BrowsedPage:
     return BrowsedPage(page.found, page.looked_at, page.further, page.markers, page.gone)
 
 
-async def _start_of(admin: AdminClient, request: Request) -> Start | None:
+def _turns() -> asyncio.Semaphore:
+    return _PLACES.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(READING_MAX))
+
+
+async def _start_of(admin: AdminClient, request: Browsing) -> StartPlace | None:
     if request.start_ms:
         found = await admin.messages.message_id_at(request.topic, request.start_ms)
-        return Start(Place(int(found["ledgerId"]), int(found["entryId"])))
+        return StartPlace(Place(int(found["ledgerId"]), int(found["entryId"])))
     if request.start in ("", LATEST if request.newest_first else EARLIEST):
         return None
     if request.start == EARLIEST:
-        return Start(Place(0, 0))
+        return StartPlace(Place(0, 0))
     if request.start == LATEST:
         last = await admin.messages.last_message_id(request.topic)
-        return Start(Place(max(int(last["ledgerId"]), 0), max(int(last["entryId"]), 0)))
+        return StartPlace(Place(max(int(last["ledgerId"]), 0), max(int(last["entryId"]), 0)))
     return start_of(request.start)
 
 
 class _Page:
     """One that is being filled."""
 
-    def __init__(self, admin: AdminClient, request: Request, start: Start | None) -> None:
+    def __init__(self, admin: AdminClient, request: Browsing, start: StartPlace | None) -> None:
         self.found: list[BrowsedMessage] = []
         self.looked_at = self.markers = self.gone = 0
         self.further = ""
         self._admin = admin
         self._request = request
         self._start = start
-        self._bytes = 0
+        self._bytes = self._seen = 0
         self._schemas = SchemaReading(admin, request.topic)
 
     async def fill(self, way: Iterator[Place]) -> None:
         """Until the page is full, or has looked at enough, or there is no more."""
         while together := self._next(way):
-            entries = await asyncio.gather(*(self._messages(place) for place in together))
-            for number, (place, messages) in enumerate(zip(together, entries, strict=True)):
-                # One entry is looked at however large it is: else the next page would be this one.
-                is_enough = self.looked_at and self._bytes > LOOKED_AT_BYTES_MAX
-                if len(self.found) >= self._request.shown or is_enough:
-                    self.further = str(place)
+            async with _turns():
+                if not await self._fill(together, way):
                     return
-                self.looked_at += 1
-                if not await self._take(place, messages):
-                    return
-                if number + 1 == len(together) and self.looked_at >= LOOKED_AT_MAX:
-                    self.further = str(next(way, ""))
-                    return
+
+    async def _fill(self, together: Sequence[Place], way: Iterator[Place]) -> bool:
+        """Whether there is room for more."""
+        entries = await asyncio.gather(*(self._messages(place) for place in together))
+        for place, messages in zip(together, entries, strict=True):
+            # One entry is looked at however large it is: else the next page would be this one.
+            is_enough = self.looked_at and self._bytes > LOOKED_AT_BYTES_MAX
+            if len(self.found) >= self._request.shown or is_enough:
+                self.further = str(place)
+                return False
+            self.looked_at += 1
+            if not await self._take(place, messages):
+                return False
+        if self.looked_at >= LOOKED_AT_MAX:
+            self.further = str(next(way, ""))
+            return False
+        return True
 
     def _next(self, way: Iterator[Place]) -> list[Place]:
         count = min(TOGETHER, LOOKED_AT_MAX - self.looked_at)
@@ -144,16 +165,25 @@ class _Page:
             if message.marker:
                 self.markers += 1
                 continue
-            if self._is_before_start(place, message) or not self._request.sought.may_be(message):
+            if self._is_before_start(place, message):
                 continue
-            if len(self.found) >= self._request.shown:
+            if len(self.found) >= self._request.shown or self._seen >= MESSAGES_MAX:
                 self.further = message.id
                 return False
-            await self._schemas.prepare(message.schema_version)
-            if self._request.sought.has_text(self._schemas.reading.text_of(*_read(message))):
-                value = self._schemas.reading.value_of(*_read(message), is_listed=True)
-                self.found.append(BrowsedMessage(message._replace(payload=None), value))
+            self._seen += 1
+            if self._request.sought.may_be(message):
+                await self._add(message)
         return True
+
+    async def _add(self, message: ViewedMessage) -> None:
+        """To what is shown, if its value has what is looked for."""
+        await self._schemas.prepare(message.schema_version)
+        # Reading values keeps others waiting: one at a time.
+        await next_turn()
+        reading, read = self._schemas.reading, _read(message)
+        if self._request.sought.has_text(reading.text_of(*read) if self._request.sought.text else ""):
+            value = reading.value_of(*read, is_listed=True)
+            self.found.append(BrowsedMessage(message._replace(payload=None), value))
 
     def _is_before_start(self, place: Place, message: ViewedMessage) -> bool:
         """Of the batch that the page begins in."""
@@ -200,8 +230,9 @@ class SchemaReading:
 async def one_message(admin: AdminClient, topic: str, message_id: str) -> tuple[ViewedMessage, Value]:
     """A message with all of its payload, and its value. Raises AdminError (NotFoundError), PlaceError."""
     start = start_of(message_id)
-    stored = await admin.messages.get(topic, start.place.ledger_id, start.place.entry_id)
-    found = messages_of(stored.payload, stored.headers)
+    async with _turns():
+        stored = await admin.messages.get(topic, start.place.ledger_id, start.place.entry_id)
+        found = messages_of(stored.payload, stored.headers)
     wanted = [each for each in found if start.batch_index < 0 or each.batch_index in (-1, start.batch_index)]
     if not wanted:
         raise NotFoundError(message_id, 404, f"entry {start.place} has no message {start.batch_index}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from geminga.app.console.core.letters import origin_of, waiting_letters
-from geminga.app.console.reading.browsing import Request, browse, partitions_of
+from geminga.app.console.reading.browsing import Browsing, browse, partitions_of
 from geminga.app.handles.redrive import SUBSCRIPTION
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ async def targets_of(admin: AdminClient, topic: str) -> list[str]:
     """Where the newest letters of a topic go back to; empty among them: they name no origin that is allowed."""
     found = set()
     for name in await _partitions(admin, topic):
-        page = await browse(admin, Request(name))
+        page = await browse(admin, Browsing(name))
         found |= {origin_of(name, each.message.properties).target for each in page.messages}
     return sorted(found)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.admin.errors import AdminError, NotFoundError
-from geminga.app.console.core.delivery import Delivery, DeliveryFacts, delivery_of
+from geminga.app.console.core.delivery import DeliveryFacts, MessageDelivery, delivery_of
 from geminga.app.console.core.moments import MomentError, milliseconds_of
-from geminga.app.console.core.positions import Start
+from geminga.app.console.core.positions import StartPlace, start_of
 from geminga.app.handles.core.causes import Finding
 from geminga.app.handles.doctor import examine
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from geminga.app.console.core.entries import ViewedMessage
 
 #: Subscriptions that one page tells of.
-SUBSCRIPTIONS_MAX: Final = 20
+SUBSCRIPTIONS_TOLD_MAX: Final = 20
 #: Of brokers, which nobody reads a topic by.
 _OWN: Final = ("pulsar.repl.", "__")
 
@@ -26,7 +26,7 @@ class SubscriptionStanding(NamedTuple):
     """Of one subscription with the message."""
 
     subscription: str
-    delivery: Delivery
+    delivery: MessageDelivery
     #: Why what it has not acknowledged does not move.
     findings: Sequence[Finding]
 
@@ -37,12 +37,12 @@ class Deliveries(NamedTuple):
     standings: Sequence[SubscriptionStanding]
     #: About the topic as a whole.
     findings: Sequence[Finding]
-    #: Subscriptions beyond :data:`SUBSCRIPTIONS_MAX`.
+    #: Subscriptions beyond :data:`SUBSCRIPTIONS_TOLD_MAX`.
     left_out: int
 
 
 async def deliveries_of(
-    admin: AdminClient, topic: str, message: ViewedMessage, start: Start, *, subscription: str = "", now_ms: int
+    admin: AdminClient, topic: str, message: ViewedMessage, start: StartPlace, *, subscription: str = "", now_ms: int
 ) -> Deliveries:
     """``start``: where the message is; ``subscription``: about it alone; ``now_ms``: since the epoch.
 
@@ -57,7 +57,7 @@ async def deliveries_of(
     found = await examine(admin, topic, now_ms=now_ms)
     findings = [each for several in found.values() for each in several]
     standings = []
-    for name in names[:SUBSCRIPTIONS_MAX]:
+    for name in names[:SUBSCRIPTIONS_TOLD_MAX]:
         facts = DeliveryFacts(
             start.place,
             message.batch_index,
@@ -65,24 +65,55 @@ async def deliveries_of(
             now_ms,
             known[name],
             (internal.get("cursors") or {}).get(name) or {},
-            await _positions(admin, topic, name, start),
+            ((await _backlog(admin, topic, name, start)) or {}).get("positions"),
         )
         mine = [each for each in findings if each.subscription == name]
         standings.append(SubscriptionStanding(name, delivery_of(facts), mine))
     of_topic = [each for each in findings if not each.subscription]
-    return Deliveries(standings, of_topic, max(len(names) - SUBSCRIPTIONS_MAX, 0))
+    return Deliveries(standings, of_topic, max(len(names) - SUBSCRIPTIONS_TOLD_MAX, 0))
 
 
-async def _positions(
-    admin: AdminClient, topic: str, subscription: str, start: Start
-) -> Sequence[Mapping[str, Any]] | None:
-    """Of what is not acknowledged from the message on; None: nobody tells, or not for who asks."""
+async def standings_of(
+    admin: AdminClient, topic: str, subscription: str, messages: Sequence[ViewedMessage], *, now_ms: int
+) -> Mapping[str, MessageDelivery]:
+    """By id, of the messages of a page with one subscription. Raises AdminError."""
+    if not messages:
+        return {}
+    stats = await admin.topics.stats(topic)
+    known: Mapping[str, Any] = stats.get("subscriptions") or {}
+    if subscription not in known:
+        raise NotFoundError(topic, 404, f"there is no subscription {subscription}")
+    cursors = (await admin.topics.internal_stats(topic)).get("cursors") or {}
+    starts = {message.id: start_of(message.id) for message in messages}
+    first = min(starts.values())
+    page = await _backlog(admin, topic, subscription, first)
+    told = (page or {}).get("positions")
+    further = (page or {}).get("nextMessageId")
+    end = start_of(str(further)).place if further else None
+    found = {}
+    for message in messages:
+        place = starts[message.id].place
+        # Behind what was looked at only the ranges of the cursor say something.
+        is_told = told is not None and (end is None or place < end)
+        facts = DeliveryFacts(
+            place,
+            message.batch_index,
+            _deliver_at_ms(message),
+            now_ms,
+            known[subscription],
+            cursors.get(subscription) or {},
+            told if is_told else None,
+        )
+        found[message.id] = delivery_of(facts)
+    return found
+
+
+async def _backlog(admin: AdminClient, topic: str, subscription: str, start: StartPlace) -> Mapping[str, Any] | None:
+    """What is not acknowledged from a message on; None: nobody tells, or not for who asks."""
     try:
-        page = await admin.subscriptions.analyze_backlog(topic, subscription, positions=True, start=str(start.place))
+        return await admin.subscriptions.analyze_backlog(topic, subscription, positions=True, start=str(start.place))
     except AdminError:
         return None
-    found: Sequence[Mapping[str, Any]] | None = page.get("positions")
-    return found
 
 
 def _deliver_at_ms(message: ViewedMessage) -> int:

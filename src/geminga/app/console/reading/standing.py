@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from geminga.admin import AdminClient
 
 #: Brokers of which one page asks what they serve, and how many at a time.
-BROKERS_MAX: Final = 50
+BROKERS_TOLD_MAX: Final = 50
 TOGETHER: Final = 4
 #: Seconds for a broker of several to answer: one that is gone does not hold the page.
 PATIENCE_S: Final = 2.0
@@ -76,7 +76,7 @@ async def cluster_of(admin: AdminClient) -> ClusterView:
         _seen(admin.clusters.list(), "the clusters", unseen),
     )
     cluster = clusters[0] if clusters else "standalone"
-    bundles = await _bundles(admin, cluster, sorted(names or ())[:BROKERS_MAX])
+    bundles = await _bundles(admin, cluster, sorted(names or ())[:BROKERS_TOLD_MAX])
     return ClusterView(
         health,
         load_view(report) if report is not None else None,
@@ -118,6 +118,23 @@ async def replication_of(admin: AdminClient, topic: str) -> list[tuple[str, list
     stats = await admin.topics.partitioned_stats(topic, per_partition=True)
     partitions: Mapping[str, Mapping[str, Any]] = stats.get("partitions") or {}
     return [(name, replication_rows(each)) for name, each in sorted(partitions.items(), key=_by_number)]
+
+
+async def replications_of(admin: AdminClient, topics: Sequence[str]) -> list[tuple[str, list[ReplicationRow]]]:
+    """Of a page of topics, those that are copied; those that stopped first. What is not served is left out."""
+    turns = asyncio.Semaphore(TOGETHER)
+
+    async def asked(topic: str) -> list[ReplicationRow]:
+        async with turns:
+            try:
+                stats = await admin.topics.stats(topic, without_publishers=True, without_consumers=True)
+            except AdminError:
+                return []
+            return replication_rows(stats)
+
+    rows = await asyncio.gather(*(asked(topic) for topic in topics))
+    found = [(topic, each) for topic, each in zip(topics, rows, strict=True) if each]
+    return sorted(found, key=lambda row: (row[1][0].state != "stopped", -row[1][0].backlog, row[0]))
 
 
 def _by_number(row: tuple[str, object]) -> int:

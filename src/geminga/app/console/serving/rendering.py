@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, UndefinedErro
 
 from geminga.app.console.core import words
 from geminga.app.console.core.addresses import address
+from geminga.app.console.core.moments import shown_time
 from geminga.app.console.tables import Refusal, Rendered
 
 __all__ = ["PART", "TEMPLATES", "UndefinedError", "environment", "rendered"]
@@ -30,6 +31,7 @@ def environment() -> Environment:
     )
     found.globals["address"] = address
     found.filters.update(count=words.count, rate=words.rate, size=words.size, span=words.span, plural=words.plural)
+    found.filters["moment"] = shown_time
     found.globals["ui"] = found.get_template("macros.html").module
     return found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geminga.app.console.core.delivery import Delivery, DeliveryFacts, Standing, delivery_of
+from geminga.app.console.core.delivery import DeliveryFacts, MessageDelivery, Standing, delivery_of
 from geminga.app.console.core.positions import Place
 
 CURSOR = {
@@ -17,7 +17,7 @@ CURSOR = {
 CONSUMERS = [{"consumerName": "a", "unackedMessages": 2}, {"consumerName": "b", "unackedMessages": 0}]
 
 
-def stand(entry: int, index: int = -1, **changes: Any) -> Delivery:
+def stand(entry: int, index: int = -1, **changes: Any) -> MessageDelivery:
     facts = DeliveryFacts(Place(3, entry), index, 0, 1000, {"type": "Shared", "consumers": CONSUMERS}, CURSOR)
     return delivery_of(facts._replace(**changes))
 
@@ -49,7 +49,7 @@ def test_what_the_broker_tells_of_the_backlog_comes_before_its_ranges() -> None:
 
 def test_delayed_message_says_when_it_comes() -> None:
     found = stand(2, deliver_at_ms=62_000)
-    assert found == Delivery(Standing.DELAYED, "It is delayed: it is delivered in 1 min 1 s.")
+    assert found == MessageDelivery(Standing.DELAYED, "It is delayed: it is delivered in 1 min 1 s.")
     # Other types deliver at once.
     assert stand(2, deliver_at_ms=62_000, subscription={"type": "Exclusive"}).standing is Standing.PENDING
     assert stand(2, deliver_at_ms=999).standing is Standing.PENDING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.app.console.core.letters import Origin, is_dead_letters, letters_topics, origin_of, waiting_letters
+from geminga.app.console.core.letters import LetterOrigin, is_dead_letters, letters_topics, origin_of, waiting_letters
 
 LETTERS = "persistent://public/default/orders-billing-DLQ"
 
@@ -29,7 +29,7 @@ def test_letter_says_where_it_came_from_and_goes() -> None:
         "RECONSUMETIMES": "16",
         "why": "no such customer",
     }
-    assert origin_of(LETTERS, properties) == Origin(
+    assert origin_of(LETTERS, properties) == LetterOrigin(
         "persistent://public/default/orders-partition-2",
         "billing",
         "3:7:2",

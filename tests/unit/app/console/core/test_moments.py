@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.console.core.moments import TIME_MS_MAX, MomentError, age_text, iso_time, milliseconds_of
+from geminga.app.console.core.moments import TIME_MS_MAX, MomentError, age_text, iso_time, milliseconds_of, shown_time
 from geminga.broker.subscription.stats import iso_time as of_the_broker
 
 
@@ -22,6 +22,11 @@ def test_time_is_shown_as_the_broker_does_and_read_again(time_ms: int) -> None:
 )
 def test_time_may_be_typed_in_several_ways(text: str, time_ms: int) -> None:
     assert milliseconds_of(text) == time_ms
+
+
+def test_times_of_a_table_are_as_long_as_one_another() -> None:
+    assert shown_time("2026-11-28T12:00:00.5Z") == "2026-11-28 12:00:00.500"
+    assert shown_time("2026-11-28T12:00:00Z") == "2026-11-28 12:00:00.000"
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "1" * 16, "٣"])

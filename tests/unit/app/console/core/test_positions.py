@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.console.core.positions import LogPiece, Place, PlaceError, Start, ledgers_of, places, start_of
+from geminga.app.console.core.positions import LogPiece, Place, PlaceError, StartPlace, ledgers_of, places, start_of
 
 LOGS = st.lists(st.integers(0, 6), max_size=5).map(
     lambda sizes: [LogPiece(10 + 3 * number, size) for number, size in enumerate(sizes)]
@@ -40,7 +40,7 @@ def test_ledger_that_is_written_to_has_what_is_told_beside_it() -> None:
 )
 def test_message_id_is_read_as_it_is_written_anywhere(text: str, index: int) -> None:
     found = start_of(text)
-    assert found == Start(Place(3, 7), index)
+    assert found == StartPlace(Place(3, 7), index)
     assert start_of(str(found)) == found
 
 

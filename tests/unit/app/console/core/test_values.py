@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from geminga.app.console.core.values import (
-    DECODED_BYTES_MAX,
     LISTED_BYTES,
     LISTED_CHARACTERS,
+    LISTED_DECODED_BYTES_MAX,
     SHOWN_BYTES,
     HexRow,
     Reading,
@@ -61,14 +61,27 @@ def test_large_value_is_cut_and_says_how_much_is_left() -> None:
     assert (len(listed.rows) * 16, listed.left) == (LISTED_BYTES, SHOWN_BYTES + 5 - LISTED_BYTES)
     shown = reading.value_of(data, None, None, is_listed=False)
     assert (len(shown.rows) * 16, shown.left, shown.size_bytes) == (SHOWN_BYTES, 5, SHOWN_BYTES + 5)
-    huge = reading.value_of(b"1" * (DECODED_BYTES_MAX + 1), None, None, is_listed=True)
-    assert (huge.form, huge.problem) == ("bytes", "it has 1048577 bytes; more than 1048576 are not read")
+
+
+def test_value_too_large_to_be_read_is_shown_as_it_is_and_says_why() -> None:
+    reading = Reading()
+    reading.learn(0, {"type": "JSON", "data": ""})
+    data = b"[" + b"1," * LISTED_DECODED_BYTES_MAX + b"1]"
+    listed = reading.value_of(data, None, 0, is_listed=True)
+    assert (listed.form, listed.text[:3]) == ("text", "[1,")
+    assert listed.problem == "it has 131,075 bytes, and not more than 65,536 are read here"
+    shown = reading.value_of(data, None, 0, is_listed=False)
+    assert (shown.form, shown.problem) == ("json", "")
+    assert reading.value_of(data * 9, None, 0, is_listed=False).problem.endswith(
+        "not more than 1,048,576 are read here"
+    )
+    assert reading.text_of(data, None, 0) == data.decode()
 
 
 def test_json_nested_too_deep_is_bytes() -> None:
     reading = Reading()
     reading.learn(0, {"type": "JSON", "data": ""})
-    found = reading.value_of(b"[" * 100_000, None, 0, is_listed=True)
+    found = reading.value_of(b"[" * 50_000, None, 0, is_listed=True)
     assert found.form == "bytes"
     assert "nested too deep" in found.problem
 

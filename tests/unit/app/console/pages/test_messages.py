@@ -7,6 +7,7 @@ from html import unescape
 
 from support.worlds.broker_world import TOPIC
 from support.worlds.console_pages import Visiting, query_of, visit
+from support.worlds.handles_world import sim_admin
 
 EVIL = "<script>alert(1)</script>"
 
@@ -47,10 +48,12 @@ def test_whatever_a_message_says_is_text() -> None:
 def test_message_says_what_each_subscription_did_with_it() -> None:
     async def story(visitor: Visiting) -> None:
         await visitor.page("/messages")
+        await sim_admin(visitor.application).subscriptions.create(TOPIC, "late", "earliest")
         await visitor.client.send(b"\x00\x01")
+        assert "waiting at late: why" in await visitor.page("/messages", topic=TOPIC, subscription="late")
         listed = await visitor.get("/messages", topic=TOPIC)
         page = await visitor.page("/message", topic=TOPIC, id=_first_id(listed.html))
-        assert "The topic has no subscription: nobody waits for this message." in page
+        assert "late waiting It waits: no consumer is connected. Nobody consumes late: 1 entries wait." in page
         assert "00000000 00 01 .." in page
         file = await visitor.get("/message/download", topic=TOPIC, id=_first_id(listed.html))
         assert file.body == b"\x00\x01"
@@ -72,6 +75,8 @@ def test_form_that_is_not_understood_is_answered_with_a_sentence() -> None:
             page = await visitor.get("/messages", **{"topic": TOPIC, **query})
             assert page.status == 400
             assert words in page.text
+        kept = await visitor.get("/messages", topic="non-persistent://public/default/t")
+        assert (kept.status, "keeps no messages" in kept.text) == (404, True)
         missing = await visitor.get("/messages", topic="persistent://public/default/none")
         assert missing.status == 404
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from geminga.admin import AdminClient
 from geminga.admin.errors import NotFoundError
 from geminga.app.console.core.sought import Sought
 from geminga.app.console.reading import browsing
-from geminga.app.console.reading.browsing import BrowsedPage, Request, browse, one_message, partitions_of
+from geminga.app.console.reading.browsing import BrowsedPage, Browsing, browse, one_message, partitions_of
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
 from support.clusters.transacting import Transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.handles_world import sim_admin
+from support.worlds.policy_levels import seconds
 from support.worlds.rest_world import rest_application
 
 
@@ -24,7 +27,8 @@ class Shelf:
     """A topic, and who asks for its messages."""
 
     def __init__(self, world: BrokerWorld, client: Transacting) -> None:
-        self.admin: AdminClient = sim_admin(rest_application(world.broker))
+        self.application = rest_application(world.broker)
+        self.admin: AdminClient = sim_admin(self.application)
         self.client = client
 
     async def publish(self, payload: bytes, **metadata: Any) -> None:
@@ -35,7 +39,7 @@ class Shelf:
         await self.publish(encode_batch(payloads, 0), num_messages_in_batch=len(payloads))
 
     async def page(self, **request: Any) -> BrowsedPage:
-        return await browse(self.admin, Request(TOPIC, **request))
+        return await browse(self.admin, Browsing(TOPIC, **request))
 
     async def all_pages(self, **request: Any) -> list[str]:
         """Values of all, following the links."""
@@ -98,6 +102,45 @@ def test_page_says_how_far_it_looked_for_what_is_rare(monkeypatch: pytest.Monkey
         assert found.further.endswith(":6")
         assert await shelf.all_pages(sought=Sought(text="NEEDLE")) == ["needle"]
         assert len(await shelf.all_pages(sought=Sought(key="k1"))) == 6
+
+    run(story)
+
+
+def test_page_looks_at_so_many_messages_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "MESSAGES_MAX", 2)
+
+    async def story(shelf: Shelf) -> None:
+        await shelf.batch(b"1", b"2", b"3", b"4", b"5")
+        found = await shelf.page(sought=Sought(text="5"), newest_first=False)
+        assert (found.messages, found.further[-2:]) == ([], ":2")
+        assert await shelf.all_pages(sought=Sought(text="5"), newest_first=False) == ["5"]
+        assert await shelf.all_pages() == ["5", "4", "3", "2", "1"]
+
+    run(story)
+
+
+def test_few_pages_have_entries_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "READING_MAX", 2)
+    monkeypatch.setattr(browsing, "TOGETHER", 1)
+
+    async def story(shelf: Shelf) -> None:
+        for number in range(4):
+            await shelf.publish(b"%d" % number)
+        under_way = most = 0
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal under_way, most
+            is_entry = "/entry/" in scope["path"]
+            under_way += is_entry
+            most = max(most, under_way)
+            await seconds(0.1)
+            await shelf.application(scope, receive, send)
+            under_way -= is_entry
+
+        admin = sim_admin(counted)
+        pages = await asyncio.gather(*(browse(admin, Browsing(TOPIC)) for _ in range(5)))
+        assert {len(page.messages) for page in pages} == {4}
+        assert most == 2
 
     run(story)
 

@@ -10,8 +10,8 @@ from geminga.admin import AdminClient
 from geminga.admin.errors import NotFoundError
 from geminga.app.console.core.delivery import Standing
 from geminga.app.console.core.positions import start_of
-from geminga.app.console.reading.browsing import Request, browse
-from geminga.app.console.reading.deliveries import Deliveries, deliveries_of
+from geminga.app.console.reading.browsing import Browsing, browse
+from geminga.app.console.reading.deliveries import Deliveries, deliveries_of, standings_of
 from geminga.app.handles.core.causes import Cause
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
@@ -40,7 +40,7 @@ class Desk:
     async def told(self, newest: int = 0, subscription: str = "") -> Deliveries:
         """About the message that is so many before the newest one."""
         await seconds(1)
-        page = await browse(self.admin, Request(TOPIC))
+        page = await browse(self.admin, Browsing(TOPIC))
         message = page.messages[newest].message
         now_ms = self.world.runtime.clock.wall_ms()
         start = start_of(message.id)
@@ -50,13 +50,13 @@ class Desk:
         return {each.subscription: each.delivery.standing for each in (await self.told(newest)).standings}
 
 
-def run(story: Callable[[Desk], Awaitable[None]]) -> None:
+def run(story: Callable[[Desk], Awaitable[None]], **settings: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = Transacting(await world.client())
         await client.client.create_producer()
         await story(Desk(world, client))
 
-    run_with_broker(scenario, bookies=1)
+    run_with_broker(scenario, bookies=1, **settings)
 
 
 def test_each_subscription_says_how_far_it_is() -> None:
@@ -82,6 +82,45 @@ def test_each_subscription_says_how_far_it_is() -> None:
             await desk.told(subscription="gone")
 
     run(story)
+
+
+def test_page_of_messages_says_how_one_subscription_stands_with_each() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.subscribe("busy", 1, permits=3)
+        for number in range(4):
+            await desk.client.send(b"%d" % number)
+        await seconds(1)
+        ids = [each for each, _ in desk.client.messages()]
+        await desk.client.acknowledge([ids[1]])
+        messages = [each.message for each in (await browse(desk.admin, Browsing(TOPIC, newest_first=False))).messages]
+        found = await standings_of(desk.admin, TOPIC, "busy", messages, now_ms=0)
+        assert [found[each.id].standing for each in messages] == [
+            Standing.PENDING,
+            Standing.ACKNOWLEDGED,
+            Standing.PENDING,
+            Standing.WAITING,
+        ]
+        assert await standings_of(desk.admin, TOPIC, "gone", [], now_ms=0) == {}
+        with pytest.raises(NotFoundError, match="no subscription gone"):
+            await standings_of(desk.admin, TOPIC, "gone", messages, now_ms=0)
+
+    run(story)
+
+
+def test_what_was_not_looked_at_is_told_by_the_cursor() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.subscribe("busy", 1)
+        for number in range(5):
+            await desk.client.send(b"%d" % number)
+        await seconds(1)
+        await desk.client.acknowledge([desk.client.messages()[3][0]])
+        messages = [each.message for each in (await browse(desk.admin, Browsing(TOPIC, newest_first=False))).messages]
+        found = await standings_of(desk.admin, TOPIC, "busy", messages, now_ms=0)
+        assert [number for number, each in enumerate(messages) if found[each.id].standing is Standing.ACKNOWLEDGED] == [
+            3
+        ]
+
+    run(story, backlog_scan_entries_max=1)
 
 
 def test_delayed_message_is_told_to_be_one() -> None:
