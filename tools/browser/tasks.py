@@ -6,6 +6,7 @@ Each opens the console's first page, finds its way by what is to be seen there, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -14,12 +15,25 @@ from playwright.sync_api import Browser, Error, Locator, Page
 
 import geminga.admin.blocking
 from tools.browser import world
+from tools.browser.addresses import page_of
 from tools.browser.chrome import NARROW, ROOT, SIZES, Watch, keep, overflow, tab
 from tools.standalone_process import StandaloneProcess
 
 PICTURES: Final = ROOT / "docs" / "console"
 #: Bytes of a picture that is kept.
 PICTURE_MAX: Final = 60_000
+#: Presses of the tabulator until something is not reached by it.
+_TABS_MAX: Final = 120
+_FOCUSED: Final = """() => {
+  const element = document.activeElement;
+  return {words: element.textContent.trim(), outline: getComputedStyle(element).outlineStyle};
+}"""
+#: One order, as REST publishes it: version 0 of the schema.
+_MESSAGE: Final = {
+    "schemaVersion": 0,
+    "producerName": "trial",
+    "messages": [{"payload": '{"order_id": "L-1", "customer": "me", "amount_cents": 1}'}],
+}
 
 
 class Visit:
@@ -39,6 +53,24 @@ class Visit:
             self.page.get_by_role("button", name="Menu").click()
         self.page.get_by_role("navigation", name="Sections").get_by_role("link", name=section, exact=True).click()
         self.fits()
+
+    def focused(self) -> str:
+        """The words of what has the focus, which is to be seen."""
+        found: dict[str, str] = self.page.evaluate(_FOCUSED)
+        assert found["outline"] not in ("", "none"), f"nothing shows that {found['words']!r} has the focus"
+        return found["words"]
+
+    def tab_to(self, words: str) -> None:
+        """By the tabulator, then the return key."""
+        for _ in range(_TABS_MAX):
+            self.page.keyboard.press("Tab")
+            if self.focused() == words:
+                before = self.page.url
+                self.page.keyboard.press("Enter")
+                self.page.wait_for_function("before => location.href !== before", arg=before)
+                self.page.wait_for_load_state()
+                return
+        raise AssertionError(f"{words!r} is not reached by keys")
 
     def fits(self) -> None:
         """What is open is no wider than the window, and no error."""
@@ -199,14 +231,137 @@ def grants(visit: Visit) -> None:
     assert role not in visit.admin.permissions.get("shop/orders")
 
 
+def sees_the_lag(visit: Visit) -> None:
+    """3: lag of each subscription, and plots of it."""
+    _topic(visit)
+    lag = visit.backlog(world.ORDERS, "billing")
+    said = visit.text()
+    assert f"{lag:,}" in said, (lag, said)
+    # The page asks again by itself: what comes meanwhile is seen without a click.
+    visit.process.request("POST", f"/topics/persistent/{world.ORDERS}", _MESSAGE)
+    visit.main.get_by_text(f"{lag + 1:,}", exact=True).first.wait_for()
+    visit.picture("topic")
+    visit.main.get_by_role("link", name="billing", exact=True).click()
+    visit.fits()
+    assert visit.main.get_by_role("img", name="Backlog").count() == 1
+    assert "Nobody consumes billing" in visit.text()
+    visit.picture("subscription")
+
+
+def resets_a_cursor(visit: Visit) -> None:
+    """4: back to the beginning, once it was said how much that delivers again."""
+    name = visit.subscription(world.ORDERS, "rewound")
+    whole = visit.backlog(world.ORDERS, name)
+    visit.admin.subscriptions.skip_all(world.ORDERS, name)
+    _subscription(visit, name)
+    visit.press("Reset the cursor")
+    visit.fill(Go_to="earliest")
+    visit.press("Say what that does")
+    assert f"{whole:,}" in visit.question(), visit.question()
+    assert visit.backlog(world.ORDERS, name) == 0, "nothing is done before its question"
+    visit.picture("question")
+    visit.press("Reset the cursor")
+    assert visit.backlog(world.ORDERS, name) == whole
+    assert name in visit.told()
+
+
+def lists_topics(visit: Visit) -> None:
+    """5: with rates and sizes, searched and paged on the server."""
+    visit.begin("Topics")
+    visit.fill(Namespace="iot/telemetry")
+    visit.press("Show")
+    row = visit.main.get_by_role("row").filter(has_text=world.READINGS)
+    cells = [cell.inner_text() for cell in row.get_by_role("cell").all()]
+    assert any(re.search(r"[1-9]\d*(\.\d+)?$", cell) for cell in cells), cells
+    visit.fill(Namespace="shop/orders")
+    visit.press("Show")
+    visit.picture("topics")
+    visit.fill(Namespace="shop/catalogue", Name_has="changes-2")
+    visit.press("Show")
+    assert visit.main.get_by_role("row").count() == 1 + 10
+
+
+def makes_topics(visit: Visit) -> None:
+    """6: a topic with partitions, and more of them."""
+    topic = f"shop/catalogue/made-{visit.width}"
+    visit.begin("Topics")
+    visit.fill(Namespace="shop/catalogue")
+    visit.press("Show")
+    visit.press("Create a topic")
+    visit.fill(Name=f"made-{visit.width}", Partitions="3")
+    visit.press("Create the topic")
+    assert visit.admin.topics.partitioned_metadata(topic)["partitions"] == 3
+    visit.press("Add partitions")
+    visit.fill(Partitions_in_all="5")
+    visit.press("Add partitions")
+    assert visit.admin.topics.partitioned_metadata(topic)["partitions"] == 5
+
+
+def empties_a_backlog(visit: Visit) -> None:
+    """7: clears one, expires another, and nothing before the question said how many."""
+    cleared, expired = (visit.subscription(world.ORDERS, name) for name in ("cleared", "expired"))
+    whole = visit.backlog(world.ORDERS, cleared)
+    _subscription(visit, cleared)
+    visit.press("Clear the backlog")
+    assert f"{whole:,} messages" in visit.question()
+    assert visit.backlog(world.ORDERS, cleared) == whole
+    visit.press(f"Clear {whole:,} messages")
+    assert visit.backlog(world.ORDERS, cleared) == 0
+    _subscription(visit, expired)
+    visit.press("Expire messages")
+    visit.fill(**{"Older than, seconds": "1"})
+    visit.press("Say what that does")
+    visit.press("Expire them")
+    assert visit.backlog(world.ORDERS, expired) < whole
+
+
+def by_keys_alone(visit: Visit) -> None:
+    """13: the way to a subscription, and its backlog cleared, without a mouse; what has the focus is seen."""
+    name = visit.subscription(world.ORDERS, "by-keys")
+    keys = visit.page.keyboard
+    visit.page.goto(f"{visit.process.web_url}{page_of('/topics', namespace='shop/orders')}")
+    keys.press("Tab")
+    assert visit.focused() == "Skip to the content"
+    keys.press("Enter")
+    keys.press("/")
+    keys.type("checkout")
+    keys.press("Enter")
+    visit.page.wait_for_url("**q=checkout**")
+    visit.tab_to(f"persistent://{world.ORDERS}")
+    visit.tab_to(name)
+    visit.tab_to("Clear the backlog")
+    visit.tab_to(f"Clear {visit.backlog(world.ORDERS, name):,} messages")
+    assert visit.backlog(world.ORDERS, name) == 0, visit.text()
+
+
+def _topic(visit: Visit) -> None:
+    visit.begin("Topics")
+    visit.fill(Namespace="shop/orders")
+    visit.press("Show")
+    visit.main.get_by_role("link", name=f"persistent://{world.ORDERS}", exact=True).click()
+    visit.fits()
+
+
+def _subscription(visit: Visit, name: str) -> None:
+    _topic(visit)
+    visit.main.get_by_role("link", name=name, exact=True).click()
+    visit.fits()
+
+
 TASKS: Final[tuple[Callable[[Visit], None], ...]] = (
     browses_messages,
     decodes,
+    sees_the_lag,
+    resets_a_cursor,
+    lists_topics,
+    makes_topics,
+    empties_a_backlog,
     publishes,
     sends_letters_back,
     looks_at_the_cluster,
     compares_schemas,
     grants,
+    by_keys_alone,
 )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.app.console.core.history import APART_MS, KEYS_MAX, SAMPLES_MAX, SPAN_MS, SeenLately
-from geminga.app.console.core.plots import LINES, POINTS_MAX, Series, ago, compact, line_plot, sparkline
+from geminga.app.console.core.plots import LINES, POINTS_MAX, Series, ago, compact, line_plot
 
 NOW = 1_700_000_000_000
 COORDINATE = re.compile(r"-?\d+(\.\d+)?")
@@ -35,16 +35,6 @@ def drawn_inside(svg, width, height):
     return [element.tag for element in root.iter()]
 
 
-@given(st.lists(st.floats(), max_size=50), st.text(max_size=20))
-def test_any_numbers_and_any_name_make_a_sparkline(values, title):
-    svg = sparkline(values, title=title)
-    names = drawn_inside(svg, 96, 24)
-    assert names.count("title") == 1
-    has_line = {"polyline", "circle"} & set(names)
-    assert bool(has_line) == any(map(math.isfinite, values))
-    assert svg.__html__() == svg
-
-
 @given(
     st.lists(st.lists(st.tuples(st.integers(NOW - 900_000, NOW + 9_000), st.floats()), max_size=20), max_size=5),
     st.text(max_size=20),
@@ -53,7 +43,8 @@ def test_any_numbers_and_any_name_make_a_sparkline(values, title):
 def test_any_points_make_a_plot(lines, name, span_ms):
     series = [Series(name, sorted(points, key=lambda point: point[0])) for points in lines]
     svg = line_plot(series, title=name, unit=name, now_ms=NOW, span_ms=span_ms)
-    drawn_inside(svg, 420, 132)
+    drawn_inside(svg, 420, 156)
+    assert svg.__html__() == svg
     drawn = set(re.findall(r'class="(?:line|dot)([^"]*)"', svg))
     assert drawn <= set(LINES[: len(lines)])
 
@@ -63,7 +54,15 @@ def test_a_plot_says_what_it_shows_and_its_axis_ends_round():
     svg = line_plot([Series("In", points)], title="Rate", unit="messages/s", now_ms=NOW, span_ms=60_000)
     assert "<title>Rate</title>" in svg
     assert "In: now 870 messages/s, between 100 and 1.15k in the last 1 min." in svg
-    assert re.findall(r"<text[^>]*>([^<]*)<", svg) == ["0", "1k", "2k", "1 min ago", "now"]
+    shown = re.findall(r"<text[^>]*>([^<]*)<", svg)
+    assert shown == ["Rate, messages/s", "0", "1k", "2k", "1 min ago", "now"]
+
+
+def test_several_lines_have_a_legend_in_their_order():
+    series = [Series("in", [(NOW, 1.0)]), Series("out", [(NOW, 2.0)])]
+    svg = line_plot(series, title="Rates", unit="u", now_ms=NOW, span_ms=1_000)
+    places = {name: float(across) for across, name in re.findall(r'<text x="([0-9.]+)" y="12">(\w+)<', svg)}
+    assert places["in"] < places["out"] < 420
 
 
 def test_names_are_escaped_wherever_they_stand():
@@ -75,19 +74,22 @@ def test_names_are_escaped_wherever_they_stand():
     ElementTree.fromstring(svg)
 
 
-def test_a_line_is_broken_where_nobody_looked_and_where_a_value_is_missing():
+def test_a_line_is_broken_where_nobody_looked_and_what_is_no_number_is_left_out():
     apart = [(NOW - 100_000, 1.0), (NOW - 95_000, 2.0), (NOW - 5_000, 3.0), (NOW, 4.0)]
     whole = line_plot([Series("a", apart)], title="t", unit="u", now_ms=NOW, span_ms=200_000, gap_ms=90_000)
     broken = line_plot([Series("a", apart)], title="t", unit="u", now_ms=NOW, span_ms=200_000)
     assert (whole.count("<polyline"), broken.count("<polyline")) == (1, 2)
-    assert sparkline([1, 2, math.nan, 3, math.inf, 4, 5], title="t").count("<polyline") == 2
-    assert sparkline([1, 2, math.nan, 3, math.inf, 4, 5], title="t").count("<circle") == 1
+    missing = [(NOW - 3_000, math.nan), (NOW - 2_000, 7.0), (NOW - 1_000, math.inf)]
+    alone = line_plot([Series("a", missing)], title="t", unit="u", now_ms=NOW, span_ms=200_000)
+    assert (alone.count("<circle"), alone.count("<polyline")) == (1, 0)
 
 
 def test_values_below_zero_have_their_place_and_points_have_a_limit():
     svg = line_plot([Series("a", [(NOW - 1, -3.0), (NOW, 2.0)])], title="t", unit="u", now_ms=NOW, span_ms=10)
     assert re.findall(r'text-anchor="end">([^<]*)<', svg)[:3] == ["-4", "0", "2"]
-    (line,) = re.findall(r'points="([^"]*)"', sparkline([1.0] * (POINTS_MAX + 7), title="t"))
+    many = [(NOW - number, 1.0) for number in range(POINTS_MAX + 7, 0, -1)]
+    svg = line_plot([Series("a", many)], title="t", unit="u", now_ms=NOW, span_ms=9_000)
+    (line,) = re.findall(r'<polyline class="line" points="([^"]*)"', svg)
     assert line.count(",") == POINTS_MAX
 
 

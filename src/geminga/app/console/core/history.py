@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import Final
 
-from geminga.app.console.core.plots import Series, Svg, line_plot
+from geminga.app.console.core.plots import Series
 
 #: Things (topics, subscriptions) whose history is kept, over all visitors; beyond, the one looked at longest ago goes.
 KEYS_MAX: Final = 500
@@ -54,15 +54,3 @@ class SeenLately:
         """The samples called ``name`` of ``key`` as the line ``called``; without any, an empty one."""
         samples = self._samples.get(key, ())
         return Series(called, tuple((at_ms, values[name]) for at_ms, values in samples if name in values))
-
-
-def plotted(
-    seen: SeenLately, key: str, lines: Mapping[str, tuple[str, float]], *, title: str, unit: str, now_ms: int
-) -> Svg:
-    """Keep what was just seen of ``key``, and draw it with what was seen before.
-
-    ``lines``: by the name of a sample, what the line is called and its value now.
-    """
-    seen.add(key, {name: value for name, (_called, value) in lines.items()}, now_ms=now_ms)
-    series = [seen.series(key, name, called) for name, (called, _value) in lines.items()]
-    return line_plot(series, title=title, unit=unit, now_ms=now_ms, span_ms=SPAN_MS)

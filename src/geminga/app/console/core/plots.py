@@ -1,4 +1,4 @@
-"""Small plots as SVG text: a line of a few minutes with its axes, and a sparkline for a row of a table.
+"""Small plots as SVG text: a few minutes of some numbers, with axes and a legend.
 
 Pure: numbers in, text out. No style and no script is in it (the pages' policy forbids both): colours come from the
 classes that ``static/console.css`` knows. Each plot is an image with a name (``<title>``) and a sentence that says what
@@ -21,8 +21,10 @@ POINTS_MAX: Final = 1_000
 
 #: What the lines of one plot are called in the sheet; a plot has as many, and further ones are left out.
 LINES: Final = ("", " second", " third")
-_WIDTH, _HEIGHT = 420, 132
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 6, 8, 20
+_WIDTH, _HEIGHT = 420, 156
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 6, 32, 20
+#: About what a character of the legend takes.
+_CHARACTER = 6.2
 _SUFFIXES: Final = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -58,20 +60,6 @@ def compact(value: float) -> str:
     return _short(value)
 
 
-def sparkline(values: Sequence[float], *, title: str, width: int = 96, height: int = 24) -> Svg:
-    """A line without axes for a cell of a table; ``width`` and ``height`` in pixels."""
-    drawn = [_held(value) for value in values[-POINTS_MAX:]]
-    known = [value for value in drawn if value is not None]
-    low, high = _bounds(known)
-    lines = []
-    step = (width - 4) / max(1, len(drawn) - 1)
-    for run in _runs(drawn):
-        places = [(2 + step * index, _down(value, low, high, 2, height - 2)) for index, value in run]
-        lines.append(_line(places, ""))
-    said = f"Now {compact(known[-1])}, at most {compact(max(known))}." if known else "No value yet."
-    return _image("plot spark", width, height, title, said, lines)
-
-
 def line_plot(
     series: Sequence[Series], *, title: str, unit: str, now_ms: int, span_ms: int, gap_ms: int = 30_000
 ) -> Svg:
@@ -84,11 +72,11 @@ def line_plot(
     shown = [_within(line, now_ms - span_ms, now_ms) for line, _mark in zip(series, LINES, strict=False)]
     known = [value for points in shown for _at_ms, value in points]
     low, high = _bounds(known)
-    parts = list(_axes(low, high, span_ms))
+    parts = [*_legend(f"{title}, {unit}", series), *_axes(low, high, span_ms)]
     for points, mark in zip(shown, LINES, strict=False):
         parts += _drawn_line(points, mark, (low, high), now_ms - span_ms, span_ms, gap_ms)
     said = _sentence(series, shown, unit, span_ms)
-    return _image("plot", _WIDTH, _HEIGHT, title, said, parts)
+    return _image(title, said, parts)
 
 
 def ago(span_ms: int) -> str:
@@ -144,19 +132,6 @@ def _down(value: float, low: float, high: float, top: float, bottom: float) -> f
     return bottom - (bottom - top) * min(1.0, max(0.0, share))
 
 
-def _runs(values: Sequence[float | None]) -> Iterator[list[tuple[int, float]]]:
-    """What is drawn without a break: (index, value) between two values that are missing."""
-    run: list[tuple[int, float]] = []
-    for index, value in enumerate(values):
-        if value is not None:
-            run.append((index, value))
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
-
-
 def _line(places: Sequence[tuple[float, float]], mark: str) -> str:
     """A line, or a dot where it has one point only."""
     if len(places) == 1:
@@ -196,6 +171,19 @@ def _drawn_line(
     return parts
 
 
+def _legend(heading: str, series: Sequence[Series]) -> Iterator[str]:
+    """What is drawn, at the left above it; at the right what each line is, where there are several."""
+    yield f'<text class="heading" x="0" y="12">{_written(heading)}</text>'
+    if len(series) < 2:
+        return
+    across = float(_WIDTH - _RIGHT)
+    for line, mark in reversed(list(zip(series, LINES, strict=False))):
+        across -= _CHARACTER * len(line.name)
+        yield f'<text x="{across:.1f}" y="12">{_written(line.name)}</text>'
+        yield f'<line class="line{mark}" x1="{across - 16:.1f}" x2="{across - 5:.1f}" y1="8" y2="8"/>'
+        across -= 28
+
+
 def _axes(low: float, high: float, span_ms: int) -> Iterator[str]:
     bottom = _HEIGHT - _BOTTOM
     right = _WIDTH - _RIGHT
@@ -221,9 +209,9 @@ def _sentence(series: Sequence[Series], shown: Sequence[Sequence[tuple[int, floa
     return " ".join(said)
 
 
-def _image(name: str, width: int, height: int, title: str, said: str, parts: Sequence[str]) -> Svg:
+def _image(title: str, said: str, parts: Sequence[str]) -> Svg:
     return Svg(
-        f'<svg class="{name}" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
+        f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img">'
         f"<title>{_written(title)}</title><desc>{_written(said)}</desc>{''.join(parts)}</svg>"
     )
 
