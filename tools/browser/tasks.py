@@ -97,7 +97,7 @@ class Visit:
 
     def told(self) -> str:
         """What the page says of what was done."""
-        return " ".join((self.page.get_by_role("status").first.text_content() or "").split())
+        return " ".join((self.main.get_by_role("status").first.text_content() or "").split())
 
     def question(self) -> str:
         """What is asked before something is done."""
