@@ -100,7 +100,7 @@ class Visitor:
 
 def notice_of(answer: httpx.Response) -> str:
     """What a page says was done."""
-    found = re.search(r'<p class="notice ok" role="status">(.*?)</p>', answer.text, re.DOTALL)
+    found = re.search(r'<p class="notice[^"]*" role="status">(.*?)</p>', answer.text, re.DOTALL)
     return found[1].strip() if found is not None else ""
 
 

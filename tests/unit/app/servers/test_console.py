@@ -37,7 +37,7 @@ def test_it_can_be_off() -> None:
 def test_read_only_refuses_acts_on_the_server() -> None:
     config = {"gemingaConsole": "read-only"}
     with geminga.Standalone(config=config) as broker, Visitor(broker.web_service_url) as visitor:
-        assert "Read-only" in visitor.look("/").text
+        assert "read-only" in visitor.look("/").text
         question = visitor.look("/acts/clear-backlog", topic="t", subscription="s")
         assert question.status_code == 403
         login = visitor.look("/login").text

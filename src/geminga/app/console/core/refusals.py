@@ -12,6 +12,7 @@ from geminga.admin.errors import (
     NotBuiltError,
     NotFoundError,
     PreconditionFailedError,
+    UnauthorizedError,
     UnreachableError,
 )
 from geminga.model.errors import GemingaError
@@ -20,6 +21,7 @@ from geminga.model.errors import GemingaError
 _SENTENCES: Final[tuple[tuple[type[AdminError], int, str], ...]] = (
     (UnreachableError, 504, "The broker did not answer"),
     (ForbiddenError, 403, "You may not do this"),
+    (UnauthorizedError, 403, "You may not do this"),
     (NotFoundError, 404, "It is not there"),
     (ConflictError, 409, "It can not be done as things are"),
     (PreconditionFailedError, 412, "It can not be done as things are"),

@@ -21,7 +21,7 @@ async def namespaces(view: View) -> Rendered:
     refused = ""
     try:
         tenants = [only] if only else sorted(await view.admin.tenants.list())
-    except ForbiddenError as error:
+    except (ForbiddenError, UnauthorizedError) as error:
         tenants, refused = [], error.reason
     page = view.page_of([name for name in tenants if wanted.lower() in name.lower()], per_page=TENANTS_PER_PAGE)
     rows = await asyncio.gather(*(_tenant(view, name) for name in page.rows))
@@ -32,8 +32,6 @@ async def namespaces(view: View) -> Rendered:
 async def _tenant(view: View, name: str) -> dict[str, Any]:
     try:
         about, found = await asyncio.gather(_about(view, name), view.admin.namespaces.list(name))
-    except UnauthorizedError:
-        raise
     except AdminError as error:
         return {"name": name, "about": None, "namespaces": [], "problem": error.reason}
     return {"name": name, "about": about, "namespaces": sorted(map(str, found)), "problem": ""}
@@ -42,8 +40,6 @@ async def _tenant(view: View, name: str) -> dict[str, Any]:
 async def _about(view: View, name: str) -> Any:  # noqa: ANN401  (a document of REST)
     try:
         return await view.admin.tenants.get(name)
-    except UnauthorizedError:
-        raise
     except AdminError:
         return None
 

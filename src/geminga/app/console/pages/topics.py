@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from geminga.admin.errors import AdminError, UnauthorizedError
+from geminga.admin.errors import AdminError
 from geminga.app.console.core.history import SPAN_MS
 from geminga.app.console.core.plots import line_plot
 from geminga.app.console.core.topic_rows import (
@@ -135,8 +135,6 @@ async def _known(answer: Any) -> Any:  # noqa: ANN401  (documents of REST)
     """None for what is not there, or what the visitor may not see."""
     try:
         return await answer
-    except UnauthorizedError:
-        raise
     except AdminError:
         return None
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from geminga.admin.errors import AdminError, NotFoundError, UnauthorizedError
+from geminga.admin.errors import AdminError, NotFoundError
 from geminga.app.console.core.cursor_moves import NOWHERE, CursorMove, move_to
 from geminga.app.console.core.positions import Place, ledgers_of
 from geminga.app.console.core.topic_rows import Document, ListedTopic, TopicRow, numbers_of
@@ -66,8 +66,6 @@ async def _row(admin: AdminClient, topic: ListedTopic, now_ms: int) -> TopicRow:
             stats = await admin.topics.partitioned_stats(topic.name, **asks)
         else:
             stats = await admin.topics.stats(topic.name, **asks)
-    except UnauthorizedError:
-        raise
     except NotFoundError:
         return TopicRow(topic.name, topic.partitions, None, "deleted meanwhile, or never used")
     except AdminError as error:

@@ -129,28 +129,9 @@ class Console:
             return self._static_file(request, path.removeprefix("/static/"))
         if path == "":
             return RedirectResponse(f"{ROOT}/", 307)
-        if self._running >= PAGES_MAX:
-            sentence = f"{PAGES_MAX} pages are being made already; try again in a moment."
-            return self._plain(503, sentence, {"Retry-After": str(RETRY_AFTER_S)})
-        self._running += 1
-        try:
-            async with asyncio.timeout(PAGE_S_MAX):
-                visitor = self._visitors.visitor_of(request)
-                return await self._guarded(request, path, visitor)
-        except TimeoutError:
-            return self._plain(504, f"This page was not made within {PAGE_S_MAX:.0f} seconds; try again in a moment.")
-        finally:
-            self._running -= 1
-
-    async def _guarded(self, request: Request, path: str, visitor: Visitor) -> Response:
+        visitor = self._visitors.visitor_of(request)
         try:
             return await self._served(request, path, visitor)
-        except UnauthorizedError as error:
-            if path == _LOGIN:
-                return self._error(request, visitor, 401, f"This does not prove who you are: {error.reason}.", path)
-            if await self._is_known(request, visitor):
-                return self._error(request, visitor, 403, f"You may not do this: {error.reason}.", path)
-            return self._to_login(request, visitor)
         except Refusal as refusal:
             return self._error(request, visitor, refusal.status, refusal.sentence, path)
         except TooMuchError as error:
@@ -160,19 +141,44 @@ class Console:
             return self._error(request, visitor, status, sentence, path)
 
     async def _served(self, request: Request, path: str, visitor: Visitor) -> Response:
-        is_post = request.method == "POST"
-        form = await self._form(request, visitor) if is_post else {}
+        # Before it takes a place: a form that comes slowly holds nobody else back.
+        form = await self._form(request, visitor) if request.method == "POST" else {}
+        if self._running >= PAGES_MAX:
+            sentence = f"{PAGES_MAX} pages are being made already; try again in a moment."
+            return self._plain(503, sentence, {"Retry-After": str(RETRY_AFTER_S)})
+        self._running += 1
+        try:
+            async with asyncio.timeout(PAGE_S_MAX):
+                return await self._made(request, path, visitor, form)
+        except TimeoutError:
+            return self._plain(504, f"This page was not made within {PAGE_S_MAX:.0f} seconds; try again in a moment.")
+        finally:
+            self._running -= 1
+
+    async def _made(self, request: Request, path: str, visitor: Visitor, form: Mapping[str, str]) -> Response:
         if path == _LOGIN:
             return await self._log_in(request, visitor, form)
         if path == _LOGOUT:
-            return self._log_out(request, visitor, is_post=is_post)
-        if self._mounted.asks_who and not visitor.authorization and _certificate(request) is None:
-            return self._to_login(request, visitor)
+            return self._log_out(request, visitor, is_post=request.method == "POST")
         requests = self._inner(request, visitor.authorization)
         try:
+            if self._mounted.asks_who and not await self._is_known(request, visitor, requests):
+                return self._to_login(request, visitor)
             return await self._found(request, path, visitor, form, requests)
         finally:
             await requests.close()
+
+    async def _is_known(self, request: Request, visitor: Visitor, requests: InnerRequests) -> bool:
+        """Whether the brokers take these credentials still. Asked before each page: 401 is their answer to who has no
+        right, too, as with Pulsar. Raises AdminError."""
+        if not visitor.authorization and _certificate(request) is None:
+            return False
+        try:
+            # Whoever is known may ask this.
+            await visitors_admin(requests).clusters.list()
+        except UnauthorizedError:
+            return False
+        return True
 
     async def _found(
         self, request: Request, path: str, visitor: Visitor, form: Mapping[str, str], requests: InnerRequests
@@ -216,17 +222,6 @@ class Console:
             seen=self._seen,
             clients=lambda: self._mounted.clients(visitor.authorization, _certificate(request), is_through_proxy),
         )
-
-    async def _is_known(self, request: Request, visitor: Visitor) -> bool:
-        """Whether the brokers take these credentials: 401 is their answer to who has no right, too, as with Pulsar."""
-        requests = self._inner(request, visitor.authorization)
-        try:
-            await visitors_admin(requests).clusters.list()
-        except AdminError:
-            return False
-        finally:
-            await requests.close()
-        return True
 
     def _inner(self, request: Request, authorization: str) -> InnerRequests:
         return InnerRequests(self._mounted.administration, request.scope, authorization, self._mounted.context)
@@ -286,8 +281,10 @@ class Console:
         if len(authorization) > CREDENTIALS_BYTES_MAX:
             raise Refusal(f"Credentials have at most {CREDENTIALS_BYTES_MAX:,} bytes.", 413)
         requests = self._inner(request, authorization)
-        # Whoever is known may ask this; who is not is told why.
-        await visitors_admin(requests).clusters.list()
+        try:
+            await visitors_admin(requests).clusters.list()
+        except UnauthorizedError as error:
+            raise Refusal(f"This does not prove who you are: {error.reason.rstrip('.')}.", 401) from error
         self._visitors.log_out(visitor)
         response = RedirectResponse(target, 303)
         remember(response, request, self._visitors.log_in(authorization))

@@ -13,6 +13,7 @@ from geminga.model.errors import UnavailableError
 @pytest.mark.parametrize(
     ("status", "shown", "begins"),
     [
+        (401, 403, "You may not do this: because."),
         (403, 403, "You may not do this: because."),
         (404, 404, "It is not there: because."),
         (409, 409, "It can not be done as things are: because."),
