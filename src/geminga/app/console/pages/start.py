@@ -14,7 +14,7 @@ from geminga.app.console.reading.topics import rows_of
 from geminga.app.console.tables import Page, Rendered, View
 
 #: Topics that are asked for their backlogs, the first of each namespace in turn, and those that are shown.
-ASKED_MAX: Final = 60
+TOPICS_LISTED_MAX: Final = 60
 SHOWN_MAX: Final = 10
 #: Tenants, and namespaces of all of them, whose topics are among those.
 TENANTS_LISTED_MAX: Final = 20
@@ -68,8 +68,8 @@ async def _attention(view: View) -> tuple[list[TopicRow], bool]:
     )
     whole = [topics_of(listed[at] or (), listed[at + len(shown)] or (), "") for at in range(len(shown))]
     # The first of each in turn: a namespace of many topics does not hide the others.
-    turns = sorted((number, topic) for topics in whole for number, topic in enumerate(topics[:ASKED_MAX]))
-    topics = [topic for _, topic in turns[:ASKED_MAX]]
+    turns = sorted((number, topic) for topics in whole for number, topic in enumerate(topics[:TOPICS_LISTED_MAX]))
+    topics = [topic for _, topic in turns[:TOPICS_LISTED_MAX]]
     is_whole = (
         len(tenants) <= TENANTS_LISTED_MAX and len(namespaces) == len(shown) and len(topics) == sum(map(len, whole))
     )
