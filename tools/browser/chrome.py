@@ -121,7 +121,7 @@ def overflow(page: Page) -> int:
     return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
 
-def keep(page: Page, path: Path, colours: int = 48, full: bool = False) -> int:
+def keep(page: Page, path: Path, colours: int = 128, full: bool = False) -> int:
     """A screenshot with few colours; its size in bytes."""
     import io
 
@@ -129,6 +129,6 @@ def keep(page: Page, path: Path, colours: int = 48, full: bool = False) -> int:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     image = Image.open(io.BytesIO(page.screenshot(full_page=full))).convert("RGB")
-    few = image.quantize(colors=colours, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few = image.quantize(colors=colours, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
     return path.stat().st_size

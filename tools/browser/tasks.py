@@ -91,13 +91,13 @@ class Visit:
     def press(self, name: str) -> None:
         """A button of the page, or a link that looks like one."""
         found = self.main.get_by_role("button", name=name).or_(self.main.get_by_role("link", name=name))
-        found.first.click()
-        self.page.wait_for_load_state()
+        with self.page.expect_navigation():
+            found.first.click()
         self.fits()
 
     def told(self) -> str:
         """What the page says of what was done."""
-        return " ".join((self.page.get_by_role("status").first.text_content() or "").split())
+        return " ".join((self.main.get_by_role("status").first.text_content() or "").split())
 
     def question(self) -> str:
         """What is asked before something is done."""

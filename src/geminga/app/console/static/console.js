@@ -72,10 +72,10 @@ function replace(part, text) {
     }
   }
   const focused = part.contains(document.activeElement) ? pathOf(document.activeElement) : "";
-  const scrolled = [...part.querySelectorAll(".scroll, .table-wrap, pre")].map((box) => [box.scrollLeft, box.scrollTop]);
+  const scrolled = [...part.querySelectorAll(".table-wrap, pre")].map((box) => [box.scrollLeft, box.scrollTop]);
   part.replaceChildren(...inside.childNodes);
   part.dataset.shown = text;
-  [...part.querySelectorAll(".scroll, .table-wrap, pre")].forEach((box, index) => {
+  [...part.querySelectorAll(".table-wrap, pre")].forEach((box, index) => {
     if (scrolled[index]) {
       [box.scrollLeft, box.scrollTop] = scrolled[index];
     }
