@@ -14,8 +14,8 @@ from geminga.app.console.tables import Act, Done, Question, View
 async def compact_question(view: View) -> Question:
     """How much is not compacted."""
     chosen = await chosen_topic(view.admin, view.wanted("topic"))
-    behind: int | None = 0
-    for name in chosen.partitions or [chosen.whole]:
+    behind: int | None = 0 if chosen.partition_count == len(chosen.partitions) else None
+    for name in [] if behind is None else chosen.partitions or [chosen.whole]:
         found = (await compaction_of(view.admin, name)).entries_behind
         behind = behind + found if behind is not None and found is not None else None
     much = "" if behind is None else f" {plural(behind, 'entry', 'entries')} not compacted."

@@ -95,17 +95,19 @@ async def redrive_question(view: View) -> Question:
     """How many wait, and where they go."""
     topic = str(topic_named(view.wanted("topic")).partitioned_topic)
     waiting = await letters_waiting(view.admin, topic)
-    most = min(waiting, SENT_BACK_MAX)
+    most = SENT_BACK_MAX if waiting is None else min(waiting, SENT_BACK_MAX)
     back = address("/dead-letters/topic", topic=topic)
-    if not waiting:
+    if waiting == 0:
         return Question(f"No letter of {topic} waits to be sent back.", back=back, obstacle="There is nothing to do.")
     targets = await targets_of(view.admin, topic)
     named = ", ".join(each for each in targets[:NAMED_MAX] if each) or "none that is allowed"
     more = " and others" if len(targets) > NAMED_MAX else ""
+    much = "it has too many partitions to count them"
+    if waiting is not None:
+        much = f"{plural(waiting, 'entry', 'entries')} {'waits' if waiting == 1 else 'wait'}"
     return Question(
-        f"Send letters of {topic} back to where they came from, oldest first: {plural(waiting, 'entry', 'entries')} "
-        f"{'waits' if waiting == 1 else 'wait'}. The newest of them came from {named}{more}. Those that name no origin "
-        f"in the namespace go to {topic}-refused.",
+        f"Send letters of {topic} back to where they came from, oldest first: {much}. The newest of them came from "
+        f"{named}{more}. Those that name no origin in the namespace go to {topic}-refused.",
         fields=(
             Field("most", "How many", str(most), "number", hint=f"At most {SENT_BACK_MAX:,} at a time."),
             Field(

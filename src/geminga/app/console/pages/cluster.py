@@ -39,14 +39,14 @@ async def compaction(view: View) -> Rendered:
     """``topic``: of it, or of one of its partitions."""
     name = view.query.get("topic", "").strip()
     if not name:
-        return Rendered("compaction.html", {"topic": "", "whole": "", "partitions": [], "compaction": None})
+        return Rendered("compaction.html", {"topic": "", "whole": "", "chosen": None, "compaction": None})
     chosen = await chosen_topic(view.admin, name)
     return Rendered(
         "compaction.html",
         {
             "topic": chosen.shown,
             "whole": chosen.whole,
-            "partitions": chosen.partitions,
+            "chosen": chosen,
             "compaction": await compaction_of(view.admin, chosen.shown),
         },
     )

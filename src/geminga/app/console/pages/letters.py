@@ -64,7 +64,7 @@ async def letters(view: View) -> Rendered:
         {
             "topic": chosen.shown,
             "whole": chosen.whole,
-            "partitions": chosen.partitions,
+            "chosen": chosen,
             "is_dead": is_dead_letters(chosen.whole),
             "waiting": await letters_waiting(view.admin, chosen.whole),
             "rows": rows,

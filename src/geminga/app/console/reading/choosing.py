@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.console.reading.browsing import partitions_of
 from geminga.app.console.tables import Refusal
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from geminga.admin import AdminClient
 
 
+#: Partitions that a page has links to: those around the one that it shows.
+PARTITIONS_SHOWN_MAX: Final = 50
+
+
 class ChosenTopic(NamedTuple):
     """What was named, and what of it is shown."""
 
@@ -20,8 +24,10 @@ class ChosenTopic(NamedTuple):
     whole: str
     #: A partition, or the topic where it has none.
     shown: str
-    #: All of them; empty: it has none.
+    #: Those around it, :data:`PARTITIONS_SHOWN_MAX` at most; empty: it has none.
     partitions: list[str]
+    #: Of all partitions.
+    partition_count: int
 
 
 def topic_named(text: str) -> TopicName:
@@ -37,6 +43,8 @@ async def chosen_topic(admin: AdminClient, text: str) -> ChosenTopic:
     name = topic_named(text)
     whole = str(name.partitioned_topic)
     count = await partitions_of(admin, whole)
-    partitions = [f"{whole}-partition-{number}" for number in range(count)]
-    shown = partitions[0] if partitions and not name.is_partition else str(name)
-    return ChosenTopic(whole, shown, partitions)
+    here = name.partition if name.is_partition else 0
+    first = max(0, min(here - PARTITIONS_SHOWN_MAX // 2, count - PARTITIONS_SHOWN_MAX))
+    numbers = range(first, min(first + PARTITIONS_SHOWN_MAX, count))
+    shown = f"{whole}-partition-0" if count and not name.is_partition else str(name)
+    return ChosenTopic(whole, shown, [f"{whole}-partition-{number}" for number in numbers], count)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: Brokers of which one page asks what they serve, and how many at a time.
 BROKERS_TOLD_MAX: Final = 50
 TOGETHER: Final = 4
+#: Partitions of a topic that a page tells of.
+PARTITIONS_TOLD_MAX: Final = 100
 #: Seconds for a broker of several to answer: one that is gone does not hold the page.
 PATIENCE_S: Final = 2.0
 
@@ -111,13 +113,16 @@ async def _bundles(admin: AdminClient, cluster: str, names: Sequence[str]) -> di
 
 
 async def replication_of(admin: AdminClient, topic: str) -> list[tuple[str, list[ReplicationRow]]]:
-    """By topic, of a partitioned one by partition. Raises AdminError."""
+    """By topic, of a partitioned one by partition: those that stopped first where they are many. Raises AdminError."""
     found = await admin.topics.partitioned_metadata(topic)
     if not found.get("partitions"):
         return [(topic, replication_rows(await admin.topics.stats(topic)))]
     stats = await admin.topics.partitioned_stats(topic, per_partition=True)
     partitions: Mapping[str, Mapping[str, Any]] = stats.get("partitions") or {}
-    return [(name, replication_rows(each)) for name, each in sorted(partitions.items(), key=_by_number)]
+    rows = [(name, replication_rows(each)) for name, each in sorted(partitions.items(), key=_by_number)]
+    if len(rows) > PARTITIONS_TOLD_MAX:
+        rows.sort(key=_by_need)
+    return rows[:PARTITIONS_TOLD_MAX]
 
 
 async def replications_of(admin: AdminClient, topics: Sequence[str]) -> list[tuple[str, list[ReplicationRow]]]:
@@ -134,7 +139,12 @@ async def replications_of(admin: AdminClient, topics: Sequence[str]) -> list[tup
 
     rows = await asyncio.gather(*(asked(topic) for topic in topics))
     found = [(topic, each) for topic, each in zip(topics, rows, strict=True) if each]
-    return sorted(found, key=lambda row: (row[1][0].state != "stopped", -row[1][0].backlog, row[0]))
+    return sorted(found, key=_by_need)
+
+
+def _by_need(row: tuple[str, Sequence[ReplicationRow]]) -> tuple[bool, int]:
+    """What stopped, and then what is furthest behind."""
+    return not any(each.state == "stopped" for each in row[1]), -max((each.backlog for each in row[1]), default=0)
 
 
 def _by_number(row: tuple[str, object]) -> int:

@@ -10,10 +10,12 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from geminga.admin import AdminClient
-from geminga.admin.errors import NotFoundError
+from geminga.admin.errors import ForbiddenError, NotFoundError, UnauthorizedError
+from geminga.app.console.core.positions import start_of
 from geminga.app.console.core.sought import Sought
 from geminga.app.console.reading import browsing
 from geminga.app.console.reading.browsing import BrowsedPage, Browsing, browse, one_message, partitions_of
+from geminga.app.console.reading.deliveries import deliveries_of, standings_of
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
 from support.clusters.transacting import Transacting
@@ -21,6 +23,11 @@ from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.handles_world import sim_admin
 from support.worlds.policy_levels import seconds
 from support.worlds.rest_world import rest_application
+from support.worlds.rights_world import PATHS, Story, tell
+from support.worlds.rights_world import TOPIC as RIGHTS_TOPIC
+
+#: As Pulsar's broker answers, 401 for some of what a role may not do.
+REFUSED = (ForbiddenError, UnauthorizedError)
 
 
 class Shelf:
@@ -192,3 +199,28 @@ def test_empty_topic_has_no_page_behind_its_first() -> None:
         assert await partitions_of(shelf.admin, TOPIC) == 0
 
     run(story)
+
+
+def test_who_may_consume_may_look_and_nobody_else() -> None:
+    async def story(rights: Story) -> None:
+        producer = await rights.producer("root")
+        await producer.publish(0)
+        await rights.grant("reader", "consume")
+        await rights.grant("writer", "produce")
+        await rights.do("PUT", f"{PATHS[RIGHTS_TOPIC]}/subscription/s")
+        reader, writer = (sim_admin(rights.application, role) for role in ("reader", "writer"))
+        [found] = (await browse(reader, Browsing(RIGHTS_TOPIC))).messages
+        start = start_of(found.message.id)
+        told = await deliveries_of(reader, RIGHTS_TOPIC, found.message, start, now_ms=0)
+        assert [each.subscription for each in told.standings] == ["s"]
+        assert len(await standings_of(reader, RIGHTS_TOPIC, "s", [found.message], now_ms=0)) == 1
+        with pytest.raises(REFUSED):
+            await browse(writer, Browsing(RIGHTS_TOPIC))
+        with pytest.raises(REFUSED):
+            await one_message(writer, RIGHTS_TOPIC, found.message.id)
+        with pytest.raises(REFUSED):
+            await reader.messages.publish(RIGHTS_TOPIC, {"messages": [{"payload": "x"}]})
+        stored = await writer.messages.publish(RIGHTS_TOPIC, {"messages": [{"payload": "x"}]})
+        assert stored["messagePublishResults"][0]["errorCode"] == 0
+
+    tell(story)
