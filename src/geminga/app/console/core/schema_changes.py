@@ -18,6 +18,9 @@ COMPARED_LINES_MAX: Final = 1_000
 #: Fields of a definition, and how deep they may be nested.
 FIELDS_MAX: Final = 5_000
 DEPTH_MAX: Final = 64
+#: Characters of a field's path, and of a definition that is taken apart.
+PATH_CHARACTERS_MAX: Final = 1_000
+READ_CHARACTERS_MAX: Final = 1 << 20
 #: Characters of a definition that a page shows.
 DEFINITION_CHARACTERS: Final = 100_000
 #: Types whose definition is an Avro schema.
@@ -74,6 +77,8 @@ class UnreadableSchemaError(ValueError):
 def readable(document: Mapping[str, Any]) -> str:
     """The definition of a version as people read it; empty for primitive types, which have none."""
     text = str(document.get("data") or "")
+    if len(text) > READ_CHARACTERS_MAX:
+        return text[:DEFINITION_CHARACTERS]
     if str(document.get("type")) == "PROTOBUF_NATIVE":
         try:
             lines = [f"{name}: {field.type}" for name, field in fields_of(document).items()]
@@ -91,6 +96,8 @@ def readable(document: Mapping[str, Any]) -> str:
 def fields_of(document: Mapping[str, Any]) -> dict[str, SchemaField]:
     """By path: ``address.city``. Raises UnreadableSchemaError."""
     kind, data = str(document.get("type")), str(document.get("data") or "")
+    if len(data) > READ_CHARACTERS_MAX:
+        raise UnreadableSchemaError(f"the definition has more than {READ_CHARACTERS_MAX:,} characters")
     try:
         return _bounded(_fields(kind, json.loads(data) if data else "", document.get("properties") or {}))
     except UnreadableSchemaError:
@@ -159,6 +166,8 @@ def _bounded(found: Iterator[tuple[str, SchemaField]]) -> dict[str, SchemaField]
     for name, field in found:
         if len(fields) >= FIELDS_MAX:
             raise UnreadableSchemaError(f"the definition has more than {FIELDS_MAX} fields")
+        if len(name) > PATH_CHARACTERS_MAX:
+            raise UnreadableSchemaError(f"the path of a field has more than {PATH_CHARACTERS_MAX} characters")
         fields[name] = field
     return fields
 

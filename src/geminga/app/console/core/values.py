@@ -64,7 +64,7 @@ class Reading:
             name = str(document.get("type", ""))
             try:
                 decoder = decoder_of(info_of(dict(document)))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 why_not = str(error)
         read_by = f"{name} version {version}" if name and version is not None else name
         self._decoders[version] = (decoder, read_by, why_not)

@@ -69,6 +69,16 @@ def test_record_within_itself_without_end_is_refused() -> None:
         decode_avro(nested, b"\0" * 1000)
 
 
+def test_error_says_where_without_names_of_any_length() -> None:
+    long = parse_definition(
+        b'{"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": {"type": '
+        b'"record", "name": "S", "fields": [{"name": "' + b"x" * 5000 + b'", "type": "int"}]}}}]}'
+    )
+    with pytest.raises(AvroDataError) as error:
+        decode_avro(long, b"\x02")
+    assert str(error.value) == f"the value.a[0].{'x' * 40} needs 1 bytes and 0 are left"
+
+
 def test_block_that_says_its_bytes_is_read() -> None:
     numbers = parse_definition(b'{"type": "array", "items": "int"}')
     assert decode_avro(numbers, bytes([3, 4, 2, 4, 0])) == [1, 2]

@@ -9,7 +9,9 @@ import pytest
 
 from geminga.app.console.core.schema_changes import (
     COMPARED_LINES_MAX,
+    DEFINITION_CHARACTERS,
     FIELDS_MAX,
+    READ_CHARACTERS_MAX,
     Change,
     Difference,
     SchemaField,
@@ -114,6 +116,15 @@ def test_definitions_that_are_too_large_are_not_compared() -> None:
     assert found.remarks == ("Definitions of more than 1000 lines are not compared.",)
     with pytest.raises(UnreadableSchemaError, match="more than 5000 fields"):
         fields_of(record(*({"name": f"f{number}", "type": "int"} for number in range(FIELDS_MAX + 1))))
+
+
+def test_names_without_end_are_not_put_together() -> None:
+    with pytest.raises(UnreadableSchemaError, match="path of a field has more than 1000 characters"):
+        fields_of(record({"name": "x" * 600, "type": {**ADDRESS, "fields": [{"name": "y" * 600, "type": "int"}]}}))
+    huge = {"type": "AVRO", "data": f'"{"x" * READ_CHARACTERS_MAX}"'}
+    with pytest.raises(UnreadableSchemaError, match="more than 1,048,576 characters"):
+        fields_of(huge)
+    assert len(readable(huge)) == DEFINITION_CHARACTERS
 
 
 @pytest.mark.parametrize(
