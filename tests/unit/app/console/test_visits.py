@@ -10,7 +10,7 @@ import pytest
 import geminga
 from geminga.app.console.acts import subscriptions as subscription_acts
 from geminga.app.console.acts import topics as topic_acts
-from geminga.app.console.pages import namespaces, topics
+from geminga.app.console.pages import namespaces, start, topics
 from geminga.app.console.reading import topics as asking
 from geminga.client import blocking
 from support.worlds.console import Visitor, notice_of, problem_of
@@ -111,8 +111,22 @@ def test_the_start_tells_the_greatest_backlogs(visitor: Visitor, rest: Rest, top
     assert topic in page.text
     assert "This broker serves" in page.text
     assert "<svg" in page.text
-    assert topic not in visitor.look("/", part="now").text
+    now = visitor.look("/", part="now").text
+    assert topic not in now
+    assert "This broker serves" not in now
+    assert "<svg" in now
     assert topic in visitor.look("/", part="attention").text
+
+
+def test_a_broker_of_many_topics_does_not_add_up_their_rates(
+    visitor: Visitor, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "RATED_TOPICS_MAX", 0)
+    page = visitor.look("/").text
+    assert "<svg" not in page.partition("<main")[2]
+    assert "more than 1,000 topics" in page
+    assert 'data-part="now"' not in page
+    assert 'data-part="attention"' in page
 
 
 def test_a_topic_is_shown_with_all_that_is_known(visitor: Visitor, topic: str, client: blocking.Client) -> None:

@@ -19,6 +19,9 @@ SHOWN_MAX: Final = 10
 #: Tenants, and namespaces of all of them, whose topics are among those.
 TENANTS_LISTED_MAX: Final = 20
 NAMESPACES_LISTED_MAX: Final = 20
+#: Topics of a broker whose rates are added up here: the broker looks at each for that, and
+#: for the report of its load, which is not asked again and again either then.
+RATED_TOPICS_MAX: Final = 1_000
 #: Of the history: the broker that is asked.
 _HERE: Final = "broker"
 
@@ -26,6 +29,7 @@ _HERE: Final = "broker"
 async def start(view: View) -> Rendered:
     """``part`` "now" asks for no topic, "attention" for topics alone."""
     values: dict[str, Any] = {"brokers": None, "health": "", "load": None, "plot": None, "behind": [], "asked": 0}
+    values |= {"counts_rates": True, "whole": True}
     if view.part != "attention":
         values |= await _now(view)
     if view.part != "now":
@@ -35,10 +39,12 @@ async def start(view: View) -> Rendered:
 
 
 async def _now(view: View) -> dict[str, Any]:
-    brokers, health, load = await asyncio.gather(
-        _told(view.admin.brokers.list), _health(view), _told(view.admin.brokers.load_report)
-    )
-    values: dict[str, Any] = {"brokers": brokers, "health": health, "load": load, "plot": None}
+    # A message goes through for each question about health: not again every few seconds.
+    health = "" if view.part == "now" else await _health(view)
+    brokers, load = await asyncio.gather(_told(view.admin.brokers.list), _told(view.admin.brokers.load_report))
+    values: dict[str, Any] = {"brokers": brokers, "health": health, "load": load, "plot": None, "counts_rates": True}
+    if load is not None and int(load.get("numTopics") or 0) > RATED_TOPICS_MAX:
+        return {**values, "counts_rates": False}
     metrics = await _told(view.admin.brokers.metrics)
     if metrics is not None:
         rates = {"in": 0.0, "out": 0.0}
@@ -48,7 +54,7 @@ async def _now(view: View) -> dict[str, Any]:
             rates["out"] += float(found.get("brk_out_rate", 0))
         view.seen.add(_HERE, rates, now_ms=view.now_ms)
         lines = [view.seen.series(_HERE, "in", "published"), view.seen.series(_HERE, "out", "delivered")]
-        title = "Through this broker"
+        title = "Messages of this broker"
         values |= {
             "rates": rates,
             "plot": line_plot(lines, title=title, unit="messages/s", now_ms=view.now_ms, span_ms=SPAN_MS),

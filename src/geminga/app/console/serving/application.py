@@ -37,7 +37,7 @@ from geminga.app.console.serving.visitors import Visitors, remember
 from geminga.app.console.tables import Act, Attached, Question, Refusal, Rendered, View
 from geminga.client import Client, PulsarException
 from geminga.model.errors import GemingaError
-from geminga.runtime import get_logger
+from geminga.runtime import Raised, attempt_await, get_logger
 
 if TYPE_CHECKING:
     import ssl
@@ -113,10 +113,8 @@ class Console:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request, as ASGI has it."""
         request = Request(scope, receive)
-        try:
-            response = await self._answer(request)
-        except ClientDisconnect:
-            response = Response(status_code=400)
+        outcome = await attempt_await(self._answer(request))
+        response = outcome if not isinstance(outcome, Raised) else self._unexpected(request, outcome.error)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         await response(scope, receive, send)
@@ -338,6 +336,12 @@ class Console:
             _log.warning("console: %s %s: %s", request.method, path, sentence)
         values = {"status": status, "sentence": sentence}
         return self._page(request, visitor, Rendered("error.html", values, status), "")
+
+    def _unexpected(self, request: Request, error: BaseException) -> Response:
+        if isinstance(error, ClientDisconnect):
+            return Response(status_code=400)
+        _log.error("console: %s %s failed", request.method, request.scope["path"], exc_info=error)
+        return self._plain(503, "The console could not make this page; the broker's log says why. Try another page.")
 
     @staticmethod
     def _plain(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -160,6 +160,20 @@ def test_so_many_pages_are_made_at_a_time(visitor: Visitor, monkeypatch: pytest.
     assert visitor.look("/static/console.css").status_code == 200
 
 
+def test_a_page_that_breaks_is_a_sentence_and_a_line_in_the_log(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(application.Console, "_found", broken)
+    answer = visitor.look("/broken")
+    assert answer.status_code == 503
+    assert "secret" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_a_page_has_its_time(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "PAGE_S_MAX", 0)
     answer = visitor.look("/")
