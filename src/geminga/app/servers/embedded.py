@@ -113,7 +113,7 @@ class Standalone:
 
     @property
     def startup_seconds(self) -> float:
-        """How long :meth:`start` took."""
+        """How long :meth:`start` took, in seconds."""
         return self._startup_seconds
 
     @property
@@ -136,7 +136,7 @@ class Standalone:
     # ---- life
 
     def start(self) -> Self:
-        """Start, wait until it is ready, return self; raises what went wrong (GemingaError, OSError)."""
+        """Start, wait until ready, return self; raises what went wrong: OSError, GemingaError (LocalError: twice)."""
         if self._thread is not None:
             raise LocalError("this Standalone was started already; make another one")
         begin = time.perf_counter()
@@ -151,7 +151,10 @@ class Standalone:
         return self
 
     def stop(self) -> None:
-        """Stop cleanly and wait for it; raises the fatal error if there was one. Harmless when it is not running."""
+        """Stop cleanly and wait for it; raises the fatal error if there was one. Harmless when it is not running.
+
+        Raises LocalError if it takes longer than ``brokerShutdownTimeoutMs`` and 10 seconds.
+        """
         thread, loop, stop = self._thread, self._loop, self._stop
         if thread is None:
             return
