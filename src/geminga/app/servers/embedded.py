@@ -191,7 +191,7 @@ class Standalone:
 
     def _run(self) -> None:
         try:
-            loop = loop_factory(self._config.server.event_loop)()
+            loop = self._new_loop()
         except GemingaError as error:
             self._started.set_exception(error)
             return
@@ -221,12 +221,17 @@ class Standalone:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        server = StandaloneServer(self._config, self._data_dir, on_fatal=self._on_fatal, pid=os.getpid())
-        self._server = server
+        server = self._server = self._new_server()
         addresses = await server.start()
         self._started.set_result(addresses)
         await self._stop.wait()
         await server.stop()
+
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        return loop_factory(self._config.server.event_loop)()
+
+    def _new_server(self) -> StandaloneServer:
+        return StandaloneServer(self._config, self._data_dir, on_fatal=self._on_fatal, pid=os.getpid())
 
     async def _abandon(self) -> None:
         assert self._server is not None
