@@ -104,8 +104,8 @@ def geminga_client(geminga_service_url: str) -> Iterator[Client]:
     """An asyncio client of the session's broker, for the loop of the test, whichever runs it: pytest-asyncio, anyio on
     asyncio, or ``asyncio.run`` in the test. Close it there: ``async with geminga_client: ...``.
 
-    What was left open is closed at the end where its loop is still there, as with pytest-asyncio and anyio; where it is
-    not, the test has an error that says so.
+    What was left open is closed at the end where its loop is still there, as a loop of a module or a session is; where
+    it is not, the test has an error that says so.
     """
     from geminga.client import connect
 

@@ -135,16 +135,25 @@ def test_was_closed():
 def test_unused(geminga_client):
     pass
 
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+@pytest.mark.anyio
+async def test_of_anyio(geminga_client, geminga_topic):
+    async with geminga_client as client:
+        await client.create_producer(geminga_topic)
+
 def test_gone(geminga_client, geminga_topic):
     asyncio.run(asyncio.wait_for(geminga_client.create_producer(geminga_topic), 20))
 """
 
 
 def test_clients_and_the_clock_do_as_the_page_says_and_what_is_left_open_is_closed_or_told_of(session) -> None:
-    """A runner that keeps its loop, as pytest-asyncio and anyio do, and one that does not; in one session, for a start
-    costs more than all the rest."""
+    """A runner that keeps its loop, anyio's, and ``asyncio.run``; in one session, for a start costs more than all the
+    rest."""
     result = session(page_of("A client", "A clock that moves") + LEFT_OPEN)
-    result.assert_outcomes(passed=7, errors=1)
+    result.assert_outcomes(passed=8, errors=1)
     result.stdout.fnmatch_lines(["*geminga_client was left open*async with geminga_client*"])
 
 

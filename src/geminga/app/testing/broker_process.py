@@ -29,12 +29,17 @@ SETTINGS: Final[Mapping[str, object]] = {
 FULL_BYTES: Final = 700_000
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 30.0
+#: Waits for the end of its input, which is that of the test's process as well, then ends the broker. A process that is
+#: killed can not end its children, and the kernel's signal at a parent's death comes at that of a mere thread.
+GUARD: Final = ("sh", "-c", 'read -r _; kill -9 "$0"')
 #: Of the log, in the text of an error.
 LOG_LINES: Final = 20
 
 
 class BrokerProcess:
     """One broker on one directory, with the same ports whenever it starts. ``with`` starts it and kills it at the end.
+
+    It ends with the process that started it, however that ends.
 
     ``data_dir``: where it keeps everything, made if need be; its log is ``data_dir`` with ``.log`` behind. ``config``:
     Pulsar's keys. ``bookies``: bookies in its process (1). ``brokers``: broker processes beside it (0: it is the
@@ -60,6 +65,7 @@ class BrokerProcess:
         self._broker_port = 0
         self._web_port = 0
         self._process: subprocess.Popen[str] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def service_url(self) -> str:
@@ -74,14 +80,17 @@ class BrokerProcess:
     @property
     def pid(self) -> int:
         """Of the running process; raises LocalError if none runs."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or not self.is_running:
             raise LocalError("the broker is not running: call start()")
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
         """Whether the process is there."""
-        return self._process is not None and self._process.poll() is None
+        if self._process is not None and self._process.poll() is None:
+            return True
+        self._dismiss_guard()
+        return False
 
     def start(self) -> Self:
         """Start, wait until it is ready, return self. Raises LocalError if it runs, or ends, or takes over 60 seconds;
@@ -93,6 +102,7 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 self._command(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True
             )
+        self._guard = subprocess.Popen([*GUARD, f"{self._process.pid}"], stdin=subprocess.PIPE)
         lines: SimpleQueue[str] = SimpleQueue()
         assert self._process.stdout is not None
         reading = threading.Thread(target=_read, args=(self._process.stdout, lines), daemon=True, name="geminga-output")
@@ -109,6 +119,7 @@ class BrokerProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+        self._dismiss_guard()
 
     def restart(self) -> Self:
         """:meth:`kill`, then :meth:`start` on the same directory and the same ports; raises what that raises."""
@@ -126,6 +137,7 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             raise LocalError(f"the broker did not stop within {STOP_S_MAX} s\n{self.log_tail()}") from None
+        self._dismiss_guard()
         if code:
             raise LocalError(f"the broker ended with exit code {code}\n{self.log_tail()}")
 
@@ -163,6 +175,13 @@ class BrokerProcess:
         settings = [part for key, value in self._settings.items() for part in ("--set", f"{key}={_text(value)}")]
         program = [sys.executable, "-m", "geminga", "standalone", "--json", "--data", str(self.data_dir)]
         return [*program, *ports, *settings, *self._arguments]
+
+    def _dismiss_guard(self) -> None:
+        """The broker is gone; its number may be another process's soon."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
 
     def _take_ports(self, lines: SimpleQueue[str]) -> None:
         deadline = time.monotonic() + START_S_MAX

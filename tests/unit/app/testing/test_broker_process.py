@@ -47,11 +47,14 @@ def test_process_that_does_not_start_says_why(tmp_path) -> None:
             BrokerProcess(tmp_path / "data", **numbers)
 
 
-def test_process_that_ends_by_itself_says_so_when_it_is_stopped(tmp_path) -> None:
+def test_process_that_ends_by_itself_says_so_when_it_is_stopped_and_ends_with_its_owner(tmp_path) -> None:
+    """The end of the owner is the end of a pipe that only it holds."""
     with BrokerProcess(tmp_path / "data") as process:
         assert process._process is not None
-        process._process.send_signal(signal.SIGKILL)
-        process._process.wait()
+        assert process._guard is not None
+        assert process._guard.stdin is not None
+        process._guard.stdin.close()
+        assert process._process.wait(20) == -signal.SIGKILL
         assert not process.is_running
         with pytest.raises(LocalError, match="exit code -9"):
             process.stop()

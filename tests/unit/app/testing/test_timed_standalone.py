@@ -65,6 +65,43 @@ def test_messages_expire(broker) -> None:
     asyncio.run(story())
 
 
+def test_transaction_times_out(broker) -> None:
+    async def story() -> None:
+        async with gc.connect(broker.service_url) as client, client.create_producer("in-transaction") as producer:
+            txn = await client.transaction(timeout=HOUR)
+            await producer.send(b"never seen", txn=txn)
+            broker.advance(2 * HOUR)
+            with pytest.raises((gc.InvalidTxnStatusError, gc.TransactionNotFound)):
+                await txn.commit()
+
+    asyncio.run(story())
+
+
+def test_what_is_acknowledged_goes_when_its_time_of_retention_is_over(broker) -> None:
+    """A ledger is full after four hours, and goes an hour after its last message."""
+
+    async def story() -> None:
+        async with (
+            geminga.admin.connect(broker.web_service_url) as admin,
+            subscribed(broker, "kept") as (producer, consumer),
+        ):
+            kept = {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
+            await admin.namespace_policies.retention.set("public/default", kept)
+
+            async def ledgers() -> list[int]:
+                await producer.send(b"order")
+                await consumer.acknowledge(await consumer.receive(10_000))
+                await consumer.flush_acknowledgements()
+                return [each["ledgerId"] for each in (await admin.topics.internal_stats("kept"))["ledgers"]]
+
+            (first,) = await ledgers()
+            async with asyncio.timeout(20):
+                while first in await ledgers():
+                    broker.advance(5 * HOUR)
+
+    asyncio.run(story())
+
+
 def test_what_the_clock_can_not_do_is_said(broker) -> None:
     with pytest.raises(LocalError, match="time goes forward"):
         broker.advance(-1)
