@@ -49,7 +49,7 @@ FUZZ_SECONDS ?= 60
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack browser
+.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack browser api-docs
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -155,6 +155,7 @@ check: $(STAMP) ## format, lint, types, generated files, tidiness
 	@$(BIN)/python tools/generate_blocking.py --check
 	@$(BIN)/python tools/generate_admin.py --check
 	@$(BIN)/python tools/generate_rest_docs.py --check
+	@$(BIN)/python tools/generate_api_docs.py --check
 	@$(BIN)/python -m pytest -q tests/tidy
 
 tidy: $(STAMP) ## the tests whose subject is the code base itself
@@ -208,6 +209,9 @@ blocking: $(STAMP) ## generate the blocking client again
 
 rest-docs: $(STAMP) ## generate the tables of docs/rest.md again
 	@$(BIN)/python tools/generate_rest_docs.py
+
+api-docs: $(STAMP) ## generate docs/api from the docstrings again
+	@$(BIN)/python tools/generate_api_docs.py
 
 lock: ## resolve requirements.lock again from pyproject.toml
 	@VENV=build/lock-env PYTHON="$(PYTHON)" bash tools/make_lock.sh

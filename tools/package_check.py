@@ -1,6 +1,7 @@
 """``make package``: the wheel and the sdist, and environments that have to take them.
 
-1. Both are built, and ``twine check`` passes. 2. Alone, Geminga is the client: few packages, little disk, no server.
+1. Both are built, and ``twine check`` passes. 2. Alone, Geminga is the client: few packages, little disk, no server;
+type checkers find nothing in a user's program (``package_types``; npm).
 3. With every Python that is found, ``geminga[server]`` starts a broker in a program and one by command, and a client
 publishes and consumes. 4. The same beside ``fastapi``, ``aiokafka`` and the newest uvicorn, and with the oldest version
 that each range allows, beside an older uvicorn; there the tests of what others' ways decide run, too, with a real
@@ -22,6 +23,8 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+from tools import package_types
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: What ``pip install geminga`` may bring, itself included, and how large it may be without bytecode.
@@ -189,6 +192,8 @@ def check(directory: Path) -> None:
             made.serves()
             print(f"python {version}: {source.name} with [server] serves", flush=True)
 
+    check_types(directory / "typed", wheel)
+
     beside = Environment(directory / "beside", sys.executable)
     beside.install("fastapi", "uvicorn", "aiokafka", f"geminga[server,zookeeper] @ {wheel.as_uri()}")
     beside.serves()
@@ -209,6 +214,27 @@ def check(directory: Path) -> None:
         made.lend(("pyspark", "py4j"))
         told = run([made.python, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *INSIDES], cwd=ROOT)
         print(f"{name}: {told.splitlines()[-1]}", flush=True)
+
+
+def check_types(directory: Path, wheel: Path) -> None:
+    """Type checkers find nothing in a user's program beside the wheel, and do find what is planted."""
+    made = Environment(directory, sys.executable)
+    made.install(f"geminga[server] @ {wheel.as_uri()}", "pytest", package_types.locked_mypy())
+    right, wrong = package_types.write_programs(directory / "programs", made.python)
+    pyright = package_types.install_pyright(directory / "pyright", run)
+    for name, commands in (
+        ("mypy --strict", [package_types.mypy_command(made.python, folder) for folder in (right, wrong)]),
+        (f"pyright {package_types.PYRIGHT}", [[pyright, "--project", folder] for folder in (right, wrong)]),
+    ):
+        run(commands[0])
+        try:
+            run(commands[1])
+        except Failed as error:
+            if package_types.errors_in(str(error)) != package_types.MISTAKES:
+                raise
+        else:
+            raise Failed(f"{name} finds nothing in a program with mistakes")
+        print(f"typed: {name} passes a user's program, and finds {package_types.MISTAKES} planted mistakes", flush=True)
 
 
 def main() -> None:

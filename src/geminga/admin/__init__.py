@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdminClient",
     "AdminError",
+    "Authentication",
     "ConflictError",
     "ForbiddenError",
     "NotAvailableError",
@@ -79,7 +80,11 @@ def connect(
 
 
 def __getattr__(name: str) -> object:
-    """``AdminClient``, with its first use."""
+    """``AdminClient`` and ``Authentication``, with their first use."""
+    if name == "Authentication":
+        from geminga.admin._credentials import Authentication
+
+        return Authentication
     if name == "AdminClient":
         from geminga.admin._client import AdminClient
 

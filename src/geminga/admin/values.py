@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
+#: Names, or other texts, in the order of the answer.
 Texts: TypeAlias = list[str]
+#: Text by text.
 TextMap: TypeAlias = dict[str, str]
+#: An object of JSON, with Pulsar's names of members.
 Document: TypeAlias = dict[str, Any]
+#: Several of them.
 Documents: TypeAlias = list[Document]
 
 

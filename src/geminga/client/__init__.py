@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from geminga.client._api.transaction import Transaction
     from geminga.client._batch_source import BatchSource, open_batches
     from geminga.client._client import Client
+    from geminga.client._consuming.factory import Topics
     from geminga.client._entry_stream import EntryStream
     from geminga.client._messages.consumer import Consumer
     from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
@@ -156,6 +157,7 @@ _MODULES: Final = {
     "client._api.transaction": "Transaction",
     "client._batch_source": "BatchSource open_batches",
     "client._client": "Client",
+    "client._consuming.factory": "Topics",
     "client._entry_stream": "EntryStream",
     "client._messages.consumer": "Consumer",
     "client._messages.consumer_interceptors": "ConsumerInterceptor",
@@ -292,6 +294,7 @@ __all__ = [
     "TooManyLookupRequestException",
     "TopicNotFound",
     "TopicTerminated",
+    "Topics",
     "Transaction",
     "TransactionConflict",
     "TransactionCoordinatorNotFoundError",

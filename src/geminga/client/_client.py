@@ -74,7 +74,7 @@ class Client:
         *,
         owns_threads: bool = False,
     ) -> None:
-        """``owns_threads``: those of ``runtime`` end with the client."""
+        """``owns_threads``: those of ``runtime`` end with the client. Raises InvalidUrl and InvalidConfiguration."""
         provider = None if isinstance(service_url, str) or not hasattr(service_url, "watch") else service_url
         first = None if provider is None else provider.first
         url = service_url if first is None else first.service_url
@@ -299,7 +299,7 @@ class Client:
         Any client of the role that began it may. Fine if it has ended that way already and its coordinator knows.
         Raises InvalidTxnStatusError if it is ending, or has ended, the other way; TransactionNotFound if its
         coordinator does not know it (any more); the broker's error, or Timeout after ``operation_timeout_ms``: then it
-        may be asked again.
+        may be asked again. Raises InvalidConfiguration for what is no id.
         """
         self.lifetime.check_usable()
         check_argument("txn_id", txn_id, _TXN_ID)
@@ -310,14 +310,21 @@ class Client:
             raise error
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
-        """The names of the topic's partitions, or the topic itself if it has none."""
+        """The names of the topic's partitions, or the topic itself if it has none.
+
+        Raises InvalidTopicName, the broker's error, or Timeout after ``operation_timeout_ms``.
+        """
         self.lifetime.check_usable()
         name = parse_topic(topic)
         count = await self.lookup.partitions(str(name), auto_create=False)
         return [str(name.with_partition(index)) for index in range(count)] or [str(name)]
 
     async def get_schema(self, topic: str, version: bytes | None = None) -> VersionedSchema | None:
-        """The topic's schema of ``version``, or the newest; None if it has none."""
+        """The topic's schema of ``version``, or the newest; None if it has none.
+
+        Raises InvalidTopicName, InvalidConfiguration for a version that is no bytes, the broker's error, or Timeout
+        after ``operation_timeout_ms``.
+        """
         self.lifetime.check_usable()
         check_argument("version", version, _VERSION)
         found = await self.lookup.schema(str(parse_topic(topic).partitioned_topic), version)

@@ -68,7 +68,10 @@ class TableView(Generic[T]):
         self._waiters: list[asyncio.Future[None]] = []
 
     def get(self, key: str) -> T | None:
-        """The newest value, None if there is none. Raises AlreadyClosed, or why the view can not follow the topic."""
+        """The newest value, None if there is none.
+
+        Raises AlreadyClosed, why the view can not follow the topic, or InvalidConfiguration for a key that is no text.
+        """
         self._check()
         check_argument("key", key, TEXT)
         return self._values.get(key)
@@ -100,7 +103,7 @@ class TableView(Generic[T]):
         return self._values.items()
 
     async def for_each(self, callback: TableListener) -> None:
-        """Call ``callback`` for each key and value there is now."""
+        """Call ``callback`` for each key and value there is now; raises InvalidConfiguration if that can not be."""
         self._check()
         check_argument("callback", callback, _CALLBACK)
         for key, value in list(self._values.items()):
@@ -110,7 +113,7 @@ class TableView(Generic[T]):
         """Call ``callback`` for each key and value there is now, and for each change from now on.
 
         What it raises for one of those there are now reaches the caller; what it raises later is logged, and the view
-        goes on.
+        goes on. Raises InvalidConfiguration if it can not be called.
         """
         self._check()
         check_argument("callback", callback, _CALLBACK)

@@ -46,8 +46,11 @@ class FilterVerdict(Enum):
     RESCHEDULE = 2
 
 
+#: The entry is sent.
 ACCEPT: Final = FilterVerdict.ACCEPT
+#: It is never sent to this subscription.
 REJECT: Final = FilterVerdict.REJECT
+#: It is asked about again after a while.
 RESCHEDULE: Final = FilterVerdict.RESCHEDULE
 
 
@@ -108,4 +111,5 @@ class FilteredEntry:
         return self.target.subscription
 
 
+#: A filter: it is called with one entry, in a process of its own, and may raise anything.
 EntryFilter = Callable[[FilteredEntry], FilterVerdict]

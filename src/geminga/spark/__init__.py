@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geminga.spark.process.errors import JavaMissingError, PySparkMissingError, SparkSetupError
     from geminga.spark.process.java import JavaRuntime, configure_java
     from geminga.spark.process.threads import inheriting
+    from geminga.spark.rules.option_values import OptionError
     from geminga.spark.sessions import TUNED_SETTINGS, register, session
     from geminga.spark.starting import starting_offsets
     from geminga.spark.tables import read_topic
@@ -29,6 +30,7 @@ __all__ = [
     "TUNED_SETTINGS",
     "JavaMissingError",
     "JavaRuntime",
+    "OptionError",
     "PulsarDataSource",
     "PySparkMissingError",
     "SparkSetupError",
@@ -43,6 +45,7 @@ __all__ = [
 #: Name -> module. Those of the first group need neither PySpark nor Java.
 _PLAIN = {
     "JavaMissingError": "process.errors",
+    "OptionError": "rules.option_values",
     "PySparkMissingError": "process.errors",
     "SparkSetupError": "process.errors",
     "starting_offsets": "starting",

@@ -126,6 +126,7 @@ FLOORS: Final = (
     "app.administration",
     "app.proxy",
     "app.container",
+    "app.testing",
     "",
 )
 #: Folders that reach no world: no loop, clock, randomness, file. By name, so that a renamed one is missed.

@@ -113,7 +113,7 @@ class Standalone:
 
     @property
     def startup_seconds(self) -> float:
-        """How long :meth:`start` took."""
+        """How long :meth:`start` took, in seconds."""
         return self._startup_seconds
 
     @property
@@ -136,7 +136,7 @@ class Standalone:
     # ---- life
 
     def start(self) -> Self:
-        """Start, wait until it is ready, return self; raises what went wrong (GemingaError, OSError)."""
+        """Start, wait until ready, return self; raises what went wrong: OSError, GemingaError (LocalError: twice)."""
         if self._thread is not None:
             raise LocalError("this Standalone was started already; make another one")
         begin = time.perf_counter()
@@ -151,7 +151,10 @@ class Standalone:
         return self
 
     def stop(self) -> None:
-        """Stop cleanly and wait for it; raises the fatal error if there was one. Harmless when it is not running."""
+        """Stop cleanly and wait for it; raises the fatal error if there was one. Harmless when it is not running.
+
+        Raises LocalError if it takes longer than ``brokerShutdownTimeoutMs`` and 10 seconds.
+        """
         thread, loop, stop = self._thread, self._loop, self._stop
         if thread is None:
             return
@@ -188,7 +191,7 @@ class Standalone:
 
     def _run(self) -> None:
         try:
-            loop = loop_factory(self._config.server.event_loop)()
+            loop = self._new_loop()
         except GemingaError as error:
             self._started.set_exception(error)
             return
@@ -218,12 +221,17 @@ class Standalone:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        server = StandaloneServer(self._config, self._data_dir, on_fatal=self._on_fatal, pid=os.getpid())
-        self._server = server
+        server = self._server = self._new_server()
         addresses = await server.start()
         self._started.set_result(addresses)
         await self._stop.wait()
         await server.stop()
+
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        return loop_factory(self._config.server.event_loop)()
+
+    def _new_server(self) -> StandaloneServer:
+        return StandaloneServer(self._config, self._data_dir, on_fatal=self._on_fatal, pid=os.getpid())
 
     async def _abandon(self) -> None:
         assert self._server is not None

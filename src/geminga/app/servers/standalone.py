@@ -20,7 +20,7 @@ from geminga.bookkeeper import BookKeeper, LocalBookiePool
 from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.ports import MetadataStore
 from geminga.runtime import MemoryDisk, Runtime, descriptor_limit, real_runtime
-from geminga.runtime.ports import FatalHandler
+from geminga.runtime.ports import Clock, FatalHandler
 from geminga.version import __version__
 
 if TYPE_CHECKING:
@@ -33,9 +33,14 @@ MEMORY_DIRECTORY: Final = "/geminga"
 
 
 class StandaloneServer(BrokerServer):
-    """One standalone on the running loop. ``data_dir`` None: everything in memory, gone with the object."""
+    """One standalone on the running loop. ``data_dir`` None: everything in memory, gone with the object.
 
-    def __init__(self, config: Config, data_dir: str | None, *, on_fatal: FatalHandler, pid: int) -> None:
+    ``clock``: that of the loop, where it is not the system's.
+    """
+
+    def __init__(
+        self, config: Config, data_dir: str | None, *, on_fatal: FatalHandler, pid: int, clock: Clock | None = None
+    ) -> None:
         plan = plan_descriptors(
             descriptor_limit(),
             open_logs=config.bookie.open_file_limit,
@@ -47,6 +52,7 @@ class StandaloneServer(BrokerServer):
         self._data_dir = data_dir
         self._on_fatal = on_fatal
         self._pid = pid
+        self._clock = clock
         self._bookies: LocalBookies
         self._metadata: SqliteMetadataStore
         self._backups: LocalBackups | None = None
@@ -111,6 +117,8 @@ class StandaloneServer(BrokerServer):
 
     async def _open_runtime(self) -> Runtime:
         runtime = real_runtime(self._on_fatal)
+        if self._clock is not None:
+            runtime = replace(runtime, clock=self._clock)
         if self._data_dir is None:
             await runtime.disk.close()
             runtime = Runtime(

@@ -268,7 +268,7 @@ class ProducerOptions:
     batching_max_publish_delay_ms: int = 10
     batching_type: BatchingType = BatchingType.Default
     chunking_enabled: bool = False
-    #: Largest chunk; 0: as large as the broker takes.
+    #: Bytes of the largest chunk; 0: as large as the broker takes.
     chunk_max_message_size: int = 0
     message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution
     hashing_scheme: HashingScheme = HashingScheme.JavaStringHash

@@ -30,7 +30,7 @@ from geminga.model.errors import InvalidTopicNameError
 
 T = TypeVar("T")
 
-#: One topic, several, or a pattern over the topics of a namespace.
+#: What is subscribed to: one topic, several, or a compiled pattern over the topics of a namespace.
 Topics = str | Sequence[str] | re.Pattern[str]
 
 _TOPICS: Final = Either(TEXT, Many(TEXT), Instance(re.Pattern, "a compiled pattern"))

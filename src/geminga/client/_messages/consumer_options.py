@@ -147,6 +147,7 @@ class ConsumerOptions:
     message_listener: MessageListener | None = None
     #: Messages prefetched, per partition; 0: none, a message is asked for when ``receive`` waits.
     receiver_queue_size: int = 1000
+    #: Messages prefetched, of all partitions together.
     max_total_receiver_queue_size_across_partitions: int = 50_000
     consumer_name: str = ""
     #: A message not acknowledged for so long is delivered again; 0: never.

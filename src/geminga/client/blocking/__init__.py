@@ -98,6 +98,7 @@ from geminga.client._api.plugins import authentication_from
 from geminga.client._api.producer import EntryProducer, SendCallback
 from geminga.client._api.service_targets import ServiceUrlProvider
 from geminga.client._batch_source import BatchSource, open_batches
+from geminga.client._consuming.factory import Topics
 from geminga.client._entry_stream import EntryStream
 from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
 from geminga.client._messages.consumer_options import (
@@ -239,6 +240,7 @@ __all__ = [
     "TooManyLookupRequestException",
     "TopicNotFound",
     "TopicTerminated",
+    "Topics",
     "Transaction",
     "TransactionConflict",
     "TransactionCoordinatorNotFoundError",

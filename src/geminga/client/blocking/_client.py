@@ -254,16 +254,23 @@ class Client(Facade[AsyncClient]):
         Any client of the role that began it may. Fine if it has ended that way already and its coordinator knows.
         Raises InvalidTxnStatusError if it is ending, or has ended, the other way; TransactionNotFound if its
         coordinator does not know it (any more); the broker's error, or Timeout after ``operation_timeout_ms``: then it
-        may be asked again.
+        may be asked again. Raises InvalidConfiguration for what is no id.
         """
         self._run(lambda: self._target.end_transaction(txn_id, commit=commit))
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """The names of the topic's partitions, or the topic itself if it has none."""
+        """The names of the topic's partitions, or the topic itself if it has none.
+
+        Raises InvalidTopicName, the broker's error, or Timeout after ``operation_timeout_ms``.
+        """
         return self._run(lambda: self._target.get_topic_partitions(topic))
 
     def get_schema(self, topic: str, version: bytes | None = None) -> VersionedSchema | None:
-        """The topic's schema of ``version``, or the newest; None if it has none."""
+        """The topic's schema of ``version``, or the newest; None if it has none.
+
+        Raises InvalidTopicName, InvalidConfiguration for a version that is no bytes, the broker's error, or Timeout
+        after ``operation_timeout_ms``.
+        """
         return self._run(lambda: self._target.get_schema(topic, version))
 
     def close(self) -> None:

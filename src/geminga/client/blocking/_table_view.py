@@ -24,7 +24,10 @@ class TableView(Facade[AsyncTableView[T]], Generic[T]):
     __slots__ = ()
 
     def get(self, key: str) -> T | None:
-        """The newest value, None if there is none. Raises AlreadyClosed, or why the view can not follow the topic."""
+        """The newest value, None if there is none.
+
+        Raises AlreadyClosed, why the view can not follow the topic, or InvalidConfiguration for a key that is no text.
+        """
         return self._call(lambda: self._target.get(key))
 
     def __getitem__(self, key: str) -> T:
@@ -61,14 +64,14 @@ class TableView(Facade[AsyncTableView[T]], Generic[T]):
         return self._call(lambda: dict(self._target.items()).items())
 
     def for_each(self, callback: TableListener) -> None:
-        """Call ``callback`` for each key and value there is now."""
+        """Call ``callback`` for each key and value there is now; raises InvalidConfiguration if that can not be."""
         self._run(lambda: self._target.for_each(for_table(callback)))
 
     def for_each_and_listen(self, callback: TableListener) -> None:
         """Call ``callback`` for each key and value there is now, and for each change from now on.
 
         What it raises for one of those there are now reaches the caller; what it raises later is logged, and the view
-        goes on.
+        goes on. Raises InvalidConfiguration if it can not be called.
         """
         self._run(lambda: self._target.for_each_and_listen(for_table(callback)))
 

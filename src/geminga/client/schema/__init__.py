@@ -43,6 +43,7 @@ from geminga.client.schema._records import (
     Bytes,
     CustomEnum,
     Double,
+    Field,
     Float,
     Integer,
     Long,
@@ -51,7 +52,7 @@ from geminga.client.schema._records import (
     Record,
     String,
 )
-from geminga.client.schema._scalars import AvroDecimal, AvroType, Float32, Int32
+from geminga.client.schema._scalars import AvroDecimal, AvroType, Float32, Int32, Json
 from geminga.client.schema._struct import AvroSchema, JsonSchema
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "DateSchema",
     "Double",
     "DoubleSchema",
+    "Field",
     "Float",
     "Float32",
     "FloatSchema",
@@ -80,6 +82,7 @@ __all__ = [
     "Int32Schema",
     "Int64Schema",
     "Integer",
+    "Json",
     "JsonSchema",
     "KeyValue",
     "KeyValueEncoding",

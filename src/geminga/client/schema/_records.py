@@ -265,7 +265,8 @@ class Record:
         """``values``: fields by name.
 
         For a record as a field of another, ``default``, ``required`` and ``required_default`` are those of the
-        field, unless the record has fields of these names.
+        field, unless the record has fields of these names. Raises TypeError for a name that is no field, and for a
+        value that does not fit.
         """
         own = {name: values.pop(name) for name in _OPTIONS if name in values and name not in self._fields}
         self._default = own.get("default")

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import SchemaSerializationError
 
+#: What JSON can hold, as Python has it.
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

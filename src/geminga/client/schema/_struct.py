@@ -66,7 +66,10 @@ class AvroSchema(Schema[T]):
     def __init__(
         self, record_class: type[T] | None = None, schema_definition: Mapping[str, Any] | str | None = None
     ) -> None:
-        """``record_class``: as for JsonSchema; or ``schema_definition``: Avro's JSON, values are then dicts."""
+        """``record_class``: as for JsonSchema; or ``schema_definition``: Avro's JSON, values are then dicts.
+
+        Raises InvalidConfiguration for both, or neither, and for a definition that is none.
+        """
         if (record_class is None) == (schema_definition is None):
             raise InvalidConfiguration("AvroSchema takes record_class or schema_definition: one of them")
         self._fastavro = load_fastavro()

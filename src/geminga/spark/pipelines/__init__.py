@@ -34,10 +34,13 @@ from geminga.spark.pipelines.core.problems import PipelineError, Problem
 from geminga.spark.pipelines.loading import load, load_ready
 
 if TYPE_CHECKING:
+    from geminga.spark.pipelines.core.progress import BatchFigures, Totals
     from geminga.spark.pipelines.query import start
+    from geminga.spark.pipelines.reporter import Reporter
     from geminga.spark.pipelines.running import PipelineFailedError, Stop, run
 
 __all__ = [
+    "BatchFigures",
     "CheckpointInUseError",
     "Cluster",
     "Emit",
@@ -47,10 +50,12 @@ __all__ = [
     "PipelineError",
     "PipelineFailedError",
     "Problem",
+    "Reporter",
     "Sink",
     "Source",
     "Stop",
     "Table",
+    "Totals",
     "Watermark",
     "Window",
     "WindowKind",
@@ -61,10 +66,13 @@ __all__ = [
     "start",
 ]
 
+_PLAIN = {"BatchFigures": "core.progress", "Reporter": "reporter", "Totals": "core.progress"}
 _NEEDING_SPARK = {"PipelineFailedError": "running", "Stop": "running", "run": "running", "start": "query"}
 
 
 def __getattr__(name: str) -> object:
+    if name in _PLAIN:
+        return getattr(import_module(f"geminga.spark.pipelines.{_PLAIN[name]}"), name)
     if name not in _NEEDING_SPARK:
         raise AttributeError(f"module 'geminga.spark.pipelines' has no attribute {name!r}")
     from geminga.spark.process.java import configure_java

@@ -18,9 +18,10 @@ REQUEST_TIMEOUT_S: Final = 5.0
 
 
 class Reporter:
-    """Says what happens, once."""
+    """Says what happens, once: to standard output; :func:`run` takes one of a class of your own as well."""
 
     def __init__(self, *, is_json: bool = False) -> None:
+        """``is_json``: a line of JSON for each event, else sentences and a line that is written anew."""
         self._is_json = is_json
         self._is_live = not is_json and sys.stdout.isatty()
         self._is_open = False

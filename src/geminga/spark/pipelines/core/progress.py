@@ -79,14 +79,19 @@ def _lag_of(latest: object) -> tuple[int, int] | None:
 
 @dataclass(slots=True)
 class Totals:
-    """Of one run."""
+    """What a run did so far."""
 
     batches: int = 0
+    #: Rows that were read.
     rows: int = 0
+    #: Rows that the sink stored.
     rows_out: int = 0
+    #: How long batches took, together.
     busy_ms: int = 0
+    #: Rows that came behind the watermark.
     dropped_rows: int = 0
     duplicate_rows: int = 0
+    #: The newest batch; None before the first.
     last: BatchFigures | None = None
     #: Batches with rows since the watermark moved.
     still_batches: int = 0
