@@ -42,8 +42,8 @@ def create(
 ) -> None:
     """Make a backup in DIR; one that is there is replaced when it is whole.
 
-    Of a standalone: on its machine and as its user. Of a cluster: anywhere its metadata store (--metadata, or --config) and
-    its bookies can be reached.
+    Of a standalone: on its machine and as its user. Of a cluster: where its metadata store (--metadata, or --config)
+    and its bookies can be reached.
     """
     import asyncio
     import os

@@ -1,4 +1,4 @@
-"""``geminga backup create --metadata``: a backup of a cluster, made by the command itself, anywhere it can be reached."""
+"""``geminga backup create --metadata``: a backup of a cluster, made by the command itself, where it can be reached."""
 
 from __future__ import annotations
 
