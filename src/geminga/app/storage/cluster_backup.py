@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from geminga.app.storage.backup_writing import COPY_BYTES, LANE, ManifestWriter, Progress
 from geminga.app.storage.cluster_tree import (
-    Cursors,
+    TopicCursors,
     TreeCopy,
     each,
     ledgers_of,
@@ -25,7 +25,7 @@ from geminga.app.storage.cluster_tree import (
 )
 from geminga.app.storage.core.backup_format import CLUSTER_ORIGIN, FILES_DIRECTORY, BackupFile, stored_name
 from geminga.app.storage.core.ledger_segments import (
-    Segment,
+    LedgerSegment,
     by_ledger,
     encode_header,
     encode_records,
@@ -36,7 +36,7 @@ from geminga.app.storage.data_directory import DIRECTORY_FORMAT
 from geminga.bookie.disk_io import append, unlink_if_there
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.ledger_handle import LedgerHandle
-from geminga.metadata import SqliteMetadataStore
+from geminga.metadata import SqliteMetadataStore, cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.crc32c import crc32c
 from geminga.model.errors import DataDirectoryError, NoSuchLedgerError, StorageError
@@ -110,8 +110,8 @@ class ClusterBackup(ManifestWriter):
         self._bookkeeper = cluster.bookkeeper
         self._work = f"{directory}/{FILES_DIRECTORY}/{_WORK_FILE}"
         #: Segments of this attempt, and of what was there before it.
-        self._ledgers: dict[int, list[Segment]] = {}
-        self._kept: dict[int, list[Segment]] = {}
+        self._ledgers: dict[int, list[LedgerSegment]] = {}
+        self._kept: dict[int, list[LedgerSegment]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         #: Ledgers that topics name and that are not in the cluster.
         self.lost_ledgers: set[int] = set()
@@ -131,7 +131,7 @@ class ClusterBackup(ManifestWriter):
             "moment: stop what uses transactions, or the brokers (not the bookies), and make the backup then"
         )
 
-    async def _attempt(self, known: dict[int, list[Segment]]) -> tuple[int, list[BackupFile]] | None:
+    async def _attempt(self, known: dict[int, list[LedgerSegment]]) -> tuple[int, list[BackupFile]] | None:
         self._ledgers = {}
         self._kept = known
         self._locks.clear()
@@ -179,7 +179,7 @@ class ClusterBackup(ManifestWriter):
     # ---- topics
 
     async def _topic(self, target: MetadataStore, path: str) -> None:
-        before: tuple[Cursors, bytes] | None = None
+        before: tuple[TopicCursors, bytes] | None = None
         for _ in range(TOPIC_ATTEMPTS):
             cursors = await self._cursors(path)
             lost = await self._copy(target, cursors.ledger_ids())
@@ -203,10 +203,10 @@ class ClusterBackup(ManifestWriter):
         for name, value in cursors.values.items():
             await target.put(f"{path}/{name}", value, expected_version=None)
 
-    async def _cursors(self, path: str) -> Cursors:
+    async def _cursors(self, path: str) -> TopicCursors:
         names = await self._metadata.children(path)
         values = {name: await self._metadata.get(f"{path}/{name}") for name in names}
-        return Cursors({name: node.value for name, node in values.items() if node is not None})
+        return TopicCursors({name: node.value for name, node in values.items() if node is not None})
 
     # ---- ledgers
 
@@ -222,7 +222,8 @@ class ClusterBackup(ManifestWriter):
                 except StorageError:
                     if await self._is_there(ledger_id):
                         raise
-                    self._ledgers.pop(ledger_id, None)
+                    if self._ledgers.pop(ledger_id, None) is not None:
+                        await cas.remove(target, ledger_path(ledger_id))
                     lost.append(ledger_id)
                     continue
                 value = encode_ledger_metadata(_sealed(handle))
@@ -240,7 +241,7 @@ class ClusterBackup(ManifestWriter):
     async def _ledger(self, handle: LedgerHandle) -> None:
         ledger_id, last = handle.ledger_id, handle.last_add_confirmed
         known = self._ledgers.get(ledger_id) or self._kept.get(ledger_id, [])
-        segments: list[Segment] = []
+        segments: list[LedgerSegment] = []
         for segment in usable(known, last):
             if not await self._has(segment.file):
                 break
@@ -255,7 +256,7 @@ class ClusterBackup(ManifestWriter):
             stored = stored_name(self._serial, name)
             size, crc = await self._write_segment(handle, first, f"{self._files}/{stored}")
             file = self._stored(BackupFile(name, stored, size, crc))
-            segments.append(Segment(ledger_id, first, last, file))
+            segments.append(LedgerSegment(ledger_id, first, last, file))
         self._ledgers[ledger_id] = segments
 
     async def _write_segment(self, handle: LedgerHandle, first: int, path: str) -> tuple[int, int]:

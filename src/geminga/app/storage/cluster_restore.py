@@ -18,7 +18,7 @@ from geminga.app.storage.cluster_tree import each
 from geminga.app.storage.core.backup_format import FILES_DIRECTORY, BackupFile, BackupManifest
 from geminga.app.storage.core.ledger_segments import (
     HEADER_BYTES,
-    Segment,
+    LedgerSegment,
     by_ledger,
     consumed,
     fault,
@@ -42,7 +42,7 @@ from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT, LedgerMetada
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT, ledger_id_of_path, ledger_path
 
 #: Of faults that are told.
-FAULTS_MAX: Final = 20
+NAMED_MAX: Final = 20
 #: Not of this cluster any more: where the ledger may lie, and whose it is.
 _DROPPED: Final = (META_PLACEMENT, META_INSTALLATION)
 
@@ -61,7 +61,7 @@ def ledger_faults(tree: SqliteTree, manifest: BackupManifest) -> list[str]:
                 faults += [story] if story is not None else []
         path = nodes[-1].path
     faults += [f"ledger {ledger_id}: the backup's metadata do not know it" for ledger_id in segments]
-    return faults[:FAULTS_MAX]
+    return faults[:NAMED_MAX]
 
 
 async def segment_faults(runtime: Runtime, directory: str, manifest: BackupManifest) -> list[str]:
@@ -75,12 +75,14 @@ async def segment_faults(runtime: Runtime, directory: str, manifest: BackupManif
                         pass
             except DataDirectoryError as error:
                 faults.append(str(error))
-                if len(faults) >= FAULTS_MAX:
+                if len(faults) >= NAMED_MAX:
                     return faults
     return faults
 
 
-async def payloads_of(runtime: Runtime, directory: str, segment: Segment) -> AsyncGenerator[Sequence[bytes], None]:
+async def payloads_of(
+    runtime: Runtime, directory: str, segment: LedgerSegment
+) -> AsyncGenerator[Sequence[bytes], None]:
     """Its entries, some at a time: about :data:`COPY_BYTES`, one at least. Raises DataDirectoryError, OSError."""
     path = f"{directory}/{FILES_DIRECTORY}/{segment.file.stored}"
     file = await runtime.disk.open_file(path, lane=LANE)
@@ -184,7 +186,7 @@ async def _restore_ledger(
     directory: str,
     ledger_id: int,
     metadata: LedgerMetadata,
-    segments: dict[int, list[Segment]],
+    segments: dict[int, list[LedgerSegment]],
     told: Callable[[BackupFile], None],
 ) -> None:
     custom = {key: value for key, value in metadata.custom_metadata.items() if key not in _DROPPED}

@@ -37,7 +37,7 @@ _BUCKET: Final = "#pulsar.internal.delayed.bucket"
 _SYSTEM_TOPICS: Final = f"{MANAGED_LEDGERS}/pulsar/system/{_PERSISTENT}"
 
 
-class Cursors(NamedTuple):
+class TopicCursors(NamedTuple):
     """The nodes of a topic's cursors, by name."""
 
     values: dict[str, bytes]

@@ -25,7 +25,7 @@ HEADER_BYTES: Final = _HEADER.size
 _NAME: Final = re.compile(rf"{LEDGERS}/(\d{{1,19}})/(\d{{1,19}})-(\d{{1,19}})")
 
 
-class Segment(NamedTuple):
+class LedgerSegment(NamedTuple):
     """Entries of one ledger that follow each other, and the file that has them."""
 
     ledger_id: int
@@ -44,7 +44,7 @@ def segment_name(ledger_id: int, first_entry_id: int, last_entry_id: int) -> str
     return f"{LEDGERS}/{ledger_id}/{first_entry_id}-{last_entry_id}"
 
 
-def segment_of(file: BackupFile) -> Segment | None:
+def segment_of(file: BackupFile) -> LedgerSegment | None:
     """What a file of the manifest is by its name; None: something else. Raises DataDirectoryError for a bad name."""
     if not file.name.startswith(f"{LEDGERS}/"):
         return None
@@ -54,12 +54,12 @@ def segment_of(file: BackupFile) -> Segment | None:
     ledger_id, first, last = map(int, match.groups())
     if not first <= last <= ID_MAX or ledger_id > ID_MAX:
         raise DataDirectoryError(f"{file.name} is no segment of a ledger: {first} to {last}")
-    return Segment(ledger_id, first, last, file)
+    return LedgerSegment(ledger_id, first, last, file)
 
 
-def by_ledger(files: Iterable[BackupFile]) -> dict[int, list[Segment]]:
+def by_ledger(files: Iterable[BackupFile]) -> dict[int, list[LedgerSegment]]:
     """Segments of each ledger, in the order of their entries. Raises DataDirectoryError."""
-    found: dict[int, list[Segment]] = {}
+    found: dict[int, list[LedgerSegment]] = {}
     for file in files:
         segment = segment_of(file)
         if segment is not None:
@@ -69,9 +69,9 @@ def by_ledger(files: Iterable[BackupFile]) -> dict[int, list[Segment]]:
     return found
 
 
-def usable(segments: Sequence[Segment], last_entry_id: int) -> list[Segment]:
+def usable(segments: Sequence[LedgerSegment], last_entry_id: int) -> list[LedgerSegment]:
     """The first of them that follow each other from entry 0 on, and end at ``last_entry_id`` or before."""
-    found: list[Segment] = []
+    found: list[LedgerSegment] = []
     wanted = 0
     for segment in segments:
         if segment.first_entry_id == wanted and segment.last_entry_id <= last_entry_id:
@@ -80,7 +80,7 @@ def usable(segments: Sequence[Segment], last_entry_id: int) -> list[Segment]:
     return found
 
 
-def fault(ledger_id: int, segments: Sequence[Segment], last_entry_id: int) -> str | None:
+def fault(ledger_id: int, segments: Sequence[LedgerSegment], last_entry_id: int) -> str | None:
     """What keeps segments from being all entries of a ledger up to ``last_entry_id``; None: nothing."""
     there = usable(segments, last_entry_id)
     end = there[-1].last_entry_id if there else -1
@@ -94,7 +94,7 @@ def encode_header(ledger_id: int, first_entry_id: int) -> bytes:
     return _HEADER.pack(_MAGIC, _VERSION, ledger_id, first_entry_id)
 
 
-def header_fault(data: bytes, segment: Segment) -> str | None:
+def header_fault(data: bytes, segment: LedgerSegment) -> str | None:
     """Why a file does not begin as this segment's; None: it does."""
     if data[:HEADER_BYTES] == encode_header(segment.ledger_id, segment.first_entry_id):
         return None
