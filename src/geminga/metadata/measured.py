@@ -1,6 +1,7 @@
 """A metadata store whose gets, puts and deletes are timed: Pulsar's ``pulsar_metadata_store_*``.
 
-Like Pulsar it times neither lists of children nor syncs; an error of any kind is a failure, a node that is not there is none.
+Like Pulsar it times neither lists of children nor syncs. An error of any kind is a failure, a node that is not there is
+none.
 """
 
 from __future__ import annotations
