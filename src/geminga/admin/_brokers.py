@@ -123,6 +123,11 @@ class Brokers(AsyncCalls):
         found: Document = await self._ask(Request("GET", "/admin/v2/broker-stats/topics"))
         return found
 
+    async def bookie_ops(self) -> Document:
+        """Ledgers that are being made, by namespace and topic. Raises AdminError."""
+        found: Document = await self._ask(Request("GET", "/admin/v2/broker-stats/bookieops"))
+        return found
+
     async def load_report(self) -> Document:
         """What it says of its load. Raises AdminError."""
         found: Document = await self._ask(Request("GET", "/admin/v2/broker-stats/load-report"))

@@ -174,6 +174,17 @@ class BookKeeper:
         """A ledger to read while its writer goes on: see ``LedgerHandle.confirm``. Raises as :meth:`open_ledger`."""
         return await self.open_ledger(ledger_id, recover=False)
 
+    async def copied_ledger(self, ledger_id: int) -> LedgerHandle:
+        """A ledger to copy while its writer goes on: nothing that was acknowledged before the call lies behind its end.
+
+        Its end may be an entry that was under way. Raises NoSuchLedgerError, UnknownEntryError, CorruptionError.
+        """
+        from geminga.bookkeeper.ledger_handle import LedgerHandle
+        from geminga.bookkeeper.recovery import read_stored_end
+
+        stored, last = await read_stored_end(self._env, ledger_id, self._config.recovery_read_batch_size)
+        return LedgerHandle(self._env, ledger_id, stored, is_writable=False, last_add_confirmed=last)
+
     async def placement(self, custom_metadata: Mapping[str, bytes]) -> Placement:
         """By what bookies are chosen, for who chooses some for a ledger that is there already."""
         return await self._env.placement.known(custom_metadata)

@@ -117,10 +117,54 @@ async def read_last_add_confirmed(env: LedgerEnvironment, ledger_id: int, metada
     return lac, read_header(entries[0]).length_bytes
 
 
+async def read_stored_end(env: LedgerEnvironment, ledger_id: int, batch_size: int) -> tuple[LedgerNode, int]:
+    """Metadata and newest entry of a ledger that may be being written, without disturbing its writer.
+
+    Everything that was acknowledged before the call is at that entry or before it; entries that were under way may be,
+    as after recovery. Raises NoSuchLedgerError, UnknownEntryError, CorruptionError.
+    """
+    stored = await env.ledgers.read(ledger_id)
+    for _ in range(RECOVERY_ATTEMPTS_MAX):
+        if stored.metadata.is_closed:
+            return stored, stored.metadata.last_entry_id
+        last = await _stored_end(env, ledger_id, stored, batch_size)
+        # The writer may have gone on with other bookies meanwhile: entries that only they have were not asked for.
+        found = await env.ledgers.read(ledger_id)
+        if found.metadata.fragments == stored.metadata.fragments:
+            return stored, last
+        stored = found
+    raise UnknownEntryError(f"ledger {ledger_id} changed its bookies {RECOVERY_ATTEMPTS_MAX} times while it was read")
+
+
+async def _stored_end(env: LedgerEnvironment, ledger_id: int, stored: LedgerNode, batch_size: int) -> int:
+    session = _Session(env, ledger_id, stored)
+    fragments = stored.metadata.fragments
+    lac = max(await session.read_lac(fragments[-1].ensemble, fence=False), fragments[-1].first_entry_id - 1)
+    # One of those that answered has each entry that was acknowledged: beyond the newest of theirs there is none.
+    newest, last = session.newest_entry_id, max(lac, -1)
+    while last < newest:
+        count = min(batch_size, newest - last)
+        entries = await session.read_forward(fragments, last + 1, count, lac, fence=False)
+        last += len(entries)
+        if len(entries) < count:
+            break
+    return last
+
+
 class _Session:
     """One attempt at one ledger: which bookies it has fenced, and the metadata it goes by."""
 
-    __slots__ = ("_digest", "_distribution", "_env", "_fenced", "_ledger_id", "_marked", "_master_key", "_stored")
+    __slots__ = (
+        "_digest",
+        "_distribution",
+        "_env",
+        "_fenced",
+        "_ledger_id",
+        "_marked",
+        "_master_key",
+        "_stored",
+        "newest_entry_id",
+    )
 
     def __init__(self, env: LedgerEnvironment, ledger_id: int, stored: LedgerNode) -> None:
         metadata = stored.metadata
@@ -132,6 +176,8 @@ class _Session:
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._fenced: set[str] = set()
+        #: The greatest that a bookie told of when it was asked for the LAC.
+        self.newest_entry_id = -1
 
     async def recover(self, batch_size: int) -> LedgerNode:
         """Drive the procedure to its end."""
@@ -211,6 +257,7 @@ class _Session:
 
     def _lac_of(self, result: LacResult) -> int | StorageError:
         """What a bookie's answer proves to be confirmed."""
+        self.newest_entry_id = max(self.newest_entry_id, result.last_entry_id)
         announced = self._announced(result)
         if result.last_entry is None:
             return announced

@@ -93,6 +93,12 @@ class BucketStore:
         found = self._files.get_file_info(selector)
         return sorted(StoredFile(one.base_name, one.size) for one in found if one.is_file)
 
+    def directories(self, directory: str) -> list[str]:
+        """See ``LakeStore``."""
+        selector = self._fs.FileSelector(self._path(directory), allow_not_found=True)
+        found = self._files.get_file_info(selector)
+        return sorted(one.base_name for one in found if one.type == self._fs.FileType.Directory)
+
     def size_bytes(self, path: str) -> int:
         """See ``LakeStore``."""
         found = self._files.get_file_info(self._path(path))

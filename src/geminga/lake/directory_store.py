@@ -142,6 +142,13 @@ class DirectoryStore:
                         found.append(StoredFile(entry.name, entry.stat().st_size))
         return sorted(found)
 
+    def directories(self, directory: str) -> list[str]:
+        """See ``LakeStore``."""
+        self._check()
+        with suppress(FileNotFoundError), os.scandir(self._path(directory)) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+        return []
+
     def size_bytes(self, path: str) -> int:
         """See ``LakeStore``."""
         return os.stat(self._path(path)).st_size

@@ -140,6 +140,10 @@ class Root:
         """What is in a topic's directory. Raises StorageError."""
         return await self._lake.call(_SMALL_LANE, lambda: self._store.list(directory))
 
+    async def directories(self, directory: str) -> Sequence[str]:
+        """Names of what is below: of tenants, namespaces, topics. Raises StorageError."""
+        return await self._lake.call(_SMALL_LANE, lambda: self._store.directories(directory))
+
     async def size_bytes(self, directory: str, ledger_id: int, uid: str) -> int:
         """Of a ledger's file. Raises StorageError."""
         path = f"{directory}/{names.ledger_file(ledger_id, uid)}"

@@ -50,6 +50,9 @@ class LakeStore(Protocol):
     def list(self, directory: str) -> list[StoredFile]:
         """The files in a directory, by name, directories left out; none if there is no such directory."""
 
+    def directories(self, directory: str) -> list[str]:
+        """Names of the directories in a directory, sorted; none if there is no such directory."""
+
     def size_bytes(self, path: str) -> int:
         """Of a file."""
 

@@ -7,6 +7,7 @@ only while there is something to do.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
@@ -99,6 +100,7 @@ class ManagedLedgerFactory:
         self.flushes = FlushTimers(runtime.clock)
         #: The turns of cursors that catch up.
         self.catch_up = CatchUpTurns(runtime.clock, config.catch_up_share)
+        self._being_made: Counter[tuple[str, bool]] = Counter()
         self._services = StorageServices(
             runtime.clock,
             metadata,
@@ -114,6 +116,7 @@ class ManagedLedgerFactory:
             is_shared,
             _fields_for_pulsar(config) if is_shared else None,
             self.lake,
+            self._being_made,
         )
         self._runtime = runtime
         self._open_lake_store = open_lake_store
@@ -183,6 +186,10 @@ class ManagedLedgerFactory:
         return result
 
     # ---- names
+
+    def ledgers_being_made(self, name: str) -> tuple[int, int]:
+        """Of a managed ledger now: for entries, and for its cursors."""
+        return self._being_made[name, False], self._being_made[name, True]
 
     def get(self, name: str) -> ManagedLedger | None:
         """The managed ledger if it is open."""

@@ -54,6 +54,10 @@ class Histogram:
         """Values since the beginning."""
         return sum(self._counts)
 
+    def up_to(self, bound: int) -> int:
+        """Values since the beginning that are in the bucket of this number, or in one before it."""
+        return sum(self._counts[: bound + 1])
+
     def add(self, value: float, weight: int = 1) -> None:
         """``weight`` values."""
         self._counts[bisect_left(self._bounds, value)] += weight

@@ -278,22 +278,6 @@ def test_a_policy_without_an_effect_is_taken_where_it_sets_nothing(
             assert lines(method, missing, value)[0] == 404, missing
 
 
-def test_what_is_missing_is_answered_before_what_is_not_built(lines: Lines) -> None:
-    tried = 0
-    for row in unbuilt.ROUTES:
-        for path in paths_of(row.path.replace("{topic}", "nowhere")):
-            if path.startswith("/admin/v2/namespaces/public/default"):
-                path = path.replace("public/default", "public/nowhere", 1)
-            elif path.startswith("/admin/v2/clusters/"):
-                path = path.replace("/clusters/standalone", "/clusters/nowhere")
-            elif not path.startswith(("/admin/v2/persistent", "/admin/v2/non-persistent")):
-                continue
-            for method in row.methods:
-                tried += 1
-                assert lines(method, path, 5 if method in ("PUT", "POST") else None)[0] == 404, f"{method} {path}"
-    assert tried
-
-
 def test_what_nobody_has_answers_404_and_what_only_others_do_405(lines: Lines) -> None:
     for path in ("/admin/v2/nothing", "/admin/v3/nothing", "/nothing", "/admin/v2/persistent/public/default/t/nothing"):
         for method in ("GET", "PUT", "POST", "DELETE"):

@@ -90,6 +90,11 @@ class MemoryLakeStore:
         inside = (path for path in self.files if path.rpartition("/")[0] == directory)
         return sorted(StoredFile(path.rpartition("/")[2], len(self.files[path])) for path in inside)
 
+    def directories(self, directory: str) -> list[str]:
+        self._called("list")
+        inside = [path[len(directory) + 1 :] for path in self.files if path.startswith(f"{directory}/")]
+        return sorted({path.partition("/")[0] for path in inside if "/" in path})
+
     def size_bytes(self, path: str) -> int:
         self._called("size")
         if path not in self.files:

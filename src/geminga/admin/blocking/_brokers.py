@@ -123,6 +123,11 @@ class Brokers(BlockingCalls):
         found: Document = self._ask(Request("GET", "/admin/v2/broker-stats/topics"))
         return found
 
+    def bookie_ops(self) -> Document:
+        """Ledgers that are being made, by namespace and topic. Raises AdminError."""
+        found: Document = self._ask(Request("GET", "/admin/v2/broker-stats/bookieops"))
+        return found
+
     def load_report(self) -> Document:
         """What it says of its load. Raises AdminError."""
         found: Document = self._ask(Request("GET", "/admin/v2/broker-stats/load-report"))

@@ -285,6 +285,13 @@ class Namespaces(BlockingCalls):
         """Have no rules of the lake. Raises AdminError."""
         self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/removeOffloadPolicies"))
 
+    def scan_offloaded_ledgers(self, namespace: str) -> Document:
+        """Each file of its ledgers in the lake, and whether a topic has it. Raises AdminError."""
+        found: Document = self._ask(
+            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/scanOffloadedLedgers")
+        )
+        return found
+
     def resource_group(self, namespace: str) -> str | None:
         """The group whose limits it shares. Raises AdminError."""
         found: str | None = self._ask(

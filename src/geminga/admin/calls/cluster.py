@@ -115,6 +115,7 @@ BROKERS: Final = Noun(
         get("backup", "brokers/backup", "What became of the last backup.", _DOC),
         get("metrics", "broker-stats/metrics", "Its metrics, as objects.", Kind.DOCUMENTS),
         get("topics", "broker-stats/topics", "Statistics of all topics that it serves.", _DOC),
+        get("bookie_ops", "broker-stats/bookieops", "Ledgers that are being made, by namespace and topic.", _DOC),
         get("load_report", "broker-stats/load-report", "What it says of its load.", _DOC),
         get("mbeans", "broker-stats/mbeans", "Beans of a Java process: none.", Kind.DOCUMENTS),
         get("allocator_stats", "broker-stats/allocator-stats/{allocator}", "What it holds in memory.", _DOC),

@@ -132,6 +132,12 @@ NAMESPACES: Final = Noun(
         ),
         do("DELETE", "remove_backlog_quota", _AT + "/backlogQuota", "Limit them no more.", QUOTA_KIND),
         do("DELETE", "remove_offload_policies", _AT + "/removeOffloadPolicies", "Have no rules of the lake."),
+        get(
+            "scan_offloaded_ledgers",
+            _AT + "/scanOffloadedLedgers",
+            "Each file of its ledgers in the lake, and whether a topic has it.",
+            _DOC,
+        ),
         get("resource_group", _AT + "/resourcegroup", "The group whose limits it shares.", _TEXT, may_be_none=True),
         do("POST", "set_resource_group", _AT + "/resourcegroup/{group}", "Share the limits of this group."),
         do("DELETE", "remove_resource_group", _AT + "/resourcegroup", "Share no limits."),

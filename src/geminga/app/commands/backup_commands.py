@@ -1,4 +1,4 @@
-"""``geminga backup create | verify | restore``: all that a standalone keeps, copied while it runs."""
+"""``geminga backup create | verify | restore``: all that a standalone or a cluster keeps, copied while it runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl
+from geminga.app.commands.autorecovery_commands import Assignments, Files, Metadata
 from geminga.app.commands.doctor_commands import AuthParams, AuthPlugin, Trust
 
 if TYPE_CHECKING:
     from geminga.app.storage.core.backup_format import BackupFile, BackupManifest
 
 commands = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Copies of all that a standalone keeps: make, check, bring back."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Copies of all that a standalone or a cluster keeps: make, check, bring back.",
 )
 
 Backup = Annotated[str, typer.Argument(metavar="DIR", help="The directory of the backup.")]
@@ -32,9 +35,16 @@ def create(
     auth_plugin: AuthPlugin = "",
     auth_params: AuthParams = "",
     trust: Trust = "",
+    metadata: Metadata = None,
+    config: Files = None,
+    assignments: Assignments = None,
     is_json: Json = False,
 ) -> None:
-    """Make a backup in DIR, on the server's machine and as its user; one that is there is replaced when it is whole."""
+    """Make a backup in DIR; one that is there is replaced when it is whole.
+
+    Of a standalone: on its machine and as its user. Of a cluster: where its metadata store (--metadata, or --config)
+    and its bookies can be reached.
+    """
     import asyncio
     import os
 
@@ -42,16 +52,17 @@ def create(
     from geminga.app.commands.doctor_commands import run_admin
     from geminga.app.handles.backups import back_up_running, back_up_stopped
 
+    done: Mapping[str, Any]
     directory = os.path.abspath(backup)
-    if data:
+    if metadata is not None or config:
+        if data:
+            raise typer.BadParameter("--data is of a standalone, --metadata and --config are of a cluster: give one")
+        done = _of_cluster(metadata, config, assignments, directory, whole=whole)
+    elif assignments:
+        raise typer.BadParameter("--set is for a cluster: give --metadata or --config as well")
+    elif data:
         manifest, progress = asyncio.run(back_up_stopped(os.path.abspath(data), directory, whole=whole))
-        done: Mapping[str, Any] = {
-            **_facts(manifest),
-            "filesCopied": progress.files_copied,
-            "bytesCopied": progress.bytes_copied,
-            "filesKept": progress.files_kept,
-            "bytesKept": progress.bytes_kept,
-        }
+        done = {**_facts(manifest), **progress.document()}
     else:
         security = ClientSecurity(auth_plugin, auth_params, trust)
         done = run_admin(
@@ -64,6 +75,19 @@ def create(
             f"backup {done['backupId']} in {directory}: everything acknowledged before {_moment(done['asOfMs'])}, "
             f"{done['sizeBytes']} bytes in {done['files']} files, {done['bytesCopied']} of them copied now"
         )
+        for ledger_id in done.get("lostLedgers", ()):
+            print(f"  ledger {ledger_id} is named by a topic and is not in the cluster: it is not in the backup either")
+
+
+def _of_cluster(
+    metadata: str | None, config: list[str] | None, assignments: list[str] | None, directory: str, *, whole: bool
+) -> Mapping[str, Any]:
+    import os
+
+    from geminga.app.handles.cluster_backups import back_up_cluster, load_cluster
+
+    loaded = load_cluster(config or (), os.environ, assignments or (), metadata)
+    return back_up_cluster(loaded, directory, whole=whole, told=_tell_state)
 
 
 @commands.command()
@@ -102,6 +126,11 @@ def restore(
     manifest = carried_out(lambda runtime: backup_reading.restore(runtime, directory, target, _tell_file))
     if is_json:
         _print_json({"directory": directory, "data": target, **_facts(manifest)})
+    elif manifest.is_of_cluster:
+        from geminga.app.storage.cluster_restore import clusters_in
+
+        name = "".join(f" --set clusterName={one}" for one in clusters_in(target)[:1])
+        print(f"{_summary(directory, manifest)}: restored to {target}: geminga standalone --data {target}{name}")
     else:
         print(
             f"{_summary(directory, manifest)}: restored to {target}. Stop the server that it was made of, if it runs "

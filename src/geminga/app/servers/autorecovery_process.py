@@ -93,13 +93,20 @@ class ClusterConnections(NamedTuple):
 
 
 def load_autorecovery_config(
-    files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
+    files: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    who: str = "auto-recovery",
 ) -> AutoRecoveryProcessConfig:
-    """Configuration from ``files``, the environment ``env`` and ``key=value`` texts; raises ConfigurationError."""
+    """Configuration from ``files``, the environment ``env`` and ``key=value`` texts; raises ConfigurationError.
+
+    ``who``: for its sentence.
+    """
     bookie = load_bookie_config(files, env, overrides)
     if bookie.metadata is None:
         raise ConfigurationError(
-            "auto-recovery needs the cluster's metadata store: expected --metadata zk:host:port or metadataServiceUri"
+            f"{who} needs the cluster's metadata store: expected --metadata zk:host:port or metadataServiceUri"
         )
     entries = [entry for path in files for entry in read_file(path)]
     entries += from_environment(env or {})

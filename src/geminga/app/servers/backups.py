@@ -57,14 +57,7 @@ class LocalBackups:
 
     async def state(self) -> Mapping[str, str | int]:
         """See the protocol."""
-        done = self._progress
-        return {
-            **self._state,
-            "filesCopied": done.files_copied,
-            "bytesCopied": done.bytes_copied,
-            "filesKept": done.files_kept,
-            "bytesKept": done.bytes_kept,
-        }
+        return {**self._state, **self._progress.document()}
 
     async def _make(self, directory: str, *, whole: bool) -> None:
         told: dict[str, str | int] = {"directory": directory}

@@ -33,6 +33,7 @@ from geminga.app.servers.member_broker import MemberBrokerServer
 from geminga.app.servers.process import DataLocation, serve
 from geminga.app.storage.data_directory import BACKUP_SOCKET, METADATA_SOCKET, METRICS_SOCKET
 from geminga.broker.load.ports import UsageSource
+from geminga.metadata.measured import MeasuredMetadataStore
 from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.model.errors import GemingaError
 from geminga.runtime import Runtime
@@ -59,14 +60,15 @@ class ChildBrokerServer(MemberBrokerServer):
 
     async def _open_storage(self) -> Storage:
         runtime, plan = self._open_runtime(), self._plan
-        metadata = await SocketMetadataStore.open(
+        store = await SocketMetadataStore.open(
             runtime,
             os.path.join(plan.directory, METADATA_SOCKET),
             token=plan.token,
             name=plan.name,
             session_timeout_ms=plan.session_timeout_ms,
         )
-        self._closers.append(("metadata store", metadata.close))
+        self._closers.append(("metadata store", store.close))
+        metadata = MeasuredMetadataStore(store, runtime.clock)
         # Ids of a standalone's bookies look like addresses; whoever listens there is another's bookie.
         pool = await self._follow_bookies(runtime, metadata, asks_unlisted=False)
         peers = await self._balanced_peers(runtime, metadata, self._meter(runtime))
@@ -74,6 +76,7 @@ class ChildBrokerServer(MemberBrokerServer):
             runtime,
             metadata,
             pool,
+            labelled=tuple(metadata.sources()),
             metrics_elsewhere=partial(self._storage_metrics, runtime) if plan.number == 0 else None,
             peers=peers,
             metadata_url=f"sqlite:{plan.directory}",

@@ -18,6 +18,8 @@ from geminga.app.servers.process import DataLocation, serve
 from geminga.broker.load.ports import UsageSource
 from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.measured import MeasuredMetadataStore
+from geminga.metadata.ports import MetadataStore
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.runtime import Runtime, get_logger
 from geminga.runtime.ports import FatalHandler
@@ -35,15 +37,17 @@ class ClusterBrokerServer(MemberBrokerServer):
     async def _open_storage(self) -> Storage:
         runtime = self._open_runtime()
         config = self._process_config
-        metadata = await self._connect(runtime, config.metadata)
+        metadata = MeasuredMetadataStore(await self._connect(runtime, config.metadata), runtime.clock)
         await refuse_unfinished(metadata, str(config.metadata))
-        ledgers = metadata if config.ledgers == config.metadata else await self._connect(runtime, config.ledgers)
+        is_one = config.ledgers == config.metadata
+        ledgers: MetadataStore = metadata if is_one else await self._connect(runtime, config.ledgers)
         pool = await self._follow_bookies(runtime, ledgers, asks_unlisted=True)
         return Storage(
             runtime,
             metadata,
             pool,
             ledger_metadata=ledgers,
+            labelled=tuple(metadata.sources()),
             peers=await self._balanced_peers(runtime, metadata, self._meter(runtime)),
             metadata_url=str(config.metadata),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -88,6 +88,10 @@ async def _check_contents(runtime: Runtime, directory: str, manifest: BackupMani
     if METADATA_FILE not in by_name:
         return [*faults, f"{METADATA_FILE} is not in the backup"]
     faults += await runtime.threads.call(LANE, lambda: _metadata_faults(by_name[METADATA_FILE], manifest))
+    if manifest.is_of_cluster and not faults:
+        from geminga.app.storage.cluster_restore import segment_faults
+
+        faults += await segment_faults(runtime, directory, manifest)
     return faults
 
 
@@ -136,6 +140,10 @@ def _metadata_faults(path: str, manifest: BackupManifest) -> list[str]:
                 node = tree.get(f"{COOKIES_PATH}/{slots.get(name, name)}", 0)
                 if node is None or f'instanceId: "{instance}"'.encode() not in node.value:
                     known.append(f"{path} ({METADATA_FILE}) does not know bookie {instance}, which is in the backup")
+            if manifest.is_of_cluster:
+                from geminga.app.storage.cluster_restore import ledger_faults
+
+                known += ledger_faults(tree, manifest)
             return known
         finally:
             tree.close()
@@ -170,17 +178,10 @@ async def restore(
     manifest = verified.manifest
     await runtime.disk.make_dirs(target)
     await runtime.disk.lock_dir(target)
-    folders = {f"{target}/{file.name}".rpartition("/")[0] for file in manifest.files}
-    for folder in sorted(folders):
-        await runtime.disk.make_dirs(folder)
-    for file in manifest.files:
-        told(file)
-        path = f"{directory}/{FILES_DIRECTORY}/{file.stored}"
-        crc = await copy_file(runtime.disk, path, f"{target}/{file.name}", file.size_bytes)
-        if crc != file.crc32c:
-            raise DataDirectoryError(f"{path} ({file.name}) is damaged: CRC32C {crc:08x}, expected {file.crc32c:08x}")
-    for folder in sorted(folders):
-        await runtime.disk.sync_dir(folder)
+    if manifest.is_of_cluster:
+        await _restore_cluster(runtime, directory, target, manifest, told)
+    else:
+        await _restore_files(runtime, directory, target, manifest.files, told)
     document = {
         "format": manifest.directory_format,
         "createdBy": f"geminga {__version__}",
@@ -188,3 +189,30 @@ async def restore(
     }
     await runtime.disk.write_file(f"{target}/{FORMAT_FILE}", json.dumps(document).encode() + b"\n")
     return manifest
+
+
+async def _restore_files(
+    runtime: Runtime, directory: str, target: str, files: Sequence[BackupFile], told: Callable[[BackupFile], None]
+) -> None:
+    folders = {f"{target}/{file.name}".rpartition("/")[0] for file in files}
+    for folder in sorted(folders):
+        await runtime.disk.make_dirs(folder)
+    for file in files:
+        told(file)
+        path = f"{directory}/{FILES_DIRECTORY}/{file.stored}"
+        crc = await copy_file(runtime.disk, path, f"{target}/{file.name}", file.size_bytes)
+        if crc != file.crc32c:
+            raise DataDirectoryError(f"{path} ({file.name}) is damaged: CRC32C {crc:08x}, expected {file.crc32c:08x}")
+    for folder in sorted(folders):
+        await runtime.disk.sync_dir(folder)
+
+
+async def _restore_cluster(
+    runtime: Runtime, directory: str, target: str, manifest: BackupManifest, told: Callable[[BackupFile], None]
+) -> None:
+    from geminga.app.storage.cluster_restore import fill
+
+    metadata = [file for file in manifest.files if file.name == METADATA_FILE]
+    await _restore_files(runtime, directory, target, metadata, told)
+    await fill(runtime, directory, target, manifest, told)
+    await runtime.disk.sync_dir(target)

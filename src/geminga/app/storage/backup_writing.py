@@ -8,6 +8,7 @@ there, and all files that it names.
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -54,13 +55,17 @@ class Cut(NamedTuple):
     write_metadata: Callable[[str], Awaitable[None]]
 
 
-class BackupSource(Protocol):
-    """What is backed up; its files stay where they are as long as this is used."""
+class BackupFacts(Protocol):
+    """What a manifest says of what is backed up."""
 
     directory_format: int
     origin: str
     bookies: dict[str, str]
     program: str
+
+
+class BackupSource(BackupFacts, Protocol):
+    """What is backed up; its files stay where they are as long as this is used."""
 
     def preview(self) -> Sequence[CutFile]:
         """Files of now, most of which are those of the cut."""
@@ -78,6 +83,15 @@ class Progress:
 
     def __init__(self) -> None:
         self.files_copied = self.bytes_copied = self.files_kept = self.bytes_kept = 0
+
+    def document(self) -> dict[str, int]:
+        """As JSON tells it."""
+        return {
+            "filesCopied": self.files_copied,
+            "bytesCopied": self.bytes_copied,
+            "filesKept": self.files_kept,
+            "bytesKept": self.bytes_kept,
+        }
 
 
 async def read_manifest(disk: Disk, directory: str) -> BackupManifest | None:
@@ -103,16 +117,16 @@ async def check_target(disk: Disk, directory: str) -> BackupManifest | None:
     return await read_manifest(disk, directory)
 
 
-class BackupWriter:
-    """One backup. ``whole``: copies also what the backup before has."""
+class ManifestWriter(ABC):
+    """One backup, whatever of. ``whole``: copies also what the backup before has."""
 
     def __init__(
-        self, disk: Disk, directory: str, source: BackupSource, progress: Progress, *, whole: bool = False
+        self, disk: Disk, directory: str, facts: BackupFacts, progress: Progress, *, whole: bool = False
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._files = f"{directory}/{FILES_DIRECTORY}"
-        self._source = source
+        self._facts = facts
         self._progress = progress
         self._whole = whole
         self._serial = 1
@@ -123,30 +137,24 @@ class BackupWriter:
 
     async def write(self) -> BackupManifest:
         """Make it. Raises DataDirectoryError, StorageError, OSError; the backup before is then as it was."""
-        source = self._source
+        facts = self._facts
         await self._disk.make_dirs(self._files)
         before = await check_target(self._disk, self._directory)
         if before is not None:
             self._take_over(before)
         await self._remove_but(before)
         crash_point(LEFTOVERS_REMOVED)
-        for file in source.preview():
-            if file.is_final:
-                await self._store(file)
-        cut = await source.cut()
-        stored = [await self._store(file) for file in cut.files]
-        stored += [await self._put(name, value) for name, value in cut.values.items()]
-        stored.append(await self._put_metadata(cut))
+        as_of_ms, stored = await self._collect()
         await self._disk.sync_dir(self._files)
         crash_point(FILES_SYNCED)
         manifest = BackupManifest(
             backup_id=secrets.token_hex(8),
             serial=self._serial,
-            as_of_ms=cut.as_of_ms,
-            program=source.program,
-            directory_format=source.directory_format,
-            origin=source.origin,
-            bookies=source.bookies,
+            as_of_ms=as_of_ms,
+            program=facts.program,
+            directory_format=facts.directory_format,
+            origin=facts.origin,
+            bookies=facts.bookies,
             files=tuple(sorted(stored)),
         )
         await self._disk.write_file(f"{self._directory}/{MANIFEST_FILE}", encode_manifest(manifest))
@@ -154,8 +162,12 @@ class BackupWriter:
         await self._remove_but(manifest)
         return manifest
 
+    @abstractmethod
+    async def _collect(self) -> tuple[int, list[BackupFile]]:
+        """Copy what is to be in it: the moment, and all files. Raises as :meth:`write`."""
+
     def _take_over(self, before: BackupManifest) -> None:
-        if not before.is_of(self._source.origin, self._source.bookies):
+        if not before.is_of(self._facts.origin, self._facts.bookies):
             raise DataDirectoryError(
                 f"{self._directory} holds a backup of another server (bookies {', '.join(before.bookies.values())}"
                 f"{', restored ' + before.origin if before.origin else ''}): name another directory"
@@ -173,21 +185,6 @@ class BackupWriter:
             crash_point(FILE_REMOVED)
         if gone:
             await self._disk.sync_dir(self._files)
-
-    async def _store(self, file: CutFile) -> BackupFile:
-        size = file.size_bytes
-        if size is None:
-            size = await self._disk.file_size(file.path)
-        have = self._have.get((file.name, size)) if file.is_final else None
-        if have is not None and await self._has(have):
-            if have.stored not in self._counted:
-                self._counted.add(have.stored)
-                self._progress.files_kept += 1
-                self._progress.bytes_kept += size
-            return have
-        stored = stored_name(self._serial, f"{file.name}-{size}")
-        crc = await copy_file(self._disk, file.path, f"{self._files}/{stored}", size)
-        return self._stored(BackupFile(file.name, stored, size, crc))
 
     async def _has(self, file: BackupFile) -> bool:
         try:
@@ -208,13 +205,50 @@ class BackupWriter:
         await self._disk.write_file(f"{self._files}/{stored}", value)
         return self._stored(BackupFile(name, stored, len(value), crc32c(value)))
 
-    async def _put_metadata(self, cut: Cut) -> BackupFile:
+    async def _put_metadata(self, write: Callable[[str], Awaitable[None]]) -> BackupFile:
         stored = stored_name(self._serial, METADATA_FILE)
         path = f"{self._files}/{stored}"
-        await cut.write_metadata(path)
+        await write(path)
         size = await self._disk.file_size(path)
         crc = await copy_file(self._disk, path, "", size)
         return self._stored(BackupFile(METADATA_FILE, stored, size, crc))
+
+
+class BackupWriter(ManifestWriter):
+    """Of a standalone's data directory."""
+
+    def __init__(
+        self, disk: Disk, directory: str, source: BackupSource, progress: Progress, *, whole: bool = False
+    ) -> None:
+        super().__init__(disk, directory, source, progress, whole=whole)
+        self._source = source
+
+    async def _collect(self) -> tuple[int, list[BackupFile]]:
+        """Copy what is to be in it: the moment, and all files. Raises as :meth:`write`."""
+        source = self._source
+        for file in source.preview():
+            if file.is_final:
+                await self._store(file)
+        cut = await source.cut()
+        stored = [await self._store(file) for file in cut.files]
+        stored += [await self._put(name, value) for name, value in cut.values.items()]
+        stored.append(await self._put_metadata(cut.write_metadata))
+        return cut.as_of_ms, stored
+
+    async def _store(self, file: CutFile) -> BackupFile:
+        size = file.size_bytes
+        if size is None:
+            size = await self._disk.file_size(file.path)
+        have = self._have.get((file.name, size)) if file.is_final else None
+        if have is not None and await self._has(have):
+            if have.stored not in self._counted:
+                self._counted.add(have.stored)
+                self._progress.files_kept += 1
+                self._progress.bytes_kept += size
+            return have
+        stored = stored_name(self._serial, f"{file.name}-{size}")
+        crc = await copy_file(self._disk, file.path, f"{self._files}/{stored}", size)
+        return self._stored(BackupFile(file.name, stored, size, crc))
 
 
 async def copy_file(disk: Disk, source: str, target: str, size_bytes: int) -> int:

@@ -103,6 +103,7 @@ def _namespaces() -> Sequence[Route]:
     from geminga.broker.rest.namespace_routes import (
         anti_affinity,
         bundles,
+        lake_scan,
         left_topics,
         migration,
         namespaces,
@@ -122,6 +123,7 @@ def _namespaces() -> Sequence[Route]:
         *anti_affinity.ROUTES,
         *namespace_subscriptions.ROUTES,
         *lake.NAMESPACE_ROUTES,
+        *lake_scan.ROUTES,
         *replication.OF_NAMESPACES,
         *migration.OF_NAMESPACES,
         *left_topics.ROUTES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -72,6 +73,8 @@ class StorageServices(NamedTuple):
     choose_fields: ChooseFields | None = None
     #: The lake, loaded with the first call.
     lake: Callable[[], Lake] = no_lake
+    #: Ledgers that are being made, by managed ledger and whether they are cursors'; None: nobody asks.
+    being_made: Counter[tuple[str, bool]] | None = None
 
     async def open_to_read(self, name: str, info: LedgerInfo, *, is_bookkeeper_first: bool) -> Ledger:
         """A ledger that is open no more, wherever it lies. Raises StorageError."""
@@ -90,13 +93,22 @@ class StorageServices(NamedTuple):
         custom = {"application": b"pulsar", "component": b"managed-ledger", _META_NAME: name.encode()}
         if cursor_name is not None:
             custom[_META_CURSOR] = cursor_name.encode()
-        return await self.ledgers.create_ledger(
-            ensemble_size=persistence.ensemble_size,
-            write_quorum=persistence.write_quorum,
-            ack_quorum=persistence.ack_quorum,
-            custom_metadata=placed_within(custom, persistence.groups),
-            newer_than=newer_than,
-        )
+        being_made, kind = self.being_made, (name, cursor_name is not None)
+        if being_made is not None:
+            being_made[kind] += 1
+        try:
+            return await self.ledgers.create_ledger(
+                ensemble_size=persistence.ensemble_size,
+                write_quorum=persistence.write_quorum,
+                ack_quorum=persistence.ack_quorum,
+                custom_metadata=placed_within(custom, persistence.groups),
+                newer_than=newer_than,
+            )
+        finally:
+            if being_made is not None:
+                being_made[kind] -= 1
+                if not being_made[kind]:
+                    del being_made[kind]
 
 
 class CursorServices(NamedTuple):

@@ -35,13 +35,21 @@ def test_manifest_is_read_as_it_was_written() -> None:
     assert decode_manifest(encode_manifest(MANIFEST), "m") == MANIFEST
 
 
+def test_backup_of_a_cluster_is_not_read_by_programs_that_know_none() -> None:
+    of_cluster = MANIFEST._replace(origin="cluster:c1", bookies={})
+    written = encode_manifest(of_cluster)
+    assert json.loads(written)["format"] == 2
+    assert decode_manifest(written, "m") == of_cluster
+    assert decode_manifest(written, "m").is_of_cluster
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [
         (b"", "m is damaged: Expecting value"),
         (b"[]", "m is damaged: it names no format number"),
         (b'{"format": true}', "m is damaged: it names no format number"),
-        (b'{"format": 2}', "m has backup format 2; this program reads formats up to 1"),
+        (b'{"format": 3}', "m has backup format 3; this program reads formats up to 2"),
         (b'{"format": 1}', "m is damaged: its checksum is another one"),
         (encode_manifest(MANIFEST).replace(b'"serial":3', b'"serial":4'), "its checksum is another one"),
         (spoilt(files=[["../../etc/passwd", "a", 1, "00000000"]]), "'..' is no name of a file"),

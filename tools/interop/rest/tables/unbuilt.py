@@ -25,6 +25,8 @@ STORIES: Final = [
         # Built since: what is refused of them.
         Call("POST", "/admin/v2/clusters/x/migrate", keys=False),
         Call("POST", "/admin/v2/namespaces/{ns}/migration", keys=False),
+        Call("GET", "/admin/v2/namespaces/{ns}/scanOffloadedLedgers", keys=False),
+        Call("GET", "/admin/v2/broker-stats/bookieops", keys=False),
         *(
             Call(method, _path(row.path), keys=False)
             for row in ROUTES

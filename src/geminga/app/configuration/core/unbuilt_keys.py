@@ -127,8 +127,8 @@ GROUPS: Final = (
         ),
     ),
     Unbuilt(
-        "Replication and migration between clusters",
-        "nothing is replicated",
+        "The pace and the extent of migration between clusters",
+        "a cluster or namespace that is marked as migrated is looked at each second, and its topics move",
         _keys("clusterMigrationCheckDurationSeconds topicMigrationEnabled"),
     ),
     Unbuilt(

@@ -11,8 +11,12 @@ from geminga.model.errors import DataDirectoryError
 
 MANIFEST_FILE: Final = "geminga-backup.json"
 FILES_DIRECTORY: Final = "files"
-#: Format of the backups this program writes, and the newest it reads.
+#: Format of backups of a standalone.
 BACKUP_FORMAT: Final = 1
+#: Of those of a cluster, and the newest that this program reads.
+CLUSTER_FORMAT: Final = 2
+#: What ``origin`` begins with where it is a cluster; the cluster's id follows.
+CLUSTER_ORIGIN: Final = "cluster:"
 _HEX: Final = re.compile(r"[0-9a-f]{8}")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
@@ -40,11 +44,16 @@ class BackupManifest(NamedTuple):
     program: str
     #: Format of the data directory.
     directory_format: int
-    #: ``restored.id`` of the data directory; empty: it was never restored.
+    #: ``restored.id`` of the data directory; empty: it was never restored. Of a cluster: see :data:`CLUSTER_ORIGIN`.
     origin: str
     #: Instance id of each bookie, 32 hex digits, by its directory.
     bookies: dict[str, str]
     files: tuple[BackupFile, ...]
+
+    @property
+    def is_of_cluster(self) -> bool:
+        """Whether it was copied from a cluster's metadata store and bookies."""
+        return self.origin.startswith(CLUSTER_ORIGIN)
 
     @property
     def size_bytes(self) -> int:
@@ -73,7 +82,8 @@ def encode_manifest(manifest: BackupManifest) -> bytes:
         "serial": manifest.serial,
     }
     checksum = f"{crc32c(_text_of(document)):08x}"
-    return _text_of({"backup": document, "crc32c": checksum, "format": BACKUP_FORMAT}) + b"\n"
+    number = CLUSTER_FORMAT if manifest.is_of_cluster else BACKUP_FORMAT
+    return _text_of({"backup": document, "crc32c": checksum, "format": number}) + b"\n"
 
 
 def decode_manifest(data: bytes, path: str) -> BackupManifest:
@@ -85,9 +95,9 @@ def decode_manifest(data: bytes, path: str) -> BackupManifest:
     number = whole.get("format") if isinstance(whole, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise DataDirectoryError(f"{path} is damaged: it names no format number")
-    if number > BACKUP_FORMAT:
+    if number > CLUSTER_FORMAT:
         raise DataDirectoryError(
-            f"{path} has backup format {number}; this program reads formats up to {BACKUP_FORMAT}: use the "
+            f"{path} has backup format {number}; this program reads formats up to {CLUSTER_FORMAT}: use the "
             "newer program"
         )
     document = whole.get("backup")

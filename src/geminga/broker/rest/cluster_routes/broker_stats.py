@@ -212,6 +212,23 @@ async def allocator(request: Request) -> Response:
     raise RestError(406, f"Invalid allocator name : {name}{why}")
 
 
+async def bookie_ops(request: Request) -> Response:
+    """What topics that are loaded here ask of bookies now, by namespace: ledgers that are being made.
+
+    Pulsar's other members are of ledgers that are opened, closed or deleted: nobody counts those here.
+    """
+    context = context_of(request)
+    steps = context.topics.steps()
+    tree: dict[str, dict[str, Json]] = {}
+    for topic in list(context.topics.registry.loaded.values()):
+        await steps.next()
+        if topic.name.is_persistent:
+            of_data, of_cursors = context.ledgers.ledgers_being_made(topic.name.managed_ledger_name)
+            said: Document = {"dataLedgerCreateOp": of_data, "cursorLedgerCreateOp": of_cursors}
+            tree.setdefault(topic.name.namespace, {})[str(topic.name)] = said
+    return json_response({namespace: tree[namespace] for namespace in sorted(tree)})
+
+
 async def resource_availability(request: Request) -> Response:
     """409, as from Pulsar's broker with its default load manager."""
     namespace_of(request)
@@ -229,6 +246,7 @@ ROUTES = [
     Route("/admin/v2/broker-stats/topics", topics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route("/admin/v2/broker-stats/metrics", metrics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route("/admin/v2/broker-stats/mbeans", mbeans, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
+    Route("/admin/v2/broker-stats/bookieops", bookie_ops, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
     Route(
         "/admin/v2/broker-stats/allocator-stats/{allocator}",
         allocator,

@@ -121,14 +121,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         "migration to another metadata store",
         "POST /admin/v2/metadata/migration/start",
     ),
-    *_routes(
-        "a list of what is offloaded of a whole namespace",
-        f"GET {_NAMESPACE}/scanOffloadedLedgers",
-    ),
-    *_routes(
-        "this look at the broker",
-        "GET /admin/v2/broker-stats/bookieops",
-    ),
     *_functions("/admin/v2/functions", f"GET /admin/v2/functions/{_FUNCTION}/state/{{key}}"),
     *_functions(
         "/admin/v3/functions",
