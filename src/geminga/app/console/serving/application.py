@@ -37,7 +37,7 @@ from geminga.app.console.serving.visitors import Visitors, remember
 from geminga.app.console.tables import Act, Attached, Question, Refusal, Rendered, View
 from geminga.client import Client, PulsarException
 from geminga.model.errors import GemingaError
-from geminga.runtime import Raised, attempt_await, get_logger
+from geminga.runtime import Raised, SparseWarnings, attempt_await, get_logger
 
 if TYPE_CHECKING:
     import ssl
@@ -107,6 +107,8 @@ class Console:
         self._visitors = Visitors(mounted.draw, mounted.monotonic)
         #: For plots, over all visitors.
         self._seen = SeenLately()
+        #: What a broken page says is worth a line, and not one for each visitor.
+        self._warnings = SparseWarnings(_log, mounted.monotonic)
         #: Pages that are being made.
         self._running = 0
 
@@ -333,7 +335,7 @@ class Console:
 
     def _error(self, request: Request, visitor: Visitor, status: int, sentence: str, path: str) -> Response:
         if status >= 500:
-            _log.warning("console: %s %s: %s", request.method, path, sentence)
+            self._warnings.warn(f"console: {request.method} {path[:200]}: {sentence}")
         values = {"status": status, "sentence": sentence}
         return self._page(request, visitor, Rendered("error.html", values, status), "")
 
