@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from html import unescape
 
@@ -12,7 +13,7 @@ from geminga.app.console.acts import subscriptions as subscription_acts
 from geminga.app.console.acts import topics as topic_acts
 from geminga.app.console.pages import namespaces, start, topics
 from geminga.app.console.reading import topics as asking
-from geminga.client import blocking
+from geminga.client import blocking, connect
 from support.worlds.console import Visitor, notice_of, problem_of
 from support.worlds.rest import EARLIEST, Rest
 
@@ -137,10 +138,10 @@ def test_a_topic_is_shown_with_all_that_is_known(visitor: Visitor, topic: str, c
     for expected in ("&lt;maker&gt;", "LedgerOpened", "1 ledger", "no consumer yet"):
         assert unescape(expected) in text, expected
     assert "<maker>" not in page.text
-    for part in ("now", "subscriptions", "producers"):
-        answer = visitor.look("/topic", topic=topic, part=part)
-        assert answer.status_code == 200
-        assert "<html" not in answer.text
+    answer = visitor.look("/topic", topic=topic, part="now")
+    assert answer.status_code == 200
+    assert "<html" not in answer.text
+    assert "no consumer yet" in answer.text
 
 
 def test_a_partitioned_topic_is_shown_with_its_partitions(visitor: Visitor, rest: Rest) -> None:
@@ -157,7 +158,7 @@ def test_why_messages_are_not_delivered_is_said(visitor: Visitor, topic: str, cl
     assert "Nobody consumes s" in words(page.text)
     with client.subscribe(topic, "s", consumer_name="eager"):
         assert "eager" in visitor.look("/subscription", topic=topic, subscription="s").text
-    for part in ("now", "findings", "consumers"):
+    for part in ("now", "findings"):
         assert visitor.look("/subscription", topic=topic, subscription="s", part=part).status_code == 200
     assert visitor.look("/subscription", topic=topic, subscription="none").status_code == 404
 
@@ -196,6 +197,23 @@ def test_a_backlog_is_cleared_after_it_was_told(visitor: Visitor, rest: Rest, to
     assert backlog(rest, topic) == 0
 
 
+def test_messages_of_a_batch_are_counted_one_by_one(
+    visitor: Visitor, rest: Rest, topic: str, broker: geminga.Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def batch() -> None:
+        async with connect(broker.service_url) as client:
+            producer = await client.create_producer(topic, batching_enabled=True)
+            await asyncio.gather(*(producer.send(b"x") for _ in range(90)))
+
+    asyncio.run(batch())
+    entries = backlog(rest, topic)
+    assert entries < 100
+    assert "100 messages will never be delivered" in visitor.ask("clear-backlog", topic=topic, subscription="s")[0]
+    monkeypatch.setattr(asking, "COUNTED_ENTRIES", 5)
+    sentence = visitor.ask("clear-backlog", topic=topic, subscription="s")[0]
+    assert f"{entries} messages and batches will never be delivered" in sentence
+
+
 def test_more_than_was_told_is_asked_anew(visitor: Visitor, rest: Rest, topic: str, client: blocking.Client) -> None:
     form = visitor.ask("clear-backlog", topic=topic, subscription="s")[1]
     publish(client, topic, 1)
@@ -221,7 +239,7 @@ def test_a_form_that_does_not_say_what_was_told_does_nothing(
 def test_messages_are_skipped(visitor: Visitor, rest: Rest, topic: str) -> None:
     form = visitor.ask("skip-messages", topic=topic, subscription="s")[1]
     sentence, form = visitor.asked(visitor.send(form, {"count": "4"}))
-    assert sentence.startswith(f"Skip 4 messages of s on {topic}, the oldest of 10")
+    assert sentence.startswith(f"Skip 4 messages and batches of s on {topic}, the oldest of 10")
     visitor.send(form)
     assert backlog(rest, topic) == 6
     assert visitor.look("/acts/skip-messages", topic=topic, subscription="s", count="many").status_code == 400
@@ -305,7 +323,7 @@ def test_deleting_a_topic_says_what_goes(visitor: Visitor, rest: Rest, topic: st
     with client.create_producer(topic):
         sentence, form = visitor.ask("delete-topic", topic=topic)
         assert "10 stored messages and batches" in sentence
-        assert "1 subscription with 10 unacknowledged messages" in sentence
+        assert "1 subscription with 10 unacknowledged messages and batches" in sentence
         assert "1 producer and 0 consumers are cut off" in sentence
         assert "is deleted" in notice_of(visitor.send(form))
     assert visitor.look("/topic", topic=topic).status_code == 404

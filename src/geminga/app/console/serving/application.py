@@ -127,7 +127,7 @@ class Console:
             return self._static_file(request, path.removeprefix("/static/"))
         if path == "":
             return RedirectResponse(f"{ROOT}/", 307)
-        visitor = self._visitors.visitor_of(request)
+        visitor = self._visitors.visitor_of(request, by_itself="part" in _shown_query(request))
         try:
             return await self._served(request, path, visitor)
         except Refusal as refusal:
