@@ -9,6 +9,7 @@ from geminga.app.console.core.addresses import address
 from geminga.app.console.core.positions import start_of
 from geminga.app.console.core.sought import properties_of
 from geminga.app.console.core.words import plural
+from geminga.app.console.reading.browsing import partitions_of
 from geminga.app.console.reading.choosing import topic_named
 from geminga.app.console.reading.dead_letters import letters_waiting, targets_of
 from geminga.app.console.tables import Act, Done, Field, Question, Refusal, View
@@ -38,8 +39,9 @@ async def publish_question(view: View) -> Question:
     typed = _TYPED_AS.get(kind, f"as a text that is a {kind}")
     by = f"Its value is typed {typed} and checked against version {version} of its schema, {kind}."
     none = "The topic has no schema: the value is stored as it is typed."
+    made = "" if await _is_there(view, topic) else " The topic is not there: it is made, where that is allowed."
     return Question(
-        f"Publish one message to {topic}. {none if version is None else by}",
+        f"Publish one message to {topic}.{made} {none if version is None else by}",
         fields=(
             Field("value", "Value", view.given("value"), "textarea", is_required=False),
             Field("key", "Key", view.given("key"), is_required=False),
@@ -89,6 +91,14 @@ async def _schema(view: View, topic: str) -> tuple[int | None, str]:
     except NotFoundError:
         return None, ""
     return int(found["version"]), str(found["type"])
+
+
+async def _is_there(view: View, topic: str) -> bool:
+    try:
+        await partitions_of(view.admin, topic)
+    except NotFoundError:
+        return False
+    return True
 
 
 async def redrive_question(view: View) -> Question:

@@ -36,6 +36,8 @@ def test_value_is_checked_against_the_schema_of_the_topic() -> None:
         assert "does not fit its Avro schema" in refused.text
         bad = await visitor.act("publish", {"value": '{"a": 5}', "properties": "x"}, topic=TOPIC)
         assert (bad.status, "expected name=value" in bad.text) == (400, True)
+        new = (await visitor.get("/acts/publish", topic="persistent://public/default/new")).text
+        assert "The topic is not there: it is made, where that is allowed." in new
         strange = await visitor.act("publish", {"value": "x"}, topic="persistent://public/none/t")
         assert strange.status == 404
 

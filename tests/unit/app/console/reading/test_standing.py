@@ -10,6 +10,7 @@ import pytest
 from geminga.admin import AdminClient
 from geminga.admin.errors import ForbiddenError
 from geminga.app.console.core.rights import RightsRow
+from geminga.app.console.reading import standing
 from geminga.app.console.reading.standing import cluster_of, compaction_of, replication_of, rights_of
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.handles_world import sim_admin
@@ -55,11 +56,13 @@ def test_cluster_tells_its_brokers_and_bookies() -> None:
     run(story)
 
 
-def test_topic_that_is_not_copied_has_no_rows() -> None:
+def test_topic_that_is_not_copied_has_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(admin: AdminClient, world: BrokerWorld) -> None:
         assert await replication_of(admin, TOPIC) == [(TOPIC, [])]
         await admin.topics.create_partitioned("parts", 2)
         assert [name.rpartition("-")[2] for name, _ in await replication_of(admin, "parts")] == ["0", "1"]
+        monkeypatch.setattr(standing, "PARTITIONS_TOLD_MAX", 1)
+        assert len(await replication_of(admin, "parts")) == 1
 
     run(story)
 
