@@ -34,7 +34,7 @@ from geminga.app.console.serving.logging_in import authorization_of
 from geminga.app.console.serving.rendering import environment, rendered
 from geminga.app.console.serving.static_files import static_files
 from geminga.app.console.serving.visitors import Visitors, remember
-from geminga.app.console.tables import Act, Attached, Question, Refusal, Rendered, View
+from geminga.app.console.tables import Act, Attached, Field, Question, Refusal, Rendered, View
 from geminga.client import Client, PulsarException
 from geminga.model.errors import GemingaError
 from geminga.runtime import Raised, SparseWarnings, attempt_await, get_logger
@@ -66,6 +66,15 @@ _HEADERS: Final = {
 }
 _LOGIN: Final = "/login"
 _LOGOUT: Final = "/logout"
+
+#: What makes a visitor who was told of fewer agree to more.
+_GROWING: Final = Field(
+    "growing",
+    "And whatever comes until then",
+    kind="checkbox",
+    hint="Without it more is asked about again.",
+    is_required=False,
+)
 
 Clients = Callable[[str, bytes | None, bool], AbstractAsyncContextManager[Client]]
 
@@ -234,8 +243,12 @@ class Console:
         question = await act.question(view)
         if request.method != "POST" or question.obstacle:
             return self._asked(request, visitor, act, question, 409 if question.obstacle else 200)
-        if question.is_unfinished or _told(view.form) < (question.hits or 0):
-            note = "" if question.is_unfinished else "More would be hit now than when you were asked. Look again:"
+        if question.is_unfinished:
+            return self._asked(request, visitor, act, question, 409)
+        if _told(view.form) < (question.hits or 0) and view.form.get(_GROWING.name) != "yes":
+            # Asked again and again, nothing would ever be done where much is published: it may be agreed to.
+            question = question._replace(fields=(*question.fields, _GROWING))
+            note = "More would be hit now than when you were asked. Look again:"
             return self._asked(request, visitor, act, question, 409, note)
         done = await act.carry_out(view)
         sentence = done.sentence[:NOTICE_LENGTH_MAX]
