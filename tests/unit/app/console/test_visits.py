@@ -223,7 +223,11 @@ def test_more_than_was_told_is_asked_anew(visitor: Visitor, rest: Rest, topic: s
     assert backlog(rest, topic) == 11
     sentence, again = visitor.asked(answer)
     assert "11 messages" in sentence
-    assert notice_of(visitor.send(again)) != ""
+    assert "growing" not in again.fields
+    publish(client, topic, 1)
+    assert visitor.send(again).status_code == 409
+    assert backlog(rest, topic) == 12
+    assert notice_of(visitor.send(again, {"growing": "yes"})) != ""
     assert backlog(rest, topic) == 0
 
 
