@@ -9,6 +9,8 @@ from html import unescape
 import pytest
 
 import geminga
+from geminga.admin import UnreachableError
+from geminga.admin._topics import Topics
 from geminga.app.console.acts import subscriptions as subscription_acts
 from geminga.app.console.acts import topics as topic_acts
 from geminga.app.console.pages import namespaces, start, topics
@@ -104,6 +106,18 @@ def test_a_list_asks_for_the_topics_of_its_page_alone(
     monkeypatch.setattr(asking, "_row", counted)
     visitor.look("/topics", namespace="public/few")
     assert len(asked) == 50
+
+
+def test_a_broker_that_hangs_leaves_the_rest_of_the_list(
+    visitor: Visitor, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs(*_: object, **__: object) -> None:
+        raise UnreachableError("GET /x", 0, "no answer within 10 seconds")
+
+    monkeypatch.setattr(Topics, "list_non_persistent", hangs)
+    page = visitor.look("/topics")
+    assert (page.status_code, topic in page.text) == (200, True)
+    assert "non-persistent topics are left out" in page.text
 
 
 def test_the_start_tells_the_greatest_backlogs(visitor: Visitor, rest: Rest, topic: str) -> None:
