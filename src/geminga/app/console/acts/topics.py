@@ -143,7 +143,11 @@ async def delete_question(view: View) -> Question:
     unread = plural(left, "unacknowledged message or batch", "unacknowledged messages and batches")
     counted = f"{plural(entries, 'stored message or batch', 'stored messages and batches')} ({stored})"
     clients = _clients(looked)
-    in_use = "" if clients == _NOBODY else f" Its {clients} are cut off."
+    in_use = (
+        ""
+        if clients == _NOBODY
+        else (f" Its {clients} are cut off; coming back they make the topic anew, where its namespace has that.")
+    )
     return Question(
         f"Delete {looked.name} with {counted}, its schemas and {plural(subscriptions, 'subscription')} with "
         f"{unread}.{in_use} It can not be taken back.",
