@@ -29,11 +29,11 @@ def a_crowd(process: StandaloneProcess, topics: int, loads: int) -> list[str]:
         page_of("/"),
         page_of("/topics", namespace=NAMESPACE),
         page_of("/topics", namespace=NAMESPACE, page="7"),
-        page_of("/topics", namespace=NAMESPACE, search="99"),
+        page_of("/topics", namespace=NAMESPACE, q="99"),
         page_of("/topic", topic=CROWDED),
         page_of("/subscription", topic=CROWDED, subscription="crowd"),
         page_of("/messages", topic=CROWDED),
-        page_of("/brokers"),
+        page_of("/cluster"),
     ]
     with stress.Consumers(process.service_url, CONSUMERS, topics):
         codes, held = stress.load(process, paths, loads)

@@ -51,8 +51,7 @@ class Visit:
         self.page.goto(f"{self.process.web_url}/console/")
         if self.width == NARROW[0]:
             self.page.get_by_role("button", name="Menu").click()
-        self.page.get_by_role("navigation", name="Sections").get_by_role("link", name=section, exact=True).click()
-        self.fits()
+        self.follow(self.page.get_by_role("navigation", name="Sections").get_by_role("link", name=section, exact=True))
 
     def focused(self) -> str:
         """The words of what has the focus, which is to be seen."""
@@ -91,8 +90,12 @@ class Visit:
     def press(self, name: str) -> None:
         """A button of the page, or a link that looks like one."""
         found = self.main.get_by_role("button", name=name).or_(self.main.get_by_role("link", name=name))
+        self.follow(found.first)
+
+    def follow(self, link: Locator) -> None:
+        """To the page that it leads to."""
         with self.page.expect_navigation():
-            found.first.click()
+            link.click()
         self.fits()
 
     def told(self) -> str:
@@ -149,7 +152,7 @@ def decodes(visit: Visit) -> None:
     visit.begin("Messages")
     visit.fill(Topic=world.ORDERS, Key="customer-9")
     visit.press("Show")
-    visit.main.get_by_role("table").get_by_role("link").first.click()
+    visit.follow(visit.main.get_by_role("table").get_by_role("link").first)
     said = visit.text()
     assert '"currency": "CHF"' in said, said
     assert "AVRO version 1" in said
@@ -181,7 +184,7 @@ def sends_letters_back(visit: Visit) -> None:
     visit.begin("Dead letters")
     visit.fill(Namespace="shop/orders")
     visit.press("Show")
-    visit.main.get_by_role("link", name=f"persistent://{world.LETTERS}", exact=True).click()
+    visit.follow(visit.main.get_by_role("link", name=f"persistent://{world.LETTERS}", exact=True))
     visit.picture("dead-letters")
     sent = visit.admin.topics.internal_stats(world.REFUNDS)["entriesAddedCounter"]
     visit.press("Send letters back")
@@ -205,7 +208,7 @@ def compares_schemas(visit: Visit) -> None:
     visit.begin("Schemas")
     visit.fill(Topic=world.ORDERS)
     visit.press("Show")
-    visit.main.get_by_role("link", name="with version 0").click()
+    visit.follow(visit.main.get_by_role("link", name="with version 0"))
     said = visit.text()
     assert "currency" in said
     assert "gift_note" in said
@@ -241,8 +244,7 @@ def sees_the_lag(visit: Visit) -> None:
     visit.process.request("POST", f"/topics/persistent/{world.ORDERS}", _MESSAGE)
     visit.main.get_by_text(f"{lag + 1:,}", exact=True).first.wait_for()
     visit.picture("topic")
-    visit.main.get_by_role("link", name="billing", exact=True).click()
-    visit.fits()
+    visit.follow(visit.main.get_by_role("link", name="billing", exact=True))
     assert visit.main.get_by_role("img", name="Backlog").count() == 1
     assert "Nobody consumes billing" in visit.text()
     visit.picture("subscription")
@@ -338,14 +340,12 @@ def _topic(visit: Visit) -> None:
     visit.begin("Topics")
     visit.fill(Namespace="shop/orders")
     visit.press("Show")
-    visit.main.get_by_role("link", name=f"persistent://{world.ORDERS}", exact=True).click()
-    visit.fits()
+    visit.follow(visit.main.get_by_role("link", name=f"persistent://{world.ORDERS}", exact=True))
 
 
 def _subscription(visit: Visit, name: str) -> None:
     _topic(visit)
-    visit.main.get_by_role("link", name=name, exact=True).click()
-    visit.fits()
+    visit.follow(visit.main.get_by_role("link", name=name, exact=True))
 
 
 TASKS: Final[tuple[Callable[[Visit], None], ...]] = (

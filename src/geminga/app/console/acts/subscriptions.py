@@ -8,9 +8,9 @@ from geminga.app.console.core.addresses import address
 from geminga.app.console.core.cursor_moves import BEGINNING, CursorMove
 from geminga.app.console.core.moments import iso_time, milliseconds_of
 from geminga.app.console.core.positions import Place, start_of
-from geminga.app.console.core.words import plural
+from geminga.app.console.core.words import plural, waiting
 from geminga.app.console.reading.choosing import topic_named
-from geminga.app.console.reading.topics import Looked, look, moves
+from geminga.app.console.reading.topics import Looked, look, messages_waiting, moves
 from geminga.app.console.tables import Act, Done, Field, Question, Refusal, View
 
 #: Messages that one act skips.
@@ -45,6 +45,10 @@ async def _found(view: View) -> tuple[Looked, str]:
 
 def _backlog(looked: Looked, name: str) -> int:
     return int(looked.subscription(name).get("msgBacklog", 0))
+
+
+async def _waiting(view: View, looked: Looked, name: str) -> str:
+    return waiting(_backlog(looked, name), await messages_waiting(view.admin, looked, name))
 
 
 # ---- made
@@ -167,8 +171,8 @@ async def skip_question(view: View) -> Question:
     backlog = _backlog(looked, name)
     if not view.given("count"):
         return Question(
-            f"{name} has not acknowledged {plural(backlog, 'message')} of {looked.name}. The oldest are skipped.",
-            fields=(Field("count", "Messages to skip", "1", "number"),),
+            f"{name} has not acknowledged {plural(backlog, *_ENTRY)} of {looked.name}. The oldest are skipped.",
+            fields=(Field("count", "How many to skip", "1", "number", hint="A batch of messages counts as one."),),
             button="Say what that does",
             chosen=chosen,
             is_unfinished=True,
@@ -177,9 +181,9 @@ async def skip_question(view: View) -> Question:
     count = view.number("count", 1, least=1, most=SKIPPED_MAX)
     hits = min(count, backlog)
     return Question(
-        f"Skip {plural(hits, 'message')} of {name} on {looked.name}, the oldest of {backlog:,}: they will never be "
+        f"Skip {plural(hits, *_ENTRY)} of {name} on {looked.name}, the oldest of {backlog:,}: they will never be "
         "delivered to it.",
-        button=f"Skip {plural(hits, 'message')}",
+        button=f"Skip {plural(hits, *_ENTRY)}",
         hits=hits,
         chosen={**chosen, "count": str(count)},
         back=back,
@@ -191,13 +195,13 @@ async def skip(view: View) -> Done:
     topic, name = str(topic_named(view.wanted("topic"))), view.wanted("subscription")
     count = view.number("count", 1, least=1, most=SKIPPED_MAX)
     await view.admin.subscriptions.skip(topic, name, count)
-    return Done(f"Skipped {plural(count, 'message')} of {name} on {topic}, or all there were.", _page(topic, name))
+    return Done(f"Skipped {plural(count, *_ENTRY)} of {name} on {topic}, or all there were.", _page(topic, name))
 
 
 async def clear_question(view: View) -> Question:
     """How many messages are skipped."""
     looked, name = await _found(view)
-    messages = plural(_backlog(looked, name), "message")
+    messages = await _waiting(view, looked, name)
     return Question(
         f"Clear the backlog of {name} on {looked.name}: {messages} will never be delivered to it.",
         button=f"Clear {messages}",
@@ -259,7 +263,7 @@ async def delete_question(view: View) -> Question:
     consumers = len(looked.subscription(name).get("consumers", ()))
     connected = f" {plural(consumers, 'consumer')} will be cut off." if consumers else ""
     return Question(
-        f"Delete subscription {name} of {looked.name}: {plural(_backlog(looked, name), 'message')} will never be "
+        f"Delete subscription {name} of {looked.name}: {await _waiting(view, looked, name)} will never be "
         f"delivered to it.{connected} It can not be taken back.",
         button="Delete the subscription",
         hits=_backlog(looked, name),

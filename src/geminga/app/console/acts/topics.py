@@ -139,13 +139,18 @@ async def delete_question(view: View) -> Question:
     subscriptions = len(looked.subscriptions)
     entries = await _entries(view, looked)
     stored = size(float(looked.stats.get("storageSize", 0)))
-    waiting = sum(int(one.get("msgBacklog", 0)) for one in looked.subscriptions.values())
+    left = sum(int(one.get("msgBacklog", 0)) for one in looked.subscriptions.values())
+    unread = plural(left, "unacknowledged message or batch", "unacknowledged messages and batches")
     counted = f"{plural(entries, 'stored message or batch', 'stored messages and batches')} ({stored})"
     clients = _clients(looked)
-    in_use = "" if clients == _NOBODY else f" Its {clients} are cut off."
+    in_use = (
+        ""
+        if clients == _NOBODY
+        else (f" Its {clients} are cut off; coming back they make the topic anew, where its namespace has that.")
+    )
     return Question(
         f"Delete {looked.name} with {counted}, its schemas and {plural(subscriptions, 'subscription')} with "
-        f"{plural(waiting, 'unacknowledged message')}.{in_use} It can not be taken back.",
+        f"{unread}.{in_use} It can not be taken back.",
         button="Delete the topic",
         hits=entries,
         chosen={"topic": looked.name, **({_FORCED: "yes"} if in_use else {})},

@@ -62,6 +62,23 @@ def delivery_of(facts: DeliveryFacts) -> MessageDelivery:
     return MessageDelivery(Standing.WAITING, _waiting(facts.subscription))
 
 
+def is_told_by_cursor(cursor: Mapping[str, Any], *, in_batch: bool) -> bool:
+    """Whether ``internalStats`` says alone which messages are acknowledged: else the backlog has to be looked through.
+
+    They tell so many ranges at most, and of a batch not which of its messages.
+    """
+    if len(_ranges(str(cursor.get("individuallyDeletedMessages", "")))) < _number(
+        cursor.get("totalNonContiguousDeletedMessagesRange")
+    ):
+        return False
+    parts = (cursor.get("geminga") or {}).get("partlyAcknowledgedBatches")
+    return not in_batch or parts == 0
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
 def _pending(subscription: Mapping[str, Any]) -> str:
     held = [
         (str(each.get("consumerName") or "without a name"), int(each.get("unackedMessages", 0)))

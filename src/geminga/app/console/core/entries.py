@@ -67,6 +67,17 @@ class ViewedMessage(NamedTuple):
     #: Why the entry could not be taken apart.
     problem: str = ""
 
+    @property
+    def key_text(self) -> str | None:
+        """The key as it reads: keys of pairs are bytes that mostly are a text; None where only its bytes say it."""
+        if not isinstance(self.key, bytes):
+            return self.key
+        try:
+            text = self.key.decode()
+        except UnicodeDecodeError:
+            return None
+        return text if text.isprintable() else None
+
 
 def messages_of(payload: bytes, headers: Mapping[str, str]) -> list[ViewedMessage]:
     """All of an entry, those that compaction took out of a batch left out; a batch that is damaged is one message."""

@@ -66,13 +66,21 @@ class Sessions:
             del self._sessions[next(iter(self._sessions))]
         self._sessions[name] = _Session(authorization, now_s)
 
-    def used(self, name: str, *, now_s: float) -> str:
-        """The credentials of a session that is used now; empty: there is none of this name."""
-        session = self._sessions.pop(name, None)
-        if session is None or session.is_over(now_s):
+    def used(self, name: str, *, now_s: float, by_itself: bool = False) -> str:
+        """The credentials of a session that is used now; empty: there is none of this name.
+
+        ``by_itself``: a page that is open asks for its live part: nobody need sit there, so it keeps no session alive.
+        """
+        session = self._sessions.get(name)
+        if session is None:
             return ""
-        session.used_s = now_s
-        self._sessions[name] = session
+        if session.is_over(now_s):
+            del self._sessions[name]
+            return ""
+        if not by_itself:
+            session.used_s = now_s
+            # To the end: the one that was idle longest is the first.
+            self._sessions[name] = self._sessions.pop(name)
         return session.authorization
 
     def end(self, name: str) -> None:

@@ -35,7 +35,7 @@ class Sought(NamedTuple):
 
     def may_be(self, message: ViewedMessage) -> bool:
         """Whether all but the text holds: it is asked before the value is read."""
-        if self.key and _text(message.key) != self.key:
+        if self.key and self.key not in _texts(message.key):
             return False
         if any(message.properties.get(name) != value for name, value in self.properties.items()):
             return False
@@ -84,5 +84,8 @@ def properties_of(text: str) -> dict[str, str]:
     return found
 
 
-def _text(key: str | bytes | None) -> str | None:
-    return key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else key
+def _texts(key: str | bytes | None) -> tuple[str, ...]:
+    """How a key may be typed: as it is shown, bytes in hexadecimal digits too."""
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "backslashreplace"), key.hex(" "), key.hex()
+    return () if key is None else (key,)

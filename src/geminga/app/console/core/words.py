@@ -51,3 +51,10 @@ def span(seconds: float | None) -> str:
 def plural(number: float, one: str, several: str = "") -> str:
     """``1 message``, ``1,234 messages``."""
     return f"{count(number)} {one if number == 1 else several or one + 's'}"
+
+
+def waiting(entries: int, messages: int | None) -> str:
+    """Of a backlog: ``100 messages``, those of ``entries``; None: nobody counted the messages of batches."""
+    if messages is not None:
+        return plural(messages, "message")
+    return plural(entries, "message or batch", "messages and batches")

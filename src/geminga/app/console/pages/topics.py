@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from geminga.admin.errors import AdminError
+from geminga.admin.errors import AdminError, NotAvailableError, UnreachableError
 from geminga.app.console.core.history import SPAN_MS
 from geminga.app.console.core.plots import line_plot
 from geminga.app.console.core.topic_rows import (
@@ -32,12 +32,20 @@ async def topics(view: View) -> Rendered:
     names, partitioned, passing = await asyncio.gather(
         view.admin.topics.list(namespace, with_system=with_system),
         view.admin.topics.list_partitioned(namespace, with_system=with_system),
-        view.admin.topics.list_non_persistent(namespace, with_system=with_system),
+        _passing(view, namespace, with_system=with_system),
     )
-    page = view.page_of(topics_of([*names, *passing], partitioned, wanted))
+    page = view.page_of(topics_of([*names, *(passing or ())], partitioned, wanted))
     rows = await rows_of(view.admin, page.rows, view.now_ms)
     values = {"namespace": namespace, "q": wanted, "system": "yes" if with_system else "", "page": page, "rows": rows}
-    return Rendered("topics.html", values)
+    return Rendered("topics.html", {**values, "is_whole": passing is not None})
+
+
+async def _passing(view: View, namespace: str, *, with_system: bool) -> list[str] | None:
+    """Non-persistent topics, which each broker tells of its own; None: one of them does not."""
+    try:
+        return [*await view.admin.topics.list_non_persistent(namespace, with_system=with_system)]
+    except (UnreachableError, NotAvailableError):
+        return None
 
 
 async def topic(view: View) -> Rendered:

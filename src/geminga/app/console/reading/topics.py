@@ -17,6 +17,8 @@ from geminga.app.console.tables import Refusal
 if TYPE_CHECKING:
     from geminga.admin import AdminClient
 
+#: Entries of a backlog whose messages are counted: the broker reads each of them for that.
+COUNTED_ENTRIES: Final = 10_000
 #: Partitions that an act asks about one by one.
 PARTITIONS_ASKED_MAX: Final = 64
 
@@ -71,6 +73,28 @@ async def _row(admin: AdminClient, topic: ListedTopic, now_ms: int) -> TopicRow:
     except AdminError as error:
         return TopicRow(topic.name, topic.partitions, None, error.reason)
     return TopicRow(topic.name, topic.partitions, numbers_of(stats, now_ms))
+
+
+async def messages_waiting(admin: AdminClient, looked: Looked, subscription: str) -> int | None:
+    """Messages that a subscription has not acknowledged, those of batches one by one; None: too many to be counted, or
+    not to be seen. What statistics call messages are entries, as in Pulsar: a batch is one."""
+    entries = int(looked.subscription(subscription).get("msgBacklog", 0))
+    if not entries:
+        return 0
+    if entries > COUNTED_ENTRIES or looked.partitions > PARTITIONS_ASKED_MAX:
+        return None
+    names = [f"{looked.name}-partition-{number}" for number in range(looked.partitions)] or [looked.name]
+    found = await asyncio.gather(*(_counted(admin, name, subscription) for name in names))
+    counts = [count for count in found if count is not None]
+    return sum(counts) if len(counts) == len(found) else None
+
+
+async def _counted(admin: AdminClient, topic: str, subscription: str) -> int | None:
+    try:
+        found = await admin.subscriptions.analyze_backlog(topic, subscription)
+    except AdminError:
+        return None
+    return None if found.get("aborted") else int(found.get("messages", 0))
 
 
 async def moves(

@@ -34,10 +34,10 @@ from geminga.app.console.serving.logging_in import authorization_of
 from geminga.app.console.serving.rendering import environment, rendered
 from geminga.app.console.serving.static_files import static_files
 from geminga.app.console.serving.visitors import Visitors, remember
-from geminga.app.console.tables import Act, Attached, Question, Refusal, Rendered, View
+from geminga.app.console.tables import Act, Attached, Field, Question, Refusal, Rendered, View
 from geminga.client import Client, PulsarException
 from geminga.model.errors import GemingaError
-from geminga.runtime import Raised, attempt_await, get_logger
+from geminga.runtime import Raised, SparseWarnings, attempt_await, get_logger
 
 if TYPE_CHECKING:
     import ssl
@@ -66,6 +66,15 @@ _HEADERS: Final = {
 }
 _LOGIN: Final = "/login"
 _LOGOUT: Final = "/logout"
+
+#: What makes a visitor who was told of fewer agree to more.
+_GROWING: Final = Field(
+    "growing",
+    "And whatever comes until then",
+    kind="checkbox",
+    hint="Without it more is asked about again.",
+    is_required=False,
+)
 
 Clients = Callable[[str, bytes | None, bool], AbstractAsyncContextManager[Client]]
 
@@ -107,6 +116,8 @@ class Console:
         self._visitors = Visitors(mounted.draw, mounted.monotonic)
         #: For plots, over all visitors.
         self._seen = SeenLately()
+        #: What a broken page says is worth a line, and not one for each visitor.
+        self._warnings = SparseWarnings(_log, mounted.monotonic)
         #: Pages that are being made.
         self._running = 0
 
@@ -127,7 +138,7 @@ class Console:
             return self._static_file(request, path.removeprefix("/static/"))
         if path == "":
             return RedirectResponse(f"{ROOT}/", 307)
-        visitor = self._visitors.visitor_of(request)
+        visitor = self._visitors.visitor_of(request, by_itself="part" in _shown_query(request))
         try:
             return await self._served(request, path, visitor)
         except Refusal as refusal:
@@ -232,8 +243,12 @@ class Console:
         question = await act.question(view)
         if request.method != "POST" or question.obstacle:
             return self._asked(request, visitor, act, question, 409 if question.obstacle else 200)
-        if question.is_unfinished or _told(view.form) < (question.hits or 0):
-            note = "" if question.is_unfinished else "More would be hit now than when you were asked. Look again:"
+        if question.is_unfinished:
+            return self._asked(request, visitor, act, question, 409)
+        if _told(view.form) < (question.hits or 0) and view.form.get(_GROWING.name) != "yes":
+            # Asked again and again, nothing would ever be done where much is published: it may be agreed to.
+            question = question._replace(fields=(*question.fields, _GROWING))
+            note = "More would be hit now than when you were asked. Look again:"
             return self._asked(request, visitor, act, question, 409, note)
         done = await act.carry_out(view)
         sentence = done.sentence[:NOTICE_LENGTH_MAX]
@@ -333,7 +348,7 @@ class Console:
 
     def _error(self, request: Request, visitor: Visitor, status: int, sentence: str, path: str) -> Response:
         if status >= 500:
-            _log.warning("console: %s %s: %s", request.method, path, sentence)
+            self._warnings.warn(f"console: {request.method} {path[:200]}: {sentence}")
         values = {"status": status, "sentence": sentence}
         return self._page(request, visitor, Rendered("error.html", values, status), "")
 

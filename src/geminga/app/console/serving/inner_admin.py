@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Seconds that one request has, the console's own deadline.
 REQUEST_S_MAX: Final = 10.0
+#: Seconds that another broker has: what hangs there holds up the rest of a page, too.
+ELSEWHERE_S_MAX: Final = 5.0
 #: Requests of one page that are under way at a time.
 AT_ONCE_MAX: Final = 16
 #: Bytes of an answer; that of 100,000 topics has 10 MB.
@@ -44,6 +46,8 @@ class InnerRequests:
         self._turns = asyncio.Semaphore(AT_ONCE_MAX)
         #: By place.
         self._elsewhere: dict[str, Lanes] = {}
+        #: Places that did not answer: they are not asked again for this page.
+        self._silent: set[str] = set()
 
     async def ask(self, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
         """The answer. Raises AdminError."""
@@ -64,7 +68,7 @@ class InnerRequests:
         status, headers, body = await self._answered(request)
         what = f"{request.method} {request.path}"
         if status in (301, 302, 307, 308):
-            return await self._lanes_to(what, headers.get("location", "")).ask(request)
+            return await self._asked_elsewhere(request, what, headers.get("location", ""))
         if status >= 300:
             raise error_of(what, status, reason_of(body))
         return answer_of(request, body, headers)
@@ -129,17 +133,27 @@ class InnerRequests:
             "state": dict(visitors.get("state", {})),
         }
 
-    def _lanes_to(self, what: str, place: str) -> Lanes:
+    async def _asked_elsewhere(self, request: Request, what: str, location: str) -> Any:  # noqa: ANN401
         """Raises AdminError for a place that is none, or where everybody on the way reads who asks."""
-        parts = urlsplit(place)
+        parts = urlsplit(location)
         if parts.scheme not in ("http", "https") or (parts.scheme == "http" and self._visitors["scheme"] == "https"):
-            raise AdminError(what, 307, f"sent on to {place!r}, which is no address that can be asked")
-        base = f"{parts.scheme}://{parts.netloc}"
-        if base not in self._elsewhere:
+            raise AdminError(what, 307, f"sent on to {location!r}, which is no address that can be asked")
+        place = f"{parts.scheme}://{parts.netloc}"
+        if place in self._silent:
+            raise UnreachableError(what, 0, f"the broker at {place} did not answer a moment ago")
+        try:
+            return await self._lanes_to(place).ask(request)
+        except UnreachableError:
+            self._silent.add(place)
+            raise
+
+    def _lanes_to(self, place: str) -> Lanes:
+        if place not in self._elsewhere:
             said = {"Authorization": self._authorization} if self._authorization else {}
-            tls = self._context() if parts.scheme == "https" else None
-            self._elsewhere[base] = Lanes(HttpCaller(base, timeout_s=REQUEST_S_MAX, headers=lambda: said, tls=tls))
-        return self._elsewhere[base]
+            tls = self._context() if place.startswith("https") else None
+            caller = HttpCaller(place, timeout_s=ELSEWHERE_S_MAX, headers=lambda: said, tls=tls)
+            self._elsewhere[place] = Lanes(caller)
+        return self._elsewhere[place]
 
 
 def visitors_admin(requests: InnerRequests) -> AdminClient:

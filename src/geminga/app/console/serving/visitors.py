@@ -28,12 +28,12 @@ class Visitors:
         self._key = bytes.fromhex(draw(32))
         self._sessions = Sessions()
 
-    def visitor_of(self, request: Request) -> Visitor:
-        """By the cookie; a new name for who brings none."""
+    def visitor_of(self, request: Request, *, by_itself: bool = False) -> Visitor:
+        """By the cookie; a new name for who brings none. ``by_itself``: for a live part of a page that is open."""
         name = name_of(request.headers.get("cookie", ""), _cookie(request))
         if not name:
             return Visitor(self._draw(NAME_BYTES))
-        return Visitor(name, self._sessions.used(name, now_s=self._monotonic()))
+        return Visitor(name, self._sessions.used(name, now_s=self._monotonic(), by_itself=by_itself))
 
     def log_in(self, authorization: str) -> Visitor:
         """A session of a new name: one that somebody else may know is not taken over."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geminga.app.console.core.delivery import DeliveryFacts, MessageDelivery, Standing, delivery_of
+from geminga.app.console.core.delivery import DeliveryFacts, MessageDelivery, Standing, delivery_of, is_told_by_cursor
 from geminga.app.console.core.positions import Place
 
 CURSOR = {
@@ -70,3 +70,20 @@ def test_waiting_message_says_for_what() -> None:
 
 def test_without_a_cursor_it_waits() -> None:
     assert stand(0, cursor={}).standing is Standing.WAITING
+
+
+@pytest.mark.parametrize(
+    ("cursor", "in_batch", "is_told"),
+    [
+        (CURSOR, False, True),
+        ({**CURSOR, "totalNonContiguousDeletedMessagesRange": 2}, False, True),
+        ({**CURSOR, "totalNonContiguousDeletedMessagesRange": 3}, False, False),
+        (CURSOR, True, False),
+        ({**CURSOR, "geminga": {"partlyAcknowledgedBatches": 0}}, True, True),
+        ({**CURSOR, "geminga": {"partlyAcknowledgedBatches": 1}}, True, False),
+    ],
+)
+def test_backlog_is_looked_through_only_where_the_cursor_does_not_tell(
+    cursor: dict[str, Any], in_batch: bool, is_told: bool
+) -> None:
+    assert is_told_by_cursor(cursor, in_batch=in_batch) is is_told

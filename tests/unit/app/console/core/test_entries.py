@@ -115,3 +115,8 @@ def test_headers_that_make_no_sense_are_shown_as_they_are() -> None:
     [found] = messages_of(b"", headers)
     assert (found.properties, found.ordering_key, found.schema_version) == ({}, b"?", None)
     assert (found.payload, found.key) == (None, "schlüssel")
+
+
+def test_key_reads_as_a_text_where_it_is_one() -> None:
+    keys = ["k", b"pair", b"\xff", b"\0", None]
+    assert [ViewedMessage("3:7", b"", key).key_text for key in keys] == ["k", "pair", None, None, None]

@@ -35,6 +35,13 @@ def test_a_session_that_nobody_uses_is_over() -> None:
     assert len(sessions) == 0
 
 
+def test_a_page_that_refreshes_itself_keeps_no_session_alive() -> None:
+    sessions = Sessions()
+    sessions.begin("a", "x", now_s=0)
+    assert sessions.used("a", now_s=IDLE_S, by_itself=True) == "x"
+    assert sessions.used("a", now_s=IDLE_S + 1, by_itself=True) == ""
+
+
 def test_a_session_is_over_after_some_hours_in_any_case() -> None:
     sessions = Sessions()
     sessions.begin("a", "x", now_s=0)

@@ -30,7 +30,8 @@ def test_all_that_is_given_must_hold(query: dict[str, str], is_wanted: bool) -> 
 
 
 def test_key_of_bytes_is_compared_as_it_is_shown() -> None:
-    assert Sought(key="k\\xff").may_be(MESSAGE._replace(key=b"k\xff"))
+    for typed in ("k\\xff", "6b ff", "6bff"):
+        assert Sought(key=typed).may_be(MESSAGE._replace(key=b"k\xff"))
     assert not Sought(key="k").may_be(MESSAGE._replace(key=None))
 
 

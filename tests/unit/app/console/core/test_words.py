@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.console.core.words import UNKNOWN, count, plural, rate, size, span
+from geminga.app.console.core.words import UNKNOWN, count, plural, rate, size, span, waiting
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,9 @@ def test_counts() -> None:
         "0 messages",
         "2 entries",
     )
+
+
+def test_what_waits_is_counted_in_messages_where_somebody_counted() -> None:
+    assert waiting(3, 100) == "100 messages"
+    assert waiting(3, None) == "3 messages and batches"
+    assert waiting(1, None) == "1 message or batch"

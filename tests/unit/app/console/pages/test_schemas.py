@@ -32,7 +32,7 @@ def test_versions_are_listed_read_and_compared() -> None:
         assert "compatible by FULL" in page
         assert "Version 0 (AVRO)" in await visitor.page("/schemas", topic=TOPIC, version=0)
         compared = await visitor.page("/schemas", topic=TOPIC, version=1, before=0)
-        assert 'added b – string = "x"' in compared
+        assert 'added b - string = "x"' in compared
         missing = await visitor.get("/schemas", topic=TOPIC, version=7)
         assert (missing.status, "no version 7" in missing.text) == (404, True)
         await visitor.page("/schemas")

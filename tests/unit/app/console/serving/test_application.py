@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import geminga
 from geminga.app.console.core.addresses import FORM_BYTES_MAX
 from geminga.app.console.serving import application
+from geminga.app.console.serving.inner_admin import InnerRequests, visitors_admin
 from support.worlds.console import Form, Visitor, notice_of, problem_of
 from support.worlds.rest import Rest
 
@@ -158,6 +161,26 @@ def test_so_many_pages_are_made_at_a_time(visitor: Visitor, monkeypatch: pytest.
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == str(application.RETRY_AFTER_S)
     assert visitor.look("/static/console.css").status_code == 200
+
+
+def test_another_broker_is_asked_where_the_administration_sends_on(broker: geminga.Standalone) -> None:
+    seen: list[str] = []
+
+    async def elsewhere(scope: Any, _receive: Any, send: Any) -> None:
+        seen.append(scope["path"])
+        place = f"{broker.web_service_url}{scope['path']}".encode()
+        await send({"type": "http.response.start", "status": 307, "headers": [(b"location", place)]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def story() -> list[str]:
+        scope = {"asgi": {}, "scheme": "http", "headers": []}
+        requests = InnerRequests(elsewhere, scope, "", lambda: None)
+        found = await visitors_admin(requests).topics.list("public/default")
+        await requests.close()
+        return list(found)
+
+    assert TOPIC in asyncio.run(story())
+    assert seen == ["/admin/v2/persistent/public/default"]
 
 
 def test_a_page_that_breaks_is_a_sentence_and_a_line_in_the_log(

@@ -115,6 +115,14 @@ def test_a_session_ends_with_its_logout(visitor: Visitor) -> None:
     assert visitor.look("/logout").status_code == 405
 
 
+def test_who_logs_in_anew_leaves_no_session_behind(visitor: Visitor, secured: Secured) -> None:
+    log_in(visitor, "reader")
+    with Visitor(secured.broker.web_service_url, cookies=dict(visitor.browser.cookies)) as other:
+        assert other.look("/topics").url.path == "/console/topics"
+        log_in(visitor, "root")
+        assert other.look("/topics").url.path == "/console/login"
+
+
 def test_a_name_that_was_there_before_the_login_is_no_session(visitor: Visitor, secured: Secured) -> None:
     visitor.look("/login")
     with Visitor(secured.broker.web_service_url, cookies=dict(visitor.browser.cookies)) as other:

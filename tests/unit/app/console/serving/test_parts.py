@@ -140,6 +140,36 @@ def test_credentials_go_nowhere_in_the_clear() -> None:
         asked(elsewhere, "Bearer x")
 
 
+def test_a_broker_that_does_not_answer_is_not_asked_again_for_a_page() -> None:
+    asyncio.run(silent_elsewhere())
+
+
+async def silent_elsewhere() -> None:
+    accepted = 0
+
+    def hang_up(_reader: Any, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+
+        async def elsewhere(_scope: Any, _receive: Any, send: Any) -> None:
+            place = b"http://127.0.0.1:%d/x" % port
+            await send({"type": "http.response.start", "status": 307, "headers": [(b"location", place)]})
+            await send({"type": "http.response.body", "body": b""})
+
+        requests = InnerRequests(elsewhere, {**SCOPE, "scheme": "http"}, "", lambda: None)
+        topics = visitors_admin(requests).topics
+        with pytest.raises(UnreachableError, match="no answer"):
+            await topics.list("a/b")
+        with pytest.raises(UnreachableError, match="did not answer a moment ago"):
+            await topics.list("a/b")
+        await requests.close()
+        assert accepted == 1
+
+
 def test_so_many_requests_of_a_page_are_under_way() -> None:
     asyncio.run(so_many())
 
