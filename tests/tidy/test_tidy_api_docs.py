@@ -9,7 +9,7 @@ from importlib import import_module
 import pytest
 from tools import generate_api_docs
 from tools.api_names import MODULES, Member, Name, home_of, public_names, source_of
-from tools.api_rules import EXCUSED, bare, homes, leaks, without_errors, without_unit
+from tools.api_rules import EXCUSED, bare, homes, leaks, silent_waits, without_errors, without_unit
 
 from support.house.source_tree import ROOT
 
@@ -26,6 +26,10 @@ def test_every_quantity_has_a_unit() -> None:
 
 def test_every_error_that_is_raised_is_told() -> None:
     assert not (found := [line for name in NAMES for line in without_errors(name)]), "\n".join(found)
+
+
+def test_every_coroutine_says_what_it_raises() -> None:
+    assert not (found := [line for name in NAMES for line in silent_waits(name)]), "\n".join(found)
 
 
 def test_public_signatures_speak_of_public_types() -> None:
@@ -80,6 +84,11 @@ def test_what_is_not_said_is_caught() -> None:
         "geminga.client.f: raises Timeout and does not say so",
     ]
     assert list(without_errors(made(raising, "Raises Timeout and InvalidConfiguration."))) == []
+    waiting = ast.parse("async def f(): ...").body[0]
+    assert list(silent_waits(Name("f", "m", "function", "", "Waits.", waiting, "m"))) == [
+        "m.f: waits and does not say what it raises"
+    ]
+    assert list(silent_waits(Name("f", "m", "function", "", "Waits; raises Timeout.", waiting, "m"))) == []
     inner = "def f(x):\n    def g():\n        raise Timeout('late')\n    return g"
     assert list(without_errors(made(inner, "A function."))) == []
 
