@@ -11,6 +11,7 @@ from tools import generate_api_docs
 from tools.api_names import MODULES, Member, Name, home_of, public_names, source_of
 from tools.api_rules import EXCUSED, bare, homes, leaks, silent_waits, without_errors, without_unit
 
+import geminga.client
 from support.house.source_tree import ROOT
 
 NAMES = [name for module in MODULES for name in public_names(module)]
@@ -54,6 +55,15 @@ def test_the_page_has_what_the_module_exports(module: str) -> None:
     assert {name for name in exported if not name.startswith("_")} <= headings
     if not module.startswith("geminga.spark"):  # whose names ask for Java
         assert [name for name in exported if not hasattr(loaded, name)] == []
+
+
+def test_the_three_lists_of_the_clients_names_are_one() -> None:
+    """Names for type checkers, for ``__all__`` (which these read as it stands) and for the first use of each."""
+    source = source_of("geminga.client")
+    assert sorted([*geminga.client._MODULE_OF, "connect"]) == sorted(geminga.client.__all__)
+    typed = {name for name, (module, _) in source.imports.items() if name in geminga.client.__all__}
+    assert typed == set(geminga.client._MODULE_OF)
+    assert [name for name in typed if source.imports[name][0] != geminga.client._MODULE_OF[name]] == []
 
 
 def test_the_pages_are_those_of_the_modules() -> None:
