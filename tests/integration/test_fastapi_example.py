@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 ORDER = {"order_id": "o-1", "customer": "ada", "amount": "12.50"}
 #: Whatever should happen at once is waited for so long.
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 class Served(uvicorn.Server):
