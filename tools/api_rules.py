@@ -31,6 +31,8 @@ RAISING = {
 }
 #: What needs no word: the end of an iteration, a name that is not there, a defect.
 _NO_WORD = frozenset({"StopIteration", "StopAsyncIteration", "AttributeError", "AssertionError", "KeyError"})
+#: Says what is raised, or that nothing is.
+_TELLS = re.compile(r"\b[Rr]aise|[Hh]armless|[Aa]s of :")
 #: Says what is raised by naming who says it.
 _REFERENCE = re.compile(r"[Rr]aises (?:what|as)|[Ss]ee :|[Aa]s :meth:|[Ss]ee ``")
 
@@ -91,6 +93,15 @@ def without_errors(name: Name) -> Iterator[str]:
     for member in name.members:
         if member.node is not None:
             yield from _untold(f"{where}.{member.name}", member.node, f"{member.doc}\n{_class_doc(name, member)}")
+
+
+def silent_waits(name: Name) -> Iterator[str]:
+    """Coroutines that do not say what they raise, or that it is nothing: who waits for others hears of their faults."""
+    where = f"{name.module}.{name.name}"
+    coroutines = [(f"{where}.{member.name}", member.node, member.doc) for member in name.members]
+    for called, node, doc in [(where, name.node, name.doc), *coroutines]:
+        if isinstance(node, ast.AsyncFunctionDef) and not _TELLS.search(doc):
+            yield f"{called}: waits and does not say what it raises"
 
 
 def _untold(where: str, node: Function, doc: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 ORDER = {"order_id": "o-1", "customer": "ada", "amount": "12.50"}
 #: Whatever should happen at once is waited for so long.
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 class Served(uvicorn.Server):
@@ -58,7 +58,8 @@ async def served(settings: Settings, handler: messaging.Handler | None = None) -
         async with httpx.AsyncClient(base_url=server.url, timeout=SOON_S) as browser:
             yield server, browser
             server.should_exit = True
-            await serving
+            async with asyncio.timeout(SOON_S):
+                await serving
     finally:
         server.should_exit = True
         await serving
@@ -94,7 +95,9 @@ def settings(broker, fresh_topic) -> Settings:
     return Settings(broker.service_url, fresh_topic)
 
 
-def test_order_is_published_worked_off_and_found(settings) -> None:
+def test_order_is_published_worked_off_and_found(settings, monkeypatch) -> None:
+    monkeypatch.setattr(messaging, "STOP_S", 3600.0)  # a worker that waits for orders holds nothing up
+
     async def story() -> None:
         done = asyncio.Event()
         book = messaging.OrderBook()
@@ -119,14 +122,21 @@ def test_order_is_published_worked_off_and_found(settings) -> None:
     run(story())
 
 
-def test_service_stops_with_orders_in_flight_and_loses_none(settings) -> None:
+def test_service_stops_with_orders_in_flight_and_loses_none(settings, monkeypatch) -> None:
     """Each request that was answered 201 is stored once; the order at hand is finished, the others come again."""
+    go_on = asyncio.Event()
+    stop = messaging.Messaging.__aexit__
+
+    async def stop_while_at_work(self: messaging.Messaging, *error: Any) -> None:
+        asyncio.get_running_loop().call_soon(go_on.set)
+        await stop(self, *error)
+
+    monkeypatch.setattr(messaging.Messaging, "__aexit__", stop_while_at_work)
 
     async def story() -> None:
         begun: list[str] = []
         finished: list[str] = []
         at_work = asyncio.Event()
-        go_on = asyncio.Event()
 
         async def slow(order: Order) -> None:
             begun.append(order.order_id)
@@ -141,7 +151,6 @@ def test_service_stops_with_orders_in_flight_and_loses_none(settings) -> None:
                 for number in range(30)
             ]
             await at_work.wait()
-            asyncio.get_running_loop().call_later(0, go_on.set)
             server.should_exit = True
             answers = await asyncio.gather(*posts, return_exceptions=True)
         taken = sorted(a.json()["order_id"] for a in answers if isinstance(a, httpx.Response) and a.status_code == 201)

@@ -123,7 +123,7 @@ def test_service_of_asyncio_alone_hears_messages_and_stops(blocks, broker, capsy
                 stopping.set()
 
         names["print"] = printed
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await names["main"](stopping)
 
     asyncio.run(story())

@@ -9,8 +9,9 @@ from importlib import import_module
 import pytest
 from tools import generate_api_docs
 from tools.api_names import MODULES, Member, Name, home_of, public_names, source_of
-from tools.api_rules import EXCUSED, bare, homes, leaks, without_errors, without_unit
+from tools.api_rules import EXCUSED, bare, homes, leaks, silent_waits, without_errors, without_unit
 
+import geminga.client
 from support.house.source_tree import ROOT
 
 NAMES = [name for module in MODULES for name in public_names(module)]
@@ -26,6 +27,10 @@ def test_every_quantity_has_a_unit() -> None:
 
 def test_every_error_that_is_raised_is_told() -> None:
     assert not (found := [line for name in NAMES for line in without_errors(name)]), "\n".join(found)
+
+
+def test_every_coroutine_says_what_it_raises() -> None:
+    assert not (found := [line for name in NAMES for line in silent_waits(name)]), "\n".join(found)
 
 
 def test_public_signatures_speak_of_public_types() -> None:
@@ -50,6 +55,15 @@ def test_the_page_has_what_the_module_exports(module: str) -> None:
     assert {name for name in exported if not name.startswith("_")} <= headings
     if not module.startswith("geminga.spark"):  # whose names ask for Java
         assert [name for name in exported if not hasattr(loaded, name)] == []
+
+
+def test_the_three_lists_of_the_clients_names_are_one() -> None:
+    """Names for type checkers, for ``__all__`` (which these read as it stands) and for the first use of each."""
+    source = source_of("geminga.client")
+    assert sorted([*geminga.client._MODULE_OF, "connect"]) == sorted(geminga.client.__all__)
+    typed = {name for name, (module, _) in source.imports.items() if name in geminga.client.__all__}
+    assert typed == set(geminga.client._MODULE_OF)
+    assert [name for name in typed if source.imports[name][0] != geminga.client._MODULE_OF[name]] == []
 
 
 def test_the_pages_are_those_of_the_modules() -> None:
@@ -80,6 +94,11 @@ def test_what_is_not_said_is_caught() -> None:
         "geminga.client.f: raises Timeout and does not say so",
     ]
     assert list(without_errors(made(raising, "Raises Timeout and InvalidConfiguration."))) == []
+    waiting = ast.parse("async def f(): ...").body[0]
+    assert list(silent_waits(Name("f", "m", "function", "", "Waits.", waiting, "m"))) == [
+        "m.f: waits and does not say what it raises"
+    ]
+    assert list(silent_waits(Name("f", "m", "function", "", "Waits; raises Timeout.", waiting, "m"))) == []
     inner = "def f(x):\n    def g():\n        raise Timeout('late')\n    return g"
     assert list(without_errors(made(inner, "A function."))) == []
 

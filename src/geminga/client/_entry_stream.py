@@ -249,7 +249,8 @@ class EntryStream(Generic[E]):
         """The topic's last message (entry id -1: none), and how far this subscription is acknowledged.
 
         The second, before anything was taken from the topic's beginning, names what lies before the first entry.
-        Asks again after a lost connection, until the operation timeout.
+        Asks again after a lost connection, until the operation timeout; then raises Timeout. Raises AlreadyClosed and
+        the broker's error.
         """
         return await self._cluster.lookup.retry(self._ask_last_message_id, f"last message id of {self.topic}")
 
@@ -265,7 +266,8 @@ class EntryStream(Generic[E]):
     async def ledger_lengths(self, ledger_id: int) -> list[tuple[int, int]]:
         """Id and entries of the topic's closed ledgers from ``ledger_id`` on; nothing from a broker that does not tell.
 
-        See docs/formats/ledger-lengths.md. Asks again after a lost connection, until the operation timeout.
+        See docs/formats/ledger-lengths.md. Asks again after a lost connection, until the operation timeout; then
+        raises Timeout. Raises AlreadyClosed and the broker's error.
         """
 
         found: list[tuple[int, int]] = []
@@ -285,7 +287,7 @@ class EntryStream(Generic[E]):
                 return found
 
     async def connected(self) -> ClientConnection:
-        """The connection, once there is one; Timeout after the operation timeout."""
+        """The connection, once there is one. Raises Timeout after the operation timeout, and AlreadyClosed."""
         self._check()
         return await self._attachment.connected()
 

@@ -61,20 +61,32 @@ class Reader(Generic[T]):
             await self._consumer.acknowledge_cumulative(last)
 
     async def has_message_available(self) -> bool:
-        """Whether a message can be read without waiting for somebody to publish one."""
+        """Whether a message can be read without waiting for somebody to publish one.
+
+        Raises what :meth:`Consumer.has_message_available` raises.
+        """
         return await self._consumer.has_message_available()
 
     async def seek(self, target: MessageId | int) -> None:
-        """Go on at a message id, or at a time in milliseconds since the epoch; see :meth:`Consumer.seek`."""
+        """Go on at a message id, or at a time in milliseconds since the epoch.
+
+        Raises what :meth:`Consumer.seek` raises.
+        """
         self._last = None
         await self._consumer.seek(target)
 
     async def get_last_message_id(self) -> MessageId:
-        """Id of the topic's last message (entry id -1: it is empty)."""
+        """Id of the topic's last message (entry id -1: it is empty).
+
+        Raises what :meth:`Consumer.get_last_message_id` raises.
+        """
         return await self._consumer.get_last_message_id()
 
     async def get_last_message_ids(self) -> list[MessageId]:
-        """Ids of the last messages, one for each partition."""
+        """Ids of the last messages, one for each partition.
+
+        Raises what :meth:`Consumer.get_last_message_ids` raises.
+        """
         return await self._consumer.get_last_message_ids()
 
     def topic(self) -> str:

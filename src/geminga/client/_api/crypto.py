@@ -264,7 +264,7 @@ class MessageDecryptor:
         raise CryptoError(f"no key decrypts the message: {why}")
 
     async def fetch(self, keys: Sequence[pb.EncryptionKeys]) -> None:
-        """Ask for the private keys until one gives the data key; that none does is told by :meth:`decrypt`."""
+        """Ask for the private keys until one gives the data key; that none does is raised by :meth:`decrypt`."""
         from geminga.wire.pulsar import encryption
 
         why = ""

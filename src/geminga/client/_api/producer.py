@@ -83,7 +83,10 @@ class Producer(ABC, Generic[T]):
 
     @abstractmethod
     async def drain(self) -> None:
-        """Wait until there is room for more; lets the loop run in any case."""
+        """Wait until there is room for more; lets the loop run in any case.
+
+        Raises nothing when it is closed or has failed meanwhile: the next message does.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -50,7 +50,7 @@ class FailoverClient(Protocol):
         ...
 
     async def reaches(self, target: ServiceTarget, timeout_s: float) -> bool:
-        """Whether a broker of that cluster takes a connection, credentials included, in that time."""
+        """Whether a broker of that cluster takes a connection, credentials included, in that time; raises nothing."""
         ...
 
     def go_on_with(self, target: ServiceTarget) -> None:
@@ -70,7 +70,10 @@ class ServiceUrlProvider(Protocol):
         ...
 
     async def watch(self, client: FailoverClient) -> None:
-        """Run from the client's first connection until it is closed; tells it where to go on."""
+        """Run from the client's first connection until it is closed; tells it where to go on.
+
+        It is to raise nothing: what it can not reach or read is no reason to end.
+        """
         ...
 
 

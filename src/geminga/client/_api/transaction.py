@@ -160,7 +160,7 @@ class Transaction:
         return self.id
 
     async def close(self) -> None:
-        """Abort it if it is open still; the client does so when it is closed."""
+        """Abort it if it is open still; the client does so when it is closed. Raises what :meth:`abort` raises."""
         if self._ending is None and self.state is TransactionState.OPEN:
             self._start(commit=False)
         if self._ending is not None:

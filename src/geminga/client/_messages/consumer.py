@@ -114,7 +114,7 @@ class Consumer(ABC, Generic[T]):
 
     @abstractmethod
     async def redeliver_unacknowledged_messages(self) -> None:
-        """Everything this consumer holds unacknowledged comes again, now."""
+        """Everything this consumer holds unacknowledged comes again, now. Raises AlreadyClosed, or why it failed."""
 
     @abstractmethod
     async def flush_acknowledgements(self) -> None:
@@ -148,15 +148,24 @@ class Consumer(ABC, Generic[T]):
 
         The message of that id comes next with ``start_message_id_inclusive``, else the one behind it; of a time, the
         first one published then or later. An id moves its own topic, the two ends and a time move all topics.
+
+        Raises InvalidConfiguration for what is neither, AlreadyClosed, the broker's error, or Timeout after
+        ``operation_timeout_ms``.
         """
 
     @abstractmethod
     async def get_last_message_id(self) -> MessageId:
-        """Id of the topic's last message (entry id -1: it is empty); OperationNotSupported with several topics."""
+        """Id of the topic's last message (entry id -1: it is empty).
+
+        Raises OperationNotSupported with several topics, and what :meth:`get_last_message_ids` raises.
+        """
 
     @abstractmethod
     async def get_last_message_ids(self) -> list[MessageId]:
-        """Ids of the last messages, one for each topic or partition."""
+        """Ids of the last messages, one for each topic or partition.
+
+        Raises AlreadyClosed, the broker's error, or Timeout after ``operation_timeout_ms``.
+        """
 
     @abstractmethod
     async def has_message_available(self) -> bool:
@@ -164,13 +173,18 @@ class Consumer(ABC, Generic[T]):
 
         The broker knows the last message of a topic, not whether it can be read. A reader waits until one is here, or
         what the broker has was read and gave none; for the operation timeout at most, then it is the broker's word.
+        Raises what :meth:`get_last_message_ids` raises.
         """
 
     # ---- life
 
     @abstractmethod
     async def unsubscribe(self, *, force: bool = False) -> None:
-        """Delete the subscription (``force``: also while others consume it) and close this consumer."""
+        """Delete the subscription (``force``: also while others consume it) and close this consumer.
+
+        Raises AlreadyClosed, InvalidConfiguration, the broker's error, or Timeout after ``operation_timeout_ms``; then
+        it is not closed.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -109,7 +109,7 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         self._run(lambda: self._target.reconsume_later(message, delay, properties))
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Everything this consumer holds unacknowledged comes again, now."""
+        """Everything this consumer holds unacknowledged comes again, now. Raises AlreadyClosed, or why it failed."""
         self._run(lambda: self._target.redeliver_unacknowledged_messages())
 
     def flush_acknowledgements(self) -> None:
@@ -140,15 +140,24 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
 
         The message of that id comes next with ``start_message_id_inclusive``, else the one behind it; of a time, the
         first one published then or later. An id moves its own topic, the two ends and a time move all topics.
+
+        Raises InvalidConfiguration for what is neither, AlreadyClosed, the broker's error, or Timeout after
+        ``operation_timeout_ms``.
         """
         self._run(lambda: self._target.seek(target))
 
     def get_last_message_id(self) -> MessageId:
-        """Id of the topic's last message (entry id -1: it is empty); OperationNotSupported with several topics."""
+        """Id of the topic's last message (entry id -1: it is empty).
+
+        Raises OperationNotSupported with several topics, and what :meth:`get_last_message_ids` raises.
+        """
         return self._run(lambda: self._target.get_last_message_id())
 
     def get_last_message_ids(self) -> list[MessageId]:
-        """Ids of the last messages, one for each topic or partition."""
+        """Ids of the last messages, one for each topic or partition.
+
+        Raises AlreadyClosed, the broker's error, or Timeout after ``operation_timeout_ms``.
+        """
         return self._run(lambda: self._target.get_last_message_ids())
 
     def has_message_available(self) -> bool:
@@ -156,11 +165,16 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
 
         The broker knows the last message of a topic, not whether it can be read. A reader waits until one is here, or
         what the broker has was read and gave none; for the operation timeout at most, then it is the broker's word.
+        Raises what :meth:`get_last_message_ids` raises.
         """
         return self._run(lambda: self._target.has_message_available())
 
     def unsubscribe(self, *, force: bool = False) -> None:
-        """Delete the subscription (``force``: also while others consume it) and close this consumer."""
+        """Delete the subscription (``force``: also while others consume it) and close this consumer.
+
+        Raises AlreadyClosed, InvalidConfiguration, the broker's error, or Timeout after ``operation_timeout_ms``; then
+        it is not closed.
+        """
         self._run(lambda: self._target.unsubscribe(force=force))
 
     def close(self) -> None:

@@ -81,7 +81,10 @@ class Producer(ProducerFacade[T], Generic[T]):
         self._flush()
 
     def drain(self) -> None:
-        """Wait until there is room for more; lets the loop run in any case."""
+        """Wait until there is room for more; lets the loop run in any case.
+
+        Raises nothing when it is closed or has failed meanwhile: the next message does.
+        """
         self._run(lambda: self._target.drain())
 
     def close(self) -> None:

@@ -34,19 +34,31 @@ class Reader(Facade[AsyncReader[T]], Generic[T]):
             raise StopIteration from None
 
     def has_message_available(self) -> bool:
-        """Whether a message can be read without waiting for somebody to publish one."""
+        """Whether a message can be read without waiting for somebody to publish one.
+
+        Raises what :meth:`Consumer.has_message_available` raises.
+        """
         return self._run(lambda: self._target.has_message_available())
 
     def seek(self, target: MessageId | int) -> None:
-        """Go on at a message id, or at a time in milliseconds since the epoch; see :meth:`Consumer.seek`."""
+        """Go on at a message id, or at a time in milliseconds since the epoch.
+
+        Raises what :meth:`Consumer.seek` raises.
+        """
         self._run(lambda: self._target.seek(target))
 
     def get_last_message_id(self) -> MessageId:
-        """Id of the topic's last message (entry id -1: it is empty)."""
+        """Id of the topic's last message (entry id -1: it is empty).
+
+        Raises what :meth:`Consumer.get_last_message_id` raises.
+        """
         return self._run(lambda: self._target.get_last_message_id())
 
     def get_last_message_ids(self) -> list[MessageId]:
-        """Ids of the last messages, one for each partition."""
+        """Ids of the last messages, one for each partition.
+
+        Raises what :meth:`Consumer.get_last_message_ids` raises.
+        """
         return self._run(lambda: self._target.get_last_message_ids())
 
     def topic(self) -> str:

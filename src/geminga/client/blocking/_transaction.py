@@ -57,7 +57,7 @@ class Transaction(TransactionFacade):
         return self._run(lambda: self._target.detach())
 
     def close(self) -> None:
-        """Abort it if it is open still; the client does so when it is closed."""
+        """Abort it if it is open still; the client does so when it is closed. Raises what :meth:`abort` raises."""
         self._run(lambda: self._target.close())
 
     def __enter__(self) -> Self:

@@ -104,7 +104,10 @@ class AutoProduceBytesSchema(Schema[bytes]):
         return SchemaInfo("BYTES", SchemaType.BYTES)
 
     async def bind_producer(self, topic: str, source: SchemaSource) -> MessageEncoder[bytes]:
-        """An encoder with the topic's schema."""
+        """An encoder with the topic's schema.
+
+        Raises what asking the broker for it raises, and SchemaSerializationError for one that is broken.
+        """
         found = await source.get_schema(topic)
         if found is None:
             return SchemaEncoder(BytesSchema(), None)

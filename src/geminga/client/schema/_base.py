@@ -67,11 +67,11 @@ class Schema(TopicSchema[T]):
         return self.needs_writer
 
     async def bind_producer(self, topic: str, source: SchemaSource) -> MessageEncoder[T]:
-        """The encoder for a topic."""
+        """The encoder for a topic; asks nobody and raises nothing."""
         return SchemaEncoder(self, self._told_info)
 
     async def bind_consumer(self, topic: str, source: SchemaSource) -> MessageDecoder[T]:
-        """The decoder for a topic."""
+        """The decoder for a topic; asks nobody and raises nothing, for versions are looked up with messages."""
         if not self._needs_writer:
             return SchemaDecoder(self, self._told_info)
         return VersionedDecoder(self, self._told_info, SchemaVersions(topic, source))

@@ -98,9 +98,12 @@ class TopicSchema(Protocol[T]):
     """What a user gives as ``schema``."""
 
     async def bind_producer(self, topic: str, source: SchemaSource) -> MessageEncoder[T]:
-        """The encoder for one topic (one partition counts as its partitioned topic)."""
+        """The encoder for one topic (one partition counts as its partitioned topic).
+
+        What it raises is raised by ``create_producer``.
+        """
         ...
 
     async def bind_consumer(self, topic: str, source: SchemaSource) -> MessageDecoder[T]:
-        """The decoder for one topic."""
+        """The decoder for one topic; what it raises is raised by ``subscribe``."""
         ...

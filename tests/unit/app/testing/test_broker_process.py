@@ -54,7 +54,7 @@ def test_process_that_ends_by_itself_says_so_when_it_is_stopped_and_ends_with_it
         assert process._guard is not None
         assert process._guard.stdin is not None
         process._guard.stdin.close()
-        assert process._process.wait(20) == -signal.SIGKILL
+        assert process._process.wait(60) == -signal.SIGKILL
         assert not process.is_running
         with pytest.raises(LocalError, match="exit code -9"):
             process.stop()
