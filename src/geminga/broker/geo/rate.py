@@ -1,8 +1,8 @@
 """How fast a topic is copied to one other cluster: ``replicatorDispatchRate``, and what its resource group may copy.
 
 Each replicator has the rate (of topic, namespace or broker) for itself, the group's is shared by all replicators of its
-topics; an entry counts as one, as in Pulsar. What is read and passed over counts for nothing. A changed rate holds within
-:data:`LOOK_MS_MAX` for who waits.
+topics; an entry counts as one, as in Pulsar. What is read and passed over counts for nothing. A changed rate holds
+within :data:`LOOK_MS_MAX` for who waits.
 """
 
 from __future__ import annotations
