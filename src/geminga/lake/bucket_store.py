@@ -7,7 +7,7 @@ bucket (``AbortIncompleteMultipartUpload``) takes them away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Final
 from urllib.parse import urlsplit
@@ -93,7 +93,7 @@ class BucketStore:
         found = self._files.get_file_info(selector)
         return sorted(StoredFile(one.base_name, one.size) for one in found if one.is_file)
 
-    def directories(self, directory: str) -> list[str]:
+    def directories(self, directory: str) -> Sequence[str]:
         """See ``LakeStore``."""
         selector = self._fs.FileSelector(self._path(directory), allow_not_found=True)
         found = self._files.get_file_info(selector)

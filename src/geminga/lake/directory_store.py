@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import IO, Final
@@ -142,7 +142,7 @@ class DirectoryStore:
                         found.append(StoredFile(entry.name, entry.stat().st_size))
         return sorted(found)
 
-    def directories(self, directory: str) -> list[str]:
+    def directories(self, directory: str) -> Sequence[str]:
         """See ``LakeStore``."""
         self._check()
         with suppress(FileNotFoundError), os.scandir(self._path(directory)) as entries:

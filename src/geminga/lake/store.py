@@ -5,6 +5,7 @@ Paths are relative to the root. Errors are OSError; FileNotFoundError where that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import IO, Any, NamedTuple, Protocol
 
@@ -50,7 +51,7 @@ class LakeStore(Protocol):
     def list(self, directory: str) -> list[StoredFile]:
         """The files in a directory, by name, directories left out; none if there is no such directory."""
 
-    def directories(self, directory: str) -> list[str]:
+    def directories(self, directory: str) -> Sequence[str]:
         """Names of the directories in a directory, sorted; none if there is no such directory."""
 
     def size_bytes(self, path: str) -> int:

@@ -278,6 +278,15 @@ def test_a_policy_without_an_effect_is_taken_where_it_sets_nothing(
             assert lines(method, missing, value)[0] == 404, missing
 
 
+def test_what_is_missing_is_answered_before_what_is_not_built(lines: Lines) -> None:
+    # In a namespace that is there it is refused for having no lake.
+    path = "/admin/v2/namespaces/public/{}/scanOffloadedLedgers"
+    assert [lines("GET", path.format(one), None)[0] for one in ("default", "nowhere")] == [412, 404]
+    for row in unbuilt.ROUTES:
+        # Nothing else that is not built names a namespace or a topic by now.
+        assert not row.path.startswith(("/admin/v2/namespaces", "/admin/v2/{domain}", "/admin/v2/clusters")), row.path
+
+
 def test_what_nobody_has_answers_404_and_what_only_others_do_405(lines: Lines) -> None:
     for path in ("/admin/v2/nothing", "/admin/v3/nothing", "/nothing", "/admin/v2/persistent/public/default/t/nothing"):
         for method in ("GET", "PUT", "POST", "DELETE"):

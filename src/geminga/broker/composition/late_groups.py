@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from geminga.broker.groups.groups import BrokerGroups
     from geminga.broker.policies.rules import TopicRules
 
+_COPYING = "ReplicationDispatch"
 #: Monitoring classes of Pulsar's metrics -> the limits of messages and of bytes.
 _CLASSES = {
     "Publish": ("publishRateInMsgs", "publishRateInBytes"),
     "Dispatch": ("dispatchRateInMsgs", "dispatchRateInBytes"),
+    # Of a group that limits it.
+    _COPYING: ("replicationDispatchRateInMsgs", "replicationDispatchRateInBytes"),
 }
 Labels = tuple[tuple[str, str], ...]
 
@@ -67,6 +70,8 @@ class LateGroups:
         for name, group in sorted(self.groups.groups.items()) if self.groups is not None else ():
             totals = group.totals()
             for kind, (messages, size) in _CLASSES.items():
+                if kind == _COPYING and group.throttles.copying is None:
+                    continue
                 labels = (("resource_group", name), ("monitoring_class", kind))
                 values: dict[str, float] = {
                     "pulsar_resource_group_messages_used": totals[messages],

@@ -1,7 +1,8 @@
-"""How fast a topic is copied to one other cluster: ``replicatorDispatchRate`` of topic, namespace or broker.
+"""How fast a topic is copied to one other cluster: ``replicatorDispatchRate``, and what its resource group may copy.
 
-Each replicator has the rate for itself, and an entry counts as one, as in Pulsar. What is read and passed over counts
-for nothing. A changed rate holds within :data:`LOOK_MS_MAX` for who waits.
+Each replicator has the rate (of topic, namespace or broker) for itself, the group's is shared by all replicators of its
+topics; an entry counts as one, as in Pulsar. What is read and passed over counts for nothing. A changed rate holds
+within :data:`LOOK_MS_MAX` for who waits.
 """
 
 from __future__ import annotations
@@ -31,27 +32,28 @@ class CopyRate:
 
     def room(self, entries: int, size_bytes: int) -> tuple[int, int]:
         """Entries and bytes that may be read now, at most those; (0, 0): none, see :meth:`wait_ms`."""
-        throttle = self._now()
-        if throttle is None:
-            return entries, size_bytes
-        allowed, messages, bytes_left = throttle.left(throttle.now_ns())
-        if not allowed:
-            return 0, 0
-        # An entry counts as one message; one that is larger than what is left passes, and is owed.
-        return min(entries, messages, allowed), min(size_bytes, bytes_left)
+        throttle, group = self._now(), self._topic.throttles.copying
+        for one in (throttle, group):
+            if one is not None:
+                allowed, messages, bytes_left = one.left(one.now_ns())
+                # An entry counts as one message; one that is larger than what is left passes, and is owed.
+                entries, size_bytes = min(entries, messages, allowed), min(size_bytes, bytes_left)
+                if not allowed:
+                    one.times += one is group
+                    return 0, 0
+        return entries, size_bytes
 
     def wait_ms(self) -> float:
         """When there may be room again."""
-        throttle = self._now()
-        if throttle is None:
-            return 0
-        return min(LOOK_MS_MAX, 1 + throttle.wait_ns(throttle.now_ns()) / 1_000_000)
+        throttles = (self._now(), self._topic.throttles.copying)
+        waits = [1 + one.wait_ns(one.now_ns()) / 1_000_000 for one in throttles if one is not None]
+        return min(LOOK_MS_MAX, max(waits, default=0))
 
     def sent(self, size_bytes: int) -> None:
         """An entry of so many bytes was sent."""
-        throttle = self._throttle
-        if throttle is not None:
-            throttle.take(1, 1, size_bytes, throttle.now_ns())
+        for one in (self._throttle, self._topic.throttles.copying):
+            if one is not None:
+                one.take(1, 1, size_bytes, one.now_ns())
 
     def _now(self) -> DispatchThrottle | None:
         rate = self._topic.rules[REPLICATOR_DISPATCH_RATE]

@@ -16,6 +16,8 @@ from geminga.runtime import Part
 
 PUBLISH: Final = ("publishRateInMsgs", "publishRateInBytes")
 DISPATCH: Final = ("dispatchRateInMsgs", "dispatchRateInBytes")
+#: Of what is copied to other clusters, an entry counting as one message, as in Pulsar.
+COPYING: Final = ("replicationDispatchRateInMsgs", "replicationDispatchRateInBytes")
 #: As statistics say which rate holds a dispatch.
 LEVEL: Final = "ResourceGroup"
 #: Who was held and used less than this part of its share was not held by that.
@@ -25,7 +27,7 @@ HELD_PART: Final = 0.9
 def limits_of(document: Document | None) -> dict[str, int]:
     """The limits that a group's document sets, by Pulsar's names."""
     found = {}
-    for name in (*PUBLISH, *DISPATCH):
+    for name in (*PUBLISH, *DISPATCH, *COPYING):
         limit = document.get(name) if document is not None else None
         if isinstance(limit, int) and limit > 0:
             found[name] = limit
@@ -88,6 +90,8 @@ class BrokerGroup:
             self.throttles.publish.change(Rate(*self._pair(PUBLISH)))
         if self.throttles.dispatch is not None and self._rate(DISPATCH) is not None:
             self.throttles.dispatch.change(Rate(*self._pair(DISPATCH)))
+        if self.throttles.copying is not None and self._rate(COPYING) is not None:
+            self.throttles.copying.change(Rate(*self._pair(COPYING)))
 
     def report(self, reports: Mapping[str, GroupReport], me: str, uses: Mapping[str, Use]) -> dict[str, GroupReport]:
         """The reports of all, with this broker's next shares."""
@@ -128,11 +132,12 @@ class BrokerGroup:
 
     def _remake(self) -> None:
         before = self.throttles
-        publish, dispatch = self._rate(PUBLISH), self._rate(DISPATCH)
+        publish, dispatch, copying = self._rate(PUBLISH), self._rate(DISPATCH), self._rate(COPYING)
         self._before, self._times_before = {}, {}
         self.throttles = BrokerThrottles(
             None if publish is None else PublishThrottle(publish, self._monotonic, self._part),
             None if dispatch is None else DispatchThrottle(LEVEL, dispatch, self._monotonic, self._part),
+            None if copying is None else DispatchThrottle(LEVEL, copying, self._monotonic, self._part),
         )
         for throttle in before:
             if throttle is not None:
@@ -152,17 +157,20 @@ class BrokerGroup:
         return messages, size
 
     def _counts(self) -> dict[str, int]:
-        publish, dispatch = self.throttles
-        found = dict.fromkeys((*PUBLISH, *DISPATCH), 0)
+        publish, dispatch, copying = self.throttles
+        found = dict.fromkeys((*PUBLISH, *DISPATCH, *COPYING), 0)
         if publish is not None:
             found |= zip(PUBLISH, (publish.messages_in, publish.bytes_in), strict=True)
         if dispatch is not None:
             found |= zip(DISPATCH, (dispatch.messages_out, dispatch.bytes_out), strict=True)
+        if copying is not None:
+            found |= zip(COPYING, (copying.messages_out, copying.bytes_out), strict=True)
         return found
 
     def _times(self) -> dict[str, int]:
-        publish, dispatch = self.throttles
+        publish, dispatch, copying = self.throttles
         # Who still waits is held, too, though nobody began to wait since.
         times = 0 if publish is None else publish.times + publish.waiting_count
         sent = 0 if dispatch is None else dispatch.times + dispatch.waiting_count
-        return {**dict.fromkeys(PUBLISH, times), **dict.fromkeys(DISPATCH, sent)}
+        copied = 0 if copying is None else copying.times
+        return {**dict.fromkeys(PUBLISH, times), **dict.fromkeys(DISPATCH, sent), **dict.fromkeys(COPYING, copied)}

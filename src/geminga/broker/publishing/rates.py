@@ -23,6 +23,8 @@ class BrokerThrottles(NamedTuple):
 
     publish: PublishThrottle | None = None
     dispatch: DispatchThrottle | None = None
+    #: Of what is copied to other clusters; a resource group's alone.
+    copying: DispatchThrottle | None = None
 
 
 #: A broker, or a group, without rates of its own.
@@ -35,7 +37,7 @@ def broker_throttles(
     """The broker's own rates, by its configuration. Those of ``before`` that are the same stay, with what was taken."""
     publish = rate_of(config.publish_rate_messages, config.publish_rate_bytes)
     dispatch = rate_of(config.dispatch_rate_messages, config.dispatch_rate_bytes)
-    publishing, dispatching = before
+    publishing, dispatching = before.publish, before.dispatch
     if publish is None:
         publishing = None
     elif publishing is None or publishing.rate != publish:
@@ -98,6 +100,11 @@ class TopicThrottling:
         self.publish = (*self._shared_publish(), *publish)
         self.dispatch = (*self._shared_dispatch(), *dispatch)
         return True
+
+    @property
+    def copying(self) -> DispatchThrottle | None:
+        """What its resource group may copy to other clusters."""
+        return self._shared[1].copying
 
     def _shared_publish(self) -> tuple[PublishThrottle, ...]:
         return tuple(shared.publish for shared in self._shared if shared.publish is not None)
@@ -221,6 +228,11 @@ class HeldRates:
     def dispatch(self) -> tuple[DispatchThrottle, ...]:
         """Rates that all its subscriptions share."""
         return () if self.throttling is None else self.throttling.dispatch
+
+    @property
+    def copying(self) -> DispatchThrottle | None:
+        """The rate that its resource group has for what is copied to other clusters."""
+        return None if self.throttling is None else self.throttling.copying
 
     def of_subscription(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
         """The own rate of a subscription that has ``present`` by now; None: it has none."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.coercion import INT_MAX, LONG_MAX, BodyError, Document, Json, NotBuiltError, object_of, shown
+from geminga.broker.core.coercion import INT_MAX, LONG_MAX, BodyError, Document, Json, object_of, shown
 from geminga.model.errors import ConflictError, NotFoundError, PreconditionFailedError
 from geminga.model.topic_name import is_valid_named_entity
 
@@ -25,8 +25,11 @@ LIMITS: Final[Mapping[str, int]] = {
     "dispatchRateInMsgs": INT_MAX,
     "dispatchRateInBytes": LONG_MAX,
 }
-#: Of newer brokers of Apache's: what is copied to other clusters is held by no group here.
-UNBUILT: Final = ("replicationDispatchRateInMsgs", "replicationDispatchRateInBytes")
+#: The same of what is copied to other clusters; newer brokers of Apache's have them. A group shows those that were set.
+COPYING_LIMITS: Final[Mapping[str, int]] = {
+    "replicationDispatchRateInMsgs": LONG_MAX,
+    "replicationDispatchRateInBytes": LONG_MAX,
+}
 #: In Pulsar's words.
 MISSING: Final = "ResourceGroup does not exist"
 _POLICY: Final = "resource_group_name"
@@ -46,11 +49,7 @@ def checked_limits(value: Json) -> Document:
     """What a client sent: the limits that it names. Raises BodyError; what Pulsar's has not is left out."""
     given = object_of(value, "the body")
     found: Document = {}
-    for name in UNBUILT:
-        limit = given.get(name)
-        if isinstance(limit, int) and limit > 0:
-            raise NotBuiltError(f"{name} (resource groups for what is copied to other clusters)")
-    for name, most in LIMITS.items():
+    for name, most in {**LIMITS, **COPYING_LIMITS}.items():
         limit = given.get(name)
         if limit is None:
             continue

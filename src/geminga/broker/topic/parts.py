@@ -28,6 +28,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages
     from geminga.broker.policies.config import PolicyConfig
+    from geminga.broker.publishing.rates import HeldRates
     from geminga.broker.subscription.subscription import Subscription
     from geminga.broker.topic.producer import Producer
     from geminga.broker.topic.services import TopicServices
@@ -93,6 +94,10 @@ class PartTopic(Protocol):
     @property
     def publishing(self) -> LogAppends:
         """What is being stored."""
+
+    @property
+    def throttles(self) -> HeldRates:
+        """The rates that hold it."""
 
     async def create_subscription(
         self,

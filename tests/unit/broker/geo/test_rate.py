@@ -45,6 +45,27 @@ def test_no_more_is_copied_than_the_rate_of_any_level_allows(level: str) -> None
     run_with_broker(scenario, delete_inactive_topics=False, **broker)
 
 
+def test_a_resource_group_holds_what_all_its_topics_copy_together() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = await several(world, 10)
+        await world.resources.resource_groups.put("g", {"replicationDispatchRateInMsgs": 1})
+        await world.resources.namespaces.set_policy("public/default", "resource_group_name", "g")
+        await replicate(world, "standalone", "west", "north")
+        await moment(3.5)
+        # Of both together: each may go on where there is room, and what it had too much is owed.
+        copied = sum(10 - each.backlog for each in other.replicators if not each.topic_name.is_system)
+        assert 4 <= copied <= 5
+        assert world.broker.groups.groups is not None
+        assert world.broker.groups.groups.groups["g"].totals()["replicationDispatchRateInMsgs"] == copied
+        assert (("resource_group", "g"), ("monitoring_class", "ReplicationDispatch")) in dict(
+            world.broker.groups.rows()
+        )
+        await moment(17)
+        assert other.payloads.count(b"9") == 2
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
 def test_bytes_are_counted_and_another_rate_holds_within_a_second() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = await several(world, 10)

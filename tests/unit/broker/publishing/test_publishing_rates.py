@@ -147,7 +147,7 @@ def test_policies_that_change_no_rate_keep_what_was_counted() -> None:
 @pytest.mark.parametrize("value", [0, -1])
 def test_broker_without_rates_has_no_throttles(value) -> None:
     config = BrokerConfig(publish_rate_messages=value, dispatch_rate_bytes=value)
-    assert tuple(broker_throttles(config, lambda: 0.0, None)) == (None, None)
+    assert broker_throttles(config, lambda: 0.0, None) == NO_THROTTLES
     config = BrokerConfig(publish_rate_messages=value, publish_rate_bytes=5, dispatch_rate_messages=3)
     publish, dispatch = broker_throttles(config, lambda: 0.0, None)
     assert publish.rate == Rate(0, 5)

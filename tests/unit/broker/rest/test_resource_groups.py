@@ -101,7 +101,7 @@ def test_a_group_holds_what_subscriptions_are_sent_and_says_so() -> None:
         ({"publishRateInMsgs": "x"}, "publishRateInMsgs must be a whole number up to 2147483647"),
         ({"publishRateInMsgs": 1 << 31}, "publishRateInMsgs must be a whole number"),
         ({"dispatchRateInBytes": True}, "dispatchRateInBytes must be a whole number"),
-        ({"replicationDispatchRateInMsgs": 5}, "resource groups for what is copied to other clusters"),
+        ({"replicationDispatchRateInMsgs": "5"}, "replicationDispatchRateInMsgs must be a whole number"),
     ],
 )
 def test_what_is_no_limit_is_refused(value, told) -> None:
@@ -110,6 +110,7 @@ def test_what_is_no_limit_is_refused(value, told) -> None:
 
 
 def test_no_limit_is_taken_as_it_is() -> None:
-    assert checked_limits({"replicationDispatchRateInMsgs": -1, "publishRateInMsgs": None}) == {}
+    copied = {"replicationDispatchRateInMsgs": -1, "replicationDispatchRateInBytes": 1 << 40}
+    assert checked_limits({**copied, "publishRateInMsgs": None}) == copied
     assert checked_limits({"publishRateInMsgs": -1}) == {"publishRateInMsgs": -1}
     assert LateGroups.__slots__

@@ -77,7 +77,7 @@ async def _root(context: RestContext, namespace: str) -> Root:
     try:
         policy = offload_policy(value if isinstance(value, dict) else None, Older(), context.ledgers.config)
     except ConfigurationError as error:
-        raise PreconditionFailedError(str(error)) from error
+        raise PreconditionFailedError(f"{error}") from error
     if not policy.driver:
         raise PreconditionFailedError(f"no offload driver is set for namespace {namespace}: there is nothing to scan")
     return await context.ledgers.lake().root(policy.driver, policy.properties)
