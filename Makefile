@@ -25,6 +25,7 @@ PEERS_ARGS ?=
 INTEROP_ARGS ?=
 BROWSER_ARGS ?=
 IMAGE_ARGS ?=
+CHART_ARGS ?=
 BOARDS ?=
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
@@ -49,7 +50,7 @@ FUZZ_SECONDS ?= 60
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack browser api-docs
+.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack browser api-docs chart
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -197,6 +198,9 @@ image: $(STAMP) ## the container image localhost/geminga, by podman and debootst
 
 image-test: $(STAMP) ## the image in real containers: testcontainers of Java, Go and Python, docs/deploy.md block by block (IMAGE_ARGS="--built page")
 	@$(BIN)/python -m tools.image.check $(IMAGE_ARGS)
+
+chart: $(STAMP) ## the Helm chart: linted, rendered for five files of values, validated without a network, its commands run by podman (CHART_ARGS="render run:proxy"; Go for the first time)
+	@$(BIN)/python -m tools.chart $(CHART_ARGS)
 
 package: $(STAMP) ## wheel and sdist, installed alone, on each Python here, beside other web projects, at both ends of each range (needs a package index)
 	@$(BIN)/python -m tools.package_check

@@ -1,0 +1,11 @@
+{{/* Name: port, of what a component listens on. (list $ "broker") */}}
+{{- define "geminga.ports" -}}
+{{- $root := index . 0 -}}{{- $role := index . 1 -}}
+{{- range $name, $port := (index $root.Values $role).ports }}
+{{- if not (has $role (list "broker" "proxy")) }}
+{{ $name | lower | trunc 15 }}: {{ $port }}
+{{- else if eq (hasSuffix "s" $name | or (hasSuffix "ssl" $name)) (eq "true" (include "geminga.tls" $)) }}
+{{ $name }}: {{ $port }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,1 @@
+"""``make chart``: the Helm chart rendered, validated, and its commands run."""
