@@ -28,9 +28,9 @@ _ADMINISTRATION: Final = frozenset({"admin", "completion", "context", "pulsar-ad
 def main() -> None:
     """Entry point of the command; exits with its code."""
     if sys.argv[1:] == ["--version"]:
-        from geminga import __version__
+        from geminga.version import version_line
 
-        print(f"geminga {__version__}")
+        print(version_line())
         raise SystemExit(0)
     try:
         if len(sys.argv) > 1 and sys.argv[1] in _ADMINISTRATION:

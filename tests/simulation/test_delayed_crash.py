@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from geminga.broker.topic import delayed_crash_points as crash_points
+from geminga.broker.core.delayed import crash_points
 from geminga.sim import SimWorld, run_seeds
 from support.house.weekly_sample import run_week
 from support.stories.delayed_crash import DelayedStory, delayed_story

@@ -379,7 +379,7 @@ class Journal:
             return await self._create_file(self._large_size_bytes, is_written=False)
         except OSError as error:
             if not is_disk_full(error):
-                raise
+                raise error
         return await self._create_file(self._usual_size_bytes, is_written=False)
 
     async def _create_file(self, size_bytes: int, *, is_written: bool) -> _NewFile:
@@ -395,14 +395,14 @@ class Journal:
             header = encode_file_header(journal_id, self._instance_id)
             await append(disk, file, 0, (header,), sync=True)
             await disk.sync_dir(self.directory)
-        except OSError:
+        except OSError as failure:
             if file is not None:
                 await self._close_quietly(file)
             try:
                 await unlink_if_there(disk, path)
             except OSError as error:
                 _log.warning("could not remove %s: %s", path, error)
-            raise
+            raise failure
         crash_point(points.JOURNAL_FILE_CREATED)
         self._ids.append(journal_id)
         return _NewFile(journal_id, file, size_bytes)

@@ -13,9 +13,9 @@ from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.broker.composition.service import Broker
 from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.core.delayed import crash_points
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.topic import delayed_crash_points as crash_points
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore

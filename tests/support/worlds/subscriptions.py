@@ -196,7 +196,7 @@ class RecordedTopic:
 
     def _entries_available(self) -> None:
         for subscription in list(self.subscriptions.values()):
-            subscription.on_entries_available()
+            subscription.wake()
 
     def _published(self) -> tuple[int, int]:
         return self.messages_in, self.bytes_in

@@ -20,6 +20,7 @@ from geminga.app.lifecycle.process_life import seconds_since_exec
 from geminga.app.servers.broker_server import Addresses
 from geminga.app.servers.process import DataLocation, ready_line
 from geminga.model.errors import ConfigurationError
+from geminga.wire.pulsar import varint
 from support.house.weekly_sample import sampled
 
 ADDRESSES = Addresses("pulsar://127.0.0.1:1", "http://127.0.0.1:2", 1, 2)
@@ -32,7 +33,8 @@ def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 def test_version_is_printed() -> None:
     result = run("--version")
-    assert (result.returncode, result.stdout) == (0, f"geminga {geminga.__version__}\n")
+    kind = "compiled" if varint.__file__.endswith(".so") else "pure Python"
+    assert (result.returncode, result.stdout) == (0, f"geminga {geminga.__version__} ({kind})\n")
 
 
 def test_version_loads_no_broker() -> None:

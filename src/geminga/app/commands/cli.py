@@ -19,7 +19,7 @@ import typer
 from geminga.app.commands.log_choice import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel
 from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
 from geminga.app.lifecycle.paragraphs import print_paragraph
-from geminga.version import __version__
+from geminga.version import version_line
 
 #: Where a standalone keeps everything unless told.
 DATA_DIRECTORY: Final = "geminga-data"
@@ -130,7 +130,7 @@ def fail(sentence: str) -> NoReturn:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"geminga {__version__}")
+        print(version_line())
         raise typer.Exit
 
 

@@ -254,10 +254,10 @@ async def _unsubscribe(consumer: Consumer, *, is_forced: bool) -> None:
     consumer.close()
     try:
         await subscription.delete(force=True)
-    except GemingaError:
+    except GemingaError as failure:
         # The subscription stays, and the client still counts on its consumer: it must subscribe again.
         consumer.notify_closed()
-        raise
+        raise failure
 
 
 def handle_close_consumer(connection: CommandConnection, command: pb.BaseCommand) -> None:

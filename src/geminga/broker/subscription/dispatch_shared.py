@@ -103,6 +103,7 @@ class SharedDispatch(Dispatch):
     __slots__ = (
         "_core",
         "_key_shared_meta",
+        "_shared",
         "due",
         "pause",
         "replays",
@@ -110,7 +111,7 @@ class SharedDispatch(Dispatch):
 
     def __init__(self, subscription: SharedSubscription, consumer: Consumer) -> None:
         super().__init__(subscription, consumer.type)
-        self.subscription: SharedSubscription = subscription
+        self._shared = subscription
         #: The policy of the first consumer, which all must have; None for Shared.
         self._key_shared_meta: pb.KeySharedMeta | None = None
         self._core: SharedDispatcher[Consumer] = self._make_core(consumer)
@@ -184,7 +185,7 @@ class SharedDispatch(Dispatch):
         if was_empty:
             self.reader.rewind()
             if self.due is not None:
-                self.due.attach(self.subscription.delivery_tick_ms)
+                self.due.attach(self._shared.delivery_tick_ms)
 
     def remove(self, consumer: Consumer) -> None:
         """A consumer leaves: what it holds goes to the others, or is read anew when there are none."""
@@ -242,7 +243,7 @@ class SharedDispatch(Dispatch):
         """The cursor was moved on past ``position``."""
         self._core.acknowledge_up_to(position)
         if self.due is not None:
-            self.due.acknowledged_through(self.subscription.acknowledged_by_all())
+            self.due.acknowledged_through(self._shared.acknowledged_by_all())
         self.wake_later()
 
     def limit_unacked(self, limits: UnackedLimits) -> None:
@@ -400,7 +401,7 @@ class SharedDispatch(Dispatch):
 
     def _make_core(self, consumer: Consumer) -> SharedDispatcher[Consumer]:
         config = self._config
-        tracker = self.subscription.redeliveries.tracker()
+        tracker = self._shared.redeliveries.tracker()
         limits = self._limits()
         budget = self.subscription.services.unacked_budget
         if consumer.type != Key_Shared:

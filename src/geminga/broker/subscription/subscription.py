@@ -254,9 +254,6 @@ class Subscription:
             with dispatch.contained:
                 dispatch.wake()
 
-    #: The topic's tail listener calls this after entries became readable.
-    on_entries_available = wake
-
     def now_ms(self) -> int:
         """Wall-clock time of the broker."""
         return self.services.runtime.clock.wall_ms()

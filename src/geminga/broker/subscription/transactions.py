@@ -59,8 +59,8 @@ class SubscriptionTransactions:
             return
         try:
             await self.acks.load()
-        except (LedgerFencedError, LedgerClosedError, MetadataError):
-            raise
+        except (LedgerFencedError, LedgerClosedError, MetadataError) as failure:
+            raise failure
         except StorageError as error:
             self._is_unread = True
             subscription = self._subscription

@@ -12,8 +12,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.bookkeeper import BookKeeper, LedgerHandle
+from geminga.broker.core.delayed import crash_points
 from geminga.broker.core.delayed.delivery import TopicDelays
-from geminga.broker.topic import delayed_crash_points as crash_points
 from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import BadVersionError, CorruptionError, GemingaError, NoSuchLedgerError, StorageError

@@ -37,7 +37,7 @@ FAILURE_REPEAT_S: Final = 10.0
 class Reading(Protocol):
     """A subscription."""
 
-    def on_entries_available(self) -> None:
+    def wake(self) -> None:
         """There is more to read."""
 
 
@@ -183,7 +183,7 @@ class LogPublishing(Publishing):
     def readable(self) -> None:
         """There are entries that could not be read before: the ledger says so."""
         for reader in self._readers.values():
-            reader.on_entries_available()
+            reader.wake()
 
     def fenced(self) -> None:
         """Another broker owns the topic now, or did: whoever loads it next reads what that one stored."""

@@ -19,53 +19,15 @@ from geminga.broker.subscription.non_persistent import (
 )
 from geminga.broker.subscription.subscribe import check_subscription_limit
 from geminga.broker.topic.base import Topic
-from geminga.broker.topic.message_size import runs_by_size
-from geminga.broker.topic.publish import PublishBatch, Publishing
+from geminga.broker.topic.direct_publishing import DirectPublishing
 from geminga.broker.topic.services import TopicServices
 from geminga.model.errors import ConflictError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Clock
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
-
-
-class DirectPublishing(Publishing):
-    """Hands entries to subscriptions and answers at once."""
-
-    __slots__ = ("_subscriptions", "entries_in", "entry_bytes_max")
-
-    def __init__(self, clock: Clock, subscriptions: Mapping[str, NonPersistentSubscription]) -> None:
-        super().__init__(clock)
-        self._subscriptions = subscriptions
-        #: Entries published since the topic was loaded.
-        self.entries_in = 0
-        #: Bytes of the largest entry that the policies let in; 0: whatever the broker takes.
-        self.entry_bytes_max = 0
-
-    def publish(self, batch: PublishBatch) -> None:
-        """As :meth:`Publishing.publish`."""
-        for run in runs_by_size(batch, self.entry_bytes_max):
-            if run.refusal is None:
-                self._hand_over(run)
-            else:
-                run.producer.refuse(run, run.refusal)
-
-    def _hand_over(self, batch: PublishBatch) -> None:
-        entries, producer = batch.entries, batch.producer
-        size_bytes = sum(map(len, entries))
-        self.entries_in += len(entries)
-        self.messages_in += batch.messages
-        self.bytes_in += size_bytes
-        self.last_published_s = self._clock.monotonic()
-        producer.messages_in += batch.messages
-        producer.bytes_in += size_bytes
-        for subscription in list(self._subscriptions.values()):
-            subscription.dispatch(entries)
-        producer.begin(batch, 0)
-        batch.same_id(NO_POSITION.ledger_id, NO_POSITION.entry_id)
 
 
 class NonPersistentTopic(Topic):

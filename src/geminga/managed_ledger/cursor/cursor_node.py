@@ -129,9 +129,9 @@ class CursorNode(MetadataNode):
         except LedgerFencedError as error:
             self.failed_saves += 1
             self._fenced(error)
-            raise
-        except StorageError:
+            raise error
+        except StorageError as failure:
             self.failed_saves += 1
-            raise
+            raise failure
         self.saves += 1
         self.noted_active_ms = record.last_active_ms

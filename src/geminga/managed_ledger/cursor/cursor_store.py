@@ -367,17 +367,17 @@ class CursorStore:
         plan = self._take_plan(segments.refs if segments is not None else NO_REFS, is_new_ledger=True)
         try:
             refs = await ledger.write_whole(handle, plan, segments)
-        except StorageError:
+        except StorageError as failure:
             # Tried again every second: what is left behind would add up.
             await self._delete_ledger(handle.ledger_id)
-            raise
+            raise failure
         crash_point(points.CURSOR_LEDGER_WRITTEN)
         try:
             await self._node.write_ledger(handle.ledger_id)
-        except StorageError:
+        except StorageError as failure:
             if not self._node.is_in_doubt:
                 await self._delete_ledger(handle.ledger_id)
-            raise
+            raise failure
         crash_point(points.CURSOR_LEDGER_NAMED)
         old, self._node.ledger_id = self._node.ledger_id, handle.ledger_id
         ledger.handle = handle
@@ -428,9 +428,9 @@ class CursorStore:
         else:
             try:
                 await self._open_ledger()
-            except StorageError:
+            except StorageError as failure:
                 self._write_failed()
-                raise
+                raise failure
 
     async def _write_state_to_node(self) -> bool:
         """Store the whole state in the node if it fits; False if it does not, or the store refuses."""
@@ -528,9 +528,9 @@ class CursorStore:
         await self._acquire()
         try:
             await self._node.remove()
-        except StorageError:
+        except StorageError as failure:
             self._completed([], None)
-            raise
+            raise failure
         self._is_deleted = True
         waiters, self._waiters = self._waiters or [], None
         self._is_dirty = False

@@ -356,9 +356,9 @@ class Appender:
             if self.state is not AppenderState.SWITCHING:
                 raise LedgerClosedError(f"{self._managed.name}: no ledger is wanted any more")
             return await self._detach()
-        except StorageError:
+        except StorageError as failure:
             await self._new.give_up(made)
-            raise
+            raise failure
 
     def _open(self, handle: OpenLedger, info: LedgerInfo) -> None:
         """The new ledger is in the list."""

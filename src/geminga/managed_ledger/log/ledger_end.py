@@ -46,7 +46,7 @@ class LedgerEnd:
                 await handle.close()
             except LedgerFencedError as error:
                 self._log.on_fenced(error)
-                raise
+                raise error
             except StorageError as error:
                 _log.warning("%s: recovering ledger %d: %s", self._log.name, info.ledger_id, error)
                 # Should it be cut short: a ledger that we left in recovery is not one that another owner has.

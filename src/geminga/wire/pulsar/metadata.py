@@ -104,7 +104,7 @@ def metadata_bytes(entry: bytes) -> bytes:
 
 def text_of(field: str | bytes) -> str:
     """A text field of metadata: what is no UTF-8 the generated class gives as the bytes that a client sent."""
-    return field if isinstance(field, str) else field.decode(errors="replace")
+    return field if isinstance(field, str) else field.decode("utf-8", "replace")
 
 
 def texts_of(pairs: Iterable[pb.KeyValue]) -> dict[str, str]:
