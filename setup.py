@@ -1,7 +1,6 @@
 """Builds Geminga as it is, or with ``GEMINGA_COMPILE=1`` the modules of ``[tool.geminga] compiled`` as C, by mypyc.
 
-Not by default: it takes minutes, a compiler and mypy, and a machine without them runs the same code uncompiled.
-``make wheels`` builds the compiled ones.
+The second is for ``make compiled``, and for nobody else yet: CONTRIBUTING.md says what is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ GROUP = "geminga"
 
 
 def extensions() -> list[Any]:
-    """One extension for each module that is compiled, and the library that they share. Raises SystemExit without mypy."""
+    """One for each module that is compiled, and the library that they share. Raises SystemExit without mypy."""
     try:
         from mypyc.build import mypycify
     except ImportError as error:
