@@ -1,7 +1,7 @@
 """helm and kubeconform of pinned versions, and the schemas of Kubernetes' API, in build/chart; made once.
 
 Needs Go, and the registries of Go modules and Python packages, for the first time alone: no schema is fetched while
-charts are validated. The schemas are those of PyPI's ``kubernetes-validate``, and the Prometheus operator's of PodMonitor.
+charts are validated. Kubernetes' schemas are in PyPI's ``kubernetes-validate``, PodMonitor's with its operator.
 """
 
 from __future__ import annotations
