@@ -48,7 +48,7 @@ FUZZ_SECONDS ?= 60
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack
+.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs api-docs lock clean fuzz attack
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -197,7 +197,6 @@ blocking: $(STAMP) ## generate the blocking client again
 rest-docs: $(STAMP) ## generate the tables of docs/rest.md again
 	@$(BIN)/python tools/generate_rest_docs.py
 
-.PHONY: api-docs
 api-docs: $(STAMP) ## generate docs/api from the docstrings again
 	@$(BIN)/python tools/generate_api_docs.py
 
