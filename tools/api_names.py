@@ -42,6 +42,8 @@ OPTIONS = {
 OWN_PARTS = re.compile(r"^ *# ---- for (?:the client's own parts|its topics)", re.MULTILINE)
 #: A class that says so is not made by users: how it is made is no part of what is public.
 _MADE_BY = re.compile(r"[Mm]ade by :|[Gg]iven by :|what :\w+:`[^`]+` gives|comes from :|are received")
+#: Those that ``connect`` of their module makes, and that do not say so.
+_MADE_BY_CONNECT = frozenset({"AdminClient"})
 _ATTRIBUTE = re.compile(r"^ *#: ?(.*)$")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -236,7 +238,7 @@ def _members(source: Source, node: ast.ClassDef, seen: frozenset[str] = frozense
     for statement in node.body:
         if statement.lineno < end:
             own |= {m.name: m for m in _member(source, node, statement) if m.name not in seen}
-    if _MADE_BY.search(_doc(node)):
+    if _MADE_BY.search(_doc(node)) or node.name in _MADE_BY_CONNECT:
         own.pop("__init__", None)
         seen |= {"__init__"}
     yield from own.values()
