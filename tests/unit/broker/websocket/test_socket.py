@@ -123,7 +123,8 @@ def test_who_has_enough_gets_what_few_bytes_brought_and_the_rest_later(monkeypat
         await line.settle()
         line.heard.then = lambda _: line.socket.hold()
         for number in range(100):
-            line.peer.say(json.dumps({"number": number, "rest": "x" * 90_000}))
+            line.peer.protocol.send_text(json.dumps({"number": number, "rest": "x" * 90_000}).encode())
+        line.peer.transport.write(b"".join(line.peer.protocol.data_to_send()))
         await line.settle()
         held = len(line.heard.texts)
         # Each took some 130 bytes on the wire: all of them came with one read.
