@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import os
+import select
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import geminga.admin.blocking
 import geminga.client as gc
 from geminga.admin import AdminError
 from geminga.client import blocking
+from support.house.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -30,6 +32,17 @@ def sleeps(entry):
     time.sleep(3600)
 
 def loops(entry):
+    while True:
+        pass
+"""
+
+#: Says which process it is in, and never answers.
+TELLS = """
+import os
+
+def tells(entry):
+    with open({told!r}, "w") as file:
+        file.write(str(os.getpid()) + "\\n")
     while True:
         pass
 """
@@ -62,13 +75,14 @@ def client(broker):
 
 
 def held(admin, topic):
-    """What a subscription of ``topic`` says while its filters fail."""
-    for _ in range(200):
-        told = admin.topics.stats(topic)["subscriptions"]["s"].get("filterFailure")
-        if told is not None:
-            return told
-        time.sleep(0.05)
-    raise AssertionError("it is not held")
+    """What a subscription of ``topic`` says while its filters fail; only its statistics tell."""
+    found = []
+    until(lambda: found.append(_failure(admin, topic)) or found[-1], "a subscription that is held")
+    return found[-1]
+
+
+def _failure(admin, topic):
+    return admin.topics.stats(topic)["subscriptions"]["s"].get("filterFailure")
 
 
 def test_a_filter_of_a_topic_judges_what_its_subscriptions_get(admin, client):
@@ -93,10 +107,7 @@ def test_what_was_compacted_is_judged_too(admin, client):
             region = "eu" if number % 4 else "us"
             producer.send(str(number).encode(), partition_key=f"k{number % 6}", properties={"region": region})
     admin.compaction.start(topic)
-    for _ in range(200):
-        if admin.compaction.status(topic)["status"] == "SUCCESS":
-            break
-        time.sleep(0.05)
+    until(lambda: admin.compaction.status(topic)["status"] == "SUCCESS", "a compaction that ended")
     admin.topic_policies.entry_filters.set(topic, {"entryFilterNames": "mine:europe"})
     with client.create_producer(topic) as producer:
         producer.send(b"12", partition_key="k0", properties={"region": "us"})
@@ -137,22 +148,26 @@ def test_a_filter_that_is_not_there_is_refused(admin, name):
 
 
 def test_no_process_of_filters_is_left_behind(tmp_path):
-    (tmp_path / "mine.py").write_text(FILTERS)
-    settings = {"entryFiltersDirectory": str(tmp_path), "entryFilterNames": "mine:loops"}
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    (tmp_path / "mine.py").write_text(TELLS.format(told=str(told)))
+    settings = {"entryFiltersDirectory": str(tmp_path), "entryFilterNames": "mine:tells"}
     before = _children()
-    with (
-        geminga.Standalone(config=settings) as running,
-        blocking.connect(running.service_url) as client,
-        client.subscribe("t", "s"),
-        client.create_producer("t") as producer,
-    ):
-        producer.send(b"x")
-        for _ in range(200):
-            if pids := _children() - before:
-                break
-            time.sleep(0.05)
-    assert pids
-    assert not pids & _children()
+    reading = os.open(told, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with (
+            geminga.Standalone(config=settings) as running,
+            blocking.connect(running.service_url) as client,
+            client.subscribe("t", "s"),
+            client.create_producer("t") as producer,
+        ):
+            producer.send(b"x")
+            assert select.select([reading], [], [], 30)[0], "no filter began"
+            first = int(os.read(reading, 64).split()[0])
+        assert not Path(f"/proc/{first}").exists()
+        assert not _children() - before
+    finally:
+        os.close(reading)
 
 
 def _children():

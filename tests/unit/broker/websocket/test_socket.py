@@ -65,6 +65,11 @@ def test_a_message_in_pieces_is_one() -> None:
         await line.settle()
         assert line.heard.texts == ["é"]
         assert [bytes(one.data) for one in line.peer.frames if one.opcode is Opcode.PONG] == [b"between"]
+        protocol.send_text(b"an", fin=False)
+        protocol.send_continuation(b"other", fin=True)
+        line.peer.flush()
+        await line.settle()
+        assert line.heard.texts == ["é", "another"]
 
     run(story)
 
@@ -109,13 +114,17 @@ def test_what_a_few_bytes_inflate_to_is_bounded() -> None:
     run(story)
 
 
-def test_who_has_enough_gets_what_few_bytes_brought_and_the_rest_later() -> None:
+def test_who_has_enough_gets_what_few_bytes_brought_and_the_rest_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    # On a slow machine the end of a turn would hold back what the hold has to.
+    monkeypatch.setattr("geminga.broker.websocket.socket.TURN_S_MAX", 3600.0)
+
     async def story() -> None:
         line = Line(compresses=True)
         await line.settle()
         line.heard.then = lambda _: line.socket.hold()
         for number in range(100):
-            line.peer.say(json.dumps({"number": number, "rest": "x" * 90_000}))
+            line.peer.protocol.send_text(json.dumps({"number": number, "rest": "x" * 90_000}).encode())
+        line.peer.transport.write(b"".join(line.peer.protocol.data_to_send()))
         await line.settle()
         held = len(line.heard.texts)
         # Each took some 130 bytes on the wire: all of them came with one read.
@@ -246,6 +255,28 @@ def test_half_messages_share_room_and_wait_for_it() -> None:
         second.peer.flush()
         await second.settle()
         assert len(second.heard.texts[0]) == 90_000
+        first.room.halves.close()
+
+    run(story)
+
+
+def test_a_message_that_ends_with_the_next_ones_begin_gives_its_room_back() -> None:
+    async def story() -> None:
+        first = Line(room_bytes=100_000)
+        second = Line()
+        second.socket._room = first.socket._room  # both of one broker
+        await first.settle()
+        for line in (first, second):
+            line.peer.protocol.send_text(b"x" * 90_000, fin=False)
+            line.peer.flush()
+            await line.settle()
+        assert not second.socket.is_heard
+        first.peer.protocol.send_continuation(b"end", fin=True)
+        first.peer.protocol.send_text(b"next", fin=False)
+        first.peer.transport.write(b"".join(first.peer.protocol.data_to_send()))
+        await first.settle()
+        assert [len(text) for text in first.heard.texts] == [90_003]
+        assert second.socket.is_heard
         first.room.halves.close()
 
     run(story)
