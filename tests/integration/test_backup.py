@@ -294,7 +294,7 @@ def _values(client: blocking.Client, topic: str, **options: bool) -> list[int]:
         (lambda copy: _flip(_one(copy, "*metadata.sqlite")), "(metadata.sqlite) is damaged: CRC32C"),
         (lambda copy: _cut(_one(copy, "*checkpoint")), "(bookie/ledgers/checkpoint) has"),
         (lambda copy: _flip(copy / "geminga-backup.json"), "geminga-backup.json is damaged"),
-        (lambda copy: _newer(copy / "geminga-backup.json"), "has backup format 2; this program reads formats up to 1"),
+        (lambda copy: _newer(copy / "geminga-backup.json"), "has backup format 3; this program reads formats up to 2"),
         (lambda copy: (copy / "geminga-backup.json").unlink(), "holds no backup: geminga-backup.json is not there"),
     ],
     ids=["missing", "damaged", "cut", "manifest", "newer", "none"],
@@ -370,4 +370,4 @@ def _cut(path: Path) -> None:
 
 
 def _newer(path: Path) -> None:
-    path.write_bytes(json.dumps({**json.loads(path.read_bytes()), "format": 2}).encode())
+    path.write_bytes(json.dumps({**json.loads(path.read_bytes()), "format": 3}).encode())

@@ -51,6 +51,10 @@ def test_backup_of_a_cluster_is_not_read_by_programs_that_know_none() -> None:
         (b'{"format": true}', "m is damaged: it names no format number"),
         (b'{"format": 3}', "m has backup format 3; this program reads formats up to 2"),
         (b'{"format": 1}', "m is damaged: its checksum is another one"),
+        (
+            encode_manifest(MANIFEST).replace(b'"format":1', b'"format":2'),
+            "m is damaged: format 2, expected 1 of such a backup",
+        ),
         (encode_manifest(MANIFEST).replace(b'"serial":3', b'"serial":4'), "its checksum is another one"),
         (spoilt(files=[["../../etc/passwd", "a", 1, "00000000"]]), "'..' is no name of a file"),
         (spoilt(files=[["a", "../b", 1, "00000000"]]), "'../b' is no name of a file"),

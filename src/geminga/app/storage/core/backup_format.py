@@ -82,8 +82,7 @@ def encode_manifest(manifest: BackupManifest) -> bytes:
         "serial": manifest.serial,
     }
     checksum = f"{crc32c(_text_of(document)):08x}"
-    number = CLUSTER_FORMAT if manifest.is_of_cluster else BACKUP_FORMAT
-    return _text_of({"backup": document, "crc32c": checksum, "format": number}) + b"\n"
+    return _text_of({"backup": document, "crc32c": checksum, "format": _format_of(manifest)}) + b"\n"
 
 
 def decode_manifest(data: bytes, path: str) -> BackupManifest:
@@ -104,9 +103,18 @@ def decode_manifest(data: bytes, path: str) -> BackupManifest:
     if not isinstance(document, dict) or whole.get("crc32c") != f"{crc32c(_text_of(document)):08x}":
         raise DataDirectoryError(f"{path} is damaged: its checksum is another one")
     try:
-        return _manifest_of(document)
+        manifest = _manifest_of(document)
     except (KeyError, TypeError, ValueError) as error:
         raise DataDirectoryError(f"{path} is damaged: {error}") from error
+    if number != _format_of(manifest):
+        raise DataDirectoryError(
+            f"{path} is damaged: format {number}, expected {_format_of(manifest)} of such a backup"
+        )
+    return manifest
+
+
+def _format_of(manifest: BackupManifest) -> int:
+    return CLUSTER_FORMAT if manifest.is_of_cluster else BACKUP_FORMAT
 
 
 def _manifest_of(document: dict[str, Any]) -> BackupManifest:
