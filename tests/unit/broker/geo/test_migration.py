@@ -11,7 +11,7 @@ import pytest
 from geminga.broker.geo.green import prepare
 from geminga.broker.geo.migration import MOVED_PROPERTY, Stage, TopicMigration
 from geminga.broker.geo.moves import MovedTo
-from geminga.broker.peers.http_client import PeerAnswer
+from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
 from geminga.broker.peers.links import PLAIN
 from geminga.broker.resources.clusters import policies_path
 from geminga.model.errors import UnavailableError
@@ -209,7 +209,7 @@ def test_a_namespace_moves_by_itself_and_topics_of_the_broker_stay() -> None:
     run_with_broker(scenario)
 
 
-class Asked:
+class Asked(PeerHttp):
     """The administration of the other cluster, by what it answers."""
 
     links = PLAIN
@@ -230,7 +230,7 @@ def test_tenant_namespace_topic_and_subscriptions_are_made_there() -> None:
         topic = await topic_of(world)
         await topic.create_subscription("my sub", EARLIEST)
         asked = Asked({("GET", "namespaces/public/default"): (404, None), ("GET", "clusters"): (200, ["g"])})
-        await prepare(asked, world.resources, topic, PLACE)  # type: ignore[arg-type]
+        await prepare(asked, world.resources, topic, PLACE)
         assert [(method, path) for method, path, _ in asked.asked] == [
             ("GET", "namespaces/public/default"),
             ("GET", "clusters"),
@@ -255,7 +255,7 @@ def test_another_number_of_partitions_ends_the_try_with_both_counts() -> None:
             {("PUT", at): (409, None), ("GET", f"{at}?checkAllowAutoCreation=false"): (200, {"partitions": 2})}
         )
         with pytest.raises(UnavailableError, match=r"3 partitions here and not there.*2"):
-            await prepare(asked, world.resources, topic, PLACE)  # type: ignore[arg-type]
+            await prepare(asked, world.resources, topic, PLACE)
 
     run_with_broker(scenario)
 
@@ -265,9 +265,9 @@ def test_what_is_refused_there_is_told_with_the_reason() -> None:
         topic = await topic_of(world)
         refused = Asked({("PUT", "persistent/public/default/topic"): (403, {"reason": "not you"})})
         with pytest.raises(UnavailableError, match=r"does not make .*topic: not you"):
-            await prepare(refused, world.resources, topic, PLACE)  # type: ignore[arg-type]
+            await prepare(refused, world.resources, topic, PLACE)
         with pytest.raises(UnavailableError, match="no serviceUrl"):
-            await prepare(refused, world.resources, topic, MovedTo("", "", "pulsar://green:6650", ""))  # type: ignore[arg-type]
+            await prepare(refused, world.resources, topic, MovedTo("", "", "pulsar://green:6650", ""))
 
     run_with_broker(scenario)
 
