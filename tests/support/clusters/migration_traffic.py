@@ -17,7 +17,9 @@ from support.worlds.client_world import CLIENT
 
 #: There from the beginning, and made at some time.
 EARLY, LATE = "early", "late"
-KINDS: Final = ("alone", "batched")
+KINDS: Final = ("alone", "batched", "in parts")
+#: What is left of a message whose sender was cut off in its midst is acknowledged then.
+INCOMPLETE_MS: Final = 4000
 #: Every other pause of a subscription its consumer goes and comes again.
 LEAVES_CHANCE: Final = 0.3
 
@@ -62,7 +64,14 @@ class MovingTraffic(MeshTraffic):
 
     async def _subscribe(self, client: gc.Client, name: TopicName, subscription: str) -> gc.Consumer[bytes]:
         position = gc.InitialPosition.Earliest if subscription == EARLY else gc.InitialPosition.Latest
-        return await self._insist(lambda: client.subscribe(str(name), subscription, initial_position=position))
+        return await self._insist(
+            lambda: client.subscribe(
+                str(name),
+                subscription,
+                initial_position=position,
+                expire_time_of_incomplete_chunked_message_ms=INCOMPLETE_MS,
+            )
+        )
 
     async def _follow(
         self, client: gc.Client, name: TopicName, subscription: str, consumer: gc.Consumer[bytes]
