@@ -142,7 +142,7 @@ search: $(STAMP) ## the property tests with new random examples (SEED=number)
 	@echo "SEED=$(SEED)"
 	@PROPERTY_SEED=$(SEED) PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q tests/property --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
 
-sim: $(STAMP) ## a simulation seed by seed, with a log (SCENARIO=transactions|storage|storage-beyond|misfortune|takeover|bundles|brokers|cluster|cluster-deletions|cluster-transactions|cluster-operations|leaks|mesh FROM=0 COUNT=100 JOBS=1 SIM_ARGS=--go-on)
+sim: $(STAMP) ## a simulation seed by seed, with a log (SCENARIO=transactions|storage|storage-beyond|misfortune|takeover|bundles|brokers|cluster|cluster-deletions|cluster-transactions|cluster-operations|leaks|mesh|migration FROM=0 COUNT=100 JOBS=1 SIM_ARGS=--go-on)
 	@PYTHONPATH=tests:. $(BIN)/python -m tools.seeds --scenario $(SCENARIO) --from $(FROM) --count $(COUNT) --jobs $(JOBS) $(SIM_ARGS)
 
 mutants: $(STAMP) ## one-line changes of the product that its short tests must catch (SEED=number, or random, for another draw)

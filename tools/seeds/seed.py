@@ -30,6 +30,7 @@ SCENARIOS: Final = {
     "leaks": ("support.stories.leaks_story", "leaks"),
     "cluster-transactions": ("support.clusters.cluster_transactions", "cluster_transactions"),
     "mesh": ("support.clusters.mesh_story", "mesh"),
+    "migration": ("support.clusters.migration_story", "migration"),
     "cluster-operations": ("support.clusters.cluster_operations", "cluster_operations"),
 }
 #: As lines of the log name transactions, which were there before the others.

@@ -220,10 +220,11 @@ class MeshCluster:
 class Mesh:
     """All of them, and the links between."""
 
-    def __init__(self, world: SimWorld) -> None:
+    def __init__(self, world: SimWorld, names: Sequence[str] = ()) -> None:
+        """``names``: of the clusters; none: two to four."""
         self.world = world
         rng = world.rng("mesh")
-        self.names = CLUSTERS[: rng.choice([2, 2, 2, 3, 3, 4])]
+        self.names = names or CLUSTERS[: rng.choice([2, 2, 2, 3, 3, 4])]
         #: Logs are whole; else what everybody acknowledged is trimmed.
         self.keeps = rng.random() < 0.6
         self.starts_at = rng.choice(["latest", "latest", "latest", "earliest"])

@@ -12,6 +12,7 @@ from geminga.client.producer_rules.key_batcher import KeyBatcher
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.client.producer_rules.router import RoundRobin, partition_of_key
+from geminga.client.producer_rules.send_queue import SendQueue
 from geminga.client.rules.backoff import Backoff
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_batch
@@ -159,6 +160,27 @@ def test_chunks_join_to_the_payload(size: int, limit: int) -> None:
             ("me-3", len(sent), size)
         }
         assert all(send.is_chunk for send, _, _ in sent)
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_what_is_left_of_a_message_in_parts_is_taken_out_together(is_connected: bool) -> None:
+    maker, queue = new_maker(is_chunking=True, chunk_bytes_max=200), SendQueue()
+    for sequence_id in (3, 4):
+        for one in maker.message(EncodedMessage(bytes(500)), sequence_id, None, 0.0, 1):
+            queue.add(one)
+    count = len(queue) // 2
+    assert queue.take_rest() == []
+    while queue.next_to_write() is not None:
+        pass
+    queue.receipt(3)
+    if not is_connected:
+        queue.connection_lost()
+    assert [one.chunk_index for one in queue.take_rest()] == list(range(1, count))
+    queue.check_invariants()
+    oldest = queue.oldest
+    assert oldest is not None
+    assert (oldest.sequence_id, oldest.chunk_index, len(queue), queue.messages) == (4, 0, count, 1)
+    assert queue.take_rest() == []
 
 
 def test_message_that_the_broker_would_refuse_is_too_big() -> None:

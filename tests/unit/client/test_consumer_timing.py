@@ -537,6 +537,21 @@ def test_incomplete_chunks_give_way_and_are_asked_for_again_or_acknowledged() ->
         run_against(script, scenario)
 
 
+def test_parts_of_a_message_that_never_comes_whole_are_acknowledged_in_time() -> None:
+    part = {"num_chunks_from_msg": 3, "total_chunk_msg_size": 6}
+    script = ConsumerScript([entry_bytes([b"xx"], uuid="a", chunk_id=number, **part) for number in (0, 1)])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", expire_time_of_incomplete_chunked_message_ms=2000)
+        await wait_ms(1500)
+        assert script.acked() == []
+        await wait_ms(1500)
+        assert script.acked() == [0, 1]
+        await consumer.close()
+
+    run_against(script, scenario)
+
+
 # ---- statistics
 
 

@@ -183,7 +183,7 @@ class Broker:
                 lambda name: self.partitions.finish_deletion_soon(name),
             ),
             levels=lambda policies: self.policies.levels(policies),
-            policy_changes=lambda: self.namespaces.changes + self.policies.topics.changes,
+            policy_changes=lambda: policy_changes(self),
             failures=self.failures,
             clock=self.runtime.clock,
             is_closing=lambda: self.is_closing,
@@ -592,3 +592,9 @@ def _authorization(broker: Broker, access: Access) -> Authorization:
     from geminga.broker.composition.authorization import Authorization
 
     return Authorization(broker, access)
+
+
+def policy_changes(broker: Broker) -> int:
+    """Counts what was heard of changes that topics follow."""
+    moves = broker.topic_services.moves
+    return broker.namespaces.changes + broker.policies.topics.changes + (0 if moves is None else moves.changes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from geminga.broker.core.coercion import Json
-from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
+from geminga.broker.peers.http_client import PeerAnswer, PeerHttp, addresses_of
 from geminga.broker.peers.topics import topic_path
 from geminga.model.errors import UnavailableError
 
@@ -23,19 +23,21 @@ if TYPE_CHECKING:
 
 async def prepare(http: PeerHttp, resources: Resources, topic: PartTopic, place: OtherPlace) -> None:
     """See the module. Raises UnavailableError that says what could not be made; a later call goes on."""
-    web = (place.service_url_tls if http.links.uses_tls else place.service_url).rstrip("/")
-    if not web:
+    addresses = addresses_of(place.service_url_tls if http.links.uses_tls else place.service_url)
+    if not addresses:
         kind = "serviceUrlTls" if http.links.uses_tls else "serviceUrl"
         raise UnavailableError(f"the other cluster has no {kind}, over which its subscriptions are made")
     name = topic.name
 
     async def ask(method: str, path: str, body: Json = None) -> PeerAnswer:
-        return await http.request(method, f"{web}{path}", b"" if body is None else json.dumps(body).encode())
+        return await http.first_answer(addresses, method, path, b"" if body is None else json.dumps(body).encode())
 
-    async def make(what: str, path: str, body: Json = None) -> None:
-        answer = await ask("PUT", path, body)
+    async def make(what: str, path: str, body: Json = None, method: str = "PUT") -> bool:
+        """Whether it was made now."""
+        answer = await ask(method, path, body)
         if not answer.is_good and answer.status != HTTPStatus.CONFLICT:
             raise UnavailableError(f"the other cluster does not make {what}: {answer.reason}")
+        return answer.is_good
 
     if (await ask("GET", f"/admin/v2/namespaces/{name.namespace}")).status == HTTPStatus.NOT_FOUND:
         clusters = await ask("GET", "/admin/v2/clusters")
@@ -50,11 +52,14 @@ async def prepare(http: PeerHttp, resources: Resources, topic: PartTopic, place:
     count = 0 if found is None else found.partitions
     whole = name.partitioned_topic if count else name
     if count:
-        await make(f"{whole}", f"{topic_path(whole)}/partitions", count)
+        is_made = await make(f"{whole}", f"{topic_path(whole)}/partitions", count)
         answer = await ask("GET", f"{topic_path(whole)}/partitions?checkAllowAutoCreation=false")
         there = answer.json() if answer.is_good else None
         if not isinstance(there, dict) or there.get("partitions") != count:
             raise UnavailableError(f"{whole} has {count} partitions here and not there: {answer.reason} {there}")
+        if not is_made:
+            # Whoever made it may have died before its partitions were.
+            await make(f"partitions of {whole}", f"{topic_path(whole)}/createMissedPartitions", method="POST")
     else:
         await make(f"{whole}", topic_path(whole))
     for subscription in [one.name for one in topic.subscriptions.values() if one.is_durable]:

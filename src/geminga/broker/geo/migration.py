@@ -15,16 +15,18 @@ that comes later is made there alone. That a topic moved is a property of its lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from geminga.broker.geo.part import GeoReplication
+from geminga.broker.publishing.stamps import message_count
 from geminga.broker.topic.parts import AdmitsSubscriptions, OtherPlace, PartTopic, Stats
 from geminga.broker.topic.publish import BatchProducer, PublishBatch
 from geminga.model.errors import GemingaError, TopicMovedError, UnavailableError
 from geminga.runtime import get_logger, spawn, wait_ms
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 CHECK_MS: Final = 1000
 #: Between two looks at producers that are being sent away.
 LEAVING_MS: Final = 20
+#: So long the rest of messages in parts is waited for: who hangs in the midst of one holds up nobody else.
+PARTS_MS_MAX: Final = 5000
 #: Property of a managed ledger: nothing is published here any more (Pulsar's name).
 MOVED_PROPERTY: Final = "migrated"
 #: Between two tries to make what has to be there: doubled from the first to the last.
@@ -54,7 +58,7 @@ class Stage(Enum):
 class TopicMigration(AdmitsSubscriptions):
     """See the module."""
 
-    __slots__ = ("_leaving", "_place", "_task", "_topic", "reason", "stage")
+    __slots__ = ("_leaving", "_midst", "_place", "_task", "_topic", "reason", "stage")
 
     name: ClassVar[str] = "migration"
 
@@ -67,6 +71,8 @@ class TopicMigration(AdmitsSubscriptions):
         self._task: asyncio.Task[None] | None = None
         #: Producers of which something was dropped: they send it again when they are gone from here.
         self._leaving: set[BatchProducer] = set()
+        #: Producers in the midst of a message in parts, of which the first are stored here: so is the rest.
+        self._midst: set[BatchProducer] = set()
 
     @classmethod
     def is_wanted(cls, topic: PartTopic) -> bool:
@@ -79,11 +85,6 @@ class TopicMigration(AdmitsSubscriptions):
         stored = topic.ledger.stored
         if not is_wanted and MOVED_PROPERTY in stored.properties:
             await stored.set_properties({key: text for key, text in stored.properties.items() if key != MOVED_PROPERTY})
-
-    @property
-    def is_idle(self) -> bool:
-        """While it prepares nothing is asked of it."""
-        return self.stage is Stage.PREPARING
 
     def policies_changed(self) -> None:
         """Begin, or go on with another place."""
@@ -116,10 +117,32 @@ class TopicMigration(AdmitsSubscriptions):
     # ---- who publishes
 
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
-        """Nothing is: its producer is sent away behind the answers of what came before, and sends it again."""
-        self._leaving.add(batch.producer)
-        batch.producer.disconnect_soon()
-        return ()
+        """From the draining on nothing is but the rest of a message in parts that began here: its producer is sent away
+        behind the answers of what came before, and sends again what was not taken."""
+        producer = batch.producer
+        if self.stage is Stage.PREPARING:
+            self._follow_parts(batch)
+            return (batch,)
+        count = 0 if producer in self._leaving or not batch.chunks else _rest_count(batch.entries)
+        if count == batch.count:
+            self._follow_parts(batch)
+            return (batch,)
+        self._leaving.add(producer)
+        self._midst.discard(producer)
+        if not count:
+            producer.disconnect_soon()
+            return ()
+        # Behind the answer of what is taken now.
+        asyncio.get_running_loop().call_soon(producer.disconnect_soon)
+        taken = batch.cut(0, count, sum(map(message_count, batch.entries[:count])))
+        taken.chunks = count
+        return (taken,)
+
+    def _follow_parts(self, batch: PublishBatch) -> None:
+        if batch.chunks and _goes_on(batch.entries[-1]):
+            self._midst.add(batch.producer)
+        elif self._midst:
+            self._midst.discard(batch.producer)
 
     async def admit_producer(self, producer: Producer) -> None:
         """Raise TopicMovedError, or UnavailableError while what is here is still copied elsewhere."""
@@ -151,7 +174,7 @@ class TopicMigration(AdmitsSubscriptions):
                 while not all(producer.is_closed for producer in self._leaving):
                     await wait_ms(LEAVING_MS)  # what they send now would overtake what was dropped
                 self._leaving.clear()
-                self._set(Stage.PREPARING)
+                self.stage = Stage.PREPARING
                 await wait_ms(again_ms)
                 again_ms = min(2 * again_ms, AGAIN_MAX_MS)
         self.reason = ""
@@ -168,24 +191,27 @@ class TopicMigration(AdmitsSubscriptions):
     async def _move(self) -> None:
         """Until it moved. Raises GemingaError: then it goes on here."""
         await self._make()
-        self._set(Stage.DRAINING)
+        self.stage = Stage.DRAINING
+        self.reason = "the rest of a message in parts is waited for"
+        for _ in range(PARTS_MS_MAX // LEAVING_MS):
+            self._midst = {producer for producer in self._midst if not producer.is_closed}
+            if not self._midst:
+                break
+            await wait_ms(LEAVING_MS)
+        self.reason = ""
         while self._uncopied():
             self.reason = f"{self._uncopied()} entries are not copied to the clusters of its namespace yet"
             await wait_ms(CHECK_MS)
         # Subscriptions that came meanwhile; no other can come any more.
         await self._make()
         await self._topic.ledger.stored.add_properties({MOVED_PROPERTY: "true"})
-        self._set(Stage.MOVED)
+        self.stage = Stage.MOVED
 
     async def _make(self) -> None:
         place, clusters = self._place, self._topic.services.remote_clusters
         if place is None or clusters is None:
             raise UnavailableError("it is not known where to")
         await clusters.prepare(self._topic, place)
-
-    def _set(self, stage: Stage) -> None:
-        self.stage = stage
-        self._topic.parts.idleness_changed()
 
     def _uncopied(self) -> int:
         part = self._topic.parts.find(GeoReplication)
@@ -199,6 +225,21 @@ class TopicMigration(AdmitsSubscriptions):
             if not subscription.cursor.backlog_count
             for consumer in [*subscription.consumers]
         ]
+
+
+def _goes_on(entry: bytes) -> bool:
+    """Whether it is a part of a message, and not the last."""
+    metadata = peek_metadata(entry)
+    return metadata is not None and metadata.chunk_id < metadata.num_chunks_from_msg - 1
+
+
+def _rest_count(entries: Sequence[bytes]) -> int:
+    """How many of the first are parts of a message that began before them."""
+    for count, entry in enumerate(entries):
+        metadata = peek_metadata(entry)
+        if metadata is None or metadata.num_chunks_from_msg < 2 or not metadata.chunk_id:
+            return count
+    return len(entries)
 
 
 def _send(consumer: Consumer, place: OtherPlace) -> None:

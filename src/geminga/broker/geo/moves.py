@@ -52,6 +52,7 @@ class Moves:
         "_part",
         "_policies",
         "_watched",
+        "changes",
     )
 
     def __init__(
@@ -73,6 +74,8 @@ class Moves:
         #: As they were read last, and whether that is what is stored now.
         self._policies: Document = {}
         self._is_known = False
+        #: How often they changed since they were watched.
+        self.changes = 0
         self._watched = False
         self._lock = asyncio.Lock()
 
@@ -101,15 +104,14 @@ class Moves:
                 self._watched = True
                 self._metadata.watch_node(policies_path(self._cluster), self._on_change)
             while not self._is_known:
-                self._is_known = True  # unless it changes meanwhile
-                try:
-                    self._policies = await self._clusters.policies(self._cluster) or {}
-                except StorageError:
-                    self._is_known = False
-                    raise
+                # Not known until it is read: a topic that loads meanwhile waits, and does not go by what was.
+                changes = self.changes
+                self._policies = await self._clusters.policies(self._cluster) or {}
+                self._is_known = changes == self.changes
 
     def _on_change(self, _: Notification) -> None:
         self._is_known = False
+        self.changes += 1
         spawn(self._apply(), name="topics hear whether they move", part=self._part)
 
     async def _apply(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 from geminga.broker.core.coercion import Json
 from geminga.broker.geo.ports import AwayError
 from geminga.broker.peers.client_tables import EncodedSchema
-from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
+from geminga.broker.peers.http_client import PeerAnswer, PeerHttp, addresses_of
 from geminga.broker.peers.links import PeerLinks
 from geminga.broker.peers.topics import topic_path
 from geminga.client import (
@@ -39,7 +39,7 @@ from geminga.client import (
 )
 from geminga.client import LookupError as FailedLookup
 from geminga.client.producer_rules.encoded_batch import WholeEntry
-from geminga.model.errors import GemingaError, UnavailableError
+from geminga.model.errors import UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName
 from geminga.runtime import Runtime, get_logger, spawn, wait_ms
@@ -120,8 +120,7 @@ class RemoteCluster:
         if not url or not web:
             keys = "brokerServiceUrlTls and serviceUrlTls" if uses_tls else "brokerServiceUrl and serviceUrl"
             raise UnavailableError(f"cluster {name} has no {keys}, which is where it is reached")
-        scheme, _, hosts = web.partition("://")
-        self._web_urls = [f"{scheme}://{host.rstrip('/')}" for host in hosts.split(",") if host]
+        self._web_urls = addresses_of(web)
         try:
             arguments = _arguments(document, links)
             self._http = PeerHttp(runtime, PeerLinks(arguments, uses_tls=uses_tls))
@@ -185,7 +184,7 @@ class RemoteCluster:
             await wait_ms(PROBE_S * 1000)
             try:
                 async with asyncio.timeout(PROBE_S):
-                    await self._first_answer("GET", PROBE_PATH)
+                    await self._http.first_answer(self._web_urls, "GET", PROBE_PATH)
             except (UnavailableError, TimeoutError):
                 continue
             break
@@ -230,7 +229,7 @@ class RemoteCluster:
     async def _ask(self, method: str, path: str, body: bytes = b"") -> PeerAnswer:
         """The answer of the first of its addresses that answers. Raises AwayError."""
         try:
-            return await self._first_answer(method, path, body)
+            return await self._http.first_answer(self._web_urls, method, path, body)
         except UnavailableError as error:
             raise self._away(f"{error}") from error
 
@@ -239,16 +238,6 @@ class RemoteCluster:
         text = f"cluster {self.name}{what}: {answer.reason}"
         is_away = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != HTTPStatus.NOT_IMPLEMENTED
         return self._away(text) if is_away else UnavailableError(text)
-
-    async def _first_answer(self, method: str, path: str, body: bytes = b"") -> PeerAnswer:
-        failure: GemingaError | None = None
-        for url in self._web_urls:
-            try:
-                return await self._http.request(method, url + path, body)
-            except UnavailableError as error:
-                failure = error
-        assert failure is not None
-        raise failure
 
 
 class RemoteLink:

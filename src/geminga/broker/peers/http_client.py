@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
@@ -61,6 +62,12 @@ class PeerAnswer(NamedTuple):
         return reason if isinstance(reason, str) and reason else f"status {self.status}"
 
 
+def addresses_of(web_url: str) -> list[str]:
+    """``http://one:8080,two:8080`` names two web services of one cluster, as Pulsar's service URLs do."""
+    scheme, _, hosts = web_url.partition("://")
+    return [f"{scheme}://{host.strip('/ ')}" for host in hosts.split(",") if host.strip("/ ")]
+
+
 class PeerHttp:
     """See the module."""
 
@@ -84,6 +91,16 @@ class PeerHttp:
         except (OSError, h11.RemoteProtocolError) as error:
             raise UnavailableError(f"the broker at {_place(url)} does not answer: {error}") from error
 
+    async def first_answer(self, addresses: Sequence[str], method: str, path: str, body: bytes = b"") -> PeerAnswer:
+        """Of the first of a cluster's addresses (:func:`addresses_of`) that answers. Raises UnavailableError."""
+        failure = UnavailableError("there is no address to ask")
+        for address in addresses:
+            try:
+                return await self.request(method, address + path, body)
+            except UnavailableError as error:
+                failure = error
+        raise failure
+
     async def _follow(self, method: str, url: str, body: bytes) -> PeerAnswer:
         for _ in range(REDIRECTS_MAX + 1):
             status, location, found = await self._once(method, url, body)
@@ -93,7 +110,11 @@ class PeerHttp:
         raise UnavailableError(f"{method} {url}: more than {REDIRECTS_MAX} redirections; the brokers do not agree")
 
     async def _once(self, method: str, url: str, body: bytes) -> tuple[int, str, bytes]:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise UnavailableError(f"{url} is no address of a web service: {error}") from error
         links = self.links
         if parts.scheme != ("https" if links.uses_tls else "http") or not parts.hostname:
             how = "with" if links.uses_tls else "without"
@@ -104,7 +125,7 @@ class PeerHttp:
         transport, protocol = await self._runtime.network.connect(
             lambda: asyncio.StreamReaderProtocol(reader),
             parts.hostname,
-            parts.port or (443 if links.uses_tls else 80),
+            port or (443 if links.uses_tls else 80),
             tls=links.context() if links.uses_tls else None,
         )
         assert isinstance(protocol, asyncio.StreamReaderProtocol)

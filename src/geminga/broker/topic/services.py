@@ -62,6 +62,11 @@ class ShadowLinks(Protocol):
 class TopicMoves(Protocol):
     """Whether topics move to another cluster."""
 
+    @property
+    def changes(self) -> int:
+        """Counts what was heard of changes."""
+        ...
+
     def place_of(self, rules: TopicRules) -> OtherPlace | None:
         """Where a topic with these rules moves to; None: it stays."""
         ...

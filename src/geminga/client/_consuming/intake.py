@@ -7,6 +7,7 @@ left out go back at once.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -54,6 +55,7 @@ class Intake:
         "_damaged",
         "_delivery",
         "_entries",
+        "_expiry",
         "_gate",
         "_passed_over",
         "_redelivery",
@@ -102,6 +104,8 @@ class Intake:
                 on_messages=source.on_messages,
                 read_again=attachment.read_again,
             )
+        #: Ends messages in parts that do not come whole; None: none is under way.
+        self._expiry: asyncio.TimerHandle | None = None
         self._gate: SchemaGate | None = None
         if source.decoder is not None:
             self._gate = SchemaGate(cluster, topic, source.decoder, delivery.on_entries)
@@ -136,6 +140,8 @@ class Intake:
 
     def close(self) -> None:
         """Nothing comes any more."""
+        if self._expiry is not None:
+            self._expiry.cancel()
         if self._gate is not None:
             self._gate.close()
         if self.key_gate is not None:
@@ -257,6 +263,8 @@ class Intake:
     ) -> None:
         if whole:
             self._acks.chunked(key, whole)
+        elif self._expiry is None:
+            self._await_expiry()
         if not gave_way:
             return
         self._subscription.counters.chunked_discarded += 1
@@ -268,6 +276,24 @@ class Intake:
                 self._acks.sender.add(entry)
             else:
                 self._redelivery.negative_acks(entry, 0)
+
+    def _await_expiry(self) -> None:
+        due_ms = self._entries.chunks.next_expiry_ms
+        if due_ms is not None:
+            delay_s = max(0.0, due_ms - self._now_ms()) / 1000
+            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        """Parts whose message did not come whole in time are acknowledged, as by Java's client: they would hold the
+        subscription for ever."""
+        self._expiry = None
+        expired = self._entries.chunks.expire(self._now_ms())
+        if expired:
+            self._subscription.counters.chunked_discarded += 1
+            _log.warning("%s: parts of a message that never came whole are acknowledged", self._source.topic)
+        for entry in expired:
+            self._acks.sender.add(entry)
+        self._await_expiry()
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000

@@ -174,6 +174,14 @@ class SendBuffer:
         """What is to be sent again: who waits in vain for it is told why."""
         self._refusal = self._clock.monotonic(), str(error)
 
+    def moved(self) -> None:
+        """What is sent from here on goes to another cluster: there the rest of a message is nothing without the parts
+        that were stored before."""
+        for pending in self.queue.take_rest():
+            self._finish(
+                pending, -1, -1, NotConnected("the topic moved to another cluster in the midst of the message")
+            )
+
     def fail_all(self, error: PulsarException) -> None:
         """The end: everything fails, everybody who waits goes on."""
         self._through = None

@@ -139,6 +139,7 @@ class TopicProducer(Sending[T]):
         """The topic moves, or is unloaded."""
         if isinstance(assigned, ServiceUrl):
             self._link.moved(assigned)
+            self._buffer.moved()
             assigned = ""
         self._disconnected(assigned)
 

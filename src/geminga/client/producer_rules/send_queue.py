@@ -220,6 +220,16 @@ class SendQueue:
         self._release()
         return expired
 
+    def take_rest(self) -> list[PendingSend]:
+        """Take out what is left of a message whose first parts were stored already, unless it waits for a gate."""
+        rest: list[PendingSend] = []
+        part = self._in_flight or self._queued
+        while part and part[0].chunk_index:
+            rest.append(part.popleft())
+            self._removed(rest[-1])
+            part = self._in_flight or self._queued
+        return rest
+
     def take_all(self) -> list[PendingSend]:
         """The end: take out everything, oldest first."""
         everything = [*self._in_flight, *self._queued, *self._held]

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from geminga.broker.geo.green import prepare
-from geminga.broker.geo.migration import MOVED_PROPERTY, Stage, TopicMigration
+from geminga.broker.geo.migration import MOVED_PROPERTY, PARTS_MS_MAX, Stage, TopicMigration
 from geminga.broker.geo.moves import MovedTo
-from geminga.broker.peers.http_client import PeerAnswer
+from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
 from geminga.broker.peers.links import PLAIN
 from geminga.broker.resources.clusters import policies_path
 from geminga.model.errors import UnavailableError
@@ -19,7 +19,7 @@ from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 from support.worlds.holding_part import with_parts
 from support.worlds.policy_levels import set_namespace, topic_of
 
@@ -209,7 +209,7 @@ def test_a_namespace_moves_by_itself_and_topics_of_the_broker_stay() -> None:
     run_with_broker(scenario)
 
 
-class Asked:
+class Asked(PeerHttp):
     """The administration of the other cluster, by what it answers."""
 
     links = PLAIN
@@ -230,7 +230,7 @@ def test_tenant_namespace_topic_and_subscriptions_are_made_there() -> None:
         topic = await topic_of(world)
         await topic.create_subscription("my sub", EARLIEST)
         asked = Asked({("GET", "namespaces/public/default"): (404, None), ("GET", "clusters"): (200, ["g"])})
-        await prepare(asked, world.resources, topic, PLACE)  # type: ignore[arg-type]
+        await prepare(asked, world.resources, topic, PLACE)
         assert [(method, path) for method, path, _ in asked.asked] == [
             ("GET", "namespaces/public/default"),
             ("GET", "clusters"),
@@ -255,7 +255,7 @@ def test_another_number_of_partitions_ends_the_try_with_both_counts() -> None:
             {("PUT", at): (409, None), ("GET", f"{at}?checkAllowAutoCreation=false"): (200, {"partitions": 2})}
         )
         with pytest.raises(UnavailableError, match=r"3 partitions here and not there.*2"):
-            await prepare(asked, world.resources, topic, PLACE)  # type: ignore[arg-type]
+            await prepare(asked, world.resources, topic, PLACE)
 
     run_with_broker(scenario)
 
@@ -265,9 +265,9 @@ def test_what_is_refused_there_is_told_with_the_reason() -> None:
         topic = await topic_of(world)
         refused = Asked({("PUT", "persistent/public/default/topic"): (403, {"reason": "not you"})})
         with pytest.raises(UnavailableError, match=r"does not make .*topic: not you"):
-            await prepare(refused, world.resources, topic, PLACE)  # type: ignore[arg-type]
+            await prepare(refused, world.resources, topic, PLACE)
         with pytest.raises(UnavailableError, match="no serviceUrl"):
-            await prepare(refused, world.resources, topic, MovedTo("", "", "pulsar://green:6650", ""))  # type: ignore[arg-type]
+            await prepare(refused, world.resources, topic, MovedTo("", "", "pulsar://green:6650", ""))
 
     run_with_broker(scenario)
 
@@ -297,5 +297,48 @@ def test_what_is_sent_while_it_moves_is_sent_again_behind_the_answers_of_what_ca
         await wait_ms(100)
         assert part.stage is Stage.MOVED
         assert (await topic_of(world)).ledger.ledgers.entry_count == 0
+
+    run_with_broker(scenario)
+
+
+def part_of(number: int, *, count: int = 3) -> dict[str, object]:
+    metadata = {"uuid": "u", "chunk_id": number, "num_chunks_from_msg": count, "total_chunk_msg_size": 9}
+    return {"metadata": metadata, "is_chunk": True}
+
+
+def test_the_rest_of_a_message_in_parts_is_taken_where_it_began() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, green = await world.client(), ready(world, Green("it does not answer"))
+        await client.create_producer()
+        part = await moving(world)
+        client.send_message(0, **part_of(0))
+        await client.receipt()
+        green.refusal = ""
+        await wait_ms(1500)
+        assert (part.stage, part.reason) == (Stage.DRAINING, "the rest of a message in parts is waited for")
+        client.send_message(0, **part_of(1))
+        await client.receipt()
+        client.send_bytes(send_frame(0, **part_of(2)) + send_frame(1))
+        assert (await client.receipt()).sequence_id == 0
+        # What comes behind it is not taken: it is sent again there.
+        await client.expect(Type.CLOSE_PRODUCER)
+        await wait_ms(1500)
+        assert part.stage is Stage.MOVED
+        assert (await topic_of(world)).ledger.ledgers.entry_count == 3
+
+    run_with_broker(scenario)
+
+
+def test_who_hangs_in_the_midst_of_a_message_holds_up_nobody_for_long() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        ready(world, Green())
+        await client.create_producer()
+        client.send_message(0, **part_of(0))
+        await client.receipt()
+        part = await moving(world)
+        client.send_message(0, **part_of(1))
+        await wait_ms(PARTS_MS_MAX + 1000)
+        assert part.stage is Stage.MOVED
 
     run_with_broker(scenario)

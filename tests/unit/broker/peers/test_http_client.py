@@ -10,7 +10,7 @@ import pytest
 
 from geminga import sim
 from geminga.broker.peers import http_client
-from geminga.broker.peers.http_client import REDIRECTS_MAX, REQUEST_S_MAX, PeerHttp
+from geminga.broker.peers.http_client import REDIRECTS_MAX, REQUEST_S_MAX, PeerHttp, addresses_of
 from geminga.model.errors import UnavailableError
 from geminga.runtime import wait_ms
 from geminga.sim import SimNode, SimWorld
@@ -154,3 +154,28 @@ def test_answers_that_are_being_read_have_one_bound_together(monkeypatch) -> Non
         assert http._held_bytes == 0
 
     run(peer, main)
+
+
+def test_the_first_of_a_clusters_addresses_that_answers_is_asked() -> None:
+    peer = Peer([OK])
+
+    async def main(http: PeerHttp) -> None:
+        addresses = addresses_of("http://away:80,peer:80/, ")
+        assert addresses == ["http://away:80", "http://peer:80"]
+        assert (await http.first_answer(addresses, "GET", "/a")).url == "peer:80"
+        with pytest.raises(UnavailableError, match="away"):
+            await http.first_answer(addresses[:1], "GET", "/a")
+        with pytest.raises(UnavailableError, match="no address"):
+            await http.first_answer([], "GET", "/a")
+
+    run(peer, main)
+    assert len(peer.asked) == 1
+
+
+@pytest.mark.parametrize("url", ["http://peer:99999/a", "http://peer:80,other:80/a", "http://[peer/a"])
+def test_an_address_that_is_none_is_refused_in_a_sentence(url: str) -> None:
+    async def main(http: PeerHttp) -> None:
+        with pytest.raises(UnavailableError, match="is no address of a web service"):
+            await http.request("GET", url)
+
+    run(Peer([OK]), main)
