@@ -54,7 +54,7 @@ async def _now(view: View) -> dict[str, Any]:
             rates["out"] += float(found.get("brk_out_rate", 0))
         view.seen.add(_HERE, rates, now_ms=view.now_ms)
         lines = [view.seen.series(_HERE, "in", "published"), view.seen.series(_HERE, "out", "delivered")]
-        title = "Messages of this broker"
+        title = "Through this broker"
         values |= {
             "rates": rates,
             "plot": line_plot(lines, title=title, unit="messages/s", now_ms=view.now_ms, span_ms=SPAN_MS),

@@ -33,6 +33,8 @@ MESSAGES_MAX: Final = 2_000
 #: tens of megabytes where its producer wants that.
 TOGETHER: Final = 2
 READING_MAX: Final = 4
+#: What a broker answers about an entry that it can not hand out: damaged, or too large once it is decompressed.
+UNREADABLE: Final = (413, 500)
 #: Schemas that one page asks for.
 SCHEMAS_MAX: Final = 20
 
@@ -150,6 +152,11 @@ class _Page:
             stored = await self._admin.messages.get(self._request.topic, place.ledger_id, place.entry_id)
         except NotFoundError:
             return None
+        except AdminError as error:
+            if error.status not in UNREADABLE:
+                raise
+            # One that is damaged or too large hides no other.
+            return [ViewedMessage(str(place), b"", problem=error.reason)]
         self._bytes += len(stored.payload)
         found = messages_of(stored.payload, stored.headers)
         if self._request.newest_first:

@@ -178,6 +178,21 @@ def test_value_is_read_by_the_schema_it_was_written_with() -> None:
     run(story)
 
 
+def test_message_that_can_not_be_read_hides_no_other() -> None:
+    async def story(shelf: Shelf) -> None:
+        await shelf.publish(b"before")
+        await shelf.publish(b"damaged", compression=pb.ZLIB, uncompressed_size=10)
+        await shelf.publish(b"huge", compression=pb.ZLIB, uncompressed_size=1 << 30)
+        await shelf.publish(b"after")
+        after, huge, damaged, before = (await shelf.page()).messages
+        assert (after.value.text, before.value.text) == ("after", "before")
+        assert "can not be decompressed" in damaged.message.problem
+        assert "1073741824 bytes decompressed" in huge.message.problem
+        assert await shelf.all_pages(shown=1) == ["after", "", "", "before"]
+
+    run(story)
+
+
 def test_one_message_is_shown_whole() -> None:
     async def story(shelf: Shelf) -> None:
         await shelf.batch(b"1", b"2")
