@@ -163,7 +163,7 @@ class Console:
             async with asyncio.timeout(PAGE_S_MAX):
                 return await self._made(request, path, visitor, form)
         except TimeoutError:
-            return self._plain(504, f"This page was not made within {PAGE_S_MAX:.0f} seconds; try again in a moment.")
+            raise Refusal(f"This page was not made within {PAGE_S_MAX:.0f} seconds.", 504) from None
         finally:
             self._running -= 1
 
@@ -350,6 +350,8 @@ class Console:
         return sentence if self._visitors.is_own_notice(visitor, sentence, query.get("seal", "")) else ""
 
     def _error(self, request: Request, visitor: Visitor, status: int, sentence: str, path: str) -> Response:
+        if status == 504 and request.method == "POST":
+            sentence += " Whether it was done is not known: look before it is repeated."
         if status >= 500:
             self._warnings.warn(f"console: {request.method} {path[:200]}: {sentence}")
         values = {"status": status, "sentence": sentence}
