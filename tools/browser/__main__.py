@@ -29,7 +29,8 @@ PAINT_S = 0.3
 
 @contextmanager
 def standalone(directory: Path, name: str, *arguments: str, **settings: object) -> Iterator[StandaloneProcess]:
-    """A fresh one."""
+    """A fresh one, whose topics stay although nobody uses them."""
+    settings = {"brokerDeleteInactiveTopicsEnabled": "false", **settings}
     process = StandaloneProcess(directory / name, log=directory / f"{name}.log", arguments=arguments, settings=settings)
     with process:
         yield process

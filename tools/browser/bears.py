@@ -42,6 +42,9 @@ def a_crowd(process: StandaloneProcess, topics: int, loads: int) -> list[str]:
             f"{loads} loads of {len(paths)} pages, {topics} topics, {CONSUMERS} consumers: {dict(codes)}; "
             f"memory after a tenth, half, all of them: {shown}"
         )
+        left = len(json.loads(process.request("GET", f"/admin/v2/persistent/{NAMESPACE}")))
+        if left != topics:
+            found.append(f"{left} topics are left")
         if set(codes) != {200}:
             found.append(f"page loads: {dict(codes)}")
         if held[-1] - held[1] > GROWTH_MAX:

@@ -27,7 +27,7 @@ from geminga.runtime.ports import HeaderRule
 from geminga.wire.pulsar import commands
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from geminga.app.configuration.config import Config
     from geminga.app.servers.tls_ports import TlsPorts
@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 BROKER_SCHEMES: Final = ("pulsar", "pulsar+ssl")
 SCHEMES: Final = (*BROKER_SCHEMES, "http", "https")
+#: Where pages for people are: ``web.console.ROOT``, which is loaded with the first of them.
+CONSOLE: Final = "/console"
 
 
 class ListenerUrl(NamedTuple):
@@ -287,10 +289,23 @@ def with_console(
         return make
 
     def mount() -> ASGIApp:
-        # Not loaded by a broker that nobody asks over HTTP.
-        from geminga.app.servers.web.console import ConsoleMount
+        administration = make()
+        console: ASGIApp | None = None
 
-        return ConsoleMount(make(), broker, config, is_alone=is_alone)
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal console
+            if console is None:
+                path = scope["path"] if scope["type"] == "http" else ""
+                if path != CONSOLE and not path.startswith(f"{CONSOLE}/"):
+                    await administration(scope, receive, send)
+                    return
+                # Not loaded by a broker that nobody asks for a page.
+                from geminga.app.servers.web.console import ConsoleMount
+
+                console = ConsoleMount(administration, broker, config, is_alone=is_alone)
+            await console(scope, receive, send)
+
+        return application
 
     return mount
 

@@ -11,7 +11,8 @@ import pytest
 import geminga
 from geminga.app.servers.web.console import ROOT
 from geminga.model.errors import ConfigurationError
-from support.worlds.console import Visitor, problem_of
+from support.house.signing import SECRET, in_text, token_of
+from support.worlds.console import Visitor, forms_of, problem_of
 
 LOADED = """
 import sys, urllib.request, geminga
@@ -35,13 +36,18 @@ def test_it_can_be_off() -> None:
 
 
 def test_read_only_refuses_acts_on_the_server() -> None:
-    config = {"gemingaConsole": "read-only"}
+    config = {
+        "gemingaConsole": "read-only",
+        "authenticationEnabled": "true",
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": in_text(SECRET),
+    }
     with geminga.Standalone(config=config) as broker, Visitor(broker.web_service_url) as visitor:
-        assert "read-only" in visitor.look("/").text
+        page = visitor.send(forms_of(visitor.look("/login").text)[0], {"credentials": token_of("joe").decode()})
+        assert "read-only" in page.text
         question = visitor.look("/acts/clear-backlog", topic="t", subscription="s")
         assert question.status_code == 403
-        login = visitor.look("/login").text
-        token = login.partition('name="token" value="')[2].partition('"')[0]
+        token = forms_of(page.text)[0].fields["token"]
         answer = visitor.browser.post(f"{ROOT}/acts/clear-backlog", data={"token": token, "topic": "t"})
         assert answer.status_code == 403
         assert "read-only" in problem_of(answer)

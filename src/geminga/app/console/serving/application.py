@@ -100,6 +100,9 @@ class Mounted(NamedTuple):
     #: Shown on every page.
     cluster: str
     version: str
+    #: What a login takes.
+    takes_tokens: bool = True
+    takes_passwords: bool = True
 
 
 class Console:
@@ -160,7 +163,7 @@ class Console:
             async with asyncio.timeout(PAGE_S_MAX):
                 return await self._made(request, path, visitor, form)
         except TimeoutError:
-            return self._plain(504, f"This page was not made within {PAGE_S_MAX:.0f} seconds; try again in a moment.")
+            raise Refusal(f"This page was not made within {PAGE_S_MAX:.0f} seconds.", 504) from None
         finally:
             self._running -= 1
 
@@ -171,19 +174,17 @@ class Console:
             return self._log_out(request, visitor, is_post=request.method == "POST")
         requests = self._inner(request, visitor.authorization)
         try:
-            if self._mounted.asks_who and not await self._is_known(request, visitor, requests):
+            if self._mounted.asks_who and not await self._is_known(requests):
                 return self._to_login(request, visitor)
             return await self._found(request, path, visitor, form, requests)
         finally:
             await requests.close()
 
-    async def _is_known(self, request: Request, visitor: Visitor, requests: InnerRequests) -> bool:
+    async def _is_known(self, requests: InnerRequests) -> bool:
         """Whether the brokers take these credentials still. Asked before each page: 401 is their answer to who has no
         right, too, as with Pulsar. Raises AdminError."""
-        if not visitor.authorization and _certificate(request) is None:
-            return False
         try:
-            # Whoever is known may ask this.
+            # Whoever is known may ask this, by a certificate or as ``anonymousUserRole`` too.
             await visitors_admin(requests).clusters.list()
         except UnauthorizedError:
             return False
@@ -289,7 +290,8 @@ class Console:
         target = form.get("next", query.get("next", ""))
         target = target if is_inside(target) else f"{ROOT}/"
         if not form:
-            return self._page(request, visitor, Rendered("login.html", {"next": target}), "")
+            takes = {"takes_tokens": self._mounted.takes_tokens, "takes_passwords": self._mounted.takes_passwords}
+            return self._page(request, visitor, Rendered("login.html", {"next": target, **takes}), "")
         authorization = authorization_of(form)
         if len(authorization) > CREDENTIALS_BYTES_MAX:
             raise Refusal(f"Credentials have at most {CREDENTIALS_BYTES_MAX:,} bytes.", 413)
@@ -332,6 +334,7 @@ class Console:
             "this_page": _this_page(request),
             "can_act": self._mounted.can_act,
             "is_logged_in": bool(visitor.authorization),
+            "may_log_in": self._mounted.asks_who and not visitor.authorization,
             "token": self._visitors.form_token(visitor),
             "notice": self._notice(request, visitor),
             "files": {name: file.etag.strip('"') for name, file in self._static.items()},
@@ -347,6 +350,8 @@ class Console:
         return sentence if self._visitors.is_own_notice(visitor, sentence, query.get("seal", "")) else ""
 
     def _error(self, request: Request, visitor: Visitor, status: int, sentence: str, path: str) -> Response:
+        if status == 504 and request.method == "POST":
+            sentence += " Whether it was done is not known: look before it is repeated."
         if status >= 500:
             self._warnings.warn(f"console: {request.method} {path[:200]}: {sentence}")
         values = {"status": status, "sentence": sentence}

@@ -70,8 +70,11 @@ class ConsoleMount:
 
     def _made(self) -> Console:
         from geminga.app.console.serving.application import Console, Mounted
+        from geminga.broker.authentication.class_names import Kind, kinds_of
 
         runtime, server, links = self._broker.runtime, self._config.server, self._config.links
+        authentication = self._config.authentication
+        kinds = kinds_of(authentication.providers) if authentication is not None else []
         return Console(
             Mounted(
                 self._administration,
@@ -84,6 +87,8 @@ class ConsoleMount:
                 (lambda: None) if links is None or not links.links().uses_tls else links.links().context,
                 server.cluster_name,
                 __version__,
+                takes_tokens=Kind.TOKEN in kinds or Kind.OPENID in kinds,
+                takes_passwords=Kind.BASIC in kinds,
             )
         )
 

@@ -82,6 +82,28 @@ def test_nothing_is_shown_before_the_login(visitor: Visitor) -> None:
     assert (part.status_code, part.text) == (401, "Log in again.\n")
 
 
+def test_the_login_takes_what_the_broker_takes(visitor: Visitor) -> None:
+    page = visitor.look("/login").text
+    assert 'name="credentials"' in page
+    assert 'name="password"' not in page
+
+
+def test_who_is_somebody_without_credentials_need_not_log_in() -> None:
+    config = {
+        "authenticationEnabled": "true",
+        "authenticationProviders": f"{PROVIDERS}Token",
+        "tokenSecretKey": in_text(SECRET),
+        "anonymousUserRole": "anybody",
+        "authorizationEnabled": "true",
+        "superUserRoles": "anybody",
+    }
+    with geminga.Standalone(config=config) as broker, Visitor(broker.web_service_url) as visitor:
+        page = visitor.look("/topics")
+        assert page.url.path == "/console/topics"
+        assert ">Log in</a>" in page.text
+        assert "Log out" in log_in(visitor, "reader").text
+
+
 def test_the_login_leads_where_one_wanted_to_go(visitor: Visitor) -> None:
     wanted = visitor.look("/topic", topic=TOPIC)
     form = next(form for form in forms_of(wanted.text) if form.action.endswith("/login"))
@@ -174,8 +196,9 @@ def test_a_certificate_needs_no_login(secured: Secured) -> None:
 def test_credentials_that_brokers_take_no_more_end_the_session() -> None:
     answers = {"status": 200}
 
-    async def administration(_scope, _receive, send) -> None:
-        await send({"type": "http.response.start", "status": answers["status"], "headers": []})
+    async def administration(scope, _receive, send) -> None:
+        status = answers["status"] if b"authorization" in dict(scope["headers"]) else 401
+        await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b"[]"})
 
     drawn = iter(range(1000))
