@@ -8,7 +8,7 @@ import io
 import sys
 
 from tools.chart.programs import install
-from tools.chart.rendering import CHART, EXAMPLES, helm, manifests, rendered, values_of, write_plain
+from tools.chart.rendering import CHART, EXAMPLES, REFUSED, helm, manifests, refused, rendered, values_of, write_plain
 from tools.chart.validation import FAULTS, planted, validate
 
 PARTS = ("render", "run")
@@ -37,6 +37,8 @@ def render() -> list[str]:
                 wrong.append(f"{name}: {kind} with the field {field} was not found")
     print(f"a wrong field was planted into each of {len(kinds)} kinds: {', '.join(sorted(kinds))}")
     wrong += [f"no example has a {kind}" for kind in sorted(FAULTS.keys() - kinds)]
+    wrong += refused()
+    print(f"{len(REFUSED)} wrong values: each refused by name")
     stale = write_plain()
     wrong += [f"deploy/kubernetes/{name}.yaml was not up to date, and is now" for name in stale]
     return wrong

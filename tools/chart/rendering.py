@@ -21,6 +21,19 @@ _HEAD: Final = """\
 # kubectl create namespace geminga; kubectl apply --namespace geminga --filename this file
 """
 
+#: Values that are refused, and what the error names.
+REFUSED: Final = {
+    "broker.replicaCounts=3": "replicaCounts",
+    "broker.ports.http=80": "/broker/ports/http",
+    "components.functions=true": "functions",
+    "zookeeper.replicaCount=2": "/zookeeper/replicaCount",
+    "bookkeeper.replicaCount=1": "no ledger could be made",
+    "components.standalone=true": "components.zookeeper must be false",
+    "components.zookeeper=false": "pulsar_metadata.userProvidedZookeepers",
+    "auth.authorization.enabled=true": "nobody would be known",
+    "defaultPullPolicy=Sometimes": "defaultPullPolicy",
+}
+
 Manifest = dict[str, Any]
 #: A helm that is built as a Go module knows no version of its own.
 KUBERNETES: Final = "1.37.0"
@@ -45,6 +58,16 @@ def rendered(name: str, settings: Sequence[str] = ()) -> str:
     if done.returncode:
         raise SystemExit(f"helm template of {name}: {done.stderr.strip()}")
     return done.stdout
+
+
+def refused() -> list[str]:
+    """What was taken of :data:`REFUSED`, or refused with other words."""
+    wrong = []
+    for setting, words in REFUSED.items():
+        done = helm("template", "geminga", CHART, "--set", setting)
+        if not done.returncode or words not in done.stderr:
+            wrong.append(f"--set {setting}: expected an error that says {words!r}, helm said {done.stderr.strip()!r}")
+    return wrong
 
 
 def manifests(text: str) -> list[Manifest]:

@@ -9,6 +9,11 @@
 {{ include "geminga.fullname" $root }}-{{ index . 1 }}.{{ include "geminga.domain" $root }}
 {{- end }}
 
+{{/* The service by which its pods have names: clients of brokers have another one. */}}
+{{- define "geminga.podService" -}}
+{{ index . 1 }}{{ if eq (index . 1) "broker" }}-headless{{ end }}
+{{- end }}
+
 {{/* host:port of all ZooKeepers */}}
 {{- define "geminga.zookeepers" -}}
 {{- if .Values.components.zookeeper -}}

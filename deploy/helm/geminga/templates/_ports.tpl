@@ -9,3 +9,13 @@
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* Selector and ports of a service of a component's pods. */}}
+{{- define "geminga.servicePorts" -}}
+selector:
+  {{- include "geminga.selector" . | nindent 2 }}
+ports:
+  {{- range $name, $port := include "geminga.ports" . | fromYaml }}
+  - {name: {{ $name }}, port: {{ $port }}, targetPort: {{ $name }}}
+  {{- end }}
+{{- end }}

@@ -67,7 +67,7 @@ GEMINGA_bookkeeper_tlsHostnameVerificationEnabled: "true"
 {{- define "geminga.proxy" -}}
 {{- $host := include "geminga.host" (list . "broker") -}}
 {{- $ports := .Values.broker.ports -}}{{- $own := .Values.proxy.ports -}}
-GEMINGA_brokerProxyAllowedHostNames: "{{ $host }},*.{{ $host }}"
+GEMINGA_brokerProxyAllowedHostNames: "{{ $host }},*.{{ include "geminga.host" (list . "broker-headless") }}"
 GEMINGA_gemingaHttpAllowedHosts: {{ include "geminga.hosts" (list . "proxy") }}
 {{- if include "geminga.tls" (list . "broker") }}
 GEMINGA_brokerServiceURLTLS: pulsar+ssl://{{ $host }}:{{ $ports.pulsarssl }}
@@ -103,6 +103,7 @@ GEMINGA_brokerServicePort: {{ .Values.standalone.ports.pulsar | quote }}
 GEMINGA_webServicePort: {{ .Values.standalone.ports.http | quote }}
 GEMINGA_gemingaHttpAllowedHosts: {{ include "geminga.hosts" (list . "standalone") }}
 GEMINGA_advertisedAddress: {{ include "geminga.host" (list . "standalone") }}
+GEMINGA_statusFilePath: /tmp/status
 {{- include "geminga.authSettings" (list . "standalone") }}
 {{- end }}
 
